@@ -1,0 +1,223 @@
+"""Benchmarks: what we do, against a baseline in the same run.
+
+Machines are shared and noisy, so a number alone says little: ours and the baseline take turns, and the medians
+are compared. `ratio` is ours over the baseline, so that more is better; for work and memory it is the baseline
+over ours. Those that belong to a component are in `fuzz/benchmarks/`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+import fuzz.benchmarks
+from fuzz.campaign import Plan, SparkWorkers, open_campaign, run_campaign
+from fuzz.lockstep import CHECK_EVERY, Lockstep
+from fuzz.recording import Replayer, recording_of
+from fuzz.store import LocalStore
+from fuzz.subject import Subject, find_profile, find_subject, subject_names
+from fuzz.trace import read_traces
+from fuzz.work import BLOCK, Spec, Task, run_task
+from model.machine import BadValue
+
+#: How often ours and the baseline take turns.
+_TURNS = 3
+_LOCKSTEP_SECONDS = 3.0
+_RECORDINGS = Path("tests/recordings")
+
+
+class Measured(NamedTuple):
+    """Ours and the baseline, in the benchmark's unit, and how they compare."""
+
+    value: float
+    baseline: float
+    ratio: float
+
+
+class Benchmark(NamedTuple):
+    """A named measurement."""
+
+    name: str
+    unit: str
+    about: str
+    run: Callable[[], Measured]
+
+
+def benchmarks() -> list[Benchmark]:
+    """All benchmarks: the engines', then the components'."""
+    found = [_lockstep(find_subject(name)) for name in subject_names(honest_only=True)]
+    found += [
+        Benchmark(
+            "campaign", "steps/s", "a Spark campaign, against a plain process pool of as many workers", _campaign
+        ),
+        Benchmark(
+            "replay", "operations/s", "all recordings, against reading their JSON with the standard library", _replay
+        ),
+    ]
+    for module in sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__)):
+        found += importlib.import_module(f"fuzz.benchmarks.{module}").benchmarks
+    return found
+
+
+def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
+    """Runs the benchmarks whose names start with one of the given. Raises BadValue when none does."""
+    known = benchmarks()
+    chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]
+    if not chosen:
+        raise BadValue(f"there is no benchmark {', '.join(names)}; there are {', '.join(b.name for b in known)}")
+    results = []
+    for each in chosen:
+        with console.status(f"{each.name}: {each.about}"):
+            measured = each.run()
+        results.append({"name": each.name, "unit": each.unit, **measured._asdict()})
+    return results
+
+
+def in_turns(ours: Callable[[], float], baseline: Callable[[], float], turns: int = _TURNS) -> tuple[float, float]:
+    """The medians of two measurements that take turns."""
+    pairs = [(ours(), baseline()) for _ in range(turns)]
+    return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
+
+
+# ---- lockstep -----------------------------------------------------------------------------------------
+
+
+def _lockstep(subject: Subject) -> Benchmark:
+    """The fast loop on one core, against a Hypothesis rule machine that compares and checks the same."""
+    about = f"steps of {subject.name} on one core, against a Hypothesis rule machine doing the same"
+
+    def run() -> Measured:
+        value, baseline = in_turns(lambda: _fast_steps(subject), lambda: _hypothesis_steps(subject))
+        return Measured(value, baseline, value / baseline)
+
+    return Benchmark(f"lockstep.{subject.name}", "steps/s", about, run)
+
+
+def _fast_steps(subject: Subject) -> float:
+    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    for seed in range(BLOCK):
+        lockstep.run(seed)
+    before, started, seed = lockstep.coverage.steps, time.perf_counter(), BLOCK
+    while time.perf_counter() - started < _LOCKSTEP_SECONDS:
+        lockstep.run(seed)
+        seed += 1
+    return (lockstep.coverage.steps - before) / (time.perf_counter() - started)
+
+
+def _hypothesis_steps(subject: Subject) -> float:
+    """Steps a second of a rule machine, as many of them at a time as a trace has, generation only."""
+    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis.stateful import run_state_machine_as_test
+
+    from fuzz.stateful import stateful_machine
+
+    machine: Any = stateful_machine(subject, check_every=CHECK_EVERY)
+    taken = 0
+
+    class Counted(machine):  # type: ignore[misc]
+        """Counts what it did."""
+
+        def teardown(self) -> None:
+            """Called after every example."""
+            nonlocal taken
+            taken += self.steps_taken
+
+    chosen = settings(
+        max_examples=60,
+        stateful_step_count=subject.steps,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    started = time.perf_counter()
+    run_state_machine_as_test(Counted, settings=chosen)
+    return taken / (time.perf_counter() - started)
+
+
+# ---- campaign -----------------------------------------------------------------------------------------
+
+
+def _campaign() -> Measured:
+    """The same seeds of the honest subjects on Spark, tables included, and in a plain process pool."""
+    from fuzz.spark import session, slots
+
+    specs = tuple(Spec(name) for name in subject_names(honest_only=True))
+    with session("brokerproof bench") as spark:
+        workers = SparkWorkers(spark, slots(spark))
+        workers.warm_up(specs)
+        with ProcessPoolExecutor(workers.slots, mp_context=get_context("spawn")) as pool:
+            list(pool.map(run_task, [Task(s, 0, BLOCK) for s in specs for _ in range(workers.slots)]))
+            traces = max(BLOCK, round(_traces_for(specs, 10.0 * workers.slots) / BLOCK) * BLOCK)
+            value, baseline = in_turns(
+                lambda: _on_spark(specs, workers, traces), lambda: _in_pool(specs, pool, workers.slots, traces)
+            )
+    return Measured(value, baseline, value / baseline)
+
+
+def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
+    """How many traces of every spec together take that many seconds of one worker."""
+    parts = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
+    return seconds / sum(p.seconds / p.traces for p in parts)
+
+
+def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, traces: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        store, plan = LocalStore(Path(folder)), Plan(specs, 0)
+        started = time.perf_counter()
+        state = run_campaign(store, plan, open_campaign(store, plan), workers, traces=traces)
+        return state.steps / (time.perf_counter() - started)
+
+
+def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, traces: int) -> float:
+    size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)
+    tasks = [Task(spec, first, min(size, traces - first)) for first in range(0, traces, size) for spec in specs]
+    started = time.perf_counter()
+    parts = list(pool.map(run_task, tasks))
+    return sum(p.steps for p in parts) / (time.perf_counter() - started)
+
+
+# ---- replay -------------------------------------------------------------------------------------------
+
+
+def _replay() -> Measured:
+    """Operations of all recordings a second: everything checked, against reading the JSON alone."""
+    paths = sorted(_RECORDINGS.glob("*.jsonl.gz"))
+    if not paths:
+        raise BadValue(f"there are no recordings in {_RECORDINGS}; run bench from the repository's root")
+    value, baseline = in_turns(lambda: _replayed(paths), lambda: _read(paths))
+    return Measured(value, baseline, value / baseline)
+
+
+def _replayed(paths: list[Path]) -> float:
+    operations, started = 0, time.perf_counter()
+    for path in paths:
+        for trace in read_traces(path):
+            recording = recording_of(trace)
+            replayed = Replayer(recording, find_subject(recording.subject)).replay(trace)
+            if replayed.mismatches:
+                raise BadValue(f"{trace.id} does not agree; run brokerproof replay {path}")
+            operations += replayed.operations
+    return operations / (time.perf_counter() - started)
+
+
+def _read(paths: list[Path]) -> float:
+    import gzip
+
+    operations, started = 0, time.perf_counter()
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            operations += sum("op" in json.loads(line) for line in lines)
+    return operations / (time.perf_counter() - started)

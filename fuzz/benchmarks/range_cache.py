@@ -1,0 +1,66 @@
+"""What an eviction pass costs: what it evicts, whatever the number of caches."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+from fuzz.bench import Benchmark, Measured
+from impl.legacy_cache import LegacyCaches
+from impl.range_cache import RangeCaches
+from model import legacy_cache, range_cache
+from model.positions import Position
+
+FEW, MANY = 10, 10_000
+#: Entries in all caches together, and how many of them have expired.
+ENTRIES, EXPIRED = 20_000, 2_000
+_TURNS = 15
+
+
+def central_pass(caches: int) -> float:
+    """Seconds of one time pass over the central queue, evicting the same number of entries."""
+    body = RangeCaches(range_cache.Config(caches=caches))
+    for i in range(ENTRIES):
+        if i == EXPIRED:
+            body.advance(10)
+        body.put(i % caches, Position(1, i // caches), 100, 0)
+    started = time.perf_counter()
+    removed = body.time_pass(10)
+    seconds = time.perf_counter() - started
+    assert removed.entries == EXPIRED, removed
+    return seconds
+
+
+def legacy_round(caches: int) -> float:
+    """Seconds of one round of the time passes before the central queue: every cache is asked."""
+    body = LegacyCaches(legacy_cache.Config(caches=caches))
+    for i in range(ENTRIES):
+        body.put(i % caches, Position(1, i // caches), 100, 0 if i < EXPIRED else 10)
+    started = time.perf_counter()
+    removed = [body.time_pass(cache, 9) for cache in range(caches)]
+    seconds = time.perf_counter() - started
+    assert sum(r.entries for r in removed) == EXPIRED
+    return seconds
+
+
+def growth(cost: Callable[[int], float]) -> float:
+    """How many times as much a pass over many caches costs as one over few; medians of runs in turns."""
+    pairs = [(cost(MANY), cost(FEW)) for _ in range(_TURNS)]
+    return statistics.median(p[0] for p in pairs) / statistics.median(p[1] for p in pairs)
+
+
+def eviction() -> Measured:
+    """The growth of a pass from 10 to 10,000 caches, central queue against the passes before it."""
+    ours, before = growth(central_pass), growth(legacy_round)
+    return Measured(ours, before, before / ours)
+
+
+benchmarks = [
+    Benchmark(
+        "eviction",
+        f"times the cost over {FEW}",
+        f"a time pass over {MANY:,} caches, against the legacy time eviction",
+        eviction,
+    )
+]

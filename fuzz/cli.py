@@ -1,0 +1,301 @@
+"""The command line: one command, `brokerproof`. Exit codes: 0 nothing wrong, 1 something found, 2 wrong usage."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from typer.exceptions import TyperException
+
+from model.machine import BadValue
+
+app = typer.Typer(
+    help=(
+        "An executable specification of parts of Apache Pulsar's broker, an optimised twin, and engines that try "
+        "to tell the two apart. Exit codes: 0 nothing wrong found, 1 something found, 2 wrong usage or input."
+    ),
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
+Seed = Annotated[int, typer.Option(min=0, help="First seed: the traces of a run have consecutive seeds from here.")]
+Profile = Annotated[str, typer.Option(help="Named config of the model; `subjects` lists them.")]
+MutantId = Annotated[str | None, typer.Option("--mutant", help="Plant a bug: the harness must find it.")]
+
+NOTHING_FOUND, FOUND, WRONG = 0, 1, 2
+#: not a finding: brokerproof itself has failed
+DEFECT = 3
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command line and ends the process with its exit code."""
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; the exit code. Whatever is wrong with the input is said in one line."""
+    try:
+        code = app(list(arguments) if arguments is not None else None, standalone_mode=False)
+    except BadValue as problem:
+        return _complain(str(problem))
+    except TyperException as problem:
+        return _complain(problem.format_message().replace("\n", " ") + " Try brokerproof --help.")
+    except KeyboardInterrupt:
+        return _complain("stopped; what was finished is kept", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOTHING_FOUND
+    except Exception:
+        traceback.print_exc()
+        return _complain(
+            "this is a defect of brokerproof itself, not a finding; please report it with the lines above", DEFECT
+        )
+    return int(code or 0)
+
+
+def _complain(message: str, code: int = WRONG) -> int:
+    sys.stderr.write("brokerproof: " + " ".join(message.split()) + "\n")
+    return code
+
+
+def _out() -> Console:
+    return Console(highlight=False, soft_wrap=True)
+
+
+def _err() -> Console:
+    return Console(stderr=True, highlight=False)
+
+
+def _answer(as_json: bool, data: dict[str, Any], show: Callable[[Console], None]) -> None:
+    """One JSON object, or what a person reads; both on standard output."""
+    if as_json:
+        sys.stdout.write(orjson.dumps(data).decode() + "\n")
+        sys.stdout.flush()
+    else:
+        show(_out())
+
+
+# ---- subjects -----------------------------------------------------------------------------------------
+
+
+@app.command()
+def subjects(as_json: Json = False) -> None:
+    """List the components, and what covers each."""
+    from fuzz.overview import overview
+
+    rows = overview()
+
+    def show(console: Console) -> None:
+        for row in rows:
+            console.print(
+                f"[bold]{row['name']}[/] ({escape(row['source'])})"
+                + ("" if row["honest"] else "  [dim]a canary: must fail[/]")
+            )
+            console.print(f"  profiles    {', '.join(row['profiles'])}")
+            console.print(f"  actions     {', '.join(row['actions'])}")
+            kinds = [
+                f"{sum(p['kind'] == k for p in row['properties'])} {k}" for k in ("always", "sometimes", "eventually")
+            ]
+            console.print(f"  properties  {', '.join(kinds)}")
+            console.print(f"  proofs      {len(row['proofs'])}")
+            console.print(f"  mutants     {len(row['mutants'])}")
+            console.print(f"  tla         {', '.join(row['tla']) or '-'}")
+
+    _answer(as_json, {"subjects": rows}, show)
+
+
+# ---- fuzz and campaign --------------------------------------------------------------------------------
+
+
+@app.command()
+def fuzz(
+    subject: Annotated[str, typer.Argument(help="The component; `subjects` lists them.")],
+    profile: Profile = "reference",
+    against: Annotated[str | None, typer.Option(help="Another profile, in the place of the implementation.")] = None,
+    seed: Seed = 0,
+    traces: Annotated[int | None, typer.Option(min=1, help="Stop after that many traces.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a trace (default: as the subject says).")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.01, help="Stop after that long (default: 10, if no --traces).")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    mutant: MutantId = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for traces of findings and a corpus (default: build/fuzz).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fuzz a component on this machine: seeded, model and implementation in lockstep."""
+    from fuzz.commands import run_fuzz
+    from fuzz.work import Spec
+
+    if seconds is None and traces is None:
+        seconds = 10.0
+    result = run_fuzz(Spec(subject, profile, against, mutant, steps), seed, traces, seconds, jobs, out, _err())
+    _answer(as_json, result, lambda console: _show_run(console, result))
+    raise typer.Exit(FOUND if result["findings"] or result["failed"] else NOTHING_FOUND)
+
+
+@app.command()
+def campaign(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all honest ones).")
+    ] = None,
+    profile: Profile = "reference",
+    seed: Seed = 0,
+    traces: Annotated[int | None, typer.Option(min=1, help="Stop when every subject has had that many traces.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Fuzz that much longer, start-up not counted (default: 60, if no --traces)."),
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark master (default: spark-submit's, else all cores here).")
+    ] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Pieces that a round of tasks is cut into.")] = None,
+    mutant: MutantId = None,
+    out: Annotated[
+        str | None, typer.Option(help="Folder, or any URI that Spark knows; the same again resumes.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fuzz on Spark: resumable, the same findings at any number of partitions."""
+    from fuzz.commands import run_spark_campaign
+
+    if seconds is None and traces is None:
+        seconds = 60.0
+    result = run_spark_campaign(
+        names or [],
+        profile,
+        seed,
+        traces,
+        seconds,
+        master=master,
+        partitions=partitions,
+        mutant=mutant,
+        out=out,
+        console=_err(),
+    )
+    _answer(as_json, result, lambda console: _show_run(console, result))
+    raise typer.Exit(FOUND if result["findings"] or result["failed"] else NOTHING_FOUND)
+
+
+def _show_run(console: Console, result: dict[str, Any]) -> None:
+    """What a run did and found, for people."""
+    speed = result["steps"] / result["seconds"] if result["seconds"] else 0.0
+    subject = result.get("subject") or ", ".join(result["subjects"])
+    console.print(f"{subject}: {result['traces']:,} traces, {result['steps']:,} steps, {speed:,.0f} steps/s")
+    for finding in result["findings"]:
+        console.print(f"[bold red]found[/] {escape(finding['message'])}")
+        console.print(
+            f"      {finding['subject']} under {finding['profile']}, seed {finding['seed']}, {finding['length']} steps, shrunk to {finding['shrunk_length']}"
+        )
+        console.print(f"      {escape(finding['signature'])}")
+        console.print(f"      brokerproof replay {escape(finding['trace'])}")
+    for line in result["never"]:
+        console.print(f"[red]never[/] {escape(line)}")
+    if not result["findings"]:
+        console.print(
+            f"no difference in {result['steps']:,} steps of {result['traces']:,} traces (seed {result['seed']})"
+        )
+    if "report" in result:
+        console.print(f"report: {escape(result['report'])}")
+
+
+# ---- replay -------------------------------------------------------------------------------------------
+
+
+@app.command()
+def replay(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Traces: findings, corpora, recordings; plain or gzip'd.")
+    ],
+    profile: Annotated[
+        str | None, typer.Option(help="Profile (default: that of the version a trace was made from).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replay findings, or validate recordings of a real system, through model and implementation."""
+    from fuzz.commands import run_replay
+
+    result = run_replay(files, profile, _err())
+
+    def show(console: Console) -> None:
+        console.print(
+            f"{result['agreed']:,} of {result['traces']:,} traces agree ({result['operations']:,} operations)"
+        )
+        for d in result["differences"]:
+            if d["known_deviation"] is None:
+                _show_difference(console, d)
+        known = [d["known_deviation"] for d in result["differences"] if d["known_deviation"] is not None]
+        for name in sorted(set(known)):
+            console.print(f"known deviation {name}: {known.count(name)} traces")
+
+    _answer(as_json, result, show)
+    unknown = [d for d in result["differences"] if d["known_deviation"] is None]
+    raise typer.Exit(FOUND if unknown else NOTHING_FOUND)
+
+
+def _show_difference(console: Console, d: dict[str, Any]) -> None:
+    console.print(
+        f"[bold red]differs[/] {escape(d['trace'])}, line {d['line']}: {escape(d['op'])} in {escape(', '.join(d['fields']))}"
+    )
+    console.print(f"  expected {escape(orjson.dumps(d['expected']).decode())}")
+    console.print(f"  actual   {escape(orjson.dumps(d['actual']).decode())}")
+    if d.get("message"):
+        console.print(f"  {escape(d['message'])}")
+
+
+# ---- report and bench ---------------------------------------------------------------------------------
+
+
+@app.command()
+def report(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="A campaign's folder or URI.")],
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained HTML file from a campaign's tables."""
+    from fuzz.commands import run_report
+
+    result = run_report(folder)
+    _answer(as_json, result, lambda console: console.print(escape(result["html"])))
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks whose names start so (default: all).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the benchmarks, each against its baseline in the same run."""
+    from fuzz.bench import run_bench
+
+    results = run_bench(names or [], _err())
+
+    def show(console: Console) -> None:
+        table = Table("benchmark", "value", "unit", "baseline", "ratio", box=None)
+        for r in results:
+            table.add_row(
+                r["name"],
+                f"{r['value']:,.4g}" if r["value"] < 1000 else f"{r['value']:,.0f}",
+                r["unit"],
+                f"{r['baseline']:,.4g}" if r["baseline"] < 1000 else f"{r['baseline']:,.0f}",
+                f"{r['ratio']:.2f}",
+            )
+        console.print(table)
+
+    _answer(as_json, {"results": results}, show)

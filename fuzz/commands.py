@@ -1,0 +1,296 @@
+"""What the commands do, apart from talking to a person."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from fuzz import corpus
+from fuzz.campaign import (
+    Inline,
+    Live,
+    Plan,
+    Processes,
+    SparkWorkers,
+    State,
+    Workers,
+    check_folder,
+    finding_rows,
+    open_campaign,
+    read_plan,
+    run_campaign,
+)
+from fuzz.generate import recipe
+from fuzz.mutants import find_mutant, subject_or_mutant
+from fuzz.recording import OWN, Replayer, recording_of
+from fuzz.store import HadoopStore, LocalStore, MemoryStore, Store, is_local
+from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.trace import BadTrace, Trace, read_traces
+from fuzz.version import code_version
+from fuzz.work import Spec, prepared
+from model.machine import BadValue, plain
+
+# ---- progress -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def showing(console: Console, words: str) -> Iterator[Any]:
+    """A progress bar that says words, or nothing where the console is no terminal: (done, total, words) -> None."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(words, total=None)
+
+        def update(done: float, total: float | None, words: str) -> None:
+            progress.update(task, completed=done, total=total, description=words)
+
+        yield update
+
+
+@contextlib.contextmanager
+def run_shown(console: Console, traces: int | None, seconds: float | None, before: State) -> Iterator[Any]:
+    """Shows how a run of seeds goes on: traces, steps a second, findings, remaining time."""
+    started = before.seconds, before.traces
+
+    with showing(console, "starting") as update:
+
+        def progress(state: State, live: Live) -> None:
+            import time
+
+            now = time.perf_counter()
+            progress.first = getattr(progress, "first", now)  # type: ignore[attr-defined]
+            elapsed = max(now - progress.first, 1e-9)  # type: ignore[attr-defined]
+            done = started[1] + live.traces
+            words = f"{done:,} traces  {live.steps / elapsed:,.0f} steps/s  {len(state.findings)} findings"
+            if traces is not None:
+                update(done, traces, words)
+            else:
+                update(min(elapsed, seconds or elapsed), seconds, words)
+
+        yield progress
+
+
+# ---- fuzz ---------------------------------------------------------------------------------------------
+
+
+def run_fuzz(
+    spec: Spec, seed: int, traces: int | None, seconds: float | None, jobs: int, out: Path | None, console: Console
+) -> dict[str, Any]:
+    """Fuzzes one subject on this machine. Raises BadValue for names that there are not."""
+    prepared(spec)
+    plan = Plan((spec,), seed)
+    tables = MemoryStore()
+    state = open_campaign(tables, plan)
+    workers: Workers = Inline() if jobs == 1 else Processes(jobs)
+    try:
+        with run_shown(console, traces, seconds, state) as progress:
+            run_campaign(tables, plan, state, workers, traces=traces, seconds=seconds, progress=progress)
+    finally:
+        if isinstance(workers, Processes):
+            workers.close()
+    folder = LocalStore(out or Path("build/fuzz"))
+    for name, data in tables.files.items():
+        if name.startswith("traces/"):
+            folder.write(name, data)
+    coverage = coverage_of(plan, state)[spec.subject]
+    if out is not None and spec.against is None:
+        seeds = corpus.seeds_worth_keeping(state.coverage[spec.subject])
+        corpus.add(out / "corpus", corpus.collect(spec, seeds))
+    failed = failures(plan, state)
+    return {
+        "subject": spec.subject,
+        "profile": spec.profile,
+        "seed": seed,
+        "traces": state.traces,
+        "steps": state.steps,
+        "seconds": state.seconds,
+        "steps_per_second": state.steps / state.seconds if state.seconds else 0.0,
+        "coverage": coverage,
+        "never": failed,
+        "failed": bool(failed),
+        "findings": finding_rows(folder, state.merged_findings()),
+        "version": code_version(),
+    }
+
+
+def coverage_of(plan: Plan, state: State) -> dict[str, dict[str, Any]]:
+    """The coverage of each subject, as one object."""
+    from fuzz.coverage import Total
+
+    return {
+        spec.subject: state.coverage.get(spec.subject, Total()).summary(prepared(spec)[0], configs_of(spec, plan.seed))
+        for spec in plan.specs
+    }
+
+
+def configs_of(spec: Spec, seed: int) -> list[Any]:
+    """Configs that a run of seeds draws: enough of them to know which witnesses could come."""
+    subject, profile_config, _ = prepared(spec)
+    return list({recipe(subject, profile_config, seed + i)[0].config for i in range(256)})
+
+
+def failures(plan: Plan, state: State) -> list[str]:
+    """Witnesses and actions that never came although the run was long enough: a failed run.
+
+    Not asked of a run against another profile or with a planted bug: it is to find that, and may stop there.
+    """
+    missing = []
+    for spec in plan.specs:
+        subject = prepared(spec)[0]
+        steps = sum(r["steps"] for r in state.runs if r["subject"] == spec.subject)
+        if spec.mutant is None and spec.against is None and steps >= subject.patience:
+            never = coverage_of(plan, state)[spec.subject]["never"]
+            missing += [f"{spec.subject}: {name} never came in {steps:,} steps" for name in never]
+    return missing
+
+
+# ---- campaign -----------------------------------------------------------------------------------------
+
+
+def run_spark_campaign(
+    names: list[str],
+    profile: str,
+    seed: int,
+    traces: int | None,
+    seconds: float | None,
+    *,
+    master: str | None,
+    partitions: int | None,
+    mutant: str | None,
+    out: str | None,
+    console: Console,
+) -> dict[str, Any]:
+    """Fuzzes on Spark, or goes on where the same command stopped. Raises BadValue before anything is written."""
+    from fuzz.spark import session, slots
+
+    specs = campaign_specs(names, profile, mutant)
+    plan = Plan(specs, seed)
+    place = out or default_out(plan, names)
+    if is_local(place):
+        check_folder(LocalStore(Path(place)), plan)  # a wrong folder is said before Spark starts
+    with contextlib.ExitStack() as stack:
+        with showing(console, "starting Spark"):
+            spark = stack.enter_context(session("brokerproof campaign", master))
+            workers = SparkWorkers(spark, slots(spark), partitions)
+            workers.warm_up(specs)
+        store: Store = LocalStore(Path(place)) if is_local(place) else HadoopStore(spark, place)
+        state = open_campaign(store, plan)
+        resumed = state.rounds > 0
+        with run_shown(console, traces and traces * len(specs), seconds, state) as progress:
+            run_campaign(
+                store, plan, state, workers, traces=traces, seconds=seconds, partitions=partitions, progress=progress
+            )
+        html = write_report(store, plan, state)
+        failed = failures(plan, state)
+        return {
+            "out": place,
+            "subjects": [s.subject for s in specs],
+            "seed": seed,
+            "traces": state.traces,
+            "steps": state.steps,
+            "seconds": state.seconds,
+            "findings": finding_rows(store, state.merged_findings()),
+            "resumed": resumed,
+            "never": failed,
+            "failed": bool(failed),
+            "report": html,
+            "version": code_version(),
+        }
+
+
+def campaign_specs(names: list[str], profile: str, mutant: str | None) -> tuple[Spec, ...]:
+    """What a campaign runs: the named subjects, the planted bug's, or all honest ones that have the profile."""
+    if mutant is not None:
+        found = find_mutant(mutant, names or None)
+        names = [found.subject]
+    elif not names:
+        every = subject_names(honest_only=True)
+        names = [n for n in every if profile in find_subject(n).machine.profiles]
+        if not names:
+            raise BadValue(f"no subject has a profile {profile}; `brokerproof subjects` lists them")
+    specs = tuple(Spec(name, profile, None, mutant) for name in dict.fromkeys(names))
+    for spec in specs:
+        prepared(spec)
+    return specs
+
+
+def default_out(plan: Plan, names: list[str]) -> str:
+    """A folder of its own for each plan and version of the code."""
+    what = "-".join(s.subject for s in plan.specs) if names or plan.specs[0].mutant else "all"
+    parts = [
+        what,
+        plan.specs[0].mutant or "",
+        plan.specs[0].profile,
+        f"seed{plan.seed}",
+        code_version().rpartition("+")[2],
+    ]
+    return "build/campaigns/" + re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(p for p in parts if p))
+
+
+# ---- report -------------------------------------------------------------------------------------------
+
+
+def write_report(store: Store, plan: Plan, state: State) -> str:
+    """Writes the report into the campaign's folder; where it lies."""
+    from fuzz.report import render
+
+    store.write("report.html", render(plan, state, failures(plan, state)).encode())
+    return store.place("report.html")
+
+
+def run_report(place: str) -> dict[str, Any]:
+    """Writes the report of a campaign's folder. Raises BadValue when it holds none."""
+    from fuzz.campaign import read_state
+    from fuzz.spark import session
+
+    if is_local(place):
+        store: Store = LocalStore(Path(place))
+        plan = read_plan(store)
+        return {"html": write_report(store, plan, read_state(store, plan))}
+    with session("brokerproof report") as spark:
+        store = HadoopStore(spark, place)
+        plan = read_plan(store)
+        return {"html": write_report(store, plan, read_state(store, plan))}
+
+
+# ---- replay -------------------------------------------------------------------------------------------
+
+
+def run_replay(paths: list[Path], profile: str | None, console: Console) -> dict[str, Any]:
+    """Replays every trace of the files. Raises BadTrace at the first line that makes no sense."""
+    traces = operations = agreed = 0
+    differences: list[dict[str, Any]] = []
+    replayers: dict[tuple[str, str | None, Any], Replayer] = {}
+    with showing(console, "replaying") as update:
+        for path in paths:
+            for trace in read_traces(path):
+                replayed = _replayer(replayers, trace, profile).replay(trace)
+                traces += 1
+                operations += replayed.operations
+                agreed += not replayed.mismatches
+                for each in replayed.mismatches:
+                    differences.append({**plain(each), "message": trace.header.get("message")})
+                update(traces, None, f"{traces:,} traces  {operations:,} operations  {len(differences)} differences")
+    return {"traces": traces, "operations": operations, "agreed": agreed, "differences": differences}
+
+
+def _replayer(made: dict[tuple[str, str | None, Any], Replayer], trace: Trace, profile: str | None) -> Replayer:
+    """The replayer of a trace's component, made once for each; with the trace's planted bug, if it says one."""
+    mutant = trace.header.get("mutant") if OWN in trace.header else None
+    kind = trace.config.get("kind") if OWN not in trace.header else OWN
+    key = trace.component, mutant, str(kind)
+    if key not in made:
+        recording = recording_of(trace)
+        try:
+            subject = subject_or_mutant(recording.subject, mutant)
+            if profile is not None:
+                find_profile(subject, profile)
+        except BadValue as problem:
+            raise BadTrace(trace.path, trace.line, str(problem)) from None
+        made[key] = Replayer(recording, subject, profile)
+    return made[key]

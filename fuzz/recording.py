@@ -1,0 +1,253 @@
+"""Recordings of a real system: how they map to a machine, and how a trace is replayed.
+
+A recording module in `fuzz/recordings/` says which subject and profile a recorded component stands for, which
+actions a recorded operation is, how an outcome and an observation look in the recording, and in which named
+ways the recorded version deviates from the reference. A trace that the engines wrote needs none of that: its
+operations are the actions themselves.
+
+Each operation goes through model and implementation; three things must agree: the two with each other, the
+outcome with the recorded result, and what an observer sees with the recorded observation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import fuzz.recordings
+from fuzz.generate import Arguments
+from fuzz.lockstep import Side, broken_property, checks_for, event_of, same
+from fuzz.subject import Subject, find_profile, find_subject
+from fuzz.trace import ABSENT, BadTrace, Operation, Trace
+from model.machine import BadValue, Failed, Refused, plain
+
+#: The key in the opening line of a trace that the engines wrote; its value is the version of the code.
+OWN = "brokerproof"
+
+
+class Deviation(NamedTuple):
+    """A named way in which a recorded version departs from the reference."""
+
+    name: str
+    settings: tuple[str, ...]  # the config fields in which the two profiles differ for it
+    breaks: str  # the property that it breaks
+    smallest: str  # the recorded trace that shows it after the fewest operations
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How recordings of one component map to a subject."""
+
+    component: str  # its name in the recordings
+    subject: str
+    profile: str  # of the version that was recorded
+    settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]  # recorded config -> settings of the machine
+    actions: Callable[[Any, Any, Operation, Mapping[str, Any]], Sequence[tuple[str, Mapping[str, Any]]]]
+    result: Callable[[Any, str, Any, Mapping[str, Any]], Any]  # (config, op, outcome, recorded config) -> recorded form
+    observation: Callable[[Any, Any, Mapping[str, Any]], Any]  # (config, observation, recorded config) -> recorded form
+    kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # which of the component's recordings these are
+    deviations: tuple[Deviation, ...] = ()
+
+
+class Mismatch(NamedTuple):
+    """The first place at which a trace does not agree."""
+
+    trace: str
+    line: int
+    op: str
+    expected: Any
+    actual: Any
+    fields: list[str]
+    known_deviation: str | None = None
+
+
+@dataclass
+class Replayed:
+    """What came of one trace."""
+
+    trace: Trace
+    operations: int = 0
+    mismatches: list[Mismatch] = field(default_factory=list)
+
+
+def recordings() -> list[Recording]:
+    """All recordings that the subjects of this project know."""
+    modules = sorted(m.name for m in pkgutil.iter_modules(fuzz.recordings.__path__))
+    return [r for name in modules for r in importlib.import_module(f"fuzz.recordings.{name}").recordings]
+
+
+def recording_of(trace: Trace) -> Recording:
+    """How a trace maps to a subject. Raises BadTrace when nothing stands for its component."""
+    if OWN in trace.header:
+        return own_recording(trace.component)
+    for each in recordings():
+        if each.component == trace.component and each.kind(trace.config):
+            return each
+    known = ", ".join(sorted({r.component for r in recordings()}))
+    raise BadTrace(trace.path, trace.line, f"no subject stands for the component {trace.component}; known are {known}")
+
+
+def own_recording(subject: str) -> Recording:
+    """The mapping of traces that the engines wrote: an operation is an action, a result an outcome."""
+    return Recording(
+        component=subject,
+        subject=subject,
+        profile="reference",
+        settings=lambda config: config,
+        actions=lambda cfg, state, operation, config: [(operation.op, operation.args)],
+        result=lambda cfg, op, outcome, config: plain(outcome),
+        observation=lambda cfg, seen, config: seen,
+    )
+
+
+class Replayer:
+    """Replays traces of one recording under one profile (default: that of the recorded version)."""
+
+    def __init__(self, recording: Recording, subject: Subject, profile: str | None = None) -> None:
+        self.recording = recording
+        self.subject = subject
+        self.places = {name: i for i, name in enumerate(subject.machine.actions)}
+        self.profile = profile
+
+    def replay(self, trace: Trace) -> Replayed:
+        """What comes of a trace: agreement, or its differences, each named if a pinned deviation explains it.
+
+        Raises BadTrace when an operation or its arguments make no sense. Cost: one run, and a run more for
+        each deviation that is tried.
+        """
+        base = self._config(trace, self.profile)
+        known: list[Deviation] = []
+        replayed = Replayed(trace, len(trace.operations))
+        mismatch = self.first_mismatch(trace, base)
+        while mismatch is not None:
+            deviation = self._explanation(trace, base, known, mismatch)
+            replayed.mismatches.append(mismatch._replace(known_deviation=deviation.name if deviation else None))
+            if deviation is None:
+                break
+            known.append(deviation)
+            mismatch = self.first_mismatch(trace, self._with(base, trace, known))
+        return replayed
+
+    def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> Deviation | None:
+        """The deviation with which the trace agrees up to a later place, if one alone does it."""
+        for deviation in self.recording.deviations:
+            if deviation not in known:
+                later = self.first_mismatch(trace, self._with(base, trace, [*known, deviation]))
+                if later is None or later.line > mismatch.line:
+                    return deviation
+        return None
+
+    def _with(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
+        """The config with the recorded version's settings for some deviations."""
+        recorded = self._config(trace, None)
+        return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.settings})
+
+    def _config(self, trace: Trace, profile: str | None) -> Any:
+        machine = self.subject.machine
+        try:
+            settings = dict(self.recording.settings(trace.config))
+            if profile is not None and OWN in trace.header:
+                settings = {name: settings[name] for name in self.subject.settings if name in settings}
+            base = find_profile(self.subject, profile or self.recording.profile)
+            return machine.configure(settings, base)
+        except (BadValue, KeyError, TypeError) as problem:
+            raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {_said(problem)}") from None
+
+    def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
+        """The first operation at which model, implementation and recording do not agree."""
+        return next(self.mismatches(trace, cfg), None)
+
+    def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
+        """Every operation at which the trace does not agree; only the first can be trusted."""
+        subject, recording, config = self.subject, self.recording, trace.config
+        machine, actions = subject.machine, subject.machine.actions
+        against = trace.header.get("against")
+        side = Side(subject, cfg, machine.configure(against) if against else None)
+        start = trace.header.get("start_ns", trace.config.get("start_ns"))
+        state = machine.start(cfg)
+        if OWN not in trace.header and isinstance(start, int):
+            state = state._replace(now_ns=start) if hasattr(state, "now_ns") else state
+            side = Side(subject, cfg)
+            side.body = subject.implementation.load(cfg, state)
+            side.methods = [getattr(side.body, name) for name in actions]
+        checks = checks_for(subject, cfg) if OWN in trace.header else None
+        for operation in trace.operations:
+            for name, arguments in self._arguments(trace, cfg, state, operation):
+                before, place = state, self.places[name]
+                state, outcome = actions[name].run(cfg, state, *arguments)
+                problem: tuple[Any, Any, str] | None = None
+                try:
+                    other = side.methods[place](*arguments)
+                    if not same(other, outcome):
+                        problem = plain(outcome), _plain(other), "outcome"
+                    else:
+                        different = side.differs(state)
+                        if different is None and checks is not None:
+                            different = side.broken_structure() or broken_property(
+                                checks, cfg, before, event_of(subject, name, arguments, outcome), place, state
+                            )
+                        if different is not None:
+                            problem = different.expected, different.actual, f"{different.kind}:{different.what}"
+                except Exception as error:
+                    problem = plain(outcome), repr(error), "crash"
+                if problem is not None:
+                    yield Mismatch(trace.id, operation.line, operation.op, problem[0], problem[1], [problem[2]])
+                    return
+            if operation.result is not ABSENT:
+                result = recording.result(cfg, operation.op, outcome, config)
+                if result != operation.result:
+                    yield Mismatch(trace.id, operation.line, operation.op, operation.result, result, ["result"])
+                    continue
+            if operation.observe is not ABSENT:
+                seen = recording.observation(cfg, machine.observe(cfg, state), config)
+                if seen != operation.observe:
+                    yield self._unlike(trace, operation, seen)
+
+    def _arguments(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[tuple[str, Arguments]]:
+        """The actions of an operation with their arguments, checked. Raises BadTrace."""
+        actions = self.subject.machine.actions
+        try:
+            mapped = self.recording.actions(cfg, state, operation, trace.config)
+            unknown = [name for name, _ in mapped if name not in actions]
+            if unknown:
+                raise BadValue(f"{self.subject.name} has no operation {unknown[0]}; it has {', '.join(actions)}")
+            return [(name, actions[name].arguments(arguments, cfg)) for name, arguments in mapped]
+        except (BadValue, KeyError, TypeError, IndexError, ValueError) as problem:
+            raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {_said(problem)}") from None
+
+    def _unlike(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
+        """Where an observation is not as recorded: the fields, and only their values."""
+        recorded = operation.observe
+        if not isinstance(recorded, dict) or not isinstance(seen, dict):
+            return Mismatch(trace.id, operation.line, operation.op, recorded, seen, ["observe"])
+        fields = sorted(k for k in {*recorded, *seen} if recorded.get(k, ABSENT) != seen.get(k, ABSENT))
+        expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
+        return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
+
+
+def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:
+    """The replayer for a trace's component."""
+    recording = recording_of(trace)
+    return Replayer(recording, subject or find_subject(recording.subject), profile)
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return plain(value)
+    except TypeError:
+        return repr(value)
+
+
+def _said(problem: Exception) -> str:
+    """A problem in words: a missing key is an argument that is not there."""
+    if isinstance(problem, KeyError):
+        return f"lacks {problem.args[0]!r}"
+    return str(problem)
+
+
+def error_or(outcome: Any, otherwise: Callable[[Any], Any]) -> Any:
+    """A refusal or failure as recordings write it, anything else as `otherwise` has it."""
+    return {"error": outcome.kind} if isinstance(outcome, Refused | Failed) else otherwise(outcome)

@@ -1,0 +1,157 @@
+"""How recordings of the caches before the central removal queue map to the two machines.
+
+One recorded component, of two kinds: `range_cache`, caches each for itself, and `manager`, caches under a
+common limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fuzz.recording import Deviation, Recording, error_or
+from fuzz.trace import Operation
+from model.machine import plain
+
+Names = Mapping[str, Any]
+
+RENAMED = {
+    "evict_before_timestamp": "time_pass",
+    "evict_by_size": "size_pass",
+    "do_eviction": "evict_proportionally",
+    "set_max_cache_bytes": "set_max_bytes",
+    "set_eviction_watermark": "set_watermark",
+    "remove_entry_cache_only": "remove_entry_cache",
+}
+
+
+def actions(cfg: Any, s: Any, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
+    """The clock moves to the operation's time, then the operation happens."""
+    arguments = dict(operation.args)
+    now = arguments.pop("now_ns")
+    names = recorded["caches"]
+    name = RENAMED.get(operation.op, operation.op)
+    if "cache" in arguments:
+        arguments["cache"] = names.index(arguments["cache"])
+    if "caches" in arguments:
+        arguments["caches"] = [names.index(each) for each in arguments["caches"]]
+    if "entry" in arguments:
+        arguments["position"] = [arguments.pop("ledger"), arguments.pop("entry")]
+    if "value_ledger" in arguments:
+        arguments["value_position"] = [arguments.pop("value_ledger"), arguments.pop("value_entry")]
+    if name in ("time_pass", "size_pass") and "timestamp_ns" in arguments:
+        arguments["threshold_ns"] = arguments.pop("timestamp_ns")
+    if name == "fail_next_storage_reads":
+        arguments["number"] = arguments.pop("count")
+    happened = (name, arguments)
+    return (happened,) if now == s.now_ns else (("advance", {"nanos": now - s.now_ns}), happened)
+
+
+def removed(r: Any) -> dict[str, int]:
+    """What a removal took away, as recorded."""
+    return {"removed_entries": r.entries, "removed_bytes": r.bytes}
+
+
+def named(observed: Any, recorded: Names) -> Any:
+    """An observation with the caches' names."""
+    return {**observed, "caches": dict(zip(recorded["caches"], observed["caches"], strict=True))}
+
+
+# ---- caches each for itself
+
+
+def cache_settings(recorded: Names) -> Names:
+    """The settings of the machine, from those of a recording."""
+    return {"caches": len(recorded["caches"])}
+
+
+def hit(h: Any) -> dict[str, int]:
+    """A hit as recorded."""
+    return {"ledger": h.position.ledger, "entry": h.position.entry, "bytes": h.bytes}
+
+
+def cache_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
+    """An outcome as it was recorded."""
+    return error_or(outcome, lambda o: CACHE_RESULTS.get(op, lambda o, names: plain(o))(o, recorded["caches"]))
+
+
+CACHE_RESULTS = {
+    "put": lambda o, names: {"inserted": o},
+    "put_mismatched": lambda o, names: {"inserted": o},
+    "get": lambda o, names: None if o is None else hit(o),
+    "get_range": lambda o, names: [hit(h) for h in o],
+    "remove_range": lambda o, names: removed(o),
+    "clear": lambda o, names: removed(o),
+    "evict_before_timestamp": lambda o, names: removed(o),
+    "evict_by_size": lambda o, names: removed(o),
+    "do_eviction": lambda o, names: {
+        "evictions": [{"cache": names[e.cache], "bytes_to_free": e.bytes_to_free, **removed(e.removed)} for e in o]
+    },
+}
+
+# ---- caches under a common limit
+
+
+def manager_settings(recorded: Names) -> Names:
+    """The settings of the machine, from those of a recording; storage by cache, ledger from 1, entry."""
+    sizes = recorded["entry_bytes"]
+    ledgers = [sizes[name] for name in recorded["caches"]]
+    return {
+        "caches": len(recorded["caches"]),
+        "max_bytes": recorded["max_cache_bytes"],
+        "watermark": recorded["eviction_watermark"],
+        "eviction_task": recorded["eviction_task"],
+        "storage": [[each[str(number)] for number in range(1, len(each) + 1)] for each in ledgers],
+    }
+
+
+def manager_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
+    """An outcome as it was recorded."""
+    return error_or(outcome, lambda o: MANAGER_RESULTS.get(op, lambda o, names: plain(o))(o, recorded["caches"]))
+
+
+def found(o: Any, names: Sequence[str]) -> dict[str, Any]:
+    """What a read gave, as recorded."""
+    return {
+        "outcome": o.outcome,
+        "entries": [[*position, size] for position, size in o.entries],
+        "storage_reads": [[r.number, names[r.cache], r.ledger, r.first, r.last] for r in o.storage_reads],
+    }
+
+
+MANAGER_RESULTS = {
+    "insert": lambda o, names: {"inserted": o},
+    "read": found,
+    "read_one": found,
+    "run_eviction_task": lambda o, names: {"evicted_entries": o},
+    "evict_before_timestamp": lambda o, names: {"evicted_entries": o},
+    "evict_by_size": lambda o, names: removed(o),
+}
+
+recordings = (
+    Recording(
+        component="legacy_cache",
+        subject="legacy_cache",
+        profile="pulsar-4.0",
+        settings=cache_settings,
+        actions=actions,
+        result=cache_result,
+        observation=lambda cfg, observed, recorded: named(observed, recorded),
+        kind=lambda config: config.get("kind") == "range_cache",
+        deviations=(
+            Deviation("an_inverted_range_is_an_error", ("inverted_range",), "an_inverted_range_is_empty", ""),
+            Deviation("a_share_falls_a_byte_short", ("share_arithmetic",), "a_share_is_a_whole_part", ""),
+        ),
+    ),
+    Recording(
+        component="legacy_cache",
+        subject="legacy_manager",
+        profile="pulsar-4.0",
+        settings=manager_settings,
+        actions=actions,
+        result=manager_result,
+        observation=lambda cfg, observed, recorded: named(observed, recorded),
+        kind=lambda config: config.get("kind") == "manager",
+        deviations=(Deviation("a_share_falls_a_byte_short", ("share_arithmetic",), "", ""),),
+    ),
+)

@@ -1,0 +1,89 @@
+"""How to drive the caches that were before the central removal queue."""
+
+from __future__ import annotations
+
+from fuzz.subject import Subject
+from impl.legacy_cache import LegacyCaches
+from invariants import legacy_cache as invariants
+from model.legacy_cache import Config, State, legacy_cache, size
+from model.positions import EARLIEST, Position
+
+POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Position(2, 1))
+
+
+def times(cfg: Config, s: State) -> tuple[int, ...]:
+    """When an entry object was made: now, or before others that are already cached."""
+    return s.now_ns, s.now_ns - cfg.ttl_ns, s.now_ns - 1
+
+
+def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
+    """Around the edge of the time to live."""
+    edge = s.now_ns - cfg.ttl_ns
+    return edge, edge + 1, edge - 1, s.now_ns
+
+
+def amounts(cfg: Config, s: State) -> tuple[int, ...]:
+    """Nothing, little, and around all there is."""
+    total = sum(size(held) for held in s.caches)
+    return 1, 10, 3, total, total + 1, total // 2, 0
+
+
+def situation(cfg: Config, s: State) -> str:
+    """What the next action should depend on."""
+    held = sum(len(each) for each in s.caches)
+    return "full" if held > 10 else "" if held else "empty"
+
+
+def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
+    """How full each cache is, in order of fullness, and whether an old entry hides."""
+    fills = sorted((min(len(held), 4) for held in s.caches), reverse=True)
+    hidden = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in zip(held, held[1:], strict=False))
+    sizes = sorted(size(held) for held in s.caches)
+    return (*fills, hidden, len(set(sizes)) < len(sizes), sizes[0] == 0)
+
+
+subject = Subject(
+    legacy_cache,
+    LegacyCaches,
+    invariants,
+    domains={
+        "cache": (0, 1, 2),
+        "caches": ((0, 1), (0, 1, 2), (2, 1, 0), (1,), ()),
+        "position": POSITIONS,
+        "value_position": POSITIONS[:2],
+        "first": (EARLIEST, *POSITIONS),
+        "last": POSITIONS,
+        "last_inclusive": (True, False),
+        "ledger": (1, 2, 3),
+        "bytes": (10, 1, 0, 3),
+        "timestamp_ns": times,
+        "threshold_ns": thresholds,
+        "bytes_to_free": amounts,
+        "nanos": (1, 9, 10, 11),
+    },
+    settings={"ttl_ns": (10,), "caches": (3,)},
+    weights={
+        "put": 10,
+        "put_mismatched": 0.3,
+        "get": 1,
+        "get_range": 1,
+        "exists": 0.5,
+        "remove_range": 0.7,
+        "invalidate_ledger": 0.3,
+        "clear": 0.2,
+        "time_pass": 2,
+        "size_pass": 1,
+        "evict_proportionally": 2,
+        "advance": 3,
+    },
+    situation=situation,
+    in_situation={
+        "empty": {"put": 4, "time_pass": 0.3, "size_pass": 0.3, "evict_proportionally": 0.3},
+        "full": {"put": 0.4, "time_pass": 2, "evict_proportionally": 2},
+    },
+    swarms={
+        "policy": {"evict_proportionally": 5, "time_pass": 0, "size_pass": 0, "remove_range": 0},
+        "time": {"time_pass": 5, "advance": 2, "evict_proportionally": 0, "size_pass": 0},
+    },
+    abstract=kind_of_state,
+)

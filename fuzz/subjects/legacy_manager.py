@@ -1,0 +1,104 @@
+"""How to drive the broker's cache that was before the central removal queue."""
+
+from __future__ import annotations
+
+from fuzz.subject import Subject
+from impl.legacy_manager import LegacyManager
+from invariants import legacy_manager as invariants
+from model.legacy_manager import Config, State, entries_of, legacy_manager, total_bytes
+from model.positions import Position
+
+POSITIONS = (
+    Position(1, 0),
+    Position(1, 1),
+    Position(1, 2),
+    Position(1, 7),
+    Position(2, 0),
+    Position(2, 7),
+    Position(3, 0),
+)
+
+
+def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
+    """Around the edge of the time to live."""
+    edge = s.now_ns - cfg.ttl_ns
+    return edge, edge + 1, edge - 1, s.now_ns
+
+
+def situation(cfg: Config, s: State) -> str:
+    """What the next action should depend on."""
+    if s.tasks:
+        return "evicting"
+    return "full" if total_bytes(s) >= s.max_bytes else ""
+
+
+def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
+    """What the caches are, how close to the limit, and what is waiting."""
+    fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
+    total = total_bytes(s)
+    return (
+        *fills,
+        "disabled" in s.caches,
+        (total > s.max_bytes) + (total >= s.max_bytes) + (total * 2 > s.max_bytes),
+        bool(s.tasks) and (s.tasks[0] > total) - (s.tasks[0] < total),
+        s.failing_reads > 0,
+        any(
+            a.timestamp_ns > b.timestamp_ns
+            for h in s.caches
+            for a, b in zip(entries_of(h), entries_of(h)[1:], strict=False)
+        ),
+    )
+
+
+subject = Subject(
+    legacy_manager,
+    LegacyManager,
+    invariants,
+    domains={
+        "cache": (0, 1, 2),
+        "position": POSITIONS,
+        "ledger": (1, 2, 3),
+        "first": (0, 1, 6),
+        "last": (1, 3, 7, 8),
+        "store_in_cache": (True, False),
+        "bytes": (10, 25, 1, 0),
+        "number": (1, 2, 0),
+        "threshold_ns": thresholds,
+        "bytes_to_free": (1, 11, 30, 0),
+        "nanos": (1, 9, 10, 11),
+        "set_max_bytes.value": (50, 100, 0, 20),
+        "set_watermark.value": (0.9, 0.5, 0.0, 0.99, 1.0),
+    },
+    settings={
+        "ttl_ns": (10,),
+        "caches": (2, 3),
+        "max_bytes": (50, 20, 101, 0),
+        "watermark": (0.9, 0.5, 0.1, 0.99),
+        "eviction_task": ("queued", "immediate"),
+        "storage": ((((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),) * 3,),
+    },
+    weights={
+        "insert": 10,
+        "read": 3,
+        "read_one": 1,
+        "fail_next_storage_reads": 0.3,
+        "run_eviction_task": 2,
+        "time_pass": 1,
+        "size_pass": 0.5,
+        "invalidate_entries_before": 0.5,
+        "invalidate_ledger": 0.3,
+        "clear_cache": 0.2,
+        "clear_all": 0.1,
+        "remove_entry_cache": 0.3,
+        "advance": 2,
+        "set_max_bytes": 0.3,
+        "set_watermark": 0.2,
+    },
+    situation=situation,
+    in_situation={"evicting": {"run_eviction_task": 3}, "": {"run_eviction_task": 0.1}},
+    swarms={
+        "publishers": {"read": 0.2, "read_one": 0, "size_pass": 0, "time_pass": 0.2},
+        "readers": {"read": 4, "read_one": 2, "insert": 0.3},
+    },
+    abstract=kind_of_state,
+)

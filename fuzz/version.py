@@ -1,0 +1,41 @@
+"""The version of the code: a seed and this are the whole reproduction of a finding."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+#: The packages whose text decides what a seed means.
+_PACKAGES = ("model", "impl", "invariants", "fuzz")
+_SUFFIXES = (".py", ".toml")
+
+
+@functools.cache
+def code_version() -> str:
+    """The release, and a digest of every source file that can change what a run does."""
+    digest = hashlib.sha256()
+    for package in _PACKAGES:
+        for name, text in sorted(_texts(files(package), package)):
+            digest.update(name.encode() + b"\0" + text + b"\0")
+    return f"{_release()}+{digest.hexdigest()[:12]}"
+
+
+def _release() -> str:
+    try:
+        return version("brokerproof")
+    except PackageNotFoundError:  # the packages were copied, not installed
+        return "0"
+
+
+def _texts(folder: Traversable, path: str) -> list[tuple[str, bytes]]:
+    found = []
+    for each in folder.iterdir():
+        name = f"{path}/{each.name}"
+        if each.is_dir() and each.name != "__pycache__":
+            found += _texts(each, name)
+        elif each.name.endswith(_SUFFIXES):
+            found.append((name, each.read_bytes()))
+    return found

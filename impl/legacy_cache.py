@@ -1,0 +1,194 @@
+"""The caches before the central removal queue, with structures whose cost is right.
+
+The same behaviour as `model/legacy_cache.py`. Each cache is a list of positions in order and a dictionary from
+position to entry: a lookup costs O(1), an insertion a binary search and a move of what lies behind, and taking
+entries from the front what it takes and a move of the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+
+from model.legacy_cache import Config, Entry, Eviction, Hit, State
+from model.machine import Refused
+from model.positions import Position
+from model.range_cache import NOTHING, Removed
+
+
+class OrderedCache:
+    """One topic's entries in the order of positions, and their size."""
+
+    __slots__ = ("bytes", "entries", "positions")
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries = {e.position: e for e in entries}
+        self.positions = sorted(self.entries)
+        self.bytes = sum([e.bytes for e in self.entries.values()])
+
+    def add(self, position: Position, size: int, timestamp_ns: int) -> bool:
+        """Stores an entry unless its position is taken. O(log n) and a move of what lies behind."""
+        if position in self.entries:
+            return False
+        self.entries[position] = Entry(position, size, timestamp_ns)
+        insort(self.positions, position)
+        self.bytes += size
+        return True
+
+    def take(self, low: int, high: int) -> Removed:
+        """Removes the entries from the low-th up to, not including, the high-th. O(taken) and a move of the rest."""
+        if low >= high:
+            return NOTHING
+        freed = sum([self.entries.pop(position).bytes for position in self.positions[low:high]])
+        del self.positions[low:high]
+        self.bytes -= freed
+        return Removed(high - low, freed)
+
+    def take_until_free(self, bytes_to_free: int) -> Removed:
+        """Removes from the lowest position on until enough is free. O(taken) and a move of the rest."""
+        freed = count = 0
+        for position in self.positions:
+            if freed >= bytes_to_free:
+                break
+            freed += self.entries[position].bytes
+            count += 1
+        return self.take(0, count)
+
+    def take_expired(self, threshold_ns: int) -> Removed:
+        """Removes from the lowest position on up to the first younger entry. O(taken) and a move of the rest."""
+        count = 0
+        for position in self.positions:
+            if self.entries[position].timestamp_ns > threshold_ns:
+                break
+            count += 1
+        return self.take(0, count)
+
+    def index_after(self, position: Position, inclusive: bool) -> int:
+        """How many entries come before a position, or up to it. O(log n)."""
+        return bisect_right(self.positions, position) if inclusive else bisect_left(self.positions, position)
+
+    def view(self) -> tuple[Entry, ...]:
+        """The entries in order. O(n)."""
+        return tuple([self.entries[position] for position in self.positions])
+
+    def check(self) -> list[str]:
+        """Structural invariants that do not hold. O(n)."""
+        wrong = []
+        if self.positions != sorted(self.entries):
+            wrong.append("the positions in order are not those of the entries")
+        if self.bytes != sum([e.bytes for e in self.entries.values()]):
+            wrong.append("a cache does not hold as many bytes as it says")
+        if any(position != e.position for position, e in self.entries.items()):
+            wrong.append("an entry stands at another position than its own")
+        return wrong
+
+
+def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int, in_doubles: bool) -> list[tuple[int, int]]:
+    """The policy: (cache, size) in its order -> (cache, bytes asked of it). O(n log n)."""
+    half = sum([size for _, size in sizes]) // 2
+    by_size = sorted(sizes, key=lambda each: each[1], reverse=True)
+    total = count = 0
+    while total < half:
+        total += by_size[count][1]
+        count += 1
+    if in_doubles:
+        asked = [(cache, int(bytes_to_free * (size / total))) for cache, size in by_size[:count]]
+    else:
+        asked = [(cache, bytes_to_free * size // total) for cache, size in by_size[:count]]
+    return [each for each in asked if each[1]]
+
+
+class LegacyCaches:
+    """All caches of a broker, each for itself. Methods are named as the actions."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self.now_ns = 0
+        self._caches = [OrderedCache() for _ in range(cfg.caches)]
+
+    def put(self, cache: int, position: Position, bytes: int, timestamp_ns: int) -> bool:
+        """Stores an entry unless its position is taken. As OrderedCache.add."""
+        return self._caches[cache].add(position, bytes, timestamp_ns)
+
+    def put_mismatched(self, cache: int, position: Position, value_position: Position, bytes: int) -> bool | Refused:
+        """As put with the time of now, but the value says which position it has."""
+        if value_position != position:
+            return Refused("illegal_argument", "the value's position is not the key")
+        return self._caches[cache].add(position, bytes, self.now_ns)
+
+    def get(self, cache: int, position: Position) -> Hit | None:
+        """Looks an entry up. O(1)."""
+        found = self._caches[cache].entries.get(position)
+        return None if found is None else Hit(position, found.bytes)
+
+    def get_range(self, cache: int, first: Position, last: Position) -> tuple[Hit, ...] | Refused:
+        """Looks up every entry from first to last. O(log n + found)."""
+        home = self._caches[cache]
+        if first > last:
+            return self._inverted_range() or ()
+        positions = home.positions[home.index_after(first, False) : home.index_after(last, True)]
+        return tuple([Hit(position, home.entries[position].bytes) for position in positions])
+
+    def exists(self, cache: int, position: Position) -> bool:
+        """Whether the position is cached. O(1)."""
+        return position in self._caches[cache].entries
+
+    def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed | Refused:
+        """Removes a range. As OrderedCache.take."""
+        if first > last:
+            return self._inverted_range() or NOTHING
+        home = self._caches[cache]
+        return home.take(home.index_after(first, False), home.index_after(last, last_inclusive))
+
+    def _inverted_range(self) -> Refused | None:
+        if self.cfg.inverted_range == "illegal_argument":
+            return Refused("illegal_argument", "the first position is after the last")
+        return None
+
+    def invalidate_ledger(self, cache: int, ledger: int) -> Removed:
+        """Removes one ledger's entries. As OrderedCache.take."""
+        home = self._caches[cache]
+        return home.take(home.index_after(Position(ledger, 0), False), home.index_after(Position(ledger + 1, 0), False))
+
+    def clear(self, cache: int) -> Removed:
+        """Removes everything. O(n)."""
+        home = self._caches[cache]
+        return home.take(0, len(home.positions))
+
+    def time_pass(self, cache: int, threshold_ns: int) -> Removed:
+        """Removes up to the first younger entry. As OrderedCache.take."""
+        return self._caches[cache].take_expired(threshold_ns)
+
+    def size_pass(self, cache: int, bytes_to_free: int) -> Removed | Refused:
+        """Removes until enough is free. As OrderedCache.take."""
+        if bytes_to_free <= 0:
+            return Refused("illegal_argument", "the bytes to free must be more than zero")
+        return self._caches[cache].take_until_free(bytes_to_free)
+
+    def evict_proportionally(self, caches: tuple[int, ...], bytes_to_free: int) -> tuple[Eviction, ...] | Refused:
+        """The policy over several caches. O(caches log caches), then as OrderedCache.take for each."""
+        if bytes_to_free <= 0 or not caches:
+            return Refused("illegal_argument", "the policy needs bytes to free and at least one cache")
+        sizes = [(c, self._caches[c].bytes) for c in caches]
+        asked = proportional_shares(sizes, bytes_to_free, self.cfg.share_arithmetic == "double")
+        return tuple([Eviction(cache, share, self._caches[cache].take_until_free(share)) for cache, share in asked])
+
+    def advance(self, nanos: int) -> None:
+        """Time passes. O(1)."""
+        self.now_ns += nanos
+
+    def check(self) -> list[str]:
+        """Structural invariants that do not hold, one line each. O(all)."""
+        return [line for home in self._caches for line in home.check()]
+
+    def view(self) -> State:
+        """The model's state of which this is an implementation. O(all)."""
+        return State(self.now_ns, tuple([home.view() for home in self._caches]))
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> LegacyCaches:
+        """An implementation in the given state of the model. O(all)."""
+        self = cls(cfg)
+        self.now_ns = state.now_ns
+        self._caches = [OrderedCache(entries) for entries in state.caches]
+        return self

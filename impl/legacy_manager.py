@@ -1,0 +1,241 @@
+"""The broker's cache before the central removal queue, over the ordered caches of `impl/legacy_cache.py`.
+
+The same behaviour as `model/legacy_manager.py`, with the total kept instead of summed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from impl.legacy_cache import OrderedCache, proportional_shares
+from model import watermark
+from model.legacy_manager import Config, Counters, Found, Held, State, StorageRead
+from model.machine import Failed, Refused
+from model.positions import Position
+from model.range_cache import Removed
+
+_NO_POLICY = Failed("illegal_argument", "the policy needs bytes to free and at least one cache")
+
+
+class LegacyManager:
+    """The caches of a broker under a common limit. Methods are named as the actions."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self.now_ns = 0
+        self.max_bytes = cfg.max_bytes
+        self.watermark = cfg.watermark
+        self.total_bytes = 0
+        self.eviction_in_progress = False
+        self._caches: dict[int, OrderedCache | None] = {c: self._created() for c in range(cfg.caches)}  # None: disabled
+        self._tasks: deque[int] = deque()
+        self._storage_reads = 0
+        self._failing_reads = 0
+        self._insertions = self._evicted = self._size_evictions = 0
+        self._hits = self._hit_bytes = self._misses = self._miss_bytes = 0
+
+    def _created(self) -> OrderedCache | None:
+        return OrderedCache() if self.max_bytes > 0 else None
+
+    def _use(self, cache: int) -> OrderedCache | None:
+        if cache not in self._caches:
+            self._caches[cache] = self._created()
+        return self._caches[cache]
+
+    def _took(self, removed: Removed) -> Removed:
+        self.total_bytes -= removed.bytes
+        self._evicted += removed.entries
+        return removed
+
+    # ---- inserting
+
+    def insert(self, cache: int, position: Position, bytes: int) -> bool | Failed:
+        """Offers an entry. As OrderedCache.add, and an eviction if its task runs inside."""
+        home = self._use(cache)
+        if home is None:
+            return False
+        total = self.total_bytes
+        if not self.eviction_in_progress and watermark.is_over_threshold(total, self.max_bytes):
+            self.eviction_in_progress = True
+            if self.cfg.eviction_task == "queued":
+                self._tasks.append(total)
+            elif isinstance(self._evict(total), Failed):
+                return _NO_POLICY
+        if total >= self.max_bytes or not home.add(position, bytes, self.now_ns):
+            return False
+        self.total_bytes += bytes
+        self._insertions += 1
+        return True
+
+    def _evict(self, size_at_signal: int) -> int | Failed:
+        self.eviction_in_progress = False
+        self._size_evictions += 1
+        wanted = watermark.bytes_to_evict(size_at_signal, self.max_bytes, self.watermark)
+        existing = {c: home for c, home in sorted(self._caches.items()) if home is not None}
+        if wanted <= 0 or not existing:
+            return _NO_POLICY
+        sizes = [(c, home.bytes) for c, home in existing.items()]
+        asked = proportional_shares(sizes, wanted, self.cfg.share_arithmetic == "double")
+        return sum([self._took(existing[cache].take_until_free(share)).entries for cache, share in asked])
+
+    def run_eviction_task(self) -> int | Failed | Refused:
+        """The oldest waiting task has its turn. O(caches log caches + evicted)."""
+        if not self._tasks:
+            return Refused("illegal_state", "no eviction task is waiting")
+        return self._evict(self._tasks.popleft())
+
+    # ---- reading
+
+    def read(self, cache: int, ledger: int, first: int, last: int, store_in_cache: bool) -> Found | Failed | Refused:
+        """Reads a range. O(its length), and inserts if stored."""
+        ledgers = self.cfg.storage[cache] if cache < len(self.cfg.storage) else ()
+        if ledger < 1 or ledger > len(ledgers) or first < 0 or first > last or last >= len(ledgers[ledger - 1]):
+            return Refused("illegal_argument", "storage does not have this range")
+        home = self._use(cache)
+        asked = [Position(ledger, entry) for entry in range(first, last + 1)]
+        if home is not None and all([position in home.entries for position in asked]):
+            hits = tuple([(position, home.entries[position].bytes) for position in asked])
+            self._hits += len(hits)
+            self._hit_bytes += sum([size for _, size in hits])
+            return Found("ok", hits, ())
+        self._storage_reads += 1
+        issued = (StorageRead(self._storage_reads, cache, ledger, first, last),)
+        if self._failing_reads > 0:
+            self._failing_reads -= 1
+            return Found("failed", (), issued)
+        stored = tuple([(position, ledgers[ledger - 1][position.entry]) for position in asked])
+        self._misses += len(stored)
+        self._miss_bytes += sum([size for _, size in stored])
+        if store_in_cache:
+            for position, size in stored:
+                outcome = self.insert(cache, position, size)
+                if isinstance(outcome, Failed):
+                    return outcome
+        return Found("ok", stored, issued)
+
+    def read_one(self, cache: int, position: Position) -> Found | Failed | Refused:
+        """Reads one entry, never stored. O(1)."""
+        return self.read(cache, position.ledger, position.entry, position.entry, False)
+
+    def fail_next_storage_reads(self, number: int) -> None:
+        """The next storage reads fail. O(1)."""
+        self._failing_reads = number
+
+    # ---- removing
+
+    def time_pass(self, cache: int, threshold_ns: int) -> int:
+        """Removes up to the first younger entry of one cache. As OrderedCache.take."""
+        home = self._use(cache)
+        return 0 if home is None else self._took(home.take_expired(threshold_ns)).entries
+
+    def size_pass(self, cache: int, bytes_to_free: int) -> Removed | Refused:
+        """Removes from one cache until enough is free. As OrderedCache.take."""
+        if bytes_to_free <= 0:
+            return Refused("illegal_argument", "the bytes to free must be more than zero")
+        home = self._use(cache)
+        return Removed(0, 0) if home is None else self._took(home.take_until_free(bytes_to_free))
+
+    def invalidate_entries_before(self, cache: int, position: Position) -> None:
+        """Removes what comes before a position. As OrderedCache.take."""
+        home = self._use(cache)
+        if home is not None:
+            self._took(home.take(home.index_after(Position(-1, 0), False), home.index_after(position, False)))
+
+    def invalidate_ledger(self, cache: int, ledger: int) -> None:
+        """Removes one ledger's entries. As OrderedCache.take."""
+        home = self._use(cache)
+        if home is not None:
+            first, end = Position(ledger, 0), Position(ledger + 1, 0)
+            self._took(home.take(home.index_after(first, False), home.index_after(end, False)))
+
+    def clear_cache(self, cache: int) -> None:
+        """Removes everything from one cache. O(n)."""
+        self._clear(self._use(cache))
+
+    def clear_all(self) -> None:
+        """Removes everything. O(all)."""
+        for home in self._caches.values():
+            self._clear(home)
+
+    def remove_entry_cache(self, cache: int) -> None:
+        """Removes a cache with all it holds. O(n)."""
+        self._clear(self._caches.pop(cache, None))
+
+    def _clear(self, home: OrderedCache | None) -> None:
+        if home is not None:
+            self._took(home.take(0, len(home.positions)))
+
+    # ---- time and settings
+
+    def advance(self, nanos: int) -> None:
+        """Time passes. O(1)."""
+        self.now_ns += nanos
+
+    def set_max_bytes(self, value: int) -> None:
+        """Changes the maximum. O(1)."""
+        self.max_bytes = value
+
+    def set_watermark(self, value: float) -> None:
+        """Changes the watermark. O(1)."""
+        self.watermark = value
+
+    # ---- for the engines
+
+    def check(self) -> list[str]:
+        """Structural invariants that do not hold, one line each. O(all)."""
+        homes = [home for home in self._caches.values() if home is not None]
+        wrong = [line for home in homes for line in home.check()]
+        if self.total_bytes != sum([home.bytes for home in homes]):
+            wrong.append("the total is not the sum of the caches")
+        return wrong
+
+    def view(self) -> State:
+        """The model's state of which this is an implementation. O(all)."""
+        counters = Counters(
+            self._insertions,
+            self._hits,
+            self._hit_bytes,
+            self._misses,
+            self._miss_bytes,
+            self._evicted,
+            self._size_evictions,
+        )
+        return State(
+            self.now_ns,
+            tuple([self._held(cache) for cache in range(self.cfg.caches)]),
+            self.max_bytes,
+            self.watermark,
+            self.eviction_in_progress,
+            tuple(self._tasks),
+            self._storage_reads,
+            self._failing_reads,
+            counters,
+        )
+
+    def _held(self, cache: int) -> Held:
+        if cache not in self._caches:
+            return "absent"
+        home = self._caches[cache]
+        return "disabled" if home is None else home.view()
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> LegacyManager:
+        """An implementation in the given state of the model. O(all)."""
+        self = cls(cfg)
+        self.now_ns, self.max_bytes, self.watermark = state.now_ns, state.max_bytes, state.watermark
+        self.eviction_in_progress = state.eviction_in_progress
+        self._tasks = deque(state.tasks)
+        self._storage_reads, self._failing_reads = state.storage_reads, state.failing_reads
+        held = [(c, h) for c, h in enumerate(state.caches) if h != "absent"]
+        self._caches = {c: None if isinstance(h, str) else OrderedCache(h) for c, h in held}
+        self.total_bytes = sum([home.bytes for home in self._caches.values() if home is not None])
+        (
+            self._insertions,
+            self._hits,
+            self._hit_bytes,
+            self._misses,
+            self._miss_bytes,
+            self._evicted,
+            self._size_evictions,
+        ) = state.counters
+        return self

@@ -1,0 +1,205 @@
+"""The kernel: the words that every engine and every component share.
+
+A component is a machine: a config, a state, and actions.
+
+    State        immutable, compared by value; integers for time, sizes and ids
+    Action       a pure function (config, state, *arguments) -> (state, outcome); its docstring is the rule
+    Fault        an action that nobody wants: crash, lost reply, failed write, clock step
+    Refusal      an action that is not allowed: the outcome says why, and the state is the same object
+    Failure      an action that was begun and did not succeed: the outcome says why, the state may differ
+    Config       one field a rule or a setting, in base units; see `Setting` for the broker's name of it
+    Profile      a named config: the reference, a shipped version, a proposal's other design
+    Canonical    states that differ only in names given on the way are one state
+    Observation  what an outsider can see of a state, as plain data
+
+There is no clock, no randomness and no I/O in a machine: time passes through an action. What is not here,
+on purpose: bounds (a scope in the subject), how to drive a machine (the subject), what must hold (the
+invariants).
+
+A machine is built by decorating functions:
+
+    lease = Machine("lease", Config, start, source="the toy of the design notes")
+
+    @lease.action
+    def acquire(cfg: Config, s: State, client: int) -> Step[State, int]:
+        '''A free or expired lease goes to whoever asks (section 1).'''
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+from model.values import BadValue, Setting, fields_of, fit, fitter, plain, record
+
+__all__ = [
+    "Action",
+    "BadValue",
+    "Failed",
+    "Machine",
+    "Param",
+    "Profile",
+    "Refused",
+    "Setting",
+    "Step",
+    "plain",
+    "record",
+    "refused",
+]
+
+C = TypeVar("C")
+S = TypeVar("S")
+O = TypeVar("O")  # noqa: E741  (an outcome, as S is a state)
+P = ParamSpec("P")
+
+
+class Refused(NamedTuple):
+    """The outcome of an action that was not allowed; the state is unchanged.
+
+    `kind` is the kind of error a broker would give (illegal_argument, illegal_state, null_pointer,
+    unsupported) or `not_open` for a name that nothing carries; `why` says it to a person.
+    """
+
+    kind: str
+    why: str
+
+
+class Failed(NamedTuple):
+    """The outcome of an action that was begun and did not succeed; unlike a refusal, it may have changed the state."""
+
+    kind: str
+    why: str
+
+
+#: What an action gives: the state after it, and what the caller is told.
+Step = tuple[S, O | Refused | Failed]
+
+
+def refused(state: S, kind: str, why: str) -> tuple[S, Refused]:
+    """A refusal is a stutter: the same state, and the reason."""
+    return state, Refused(kind, why)
+
+
+class Param(NamedTuple):
+    """An argument of an action: its name and its annotated type."""
+
+    name: str
+    kind: Any
+
+
+class Action(NamedTuple):
+    """A named rule. `run` is (config, state, *arguments) -> (state, outcome); `rule` is its docstring."""
+
+    name: str
+    run: Callable[..., tuple[Any, Any]]
+    params: tuple[Param, ...]
+    rule: str
+    fault: bool
+
+    def arguments(self, data: Mapping[str, Any], cfg: Any) -> tuple[Any, ...]:
+        """Plain data by name -> arguments in order. Raises BadValue, naming the argument, when they do not fit."""
+        wanted = [p.name for p in self.params]
+        for name in data:
+            if name not in wanted:
+                raise BadValue(f"{self.name} has no argument {name}; it takes {', '.join(wanted) or 'none'}")
+        for name in wanted:
+            if name not in data:
+                raise BadValue(f"{self.name} lacks its argument {name}")
+        return tuple(fit(p.kind, data[p.name], f"{self.name}.{p.name}", cfg) for p in self.params)
+
+    def named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """Arguments in order -> plain data by name."""
+        return {p.name: plain(value) for p, value in zip(self.params, arguments, strict=True)}
+
+
+class Profile(NamedTuple):
+    """A named config, and one line that says what it stands for."""
+
+    name: str
+    about: str
+    config: Any
+
+
+class Machine(Generic[C, S]):
+    """A component's state machine: built by decorators in `model/`, turned by the engines.
+
+    `start` gives the first state of a config; `source` says which proposal the machine states.
+    """
+
+    def __init__(self, name: str, config: type[C], start: Callable[[C], S], *, source: str) -> None:
+        self.name = name
+        self.config = config
+        self.settings = fields_of(config)
+        self._fit_config = fitter(config)
+        self.start = start
+        self.source = source
+        self.actions: dict[str, Action] = {}
+        self.profiles: dict[str, Profile] = {}
+        self._canonical: Callable[[C, S], S] = lambda cfg, s: s
+        self._observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
+
+    def action(
+        self, rule: Callable[Concatenate[C, S, P], tuple[S, Any]]
+    ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
+        """Decorator: this function is an action. Its docstring, which it must have, is the rule."""
+        self._add(rule, fault=False)
+        return rule
+
+    def fault(
+        self, rule: Callable[Concatenate[C, S, P], tuple[S, Any]]
+    ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
+        """Decorator: this function is a fault, an action that the environment takes and nobody wants."""
+        self._add(rule, fault=True)
+        return rule
+
+    def canonical_form(self, rule: Callable[[C, S], S]) -> Callable[[C, S], S]:
+        """Decorator: how names given on the way are renumbered, so that equal states become equal values."""
+        self._canonical = rule
+        return rule
+
+    def observation(self, rule: Callable[[C, S], Any]) -> Callable[[C, S], Any]:
+        """Decorator: what an outside observer can see of a state, as plain data."""
+        self._observe = rule
+        return rule
+
+    def profile(self, name: str, about: str, config: C) -> Profile:
+        """Names a config. Raises BadValue when a setting makes no sense."""
+        profile = Profile(name, about, self.configure(plain(config)))
+        self.profiles[name] = profile
+        return profile
+
+    def configure(self, settings: Mapping[str, Any], base: C | None = None) -> C:
+        """A config from plain settings, over `base` (default: the fields' defaults).
+
+        Raises BadValue naming the setting that is unknown or makes no sense.
+        """
+        for name in settings:
+            if name not in self.settings:
+                raise BadValue(f"{self.name} has no setting {name}; it has {', '.join(self.settings)}")
+        merged = {**(plain(base) if base is not None else {}), **settings}
+        config: C = self._fit_config(merged, self.name, None)
+        return config
+
+    def canonical(self, cfg: C, state: S) -> S:
+        """The one representative of all states that differ from this one only in names given on the way."""
+        return self._canonical(cfg, state)
+
+    def observe(self, cfg: C, state: S) -> Any:
+        """What an outsider sees, as plain data."""
+        return self._observe(cfg, state)
+
+    def step(self, cfg: C, state: S, name: str, arguments: tuple[Any, ...]) -> tuple[S, Any]:
+        """One step of the action of that name. Raises KeyError for an unknown action."""
+        return self.actions[name].run(cfg, state, *arguments)
+
+    def _add(self, run: Callable[..., tuple[S, Any]], *, fault: bool) -> None:
+        rule = inspect.getdoc(run)
+        name = run.__name__
+        if not rule:
+            raise TypeError(f"{self.name}.{name} has no docstring: the rule must be said")
+        if name in self.actions:
+            raise TypeError(f"{self.name}.{name} is defined twice")
+        kinds = fields_of(run)
+        names = list(inspect.signature(run).parameters)[2:]
+        self.actions[name] = Action(name, run, tuple(Param(n, kinds[n]) for n in names), rule, fault)

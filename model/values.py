@@ -1,0 +1,243 @@
+"""Plain data, and what may stand in it.
+
+Everything that crosses the border of a model (an argument in a trace, a setting on the command line, an
+outcome in a report) is plain data: null, booleans, integers, floats, strings, lists and string-keyed
+objects. This module says which plain data fits an annotated Python type, and turns one into the other.
+
+    fit(kind, data, ...)    plain data -> value of that type, or BadValue saying what is wrong
+    plain(value)            value -> plain data
+
+Bounds are annotations, so that a signature is the whole truth about an argument:
+
+    Annotated[int, AtLeast(0)]         an integer of zero or more
+    Annotated[int, Below("caches")]    at least zero and less than the setting `caches`
+    Annotated[float, Between(0, 1)]    ends included
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+N = TypeVar("N", bound="type[tuple[Any, ...]]")
+
+
+class BadValue(ValueError):
+    """A value that makes no sense where it stands; the message names the place and the mend."""
+
+
+class AtLeast(NamedTuple):
+    """The number is `low` or more."""
+
+    low: int
+
+
+class Below(NamedTuple):
+    """The number is at least zero and less than the setting of that name."""
+
+    setting: str
+
+
+class Between(NamedTuple):
+    """The number is from `low` to `high`, ends included."""
+
+    low: float
+    high: float
+
+
+class Setting(NamedTuple):
+    """Which setting of the broker a config field stands for, and its default there."""
+
+    broker_name: str
+    default: str
+
+
+def record(cls: N) -> N:
+    """Gives a NamedTuple a `_replace` that costs a third of the standard one.
+
+    A model makes a new state at every step, so this is the hottest line of the house. The generated
+    function does what the standard one does, unknown field names refused included.
+    """
+    fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
+    parameters = ", ".join(f"{name}=_same" for name in fields)
+    values = ", ".join(f"self[{i}] if {name} is _same else {name}" for i, name in enumerate(fields))
+    space: dict[str, Any] = {"_same": object(), "_new": tuple.__new__, "_cls": cls}
+    exec(f"def _replace(self, *, {parameters}):\n    return _new(_cls, ({values},))", space)
+    cls._replace = space["_replace"]  # type: ignore[attr-defined]
+    return cls
+
+
+def plain(value: Any) -> Any:
+    """The value as plain data; a named tuple becomes an object, any other tuple a list.
+
+    A type that is better shown otherwise says so in a method `as_plain`.
+    Raises TypeError for what has no plain form (a float is plain, a set is not). Cost: its size.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, tuple):
+        as_plain = getattr(value, "as_plain", None)
+        if as_plain is not None:
+            return as_plain()
+        fields = getattr(value, "_fields", None)
+        if fields is None:
+            return [plain(v) for v in value]
+        return {name: plain(v) for name, v in zip(fields, value, strict=True)}
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    raise TypeError(f"{type(value).__name__} has no plain form")
+
+
+#: Turns plain data into a value: (data, name of its place, config) -> value, or BadValue.
+Fitter = Callable[[Any, str, Any], Any]
+
+
+def fit(kind: Any, data: Any, place: str, settings: Any = None) -> Any:
+    """The plain `data` as a value of type `kind`.
+
+    `place` names the argument or setting in the message of the BadValue that is raised when it does not
+    fit; `settings` is the config that bounds such as Below refer to. Cost: the size of the data.
+    """
+    return fitter(kind)(data, place, settings)
+
+
+@functools.lru_cache(maxsize=None)
+def fitter(kind: Any) -> Fitter:
+    """What `fit` does for one type, worked out once: long traces fit millions of arguments."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _bounded(fitter(parts[0]), [b for b in parts[1:] if isinstance(b, AtLeast | Below | Between)])
+    if origin is Union or origin is types.UnionType:
+        return _one_of([fitter(k) for k in parts if k is not type(None)], type(None) in parts)
+    if origin is Literal:
+        return _word(parts)
+    if origin is tuple:
+        item = fitter(parts[0])
+        return lambda data, place, settings: tuple(
+            [item(each, f"{place}[{i}]", settings) for i, each in enumerate(_list(data, place))]
+        )
+    if isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        return _named(kind, {name: fitter(k) for name, k in fields_of(kind).items()})
+    return _scalar(kind)
+
+
+def describe(kind: Any) -> str:
+    """The kind in words, for help texts and the specification's pages."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        base, *bounds = get_args(kind)
+        words = [w for w in (_bound_in_words(b) for b in bounds) if w]
+        return " ".join([describe(base), *words])
+    if origin is Union or origin is types.UnionType:
+        return " or ".join(describe(k) for k in get_args(kind))
+    if origin is Literal:
+        return " or ".join(get_args(kind))
+    if origin is tuple:
+        return f"list of {describe(get_args(kind)[0])}"
+    if kind is type(None):
+        return "nothing"
+    return {int: "integer", bool: "true or false", float: "number", str: "text"}.get(kind, kind.__name__.lower())
+
+
+def fields_of(cls: Any) -> dict[str, Any]:
+    """The annotated fields of a named tuple or function, extras kept, in order."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    names = getattr(cls, "_fields", None) or [n for n in hints if n != "return"]
+    return {name: hints[name] for name in names}
+
+
+def _show(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _list(data: Any, place: str) -> list[Any]:
+    if isinstance(data, (list, tuple)):
+        return list(data)
+    raise BadValue(f"{place} is {_show(data)}, must be a list")
+
+
+def _scalar(kind: Any) -> Fitter:
+    def fit_scalar(data: Any, place: str, settings: Any) -> Any:
+        if type(data) is kind:
+            return data
+        if kind is float and type(data) is int:
+            return float(data)
+        raise BadValue(f"{place} is {_show(data)}, must be {describe(kind)}")
+
+    return fit_scalar
+
+
+def _word(words: tuple[str, ...]) -> Fitter:
+    def fit_word(data: Any, place: str, settings: Any) -> Any:
+        if isinstance(data, str) and data in words:
+            return data
+        raise BadValue(f"{place} is {_show(data)}, must be one of {', '.join(words)}")
+
+    return fit_word
+
+
+def _one_of(kinds: list[Fitter], optional: bool) -> Fitter:
+    def fit_one(data: Any, place: str, settings: Any) -> Any:
+        if data is None and optional:
+            return None
+        for each in kinds[:-1]:
+            try:
+                return each(data, place, settings)
+            except BadValue:
+                pass
+        return kinds[-1](data, place, settings)
+
+    return fit_one
+
+
+def _named(kind: Any, fields: dict[str, Fitter]) -> Fitter:
+    def fit_named(data: Any, place: str, settings: Any) -> Any:
+        if isinstance(data, dict):
+            for name in data:
+                if name not in fields:
+                    raise BadValue(f"{place} has no field {name}; it has {', '.join(fields)}")
+            for name in fields:
+                if name not in data and name not in kind._field_defaults:
+                    raise BadValue(f"{place} lacks {name}")
+            return kind(**{name: fields[name](each, f"{place}.{name}", settings) for name, each in data.items()})
+        if not isinstance(data, list | tuple) or len(data) != len(fields):
+            raise BadValue(f"{place} is {_show(data)}, must be [{', '.join(fields)}]")
+        return kind(*[each(value, place, settings) for each, value in zip(fields.values(), data, strict=True)])
+
+    return fit_named
+
+
+def _bounded(inner: Fitter, bounds: list[Any]) -> Fitter:
+    def fit_bounded(data: Any, place: str, settings: Any) -> Any:
+        value = inner(data, place, settings)
+        for bound in bounds:
+            if not _within(bound, value, settings):
+                limit = f" ({getattr(settings, bound.setting)})" if isinstance(bound, Below) else ""
+                raise BadValue(f"{place} is {_show(value)}, must be {_bound_in_words(bound)}{limit}")
+        return value
+
+    return fit_bounded
+
+
+def _within(bound: Any, value: Any, settings: Any) -> bool:
+    if isinstance(bound, AtLeast):
+        return bool(value >= bound.low)
+    if isinstance(bound, Below):
+        return bool(0 <= value < getattr(settings, bound.setting))
+    return bool(bound.low <= value <= bound.high)
+
+
+def _bound_in_words(bound: Any) -> str:
+    if isinstance(bound, AtLeast):
+        return f"of {bound.low} or more"
+    if isinstance(bound, Below):
+        return f"from 0, below the setting {bound.setting}"
+    if isinstance(bound, Between):
+        return f"from {bound.low:g} to {bound.high:g}"
+    return ""
