@@ -84,7 +84,7 @@ COVERAGE = pa.schema(
         ("subject", pa.string()),
         ("kind", pa.string()),
         ("key", pa.string()),
-        ("count", pa.int64()),
+        ("times", pa.int64()),
         ("first_seed", pa.int64()),
     ]
 )
@@ -97,7 +97,7 @@ ROUND_SECONDS = (4.0, 30.0)
 #: A rest of time shorter than this is not worth a round.
 _SHORTEST_ROUND = 0.5
 #: Steps a second to plan with before anything was measured.
-_FIRST_GUESS = 50_000.0
+_FIRST_GUESS = 10_000.0
 
 
 class Plan(NamedTuple):
@@ -247,7 +247,7 @@ def read_state(store: Store, plan: Plan) -> State:
             state.findings.append(Found(**row))
         for row in coverage:
             total = state.coverage.setdefault(row["subject"], Total())
-            total.add(Row(row["kind"], row["key"], row["count"], row["first_seed"]))
+            total.add(Row(row["kind"], row["key"], row["times"], row["first_seed"]))
     state.merged_findings()
     return state
 

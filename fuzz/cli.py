@@ -200,9 +200,8 @@ def _show_run(console: Console, result: dict[str, Any]) -> None:
     console.print(f"{subject}: {result['traces']:,} traces, {result['steps']:,} steps, {speed:,.0f} steps/s")
     for finding in result["findings"]:
         console.print(f"[bold red]found[/] {escape(finding['message'])}")
-        console.print(
-            f"      {finding['subject']} under {finding['profile']}, seed {finding['seed']}, {finding['length']} steps, shrunk to {finding['shrunk_length']}"
-        )
+        lengths = f"{finding['length']} steps, shrunk to {finding['shrunk_length']}"
+        console.print(f"      {finding['subject']} under {finding['profile']}, seed {finding['seed']}, {lengths}")
         console.print(f"      {escape(finding['signature'])}")
         console.print(f"      brokerproof replay {escape(finding['trace'])}")
     for line in result["never"]:
@@ -250,9 +249,8 @@ def replay(
 
 
 def _show_difference(console: Console, d: dict[str, Any]) -> None:
-    console.print(
-        f"[bold red]differs[/] {escape(d['trace'])}, line {d['line']}: {escape(d['op'])} in {escape(', '.join(d['fields']))}"
-    )
+    place = f"{d['trace']}, line {d['line']}: {d['op']} in {', '.join(d['fields'])}"
+    console.print(f"[bold red]differs[/] {escape(place)}")
     console.print(f"  expected {escape(orjson.dumps(d['expected']).decode())}")
     console.print(f"  actual   {escape(orjson.dumps(d['actual']).decode())}")
     if d.get("message"):

@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
     kind: str
     key: str
-    count: int
+    times: int
     first_seed: int
 
 
@@ -71,7 +71,7 @@ class Total:
         """Adds one row: counts add up, the first seed is the smallest."""
         key = row.kind, row.key
         count, first = self.seen.get(key, (0, row.first_seed))
-        self.seen[key] = count + row.count, min(first, row.first_seed)
+        self.seen[key] = count + row.times, min(first, row.first_seed)
 
     def rows(self) -> list[Row]:
         """All rows, in a fixed order."""

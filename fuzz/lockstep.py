@@ -85,18 +85,19 @@ class Hang(BaseException):
 def watchdog(seconds: float) -> Iterator[None]:
     """Raises Hang in the body after that much processor time of this process.
 
-    Processor time, so that a busy machine makes nothing hang. Does nothing outside the main thread, where
+    Processor time, so that a busy machine makes nothing hang. Again and again, for the first time may come
+    where an exception is swallowed, in a destructor for instance. Does nothing outside the main thread, where
     Python takes no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(signum: int, frame: FrameType | None) -> None:
+    def stop(_signum: int, _frame: FrameType | None) -> None:
         raise Hang
 
     previous = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds / 10)
     try:
         yield
     finally:
@@ -134,8 +135,19 @@ class Side:
         self.cfg = cfg
         self.other = AnotherProfile(subject, against) if against is not None else None
         self.body: Any = subject.implementation(cfg) if self.other is None else None
-        names = list(subject.machine.actions)
-        self.methods = [self.other.method(n) if self.other else getattr(self.body, n) for n in names]
+        self.methods = self._methods()
+
+    def _methods(self) -> list[Callable[..., Any]]:
+        names = self.subject.machine.actions
+        return [self.other.method(n) if self.other else getattr(self.body, n) for n in names]
+
+    def load(self, state: Any) -> None:
+        """Puts this side into a state of the model."""
+        if self.other is not None:
+            self.other.state = state
+        else:
+            self.body = self.subject.implementation.load(self.cfg, state)
+        self.methods = self._methods()
 
     def broken_structure(self) -> Difference | None:
         """What the implementation's own check says is wrong."""
@@ -244,7 +256,7 @@ def replay(
     try:
         with watchdog(hang_seconds):
             run = CheckedRun(subject, cfg, against, muted)
-            for position, (name, arguments) in enumerate(actions):  # noqa: B007  (used when a step hangs)
+            for position, (name, arguments) in enumerate(actions):
                 difference = run.step(name, arguments)
                 if difference is not None:
                     return Finding(cfg, tuple(actions[: position + 1]), difference, seed)

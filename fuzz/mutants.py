@@ -46,7 +46,7 @@ def mutants_of(subject: str) -> list[Mutant]:
     return list(_read_mutants(subject))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _read_mutants(subject: str) -> tuple[Mutant, ...]:
     resource = files("fuzz") / "mutants" / f"{subject}.toml"
     if not resource.is_file():
@@ -110,7 +110,7 @@ def plant(mutant: Mutant) -> Subject:
 
 def plant_source(subject: str, module: str, source: str) -> Subject:
     """The subject with other text for one module. The honest modules stay as they are."""
-    with _fresh_modules(subject, module, source):
+    with _FreshModules(subject, module, source):
         planted: Subject = importlib.import_module(f"fuzz.subjects.{subject}").subject
     return planted
 
@@ -120,7 +120,7 @@ def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
     return find_subject(name) if mutant_id is None else plant(find_mutant(mutant_id, [name]))
 
 
-class _fresh_modules:
+class _FreshModules:
     """While inside, the component's modules are imported anew, one of them from other text."""
 
     def __init__(self, subject: str, module: str, source: str) -> None:
@@ -135,7 +135,7 @@ class _fresh_modules:
         self.attributes = {n: _parent_attribute(n) for n in self.kept}
         sys.meta_path.insert(0, self)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *problem: object) -> None:
         sys.meta_path.remove(self)
         for name in self.names:
             sys.modules.pop(name, None)
@@ -145,18 +145,19 @@ class _fresh_modules:
             setattr(sys.modules[parent], child, module)
         _importing.release()
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> Any:
         """Import hook: our text for our module, nothing for others."""
         if name != self.module:
             return None
-        return importlib.util.spec_from_loader(name, self, origin=f"<planted in {name}>")
+        loader: Any = self
+        return importlib.util.spec_from_loader(name, loader, origin=f"<planted in {name}>")
 
     def create_module(self, spec: Any) -> None:
         """Import hook: an ordinary module."""
 
     def exec_module(self, module: Any) -> None:
         """Import hook: runs our text."""
-        exec(compile(self.source, module.__spec__.origin, "exec"), module.__dict__)
+        exec(compile(self.source, module.__spec__.origin, "exec"), module.__dict__)  # noqa: S102
 
 
 def _parent_attribute(name: str) -> Any:
@@ -170,8 +171,8 @@ def _dependents(names: set[str]) -> Iterator[str]:
     while todo:
         wanted = todo.pop()
         for name, module in list(sys.modules.items()):
-            if name.rpartition(".")[0] in _FLOORS and name not in names and module is not None:
-                if any(getattr(value, "__module__", None) == wanted for value in vars(module).values()):
-                    names.add(name)
-                    todo.append(name)
-                    yield name
+            is_room = name.rpartition(".")[0] in _FLOORS and name not in names and module is not None
+            if is_room and any(getattr(value, "__module__", None) == wanted for value in vars(module).values()):
+                names.add(name)
+                todo.append(name)
+                yield name

@@ -34,7 +34,7 @@ class Deviation(NamedTuple):
     name: str
     settings: tuple[str, ...]  # the config fields in which the two profiles differ for it
     breaks: str  # the property that it breaks
-    smallest: str  # the recorded trace that shows it after the fewest operations
+    smallest: str  # the recorded trace that shows it after the fewest operations; empty if none at hand does
 
 
 @dataclass(frozen=True)
@@ -162,47 +162,26 @@ class Replayer:
 
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
         """Every operation at which the trace does not agree; only the first can be trusted."""
-        subject, recording, config = self.subject, self.recording, trace.config
-        machine, actions = subject.machine, subject.machine.actions
-        against = trace.header.get("against")
-        side = Side(subject, cfg, machine.configure(against) if against else None)
-        start = trace.header.get("start_ns", trace.config.get("start_ns"))
-        state = machine.start(cfg)
-        if OWN not in trace.header and isinstance(start, int):
-            state = state._replace(now_ns=start) if hasattr(state, "now_ns") else state
-            side = Side(subject, cfg)
-            side.body = subject.implementation.load(cfg, state)
-            side.methods = [getattr(side.body, name) for name in actions]
-        checks = checks_for(subject, cfg) if OWN in trace.header else None
+        recording, config, observe = self.recording, trace.config, self.subject.machine.observe
+        run = _Run(self, trace, cfg)
         for operation in trace.operations:
-            for name, arguments in self._arguments(trace, cfg, state, operation):
-                before, place = state, self.places[name]
-                state, outcome = actions[name].run(cfg, state, *arguments)
-                problem: tuple[Any, Any, str] | None = None
-                try:
-                    other = side.methods[place](*arguments)
-                    if not same(other, outcome):
-                        problem = plain(outcome), _plain(other), "outcome"
-                    else:
-                        different = side.differs(state)
-                        if different is None and checks is not None:
-                            different = side.broken_structure() or broken_property(
-                                checks, cfg, before, event_of(subject, name, arguments, outcome), place, state
-                            )
-                        if different is not None:
-                            problem = different.expected, different.actual, f"{different.kind}:{different.what}"
-                except Exception as error:
-                    problem = plain(outcome), repr(error), "crash"
+            for name, arguments in self._arguments(trace, cfg, run.state, operation):
+                problem = run.step(name, arguments)
                 if problem is not None:
-                    yield Mismatch(trace.id, operation.line, operation.op, problem[0], problem[1], [problem[2]])
-                    return
+                    break
+            else:
+                problem = run.different()
+            if problem is not None:
+                expected, actual, field = problem
+                yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [field])
+                return
             if operation.result is not ABSENT:
-                result = recording.result(cfg, operation.op, outcome, config)
+                result = recording.result(cfg, operation.op, run.outcome, config)
                 if result != operation.result:
                     yield Mismatch(trace.id, operation.line, operation.op, operation.result, result, ["result"])
                     continue
             if operation.observe is not ABSENT:
-                seen = recording.observation(cfg, machine.observe(cfg, state), config)
+                seen = recording.observation(cfg, observe(cfg, run.state), config)
                 if seen != operation.observe:
                     yield self._unlike(trace, operation, seen)
 
@@ -226,6 +205,61 @@ class Replayer:
         fields = sorted(k for k in {*recorded, *seen} if recorded.get(k, ABSENT) != seen.get(k, ABSENT))
         expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
         return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
+
+
+#: What is wrong: expected, actual, and the field in which it shows.
+Problem = tuple[Any, Any, str]
+
+
+class _Run:
+    """Model and implementation on a trace: outcomes compared at every action, states after every operation.
+
+    A trace that the engines wrote was found with the structure and the properties checked, so they are again.
+    """
+
+    def __init__(self, replayer: Replayer, trace: Trace, cfg: Any) -> None:
+        subject = replayer.subject
+        machine = subject.machine
+        self.subject = subject
+        self.cfg = cfg
+        self.places = replayer.places
+        self.runs = {name: action.run for name, action in machine.actions.items()}
+        self.is_own = OWN in trace.header
+        against = trace.header.get("against")
+        self.side = Side(subject, cfg, machine.configure(against) if against else None)
+        self.state = machine.start(cfg)
+        self.before = self.state
+        self.event: tuple[str, Arguments] = "", ()
+        self.outcome: Any = None
+        started = trace.config.get("start_ns")
+        if not self.is_own and isinstance(started, int) and hasattr(self.state, "now_ns"):
+            self.state = self.state._replace(now_ns=started)
+            self.side.load(self.state)
+
+    def step(self, name: str, arguments: Arguments) -> Problem | None:
+        """Takes one action on both sides; what is wrong with the outcomes, or None."""
+        self.before, self.event = self.state, (name, arguments)
+        self.state, self.outcome = self.runs[name](self.cfg, self.state, *arguments)
+        try:
+            other = self.side.methods[self.places[name]](*arguments)
+        except Exception as error:
+            return plain(self.outcome), repr(error), "crash"
+        return None if same(other, self.outcome) else (plain(self.outcome), _plain(other), "outcome")
+
+    def different(self) -> Problem | None:
+        """What is wrong with the states, or None."""
+        try:
+            difference = self.side.differs(self.state)
+            if difference is None and self.is_own:
+                name, arguments = self.event
+                event = event_of(self.subject, name, arguments, self.outcome)
+                checks = checks_for(self.subject, self.cfg)
+                difference = self.side.broken_structure() or broken_property(
+                    checks, self.cfg, self.before, event, self.places[name], self.state
+                )
+        except Exception as error:
+            return None, repr(error), "crash"
+        return difference and (difference.expected, difference.actual, f"{difference.kind}:{difference.what}")
 
 
 def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:

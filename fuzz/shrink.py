@@ -9,6 +9,7 @@ found.
     simplify   every argument and setting towards the front of its domain, where the simplest values stand,
                one by one and, where a value occurs in several steps, everywhere at once
     trade      one action less for one argument changed elsewhere
+    substitute one action less for another action in the place of one, in runs that are already very short
     order      neighbours into the machine's order of actions, so that equal causes get equal shapes
 
 A candidate counts only if its cause, what failed, is the same. Everything is measured in steps executed,
@@ -27,8 +28,10 @@ from fuzz.subject import Subject
 
 #: Steps that shrinking one finding may execute: a few seconds.
 BUDGET_STEPS = 120_000
-#: While shrinking, a candidate hangs sooner, for a run that hangs costs this much each time it is tried.
-SHRINK_HANG_SECONDS = HANG_SECONDS / 20
+#: While a hang is shrunk, a candidate hangs sooner: a run that does costs this much each time it is tried.
+_HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
+#: Actions are substituted only in runs that are already this short: there are hundreds to try for each place.
+_VERY_SHORT = 6
 #: Pairs are tried, and actions traded, only in runs that are already this short.
 _SHORT = 24
 
@@ -65,6 +68,7 @@ class Shrinker:
         self.muted = all_but(subject, finding)
         self.seed = finding.seed
         self.left = budget_steps
+        self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.difference.kind == "hang" else HANG_SECONDS
         self.places = {name: i for i, name in enumerate(subject.machine.actions)}
         self.tried: set[Candidate] = set()
         self.found = finding
@@ -82,6 +86,7 @@ class Shrinker:
                 self._remove_pairs()
                 self._trade()
                 self._order()
+                self._substitute()
         except _Spent:
             pass
         final = replay(
@@ -111,7 +116,7 @@ class Shrinker:
         """Runs a candidate with everything checked, its ranks turned into the values they stand for."""
         concrete: list[tuple[str, Arguments]] = []
         try:
-            with watchdog(SHRINK_HANG_SECONDS):
+            with watchdog(self.hang_seconds):
                 run = CheckedRun(self.subject, candidate.config, self.against, self.muted)
                 for name, symbolic in candidate.steps:
                     arguments = self._arguments(candidate.config, run.state, name, symbolic)
@@ -124,7 +129,7 @@ class Shrinker:
                         return Finding(candidate.config, tuple(concrete), difference, self.seed)
         except Hang:
             return replay(
-                self.subject, candidate.config, concrete, against=self.against, hang_seconds=SHRINK_HANG_SECONDS
+                self.subject, candidate.config, concrete, against=self.against, hang_seconds=self.hang_seconds
             )
         if self.left <= 0:
             raise _Spent
@@ -136,11 +141,12 @@ class Shrinker:
             return symbolic
         values = []
         for argument, domain in zip(symbolic, decoder(self.subject, cfg).plans[name].domains(cfg, state), strict=True):
-            if isinstance(argument, Rank):
-                if not domain:
-                    return None
-                argument = domain[min(argument.place, len(domain) - 1)]
-            values.append(argument)
+            if not isinstance(argument, Rank):
+                values.append(argument)
+            elif domain:
+                values.append(domain[min(argument.place, len(domain) - 1)])
+            else:
+                return None
         return tuple(values)
 
     def _symbolic(self, finding: Finding) -> tuple[Symbolic, ...]:
@@ -192,8 +198,8 @@ class Shrinker:
     # ---- making simpler
 
     def _simplify(self) -> None:
-        for candidate in self._simpler_settings():
-            self._accept(candidate)
+        for name, values in self.subject.settings.items():
+            any(self._accept(c) for c in self._simpler_setting(name, values))
         while any(self._accept(c) for c in self._renamed()):
             pass
         place = 0
@@ -203,11 +209,11 @@ class Shrinker:
                 improved = any(self._accept(c) for c in self._variants(self.candidate, place, only_simpler=True))
             place += 1
 
-    def _simpler_settings(self) -> Iterator[Candidate]:
-        for name, values in self.subject.settings.items():
-            now = getattr(self.candidate.config, name)
-            for value in values[: values.index(now)] if now in values else ():
-                yield self.candidate._replace(config=self.candidate.config._replace(**{name: value}))
+    def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
+        """The run with values of a setting that stand before its own, the simplest first."""
+        now = getattr(self.candidate.config, name)
+        for value in values[: values.index(now)] if now in values else ():
+            yield self.candidate._replace(config=self.candidate.config._replace(**{name: value}))
 
     def _renamed(self) -> Iterator[Candidate]:
         """The run with one value of an argument replaced everywhere by a simpler one of its domain.
@@ -266,6 +272,25 @@ class Shrinker:
                 if any(self._accept(v) for v in variants):
                     again = True
                     break
+
+    def _substitute(self) -> None:
+        """One action less for another action, with any arguments, in the place of one; the last one first."""
+        while 2 < len(self.candidate.steps) <= _VERY_SHORT:
+            count = len(self.candidate.steps)
+            places = [(gone, place) for place in reversed(range(count - 1)) for gone in reversed(range(count - 1))]
+            if not any(self._accept(c) for gone, place in places for c in self._substitutes(gone, place)):
+                return
+
+    def _substitutes(self, gone: int, place: int) -> Iterator[Candidate]:
+        """The run without one step, and every other action in one place of what is left."""
+        base = self._without([gone])
+        state = self.subject.machine.start(base.config)
+        for name, symbolic in base.steps[:place]:
+            arguments = self._arguments(base.config, state, name, symbolic)
+            if arguments is not None:
+                state, _ = self.subject.machine.step(base.config, state, name, arguments)
+        for action in decoder(self.subject, base.config).every(base.config, state):
+            yield base._replace(steps=(*base.steps[:place], action, *base.steps[place + 1 :]))
 
     def _order(self) -> None:
         """Swaps neighbours that stand against the machine's order of actions, where the run stays the same finding."""

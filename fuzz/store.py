@@ -19,6 +19,11 @@ from model.machine import BadValue
 _UNFINISHED = ".unfinished"
 
 
+def _is_finished(name: str) -> bool:
+    """Neither being written, nor hidden: some file systems keep checksums beside a file."""
+    return not name.endswith(_UNFINISHED) and not name.startswith(".")
+
+
 class Store(Protocol):
     """A folder of files, named by paths relative to it."""
 
@@ -65,7 +70,7 @@ class LocalStore:
         path = self.root / folder
         if not path.is_dir():
             return []
-        return sorted(p.name for p in path.iterdir() if not p.name.endswith(_UNFINISHED))
+        return sorted(p.name for p in path.iterdir() if _is_finished(p.name))
 
     def place(self, name: str) -> str:
         """As Store.place."""
@@ -142,7 +147,7 @@ class HadoopStore:
         if not self.files.exists(path):
             return []
         found = [status.getPath().getName() for status in self.files.listStatus(path)]
-        return sorted(name for name in found if not name.endswith(_UNFINISHED))
+        return sorted(name for name in found if _is_finished(name))
 
     def place(self, name: str) -> str:
         """As Store.place."""

@@ -157,11 +157,8 @@ def _whole(path: Path, trace: Trace) -> Trace:
     """The trace, if it has as many operations as its opening line says, where it says so."""
     said = trace.header.pop("operations", None)
     if said is not None and said != len(trace.operations):
-        raise BadTrace(
-            path,
-            trace.line,
-            f"trace {trace.id} should have {said} operations and has {len(trace.operations)}; the file is cut off or mixed up",
-        )
+        what = f"trace {trace.id} should have {said} operations and has {len(trace.operations)}"
+        raise BadTrace(path, trace.line, f"{what}; the file is cut off or mixed up")
     return trace
 
 

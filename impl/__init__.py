@@ -1,0 +1,1 @@
+"""The same behaviour as the specification, with structures whose cost is right."""

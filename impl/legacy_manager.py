@@ -93,7 +93,7 @@ class LegacyManager:
             return Refused("illegal_argument", "storage does not have this range")
         home = self._use(cache)
         asked = [Position(ledger, entry) for entry in range(first, last + 1)]
-        if home is not None and all([position in home.entries for position in asked]):
+        if home is not None and all(position in home.entries for position in asked):
             hits = tuple([(position, home.entries[position].bytes) for position in asked])
             self._hits += len(hits)
             self._hit_bytes += sum([size for _, size in hits])

@@ -399,7 +399,7 @@ class RangeCaches:
         """The clock goes back. O(1)."""
         self.now_ns -= nanos
 
-    def over_release(self, cache: int, position: Position) -> None | Refused:
+    def over_release(self, cache: int, position: Position) -> Refused | None:
         """The value of an entry is given back behind the cache's back. O(1)."""
         slot = self._caches[cache].find(position)
         if slot is None or slot.released:
@@ -434,19 +434,19 @@ class RangeCaches:
 
     def view(self) -> State:
         """The model's state of which this is an implementation. O(all)."""
-        holders: dict[ReadCounter, list[int]] = {}
+        holders: dict[ReadCounter, tuple[int, ...]] = {}
         for copy, counter in self._copies.items():
-            holders.setdefault(counter, []).append(copy)
-        queue = tuple([_entry(slot, holders) if slot.live else None for slot in self._queue])
-        stash = tuple([_entry(slot, holders) for slot in self._stash])
+            holders[counter] = (*holders.get(counter, ()), copy)
+        take = holders.pop
+        queue = tuple([_entry(slot, take(slot.counter, ())) if slot.live else None for slot in self._queue])
+        stash = tuple([_entry(slot, take(slot.counter, ())) for slot in self._stash])
+        loose = sorted([Loose(copies, counter.expected) for counter, copies in holders.items()]) if holders else ()
         return State(
             self.now_ns,
             queue,
             stash,
             tuple([home.bytes for home in self._caches]),
-            tuple(sorted([Loose(tuple(copies), counter.expected) for counter, copies in holders.items()]))
-            if holders
-            else (),
+            tuple(loose),
             self._next_copy,
             self.max_requeue_times,
             self.extend_ttl_of_recently_accessed,
@@ -481,13 +481,13 @@ class RangeCaches:
         return slot
 
 
-def _entry(slot: Slot, holders: dict[ReadCounter, list[int]]) -> Entry:
+def _entry(slot: Slot, copies: tuple[int, ...]) -> Entry:
     return Entry(
         slot.cache,
         slot.position,
         slot.bytes,
         slot.counter.expected,
-        tuple(holders.pop(slot.counter, ())),
+        copies,
         slot.timestamp_ns,
         slot.requeues,
         slot.accessed,

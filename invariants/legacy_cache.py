@@ -6,6 +6,8 @@ the promises of `invariants/range_cache.py` it would fail them; that is why ther
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from invariants.properties import Event, always, sometimes
 from model.legacy_cache import Config, Entry, State, legacy_cache, size
 from model.machine import Refused
@@ -22,7 +24,7 @@ def gone(before: State, after: State) -> list[list[Entry]]:
 @always(legacy_cache)
 def entries_are_in_order(cfg: Config, s: State) -> bool:
     """A cache holds at most one entry at a position, in the order of positions [4]."""
-    return all(all(a.position < b.position for a, b in zip(held, held[1:], strict=False)) for held in s.caches)
+    return all(all(a.position < b.position for a, b in pairwise(held)) for held in s.caches)
 
 
 @always(legacy_cache, on=REMOVALS)
@@ -159,7 +161,8 @@ def the_policy_frees_less_than_asked(cfg: Config, before: State, event: Event, a
     if isinstance(event.outcome, Refused):
         return False
     held = sum(size(before.caches[c]) for c in set(event.arguments["caches"]))
-    return sum(e.removed.bytes for e in event.outcome) < min(event.arguments["bytes_to_free"], held)
+    freed = sum(e.removed.bytes for e in event.outcome)
+    return bool(freed < min(event.arguments["bytes_to_free"], held))
 
 
 @sometimes(legacy_cache, on=("evict_proportionally",))

@@ -15,6 +15,7 @@ from model.range_cache import (
     Config,
     Count,
     Entry,
+    Loose,
     State,
     has_expected_reads,
     initial_count,
@@ -45,7 +46,8 @@ def by_key(s: State) -> dict[Key, Entry]:
 def counters(s: State) -> dict[int, int | None]:
     """The counter of each open copy, by the copy's number."""
     shared = {}
-    for holder in (*entries(s), *s.loose):
+    holders: tuple[Entry | Loose, ...] = (*entries(s), *s.loose)
+    for holder in holders:
         for copy in holder.copies:
             shared[copy] = holder.expected_reads
     return shared
@@ -88,7 +90,7 @@ def queue_is_in_order_of_time(cfg: Config, s: State) -> bool:
 @always(range_cache)
 def a_copy_has_one_counter(cfg: Config, s: State) -> bool:
     """An open copy shares exactly one counter, with its entry or with the other copies of it [18]."""
-    copies = [c for holder in (*entries(s), *s.loose) for c in holder.copies]
+    copies = [c for e in entries(s) for c in e.copies] + [c for g in s.loose for c in g.copies]
     return len(copies) == len(counters(s)) and (not copies or max(copies) < s.next_copy)
 
 
@@ -117,7 +119,10 @@ def a_copy_stays_open_until_released(cfg: Config, before: State, event: Event, a
         return True
     released = event.arguments["copy"] if event.name == "release" else None
     still_open = counters(after)
-    return all([copy in still_open or copy == released for copy in counters(before)]) and released not in still_open
+    for copy in counters(before):
+        if copy not in still_open and copy != released:
+            return False
+    return released not in still_open
 
 
 @always(range_cache)
@@ -242,7 +247,7 @@ def a_requeue_changes_nothing_else(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache, on=PASSES)
 def extensions_are_limited(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Expected reads extend an entry's life up to the maximum, other requeues included; only recent access goes past it [15]."""
+    """Expected reads extend an entry's life up to the maximum, all requeues counted; only access goes past it [15]."""
     was = by_key(before)
     for key, e in by_key(after).items():
         by_access = before.extend_ttl_of_recently_accessed and was[key].accessed
@@ -254,7 +259,7 @@ def extensions_are_limited(cfg: Config, before: State, event: Event, after: Stat
 
 @always(range_cache, on=PASSES)
 def only_what_is_due_is_spared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass puts back only entries that were due for an extension; one that counts no reads gets none for reads [23]."""
+    """A pass puts back only entries that were due for an extension; one without a count gets none for reads [23]."""
     was = by_key(before)
     spared = [was[k] for k, e in by_key(after).items() if e.requeues != was[k].requeues]
     return all(is_due_for_extension(before, e) for e in spared)
@@ -297,7 +302,7 @@ def a_size_pass_reaches_its_goal(cfg: Config, before: State, event: Event, after
         return True
     present = sum(e.bytes for e in entries(before))
     freed = present - sum(e.bytes for e in entries(after))
-    return freed >= min(event.arguments["bytes_to_free"], present)
+    return bool(freed >= min(event.arguments["bytes_to_free"], present))
 
 
 @always(range_cache, on=("size_pass",))
@@ -337,9 +342,9 @@ def no_detached_slot_at_the_head(cfg: Config, before: State, event: Event, after
 
 @always(range_cache, on=("evict_to_watermark",))
 def the_size_check_reaches_the_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Below the trigger the size check does nothing; above it, it brings the caches down to the watermark or empties them [P2].
+    """Below the trigger the size check does nothing; above it, it brings the caches to the watermark or empties them.
 
-    A design that sets entries with expected reads aside breaks it, and so does a size that is never given back.
+    [P2] A design that sets entries with expected reads aside breaks it, and so does a size that is never given back.
     """
     total = sum(before.sizes)
     if not watermark.is_over_threshold(total, cfg.max_bytes):
@@ -462,7 +467,7 @@ def counter_exchanged_under_open_copies(cfg: Config, before: State, event: Event
 @sometimes(range_cache, on=("replay",), given=counting)
 def replay_made_an_entry_due_again(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A replay brings a counter from none to one expected read."""
-    return event.outcome == Count(1)
+    return bool(event.outcome == Count(1))
 
 
 @sometimes(range_cache, on=("release",), given=lambda cfg: cfg.counts_reads)
@@ -488,7 +493,7 @@ def a_lookup_of_a_released_value(cfg: Config, before: State, event: Event, after
 @sometimes(range_cache, on=("evict_to_watermark",))
 def the_size_check_evicted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The size check finds the caches over the trigger and evicts."""
-    return event.outcome != NOTHING
+    return bool(event.outcome != NOTHING)
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.sparing == "stash")

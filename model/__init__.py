@@ -1,0 +1,1 @@
+"""The specification: one small state machine for each component, written to be read."""

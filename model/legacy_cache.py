@@ -14,6 +14,7 @@ State: each cache is its entries in the order of positions. Not modelled: refere
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
@@ -86,12 +87,16 @@ Nanos = Annotated[int, AtLeast(0)]
 
 def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
     """The entry at a position."""
-    return next((e for e in entries if e.position == position), None)
+    for e in entries:
+        if e.position == position:
+            return e
+    return None
 
 
 def added(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
     """The entries with one more, in order."""
-    return tuple(sorted((*entries, entry)))
+    place = bisect(entries, entry)
+    return (*entries[:place], entry, *entries[place:])
 
 
 def size(entries: tuple[Entry, ...]) -> int:
@@ -286,12 +291,13 @@ def canonical(cfg: Config, s: State) -> State:
 @legacy_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """Each cache by position."""
-    return {
-        "caches": [
-            {"entries": len(held), "bytes": size(held), "keys": [[*e.position, e.bytes, e.timestamp_ns] for e in held]}
-            for held in s.caches
-        ]
-    }
+    return {"caches": [observe_entries(held) for held in s.caches]}
+
+
+def observe_entries(entries: tuple[Entry, ...]) -> dict[str, object]:
+    """One cache by position: [ledger, entry, bytes, time]."""
+    keys = [[ledger, entry, n, time] for (ledger, entry), n, time in entries]
+    return {"entries": len(entries), "bytes": size(entries), "keys": keys}
 
 
 reference = legacy_cache.profile("reference", "an inverted range is empty, and a share is a whole part", Config())

@@ -27,6 +27,7 @@ from model.legacy_cache import (
     expired_front,
     front_of_size,
     lookup,
+    observe_entries,
     shares,
     size,
     taken,
@@ -241,8 +242,8 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
         return refused(s, "illegal_argument", "storage does not have this range")
     s = used(s, cache)
     asked = [Position(ledger, entry) for entry in range(first, last + 1)]
-    cached = [lookup(entries_of(s.caches[cache]), p) for p in asked]
-    hits = [e for e in cached if e is not None]
+    held = {e.position: e for e in entries_of(s.caches[cache])}
+    hits = [held[p] for p in asked if p in held]
     if len(hits) == len(asked):
         s = count(s, hit_entries=len(hits), hit_bytes=sum([e.bytes for e in hits]))
         return s, Found("ok", tuple([(e.position, e.bytes) for e in hits]), ())
@@ -252,8 +253,8 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
         return s._replace(failing_reads=s.failing_reads - 1), Found("failed", (), issued)
     stored = tuple([(p, cfg.storage[cache][ledger - 1][p.entry]) for p in asked])
     s = count(s, miss_entries=len(stored), miss_bytes=sum([n for _, n in stored]))
-    for position, bytes in stored if store else ():
-        s, outcome = insert(cfg, s, cache, position, bytes)
+    for position, size_in_storage in stored if store else ():
+        s, outcome = insert(cfg, s, cache, position, size_in_storage)
         if isinstance(outcome, Failed):
             return s, outcome
     return s, Found("ok", stored, issued)
@@ -381,9 +382,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 def _observe_cache(held: Held) -> dict[str, object]:
     if held == "disabled":
         return {"disabled": True, "bytes": 0}
-    entries = entries_of(held)
-    keys = [[*e.position, e.bytes, e.timestamp_ns] for e in entries]
-    return {"entries": len(entries), "bytes": size(entries), "keys": keys}
+    return observe_entries(entries_of(held))
 
 
 reference = legacy_manager.profile("reference", "a share is a whole part", Config())

@@ -28,10 +28,10 @@ A machine is built by decorating functions:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
-from model.values import BadValue, Setting, fields_of, fit, fitter, plain, record
+from model.values import BadValue, Fitter, Setting, fields_of, fitter, plain, record
 
 __all__ = [
     "Action",
@@ -96,17 +96,20 @@ class Action(NamedTuple):
     params: tuple[Param, ...]
     rule: str
     fault: bool
+    fitters: tuple[tuple[str, Fitter, str], ...]  # of each parameter: its name, what fits it, its place in messages
 
     def arguments(self, data: Mapping[str, Any], cfg: Any) -> tuple[Any, ...]:
         """Plain data by name -> arguments in order. Raises BadValue, naming the argument, when they do not fit."""
+        if len(data) == len(self.fitters):
+            try:
+                return tuple([fits(data[name], place, cfg) for name, fits, place in self.fitters])
+            except KeyError:
+                pass  # said below
         wanted = [p.name for p in self.params]
         for name in data:
             if name not in wanted:
                 raise BadValue(f"{self.name} has no argument {name}; it takes {', '.join(wanted) or 'none'}")
-        for name in wanted:
-            if name not in data:
-                raise BadValue(f"{self.name} lacks its argument {name}")
-        return tuple(fit(p.kind, data[p.name], f"{self.name}.{p.name}", cfg) for p in self.params)
+        raise BadValue(f"{self.name} lacks its argument {next(name for name in wanted if name not in data)}")
 
     def named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """Arguments in order -> plain data by name."""
@@ -131,7 +134,7 @@ class Machine(Generic[C, S]):
         self.name = name
         self.config = config
         self.settings = fields_of(config)
-        self._fit_config = fitter(config)
+        self._fit_config = fitter(cast(Hashable, config))
         self.start = start
         self.source = source
         self.actions: dict[str, Action] = {}
@@ -201,5 +204,6 @@ class Machine(Generic[C, S]):
         if name in self.actions:
             raise TypeError(f"{self.name}.{name} is defined twice")
         kinds = fields_of(run)
-        names = list(inspect.signature(run).parameters)[2:]
-        self.actions[name] = Action(name, run, tuple(Param(n, kinds[n]) for n in names), rule, fault)
+        params = tuple(Param(n, kinds[n]) for n in list(inspect.signature(run).parameters)[2:])
+        fitters = tuple((p.name, fitter(p.kind), f"{name}.{p.name}") for p in params)
+        self.actions[name] = Action(name, run, params, rule, fault, fitters)

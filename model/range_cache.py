@@ -623,19 +623,23 @@ def canonical(cfg: Config, s: State) -> State:
 
 @range_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Each cache by position, the queue from oldest to newest, and the open copies, as a broker's test would see them."""
-    live = [e for e in s.queue + s.stash if e is not None]
-    copies = [(c, e.expected_reads) for e in live for c in e.copies]
-    copies += [(c, g.expected_reads) for g in s.loose for c in g.copies]
+    """Each cache by position, the queue from oldest to newest, and the open copies with their counters."""
     held: list[list[list[object]]] = [[] for _ in s.sizes]
-    for e in sorted(live):
-        held[e.cache].append([*e.position, e.bytes, e.expected_reads])
+    slots: list[list[object] | None] = []
+    copies = [[c, g.expected_reads] for g in s.loose for c in g.copies]
+    for e in s.queue + s.stash:
+        if e is None:
+            slots.append(None)
+            continue
+        ledger, entry = e.position
+        held[e.cache].append([ledger, entry, e.bytes, e.expected_reads])
+        slots.append([e.cache, ledger, entry, e.timestamp_ns, e.requeues, e.accessed])
+        if e.copies:
+            copies += [[c, e.expected_reads] for c in e.copies]
     return {
-        "caches": [{"entries": len(h), "bytes": b, "keys": h} for h, b in zip(held, s.sizes, strict=True)],
-        "removal_queue": [
-            e and [e.cache, *e.position, e.timestamp_ns, e.requeues, e.accessed] for e in s.queue + s.stash
-        ],
-        "open_copies": [list(c) for c in sorted(copies)],
+        "caches": [{"entries": len(h), "bytes": b, "keys": sorted(h)} for h, b in zip(held, s.sizes, strict=True)],
+        "removal_queue": slots,
+        "open_copies": sorted(copies),
     }
 
 

@@ -65,7 +65,7 @@ def record(cls: N) -> N:
     parameters = ", ".join(f"{name}=_same" for name in fields)
     values = ", ".join(f"self[{i}] if {name} is _same else {name}" for i, name in enumerate(fields))
     space: dict[str, Any] = {"_same": object(), "_new": tuple.__new__, "_cls": cls}
-    exec(f"def _replace(self, *, {parameters}):\n    return _new(_cls, ({values},))", space)
+    exec(f"def _replace(self, *, {parameters}):\n    return _new(_cls, ({values},))", space)  # noqa: S102
     cls._replace = space["_replace"]  # type: ignore[attr-defined]
     return cls
 
@@ -106,12 +106,13 @@ def fit(kind: Any, data: Any, place: str, settings: Any = None) -> Any:
     return fitter(kind)(data, place, settings)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=4096)
 def fitter(kind: Any) -> Fitter:
     """What `fit` does for one type, worked out once: long traces fit millions of arguments."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _bounded(fitter(parts[0]), [b for b in parts[1:] if isinstance(b, AtLeast | Below | Between)])
+        bounds = [b for b in parts[1:] if isinstance(b, AtLeast | Below | Between)]
+        return _bounded(fitter(parts[0]), bounds, describe(parts[0]))
     if origin is Union or origin is types.UnionType:
         return _one_of([fitter(k) for k in parts if k is not type(None)], type(None) in parts)
     if origin is Literal:
@@ -141,7 +142,8 @@ def describe(kind: Any) -> str:
         return f"list of {describe(get_args(kind)[0])}"
     if kind is type(None):
         return "nothing"
-    return {int: "integer", bool: "true or false", float: "number", str: "text"}.get(kind, kind.__name__.lower())
+    plain_words: dict[Any, str] = {int: "integer", bool: "true or false", float: "number", str: "text"}
+    return plain_words.get(kind) or str(kind.__name__).lower()
 
 
 def fields_of(cls: Any) -> dict[str, Any]:
@@ -197,7 +199,11 @@ def _one_of(kinds: list[Fitter], optional: bool) -> Fitter:
 
 
 def _named(kind: Any, fields: dict[str, Fitter]) -> Fitter:
+    scalars = [typing.get_type_hints(kind).get(name) for name in fields]
+
     def fit_named(data: Any, place: str, settings: Any) -> Any:
+        if type(data) is list and [type(each) for each in data] == scalars:
+            return kind(*data)
         if isinstance(data, dict):
             for name in data:
                 if name not in fields:
@@ -213,15 +219,20 @@ def _named(kind: Any, fields: dict[str, Fitter]) -> Fitter:
     return fit_named
 
 
-def _bounded(inner: Fitter, bounds: list[Any]) -> Fitter:
+def _bounded(inner: Fitter, bounds: list[Any], kind: str) -> Fitter:
     def fit_bounded(data: Any, place: str, settings: Any) -> Any:
         value = inner(data, place, settings)
         for bound in bounds:
             if not _within(bound, value, settings):
                 limit = f" ({getattr(settings, bound.setting)})" if isinstance(bound, Below) else ""
-                raise BadValue(f"{place} is {_show(value)}, must be {_bound_in_words(bound)}{limit}")
+                raise BadValue(f"{place} is {_show(value)}, must be {kind} {_bound_in_words(bound)}{limit}")
         return value
 
+    if len(bounds) == 1 and isinstance(bounds[0], AtLeast):
+        low = bounds[0].low
+        return lambda data, place, settings: (
+            data if type(data) is int and data >= low else fit_bounded(data, place, settings)
+        )
     return fit_bounded
 
 

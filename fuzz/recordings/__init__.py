@@ -1,0 +1,1 @@
+"""How recordings of the real system map to each component."""

@@ -1,0 +1,1 @@
+"""How to drive each component. Data, no logic."""

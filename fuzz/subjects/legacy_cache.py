@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from fuzz.subject import Subject
 from impl.legacy_cache import LegacyCaches
 from invariants import legacy_cache as invariants
@@ -23,9 +25,9 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Nothing, little, and around all there is."""
+    """Nothing, little, around all there is, and two for which shares of small sizes are hard in doubles."""
     total = sum(size(held) for held in s.caches)
-    return 1, 10, 3, total, total + 1, total // 2, 0
+    return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
 
 
 def situation(cfg: Config, s: State) -> str:
@@ -37,7 +39,7 @@ def situation(cfg: Config, s: State) -> str:
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     """How full each cache is, in order of fullness, and whether an old entry hides."""
     fills = sorted((min(len(held), 4) for held in s.caches), reverse=True)
-    hidden = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in zip(held, held[1:], strict=False))
+    hidden = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in pairwise(held))
     sizes = sorted(size(held) for held in s.caches)
     return (*fills, hidden, len(set(sizes)) < len(sizes), sizes[0] == 0)
 

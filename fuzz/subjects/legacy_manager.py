@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from fuzz.subject import Subject
 from impl.legacy_manager import LegacyManager
 from invariants import legacy_manager as invariants
@@ -42,11 +44,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         (total > s.max_bytes) + (total >= s.max_bytes) + (total * 2 > s.max_bytes),
         bool(s.tasks) and (s.tasks[0] > total) - (s.tasks[0] < total),
         s.failing_reads > 0,
-        any(
-            a.timestamp_ns > b.timestamp_ns
-            for h in s.caches
-            for a, b in zip(entries_of(h), entries_of(h)[1:], strict=False)
-        ),
+        any(a.timestamp_ns > b.timestamp_ns for h in s.caches for a, b in pairwise(entries_of(h))),
     )
 
 

@@ -1,0 +1,1 @@
+"""What a solver has shown about a component."""

@@ -1,0 +1,44 @@
+# The README's two commands, and what goes with them. Nothing but Python 3.11 or later and make is needed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+CAMPAIGN_SECONDS ?= 60
+
+.PHONY: setup campaign test nightly bench spec lock clean
+
+# A virtual environment with the pinned packages, and this project in it.
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "brokerproof needs Python 3.11 or later; say which: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+# A minute's fuzzing over every honest subject, on Spark in local mode.
+campaign: $(READY)
+	$(BIN)/brokerproof campaign --seconds $(CAMPAIGN_SECONDS)
+
+# Everything that a change must pass.
+test: $(READY)
+	$(BIN)/python -m pytest -m "not nightly"
+
+# What takes too long for every change.
+nightly: $(READY)
+	$(BIN)/python -m pytest
+	$(BIN)/brokerproof campaign --seconds 1200
+	$(BIN)/brokerproof bench
+
+# Numbers, each against its baseline in the same run.
+bench: $(READY)
+	$(BIN)/brokerproof bench
+
+# The pinned versions anew, from pyproject.toml.
+lock: $(READY)
+	$(BIN)/pip-compile --quiet --strip-extras --all-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --no-annotate --allow-unsafe --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

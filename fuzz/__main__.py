@@ -1,0 +1,5 @@
+"""`python -m fuzz` is `brokerproof`."""
+
+from fuzz.cli import main
+
+main()

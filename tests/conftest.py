@@ -1,0 +1,42 @@
+"""What the tests share. `tests/README.md` says where a test goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+
+from fuzz import cli
+
+ROOT = Path(__file__).parent.parent
+RECORDINGS = ROOT / "tests" / "recordings"
+
+
+class Ran(NamedTuple):
+    """What a command gave: exit code, standard output, standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as the one JSON object that it must be."""
+        assert self.out.count("\n") == 1, self.out
+        return orjson.loads(self.out)
+
+
+@pytest.fixture
+def brokerproof(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the command line in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> Ran:
+        capfd.readouterr()
+        code = cli.run([str(a) for a in arguments])
+        captured = capfd.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,280 @@
+"""Campaigns: what a run of seeds gives depends on the seeds alone, and no death of the driver changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz import campaign
+from fuzz.campaign import (
+    Inline,
+    Live,
+    Plan,
+    Processes,
+    State,
+    check_folder,
+    commit,
+    open_campaign,
+    read_plan,
+    read_state,
+    run_campaign,
+    trace_name,
+)
+from fuzz.coverage import Row
+from fuzz.store import LocalStore, MemoryStore, Store
+from fuzz.work import BLOCK, Found, Part, Spec, Task, merged, part_from, part_text, run_task, task_from, task_text
+from model.machine import BadValue
+
+MUTANT = Spec("range_cache", mutant="pops-what-it-did-not-check")
+HONEST = Spec("range_cache")
+PLAN = Plan((MUTANT,), 0)
+TRACES = 5 * BLOCK + 7
+
+
+class Cut(Inline):
+    """Runs tasks here, cut into blocks as if there were that many slots."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+
+
+def run(
+    store: Store, *, plan: Plan = PLAN, traces: int = TRACES, slots: int = 1, partitions: int | None = None
+) -> State:
+    return run_campaign(store, plan, open_campaign(store, plan), Cut(slots), traces=traces, partitions=partitions)
+
+
+def essence(state: State) -> tuple[list[Found], dict[str, list[Row]], int, int]:
+    """What must be the same however the work was cut."""
+    coverage = {name: total.rows() for name, total in state.coverage.items()}
+    return state.merged_findings(), coverage, state.traces, state.steps
+
+
+@pytest.fixture(scope="module")
+def whole() -> State:
+    """The campaign in one go."""
+    return run(MemoryStore())
+
+
+def test_the_planted_bug_is_found_and_put_together(whole: State) -> None:
+    findings = whole.merged_findings()
+    assert findings
+    assert len({f.signature for f in findings}) == len(findings)
+    assert all(f.reproduced and f.cause == "outcome:time_pass" and f.shrunk_length <= 5 for f in findings)
+    assert sum(r["raw_findings"] for r in whole.runs) > len(findings)
+
+
+@pytest.mark.parametrize(("slots", "partitions"), [(1, 2), (2, None), (3, 16), (8, 1)])
+def test_the_same_seeds_give_the_same_however_they_are_cut(whole: State, slots: int, partitions: int | None) -> None:
+    assert essence(run(MemoryStore(), slots=slots, partitions=partitions)) == essence(whole)
+
+
+def test_processes_give_the_same(whole: State) -> None:
+    workers = Processes(2)
+    try:
+        store = MemoryStore()
+        state = run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=TRACES)
+    finally:
+        workers.close()
+    assert essence(state) == essence(whole)
+    assert workers.live().traces == state.traces
+
+
+def test_what_is_read_is_what_was_run(whole: State, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "c")
+    run(store)
+    assert essence(read_state(store, read_plan(store))) == essence(whole)
+    names = {trace_name(f) for f in whole.merged_findings()}
+    assert set(store.names("traces")) == names
+
+
+class Killed(BaseException):
+    """The driver dies here."""
+
+
+class DyingStore(MemoryStore):
+    """Dies at its n-th write: before it, in the middle of it, or just after it."""
+
+    def __init__(self, files: dict[str, bytes], at: int, how: str) -> None:
+        super().__init__()
+        self.files = files
+        self.at = at
+        self.how = how
+        self.writes = 0
+
+    def write(self, name: str, data: bytes) -> None:
+        self.writes += 1
+        if self.writes == self.at:
+            if self.how == "after":
+                super().write(name, data)
+            raise Killed
+        super().write(name, data)
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_a_driver_may_die_at_any_write(whole: State, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dies at the first write, goes on and dies at the second, and so on: nothing is lost, nothing counts twice."""
+    monkeypatch.setattr(campaign, "ROUND_SECONDS", (0.05, 0.05))
+    monkeypatch.setattr(campaign, "run_task", _remembered())
+    files: dict[str, bytes] = {}
+    deaths = 0
+    for at in [1, 2, 3, 1, 2, 4, 1, 3, 2, *[5] * 40]:
+        store = DyingStore(files, at, how)
+        try:
+            state = run_campaign(store, PLAN, open_campaign(store, PLAN), Cut(1), traces=TRACES)
+            break
+        except Killed:
+            deaths += 1
+    else:
+        pytest.fail("it never came to an end")
+    assert deaths >= 5
+    assert essence(state) == essence(whole)
+    assert essence(read_state(store, PLAN)) == essence(whole)
+
+
+def _remembered() -> Any:
+    """run_task that runs each task once: the test is about the folder, not about the work."""
+    done: dict[Task, Part] = {}
+
+    def remembered(task: Task) -> Part:
+        if task not in done:
+            done[task] = run_task(task)
+        return done[task]
+
+    return remembered
+
+
+def test_a_finished_campaign_is_not_run_again(whole: State) -> None:
+    store = MemoryStore()
+    run(store)
+    before = dict(store.files)
+
+    class NothingToDo(Inline):
+        def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
+            raise AssertionError(tasks)
+
+    state = run_campaign(store, PLAN, open_campaign(store, PLAN), NothingToDo(), traces=TRACES)
+    assert essence(state) == essence(whole)
+    assert store.files == before
+
+
+def test_more_traces_go_on_with_the_next_seeds() -> None:
+    store = MemoryStore()
+    plan = Plan((HONEST,), 10)
+    run(store, plan=plan, traces=100)
+    state = run(store, plan=plan, traces=300)
+    assert state.traces == 300
+    assert essence(state) == essence(run(MemoryStore(), plan=plan, traces=300))
+    seeds = [s for r in state.runs for s in range(r["first_seed"], r["first_seed"] + r["traces"])]
+    assert sorted(seeds) == list(range(10, 310))
+
+
+def test_seconds_mean_further_seconds() -> None:
+    store = MemoryStore()
+    plan = Plan((HONEST,), 0)
+    first = run_campaign(store, plan, open_campaign(store, plan), Inline(), seconds=0.5)
+    before = first.seconds
+    again = run_campaign(store, plan, open_campaign(store, plan), Inline(), seconds=0.5)
+    assert before > 0.2
+    assert again.seconds > before + 0.2
+
+
+def test_progress_is_told() -> None:
+    store, told = MemoryStore(), list[Live]()
+    plan = Plan((HONEST,), 0)
+    run_campaign(
+        store, plan, open_campaign(store, plan), Inline(), traces=100, progress=lambda state, live: told.append(live)
+    )
+    assert told[-1] == Live(100, 20_000, 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (Plan((MUTANT,), 1), "another seed (0, this is 1)"),
+        (Plan((HONEST,), 0), "another subjects, profile or mutant"),
+        (Plan((MUTANT._replace(profile="stash"),), 0), "another subjects, profile or mutant"),
+    ],
+)
+def test_a_folder_of_other_parameters_is_refused_and_left_alone(other: Plan, said: str, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    run(store, traces=BLOCK)
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(BadValue) as problem:
+        open_campaign(store, other)
+    assert said in str(problem.value)
+    assert "use another --out" in str(problem.value)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+def test_a_folder_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    run(store, traces=BLOCK)
+    monkeypatch.setattr(campaign, "code_version", lambda: "0.0+other")
+    with pytest.raises(BadValue, match="holds a campaign of another version"):
+        open_campaign(store, PLAN)
+
+
+def test_a_check_writes_nothing(tmp_path: Path) -> None:
+    assert check_folder(LocalStore(tmp_path / "new"), PLAN) is False
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("table", ["runs", "findings", "coverage"])
+def test_a_damaged_table_is_said(table: str, tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    run(store, traces=BLOCK)
+    [name] = store.names(table)
+    (tmp_path / table / name).write_bytes(b"PAR1 this is no table PAR1")
+    with pytest.raises(BadValue, match="is not a readable table"):
+        read_state(store, PLAN)
+
+
+def test_a_folder_that_is_no_campaign_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BadValue, match="holds no campaign"):
+        read_plan(LocalStore(tmp_path))
+    (tmp_path / "campaign.json").write_text("[]")
+    with pytest.raises(BadValue, match="is not a campaign's manifest"):
+        read_plan(LocalStore(tmp_path))
+
+
+def test_a_round_without_its_last_table_does_not_count() -> None:
+    store = MemoryStore()
+    state = open_campaign(store, PLAN)
+    part = run_task(Task(MUTANT, 0, BLOCK))
+    commit(store, 1, [part], 1.0)
+    assert essence(read_state(store, PLAN))[2] == part.traces
+    del store.files["runs/round-00001.parquet"]
+    assert essence(read_state(store, PLAN)) == essence(state)
+
+
+def test_a_block_that_found_enough_stops_and_says_what_it_left_out() -> None:
+    part = run_task(Task(Spec("range_cache", mutant="replay-is-lost"), 0, 2 * BLOCK))
+    assert part.skipped > 0
+    assert part.traces + part.skipped == 2 * BLOCK
+
+
+def test_tasks_and_parts_survive_the_way_to_a_worker() -> None:
+    task = Task(MUTANT, 3, BLOCK)
+    assert task_from(task_text(task)) == task
+    part = run_task(task)
+    assert part_from(part_text(part)) == part
+
+
+def test_a_worker_of_another_version_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = task_text(Task(HONEST, 0, 1)).replace('"version":"', '"version":"x')
+    with pytest.raises(BadValue, match="ship the driver's environment to the workers"):
+        task_from(text)
+
+
+def test_findings_are_put_together_by_signature_and_smallest_seed() -> None:
+    part = run_task(Task(MUTANT, 0, BLOCK))
+    one = part.findings[0]
+    later = one._replace(seed=one.seed + 100)
+    assert merged([later, one, later]) == [one]
+    assert len(merged([one, one._replace(signature="another")])) == 2

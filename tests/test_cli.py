@@ -1,0 +1,216 @@
+"""The command line: exit codes, one-line errors, and JSON that keeps to its schema."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import orjson
+import pytest
+
+from fuzz.cli import app
+from fuzz.subject import subject_names
+from tests.conftest import RECORDINGS, ROOT, Ran
+
+SCHEMAS = {p.stem: orjson.loads(p.read_bytes()) for p in (ROOT / "fuzz" / "schemas").glob("*.json")}
+
+
+def keeps_to_schema(command: str, ran: Ran) -> Any:
+    """The command's JSON, held to its schema."""
+    jsonschema.Draft202012Validator(SCHEMAS[command]).validate(ran.json)
+    return ran.json
+
+
+def test_every_command_has_a_schema() -> None:
+    commands = {str(c.name or c.callback.__name__) for c in app.registered_commands if c.callback}
+    assert set(SCHEMAS) == commands
+    for schema in SCHEMAS.values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_subjects(brokerproof: Any) -> None:
+    data = keeps_to_schema("subjects", brokerproof("subjects", "--json"))
+    assert [s["name"] for s in data["subjects"]] == subject_names()
+    shown = brokerproof("subjects")
+    assert shown.code == 0
+    assert "range_cache (PIP-430)" in shown.out
+
+
+def test_fuzz_finds_nothing_in_honest_code(brokerproof: Any) -> None:
+    ran = brokerproof("fuzz", "range_cache", "--traces", 40, "--seed", 7, "--json")
+    data = keeps_to_schema("fuzz", ran)
+    assert ran.code == 0
+    assert (data["traces"], data["steps"], data["seed"], data["findings"]) == (40, 8000, 7, [])
+    assert ran.err == ""
+
+
+def test_fuzz_says_what_it_did_to_a_person(brokerproof: Any) -> None:
+    ran = brokerproof("fuzz", "legacy_cache", "--traces", 20, "--steps", 50)
+    assert ran.code == 0
+    assert "no difference in 1,000 steps of 20 traces (seed 0)" in ran.out
+
+
+def test_a_finding_is_a_file_that_replays(brokerproof: Any) -> None:
+    ran = brokerproof("fuzz", "range_cache", "--traces", 30, "--mutant", "replay-is-lost", "--out", "found", "--json")
+    assert ran.code == 1
+    [finding] = keeps_to_schema("fuzz", ran)["findings"]
+    assert finding["signature"] == "outcome:replay after put get replay"
+    assert finding["shrunk_length"] == 3
+    again = brokerproof("replay", finding["trace"], "--json")
+    assert again.code == 1
+    [difference] = keeps_to_schema("replay", again)["differences"]
+    assert (difference["op"], difference["line"]) == ("replay", 4)
+    assert (difference["expected"], difference["actual"]) == ({"expected_reads": 2}, {"expected_reads": 1})
+    by_seed = brokerproof(
+        "fuzz", "range_cache", "--traces", 1, "--seed", finding["seed"], "--mutant", "replay-is-lost", "--json"
+    )
+    assert [f["signature"] for f in by_seed.json["findings"]] == [finding["signature"]]
+
+
+def test_a_finding_does_not_show_without_the_planted_bug(brokerproof: Any) -> None:
+    [finding] = brokerproof("fuzz", "range_cache", "--traces", 30, "--mutant", "replay-is-lost", "--json").json[
+        "findings"
+    ]
+    text = Path(finding["trace"]).read_text().replace(',"mutant":"replay-is-lost"', "")
+    Path("honest.jsonl").write_text(text)
+    assert brokerproof("replay", "honest.jsonl").code == 0
+
+
+def test_a_corpus_is_kept_and_replays(brokerproof: Any) -> None:
+    assert brokerproof("fuzz", "range_cache", "--traces", 30, "--out", "run").code == 0
+    files = sorted(Path("run/corpus").glob("*.jsonl.gz"))
+    assert len(files) > 5
+    ran = brokerproof("replay", *files, "--json")
+    assert ran.code == 0
+    assert ran.json["traces"] == len(files)
+    assert brokerproof("fuzz", "range_cache", "--traces", 30, "--out", "run").code == 0
+    assert sorted(Path("run/corpus").glob("*.jsonl.gz")) == files, "the same run adds nothing"
+
+
+def test_one_profile_against_another(brokerproof: Any) -> None:
+    ran = brokerproof("fuzz", "range_cache", "--against", "stash", "--traces", 20, "--json")
+    data = keeps_to_schema("fuzz", ran)
+    assert ran.code == 1
+    assert all(f["signature"].startswith(("view:", "outcome:")) for f in data["findings"])
+    assert brokerproof("replay", data["findings"][0]["trace"]).code == 1
+
+
+def test_a_shipped_version_shows_its_defects(brokerproof: Any) -> None:
+    ran = brokerproof("fuzz", "range_cache", "--profile", "pulsar-2026-07", "--traces", 400, "--json")
+    assert ran.code == 1
+    causes = {f["signature"].split(" ")[0] for f in ran.json["findings"]}
+    assert {
+        "property:latest_put_sets_the_counter",
+        "property:only_delivery_lowers_a_counter",
+        "property:sizes_are_sums",
+    } <= causes
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_seconds_limit_a_run(brokerproof: Any, jobs: int) -> None:
+    data = keeps_to_schema("fuzz", brokerproof("fuzz", "range_cache", "--seconds", 1, "--jobs", jobs, "--json"))
+    assert data["traces"] > 0
+    assert data["seconds"] < 30
+
+
+def test_replay_of_recordings(brokerproof: Any) -> None:
+    ran = brokerproof("replay", RECORDINGS / "range_cache.jsonl.gz", "--profile", "reference", "--json")
+    data = keeps_to_schema("replay", ran)
+    assert data["traces"] == 115
+    shown = brokerproof("replay", RECORDINGS / "range_cache.jsonl.gz", "--profile", "reference")
+    assert "known deviation leaving_the_cache_counts_as_a_read" in shown.out
+
+
+def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shape only: numbers belong to `make bench`."""
+    from fuzz.benchmarks import range_cache
+
+    monkeypatch.setattr(range_cache, "_TURNS", 1)
+    data = keeps_to_schema("bench", brokerproof("bench", "eviction", "--json"))
+    assert [r["name"] for r in data["results"]] == ["eviction"]
+
+
+WRONG = {
+    "unknown subject": (("fuzz", "nope"), "there is no subject nope; there are "),
+    "unknown subject of a campaign": (("campaign", "nope"), "there is no subject nope; there are "),
+    "unknown profile": (
+        ("fuzz", "range_cache", "--profile", "x"),
+        "range_cache has no profile x; it has reference, pulsar-2026-07",
+    ),
+    "unknown profile of all": (("campaign", "--profile", "x"), "no subject has a profile x"),
+    "unknown other profile": (("fuzz", "range_cache", "--against", "x"), "range_cache has no profile x"),
+    "unknown mutant": (("fuzz", "range_cache", "--mutant", "x"), "there is no mutant x of range_cache; there are "),
+    "unknown option": (("fuzz", "range_cache", "--nope"), "No such option: --nope"),
+    "unknown command": (("nope",), "No such command 'nope'"),
+    "no subject": (("fuzz",), "Missing argument 'subject'"),
+    "negative seed": (("fuzz", "range_cache", "--seed", "-1"), "--seed"),
+    "no traces": (("fuzz", "range_cache", "--traces", "0"), "--traces"),
+    "text for a number": (("fuzz", "range_cache", "--traces", "many"), "--traces"),
+    "no report": (("report", "nowhere"), "nowhere holds no campaign: there is no campaign.json"),
+    "no benchmark": (("bench", "nope"), "there is no benchmark nope; there are lockstep."),
+    "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
+    "a folder": (("replay", "."), "cannot be read: Is a directory"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_usage_is_one_line_and_exit_code_two(case: str, brokerproof: Any) -> None:
+    arguments, said = WRONG[case]
+    ran = brokerproof(*arguments)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.startswith("brokerproof: ")
+    assert ran.err.count("\n") == 1, ran.err
+    assert said in ran.err, ran.err
+    assert not list(Path().iterdir()), "nothing is written"
+
+
+def test_a_campaign_folder_of_other_parameters_is_refused_before_spark_starts(brokerproof: Any) -> None:
+    Path("out").mkdir()
+    Path("out/campaign.json").write_text('{"brokerproof":"0.0.1+older","seed":0,"block":64,"specs":[]}')
+    ran = brokerproof("campaign", "range_cache", "--out", "out")
+    assert ran.code == 2
+    assert "holds a campaign of another version" in ran.err
+    assert ran.err.count("\n") == 1
+    assert [p.name for p in Path("out").iterdir()] == ["campaign.json"]
+
+
+def test_an_output_that_cannot_be_written_is_one_line(brokerproof: Any) -> None:
+    Path("file").write_text("in the way")
+    ran = brokerproof(
+        "fuzz", "range_cache", "--traces", 1, "--mutant", "maximum-is-ignored-at-start", "--seed", 2, "--out", "file"
+    )
+    assert ran.code == 2
+    assert "cannot be written" in ran.err
+    assert ran.err.count("\n") == 1, ran.err
+    assert Path("file").read_text() == "in the way"
+
+
+def test_a_trace_of_a_bug_that_is_gone_is_one_line(brokerproof: Any) -> None:
+    Path("t.jsonl").write_text(
+        '{"trace":"t","component":"range_cache","config":{},"brokerproof":"0","mutant":"long-gone"}\n'
+    )
+    ran = brokerproof("replay", "t.jsonl")
+    assert ran.code == 2
+    assert "t.jsonl:1: there is no mutant long-gone" in ran.err
+
+
+def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fuzz.overview
+
+    def broken() -> Any:
+        raise RuntimeError("oh")
+
+    monkeypatch.setattr(fuzz.overview, "overview", broken)
+    ran = brokerproof("subjects")
+    assert ran.code == 3
+    assert "this is a defect of brokerproof itself" in ran.err
+
+
+def test_help_teaches(brokerproof: Any) -> None:
+    for command in ("fuzz", "campaign", "replay", "report", "bench", "subjects"):
+        ran = brokerproof(command, "--help")
+        assert ran.code == 0
+        assert "--json" in ran.out
+    assert "Exit codes" in brokerproof("--help").out

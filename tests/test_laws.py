@@ -1,0 +1,156 @@
+"""What is true of every component, whatever it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.generate import decoder, generate, recipe
+from fuzz.lockstep import Lockstep, checks_for
+from fuzz.subject import Subject, find_profile, find_subject, subject_names
+from model.machine import BadValue, Machine, Refused, plain
+
+NAMES = subject_names(honest_only=True)
+SEEDS = range(12)
+
+
+def states(subject: Subject, profile: str, steps: int = 60) -> list[tuple[object, object]]:
+    """Configs and states that a few seeds reach."""
+    reached = []
+    for seed in SEEDS:
+        cfg = recipe(subject, find_profile(subject, profile), seed)[0].config
+        state = subject.machine.start(cfg)
+        for name, arguments in generate(subject, find_profile(subject, profile), seed, steps):
+            state, _ = subject.machine.step(cfg, state, name, arguments)
+            reached.append((cfg, state))
+    return reached
+
+
+def profiles() -> list[tuple[str, str]]:
+    return [(name, profile) for name in NAMES for profile in find_subject(name).machine.profiles]
+
+
+@pytest.mark.parametrize(("name", "profile"), profiles())
+def test_a_refusal_leaves_the_same_state(name: str, profile: str) -> None:
+    subject, refused = find_subject(name), 0
+    for cfg, state in states(subject, profile)[::7]:
+        for action, arguments in decoder(subject, cfg).every(cfg, state):
+            after, outcome = subject.machine.step(cfg, state, action, arguments)
+            if isinstance(outcome, Refused):
+                refused += 1
+                assert after is state, (action, arguments)
+    assert refused, "no action was ever refused: the law was not tried"
+
+
+@pytest.mark.parametrize(("name", "profile"), profiles())
+def test_states_that_differ_only_in_names_behave_alike(name: str, profile: str) -> None:
+    """The successors of a state and of its canonical form are the same canonical states."""
+    subject = find_subject(name)
+    machine, renamed = subject.machine, 0
+
+    def successors(cfg: object, state: object) -> set[object]:
+        every = decoder(subject, cfg).every(cfg, state)
+        return {machine.canonical(cfg, machine.step(cfg, state, n, a)[0]) for n, a in every}
+
+    for cfg, state in states(subject, profile)[::41]:
+        canonical = machine.canonical(cfg, state)
+        renamed += canonical != state
+        assert machine.canonical(cfg, canonical) == canonical
+        assert successors(cfg, state) == successors(cfg, canonical)
+    assert renamed, "no state was renamed: the law was not tried"
+
+
+@pytest.mark.parametrize(("name", "profile"), profiles())
+def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -> None:
+    """`load` undoes `view`, and what was loaded goes on like the model, every action tried."""
+    subject = find_subject(name)
+    for cfg, state in states(subject, profile)[::23]:
+        body = subject.implementation.load(cfg, state)
+        assert body.view() == state
+        assert body.check() == []
+        for action, arguments in list(decoder(subject, cfg).every(cfg, state))[::3]:
+            body = subject.implementation.load(cfg, state)
+            after, outcome = subject.machine.step(cfg, state, action, arguments)
+            assert getattr(body, action)(*arguments) == outcome, (action, arguments)
+            assert body.view() == after, (action, arguments)
+            assert body.check() == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_observations_and_outcomes_are_plain_data(name: str) -> None:
+    subject = find_subject(name)
+    for cfg, state in states(subject, "reference")[::17]:
+        seen = subject.machine.observe(cfg, state)
+        assert plain(seen) == seen
+        for action, arguments in list(decoder(subject, cfg).every(cfg, state))[::11]:
+            plain(subject.machine.step(cfg, state, action, arguments)[1])
+            named = subject.machine.actions[action].named(arguments)
+            assert subject.machine.actions[action].arguments(named, cfg) == arguments
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_action_and_setting_is_documented(name: str) -> None:
+    machine = find_subject(name).machine
+    assert all(action.rule for action in machine.actions.values())
+    assert all(profile.about for profile in machine.profiles.values())
+    assert "reference" in machine.profiles
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_breaks_no_property_and_reaches_every_witness(name: str) -> None:
+    subject = find_subject(name)
+    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    for seed in range(1500):
+        assert lockstep.run(seed) is None
+    wanted = {p.name for cfg in lockstep.configs for p in checks_for(subject, cfg).state_witnesses}
+    wanted |= {p.name for cfg in lockstep.configs for step in checks_for(subject, cfg).step_witnesses for p in step}
+    assert set(lockstep.coverage.witnesses) == wanted
+
+
+def test_a_machine_refuses_an_action_without_a_rule() -> None:
+    machine: Machine[object, int] = Machine(
+        "toy", type(find_profile(find_subject("range_cache"), "reference")), lambda cfg: 0, source="toy"
+    )
+
+    def silent(cfg: object, state: int) -> tuple[int, None]:
+        return state, None
+
+    with pytest.raises(TypeError, match="no docstring"):
+        machine.action(silent)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"ttl_ns": -1}, "range_cache.ttl_ns is -1, must be integer of 0 or more"),
+        ({"watermark": 1.5}, "range_cache.watermark is 1.5, must be number from 0 to 1"),
+        ({"caches": 0}, "range_cache.caches is 0, must be integer of 1 or more"),
+        ({"caches": True}, "range_cache.caches is True, must be integer"),
+        ({"duplicate_put": "maybe"}, "must be one of keep, latest_counter"),
+        ({"tll_ns": 3}, "range_cache has no setting tll_ns; it has caches, ttl_ns"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_its_name(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        find_subject("range_cache").machine.configure(settings)
+    assert said in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            {"cache": 2, "position": [1, 0], "hold": True},
+            "get.cache is 2, must be integer from 0, below the setting caches (2)",
+        ),
+        ({"cache": 0, "position": [1], "hold": True}, "get.position is [1], must be [ledger, entry]"),
+        ({"cache": 0, "position": [1, "x"], "hold": True}, "get.position is 'x', must be integer"),
+        ({"cache": 0, "position": [1, 0], "hold": 1}, "get.hold is 1, must be true or false"),
+        ({"cache": 0, "hold": True}, "get lacks its argument position"),
+        ({"cache": 0, "position": [1, 0], "hold": True, "x": 1}, "get has no argument x"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused_by_its_name(arguments: dict[str, object], said: str) -> None:
+    machine = find_subject("range_cache").machine
+    with pytest.raises(BadValue) as problem:
+        machine.actions["get"].arguments(arguments, machine.profiles["reference"].config)
+    assert said in str(problem.value)

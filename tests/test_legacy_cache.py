@@ -1,0 +1,55 @@
+"""The caches before the central removal queue: a stateful test, and the examples of their weaknesses."""
+
+from __future__ import annotations
+
+from fuzz.stateful import stateful_test
+from fuzz.subject import find_subject
+from model import legacy_cache as m
+from model.legacy_cache import Config, Entry
+from model.positions import Position
+from model.range_cache import Removed
+
+TestLegacyCache = stateful_test(find_subject("legacy_cache"))
+
+
+def test_a_hundred_caches_of_a_byte_give_up_nothing() -> None:
+    """Fifty are chosen, each is asked for a fifth of a byte, cut to zero."""
+    cfg = Config(caches=100)
+    s = m.start(cfg)
+    for cache in range(100):
+        s, _ = m.put(cfg, s, cache, Position(1, 0), 1, 0)
+    after, evictions = m.evict_proportionally(cfg, s, tuple(range(100)), 10)
+    assert evictions == ()
+    assert after == s
+
+
+def test_a_young_entry_at_a_low_position_hides_an_old_one() -> None:
+    cfg = Config()
+    s = m.start(cfg)._replace(caches=((Entry(Position(1, 0), 5, 90), Entry(Position(1, 1), 5, 10)), ()), now_ns=100)
+    assert m.time_pass(cfg, s, 0, 50) == (s, Removed(0, 0))
+
+
+def test_expiry_includes_the_threshold() -> None:
+    cfg = Config()
+    s, _ = m.put(cfg, m.start(cfg), 0, Position(1, 0), 5, 50)
+    assert m.time_pass(cfg, s, 0, 50)[1] == Removed(1, 5)
+
+
+def test_size_takes_the_lowest_positions_however_recently_read() -> None:
+    cfg = Config()
+    s = m.start(cfg)
+    for entry in (2, 0, 1):
+        s, _ = m.put(cfg, s, 0, Position(1, entry), 10, entry)
+    s, _ = m.get(cfg, s, 0, Position(1, 0))
+    s, _ = m.size_pass(cfg, s, 0, 11)
+    assert [e.position.entry for e in s.caches[0]] == [2]
+
+
+def test_the_largest_caches_that_make_up_half_share_by_size() -> None:
+    assert m.shares([(0, 10), (1, 30), (2, 20), (3, 5)], 50, "whole") == [(1, 30), (2, 20)]
+
+
+def test_a_share_in_doubles_may_fall_a_byte_short() -> None:
+    sizes = [(0, 12), (1, 10), (2, 10)]
+    assert m.shares(sizes, 55, "whole") == [(0, 30), (1, 25)]
+    assert m.shares(sizes, 55, "double") == [(0, 29), (1, 25)]

@@ -1,0 +1,61 @@
+"""The broker's cache before the central removal queue: a stateful test, and the examples of its weaknesses."""
+
+from __future__ import annotations
+
+from fuzz.stateful import stateful_test
+from fuzz.subject import find_subject
+from model import legacy_manager as m
+from model.legacy_manager import Config, State
+from model.machine import Failed
+from model.positions import Position
+
+TestLegacyManager = stateful_test(find_subject("legacy_manager"))
+
+
+def filled(cfg: Config, entries: int, bytes: int = 10) -> State:
+    s = m.start(cfg)
+    for i in range(entries):
+        s, outcome = m.insert(cfg, s, i % cfg.caches, Position(1, i), bytes)
+        assert outcome is True
+    return s
+
+
+def test_an_insert_is_refused_though_its_own_eviction_made_room() -> None:
+    cfg = Config(caches=1, max_bytes=100, watermark=0.8, eviction_task="immediate")
+    s, outcome = m.insert(cfg, filled(cfg, 10), 0, Position(1, 99), 10)
+    assert outcome is False
+    assert m.total_bytes(s) == 80
+
+
+def test_a_watermark_at_the_trigger_makes_the_eviction_fail() -> None:
+    cfg = Config(caches=1, max_bytes=100, watermark=1.0, eviction_task="immediate")
+    s, outcome = m.insert(cfg, filled(cfg, 10), 0, Position(1, 99), 10)
+    assert isinstance(outcome, Failed)
+    assert s.counters.size_evictions == 1
+    assert not s.eviction_in_progress
+
+
+def test_the_task_aims_from_the_size_at_its_start_signal() -> None:
+    cfg = Config(caches=1, max_bytes=100, watermark=0.5, eviction_task="queued")
+    s, _ = m.insert(cfg, filled(cfg, 10), 0, Position(1, 99), 10)
+    assert s.tasks == (100,)
+    s, _ = m.clear_cache(cfg, s, 0)
+    s, _ = m.insert(cfg, s, 0, Position(1, 0), 10)
+    s, outcome = m.run_eviction_task(cfg, s)
+    assert outcome == 1, "it frees 50 bytes although there are only 10 left"
+
+
+def test_a_partly_cached_range_is_read_whole() -> None:
+    cfg = Config(caches=1)
+    s, _ = m.insert(cfg, m.start(cfg), 0, Position(1, 1), 10)
+    s, found = m.read(cfg, s, 0, 1, 0, 2, False)
+    assert found.storage_reads == (m.StorageRead(1, 0, 1, 0, 2),)
+    assert s.counters.miss_entries == 3
+
+
+def test_a_cache_created_while_the_maximum_is_zero_stays_disabled() -> None:
+    cfg = Config(caches=1, max_bytes=0)
+    s, _ = m.set_max_bytes(cfg, m.start(cfg), 100)
+    assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is False
+    s, _ = m.remove_entry_cache(cfg, s, 0)
+    assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is True

@@ -1,0 +1,324 @@
+"""The range caches: a stateful test, and the proposal's and the notes' examples with their numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.stateful import stateful_test
+from fuzz.subject import find_subject
+from model import range_cache as m
+from model import watermark
+from model.machine import Refused
+from model.positions import EARLIEST, Position
+from model.range_cache import Config, Entry, Removed, State
+
+TestRangeCache = stateful_test(find_subject("range_cache"))
+TestRangeCacheAsRecorded = None  # broken by design: see test_recordings.py
+
+TTL = 1000
+BASE = Config(caches=2, ttl_ns=TTL, max_requeue_times=5)
+A, B, C = Position(1, 0), Position(1, 1), Position(2, 0)
+
+
+def after(cfg: Config, *steps: tuple[object, ...], start: State | None = None) -> tuple[State, object]:
+    """The state after some actions, and the last one's outcome."""
+    s, outcome = start or m.start(cfg), None
+    for name, *arguments in steps:
+        s, outcome = m.range_cache.step(cfg, s, str(name), tuple(arguments))
+    return s, outcome
+
+
+def live(s: State) -> list[Entry]:
+    return [e for e in s.queue if e is not None]
+
+
+# ---- putting and looking up
+
+
+def test_a_second_put_is_not_inserted_and_leaves_time_place_and_bytes() -> None:
+    s, outcome = after(BASE, ("put", 0, A, 10, 2), ("put", 0, B, 5, 2), ("advance", 7), ("put", 0, A, 99, 3))
+    assert outcome is False
+    assert [(e.position, e.bytes, e.timestamp_ns, e.expected_reads) for e in live(s)] == [(A, 10, 0, 3), (B, 5, 0, 2)]
+
+
+def test_a_version_before_keeps_the_first_counter() -> None:
+    s, _ = after(BASE._replace(duplicate_put="keep"), ("put", 0, A, 10, 2), ("put", 0, A, 10, 3))
+    assert live(s)[0].expected_reads == 2
+
+
+def test_the_latest_counter_may_be_none_at_all() -> None:
+    s, _ = after(BASE, ("put", 0, A, 10, 2), ("put", 0, A, 10, 0))
+    assert live(s)[0].expected_reads is None
+
+
+def test_open_copies_keep_the_counter_that_was_exchanged() -> None:
+    s, outcome = after(BASE, ("put", 0, A, 10, 2), ("get", 0, A, True), ("put", 0, A, 10, 5), ("release", 1, True))
+    assert outcome == m.Count(1)
+    assert live(s)[0].expected_reads == 5
+
+
+@pytest.mark.parametrize("expected_reads", [0, -1])
+def test_a_count_of_zero_or_less_is_no_count(expected_reads: int) -> None:
+    s, _ = after(BASE, ("put", 0, A, 10, expected_reads), ("get", 0, A, True), ("replay", 1))
+    assert live(s)[0].expected_reads is None
+
+
+def test_a_value_of_another_position_is_refused() -> None:
+    s, outcome = after(BASE, ("put_mismatched", 0, A, B, 10, 1))
+    assert isinstance(outcome, Refused)
+    assert s == m.start(BASE)
+
+
+def test_a_lookup_marks_and_asking_does_not() -> None:
+    s, _ = after(BASE, ("put", 0, A, 10, 0), ("put", 0, B, 10, 0), ("exists", 0, A), ("get", 0, B, False))
+    assert [e.accessed for e in live(s)] == [False, True]
+
+
+def test_a_range_crosses_ledgers_skips_gaps_and_includes_both_ends() -> None:
+    _, hits = after(BASE, ("put", 0, C, 1, 0), ("put", 0, A, 1, 0), ("get_range", 0, A, C, False))
+    assert isinstance(hits, tuple)
+    assert [h.position for h in hits] == [A, C]
+
+
+def test_a_removed_entry_that_comes_again_has_a_new_slot_at_the_tail() -> None:
+    s, _ = after(
+        BASE,
+        ("put", 0, A, 10, 0),
+        ("put", 0, B, 10, 0),
+        ("remove_range", 0, A, A, True),
+        ("advance", 5),
+        ("put", 0, A, 10, 0),
+    )
+    assert [e and (e.position, e.timestamp_ns) for e in s.queue] == [None, (B, 0), (A, 5)]
+
+
+def test_an_exclusive_end_at_the_first_entry_of_a_ledger_covers_nothing_of_it() -> None:
+    _, outcome = after(BASE, ("put", 0, A, 10, 0), ("put", 0, C, 7, 0), ("remove_range", 0, EARLIEST, C, False))
+    assert outcome == Removed(1, 10)
+
+
+def test_a_value_released_elsewhere_is_a_miss_that_still_marks() -> None:
+    s, outcome = after(BASE, ("put", 0, A, 10, 0), ("over_release", 0, A), ("get", 0, A, True))
+    assert outcome is None
+    assert live(s)[0].accessed
+
+
+# ---- counting reads
+
+
+def test_a_postponed_delivery_is_net_zero() -> None:
+    """Replay: one more when it is queued, one less when that copy is given back, one less at the real delivery."""
+    s, outcome = after(
+        BASE,
+        ("put", 0, A, 10, 1),
+        ("get", 0, A, True),
+        ("replay", 1),
+        ("release", 1, True),
+        ("get", 0, A, True),
+        ("release", 2, True),
+    )
+    assert outcome == m.Count(0)
+    assert live(s)[0].expected_reads == 0
+
+
+def test_counts_go_negative_and_stay_so_until_replays_exceed_the_deficit() -> None:
+    steps: list[tuple[object, ...]] = [("put", 0, A, 10, 1), *[("mark_read", 0, A)] * 3, ("get", 0, A, True)]
+    s, _ = after(BASE, *steps, ("replay", 1), ("replay", 1))
+    assert live(s)[0].expected_reads == 0
+    assert not m.has_expected_reads(live(s)[0].expected_reads)
+    s, _ = after(BASE, ("replay", 1), start=s)
+    assert m.has_expected_reads(live(s)[0].expected_reads)
+
+
+def test_leaving_the_cache_is_no_read_but_was_one_as_shipped() -> None:
+    steps = ("put", 0, A, 10, 3), ("get", 0, A, True), ("clear", 0)
+    assert after(BASE, *steps, ("release", 1, True))[1] == m.Count(2)
+    assert after(BASE._replace(leaving_counts_as_read=True), *steps, ("release", 1, True))[1] == m.Count(1)
+
+
+def test_an_undelivered_copy_is_no_read_but_was_one_as_shipped() -> None:
+    steps = ("put", 0, A, 10, 3), ("get", 0, A, True), ("release", 1, False)
+    assert after(BASE, *steps)[1] == m.Count(3)
+    assert after(BASE._replace(undelivered_counts_as_read=True), *steps)[1] == m.Count(2)
+
+
+# ---- eviction: the consequences of section 1.4, each by its number
+
+
+def test_1_expiry_is_strict() -> None:
+    s, outcome = after(BASE, ("put", 0, A, 10, 0), ("advance", TTL), ("time_pass", 0))
+    assert outcome == Removed(0, 0)
+    assert after(BASE, ("advance", 1), ("time_pass", 1), start=s)[1] == Removed(1, 10)
+
+
+def test_2_accesses_use_up_extensions() -> None:
+    """With a maximum of 2, two accesses leave no extension for expected reads."""
+    cfg = BASE._replace(max_requeue_times=2, extend_ttl_of_recently_accessed=True)
+    s, _ = after(cfg, ("put", 0, A, 10, 9))
+    for _ in range(2):
+        s, _ = after(cfg, ("get", 0, A, False), ("advance", TTL + 1), start=s)
+        s, outcome = after(cfg, ("time_pass", s.now_ns - TTL), start=s)
+        assert outcome == Removed(0, 0)
+    s, _ = after(cfg, ("advance", TTL + 1), start=s)
+    assert after(cfg, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10)
+
+
+def test_2_access_extends_without_limit() -> None:
+    cfg = BASE._replace(max_requeue_times=0, extend_ttl_of_recently_accessed=True)
+    s, _ = after(cfg, ("put", 0, A, 10, 0))
+    for _ in range(50):
+        s, _ = after(cfg, ("get", 0, A, False), ("advance", TTL + 1), start=s)
+        s, _ = after(cfg, ("time_pass", s.now_ns - TTL), start=s)
+    assert live(s)[0].requeues == 50
+
+
+def test_3_a_size_pass_goes_round_and_4_burns_all_extensions() -> None:
+    s, outcome = after(BASE, ("put", 0, A, 10, 1), ("put", 0, B, 10, 1), ("advance", 3), ("size_pass", 1))
+    assert outcome == Removed(1, 10)
+    assert [(e.position, e.requeues, e.timestamp_ns) for e in live(s)] == [(B, 5, 3)]
+    s, _ = after(BASE, ("advance", TTL + 1), start=s)
+    assert after(BASE, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10), "reads remain, extensions do not"
+
+
+def test_5_a_time_pass_requeues_an_entry_once() -> None:
+    s, _ = after(BASE, ("put", 0, A, 10, 1), ("advance", TTL + 1), ("time_pass", 1))
+    assert live(s)[0].requeues == 1
+
+
+@pytest.mark.parametrize(
+    ("extend", "maximum", "entries"),
+    [
+        (False, 5, [(1, 0, False), (0, 0, False), (3, 2, False)]),
+        (True, 2, [(0, 0, True), (1, 0, True), (1, 2, True), (2, 5, False)]),
+        (True, 0, [(1, 0, True), (1, 0, False)]),
+    ],
+)
+def test_6_visits_of_a_size_pass_that_drains_the_queue(
+    extend: bool, maximum: int, entries: list[tuple[int, int, bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One visit each, and as many more as the larger of the two reasons; one for a detached slot."""
+    cfg = BASE._replace(max_requeue_times=maximum, extend_ttl_of_recently_accessed=extend)
+    queue: list[Entry | None] = [None]
+    for i, (expected, requeues, accessed) in enumerate(entries):
+        queue.append(Entry(0, Position(1, i), 10, expected or None, (), 0, requeues, accessed, False))
+    s = m.start(cfg)._replace(queue=tuple(queue), sizes=(10 * len(entries), 0))
+    visits = 0
+
+    def counting(*arguments: object) -> object:
+        nonlocal visits
+        visits += 1
+        return m.visit_in_size_pass(*arguments)  # type: ignore[arg-type]
+
+    m.walk(cfg, s, counting, 10 * len(entries))  # type: ignore[arg-type]
+    wanted = 1 + sum(1 + max(int(extend and a), max(0, maximum - r) if n else 0) for n, r, a in entries)
+    assert visits == wanted
+
+
+def test_7_detached_slots_at_the_head_go_those_behind_a_live_one_stay() -> None:
+    s, outcome = after(
+        BASE,
+        ("put", 0, A, 1, 0),
+        ("put", 0, B, 1, 0),
+        ("put", 0, C, 1, 0),
+        ("remove_range", 0, A, A, True),
+        ("remove_range", 0, C, C, True),
+        ("time_pass", 0),
+    )
+    assert outcome == Removed(0, 0)
+    assert [e and e.position for e in s.queue] == [B, None]
+
+
+def test_8_requeued_entries_free_nothing() -> None:
+    s, outcome = after(BASE, ("put", 0, A, 10, 1), ("put", 0, B, 3, 0), ("size_pass", 3))
+    assert outcome == Removed(1, 3)
+    assert s.sizes == (10, 0)
+
+
+def test_expected_reads_order_a_size_pass_and_never_block_it() -> None:
+    s, _ = after(BASE, ("put", 0, A, 10, 1), ("put", 1, B, 10, 0), ("put", 0, C, 10, 1))
+    assert after(BASE, ("size_pass", 10), start=s)[0].sizes == (20, 0)
+    assert after(BASE, ("size_pass", 30), start=s)[1] == Removed(3, 30)
+
+
+@pytest.mark.parametrize("bytes_to_free", [0, -3])
+def test_a_size_pass_needs_something_to_free(bytes_to_free: int) -> None:
+    assert isinstance(after(BASE, ("size_pass", bytes_to_free))[1], Refused)
+
+
+def lifetime(cfg: Config, expected_reads: int, period: int = 10, *, access_once: bool = False) -> int:
+    """The age at which the periodic time pass removes an entry."""
+    s, _ = after(cfg, ("put", 0, A, 10, expected_reads))
+    if access_once:
+        s, _ = after(cfg, ("get", 0, A, False), start=s)
+    while live(s):
+        s, _ = after(cfg, ("advance", period), start=s)
+        s, _ = after(cfg, ("time_pass", s.now_ns - cfg.ttl_ns), start=s)
+    return s.now_ns
+
+
+def test_lifetimes_of_section_1_5() -> None:
+    plain = lifetime(BASE, 0)
+    assert TTL < plain <= TTL + 10
+    reads = lifetime(BASE, 9)
+    assert 6 * TTL < reads <= 6 * (TTL + 10)
+    once = lifetime(BASE._replace(extend_ttl_of_recently_accessed=True), 0, access_once=True)
+    assert 2 * TTL < once <= 2 * (TTL + 10)
+    never = lifetime(BASE._replace(extend_ttl_of_recently_accessed=True), 0)
+    assert TTL < never <= TTL + 10, "the minimum of two times to live holds only for what was accessed"
+
+
+# ---- the size check
+
+
+@pytest.mark.parametrize(
+    ("total", "maximum", "mark", "starts", "wanted"),
+    [
+        (98, 100, 0.9, False, 8),
+        (99, 100, 0.9, True, 9),
+        (100, 100, 0.5, True, 50),
+        (7, 7, 0.9, True, 1),
+        (100, 100, 1.0, True, 0),
+    ],
+)
+def test_watermark_arithmetic(total: int, maximum: int, mark: float, starts: bool, wanted: int) -> None:
+    assert watermark.is_over_threshold(total, maximum) is starts
+    assert watermark.bytes_to_evict(total, maximum, mark) == wanted
+
+
+def test_the_size_check_brings_the_caches_down_to_the_watermark() -> None:
+    cfg = BASE._replace(max_bytes=100, watermark=0.5)
+    steps = [("put", 0, Position(1, i), 11, 1) for i in range(9)]
+    s, outcome = after(cfg, *steps, ("evict_to_watermark",))
+    assert outcome == Removed(5, 55)
+    assert sum(s.sizes) == 44
+
+
+# ---- designs
+
+
+def test_the_stash_protects_from_a_size_pass_and_not_from_time() -> None:
+    cfg = m.range_cache.profiles["stash"].config._replace(ttl_ns=TTL)
+    s, outcome = after(cfg, ("put", 0, A, 10, 1), ("put", 0, B, 10, 0), ("size_pass", 20))
+    assert outcome == Removed(1, 10), "the goal is missed"
+    assert [e.position for e in s.stash] == [A]
+    assert after(cfg, ("advance", TTL + 1), ("time_pass", 1), start=s)[1] == Removed(1, 10)
+
+
+def test_the_first_central_queue_is_first_in_first_out() -> None:
+    cfg = m.range_cache.profiles["fifo"].config
+    s, _ = after(cfg, ("put", 0, A, 10, 5), ("put", 0, B, 10, 0), ("get", 0, A, False), ("size_pass", 1))
+    assert [e.position for e in live(s)] == [B]
+
+
+def test_separate_counters_are_an_experiment_that_spares_longer() -> None:
+    cfg = BASE._replace(max_requeue_times=1, extend_ttl_of_recently_accessed=True, access_requeue_counts=False)
+    s, _ = after(cfg, ("put", 0, A, 10, 9), ("get", 0, A, False), ("advance", TTL + 1), ("time_pass", 1))
+    assert live(s)[0].requeues == 0
+    s, _ = after(cfg, ("advance", TTL + 1), start=s)
+    assert after(cfg, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(0, 0)
+
+
+def test_a_size_pass_may_be_told_not_to_spare_what_is_expired() -> None:
+    cfg = BASE._replace(size_pass_spares_expired=False)
+    s, _ = after(cfg, ("put", 0, A, 10, 9), ("put", 0, B, 10, 0), ("advance", TTL + 1), ("size_pass", 1))
+    assert [e.position for e in live(s)] == [B]

