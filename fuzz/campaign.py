@@ -512,7 +512,13 @@ class SparkWorkers:
     def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
         """Runs a round on the cluster. A task whose executor is lost is run again elsewhere."""
         texts = [task_text(t) for t in tasks]
-        return self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
+        tracker = self.context.statusTracker()
+        active = len(tracker.getActiveJobsIds())
+        future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
+        patience = time.monotonic() + 2.0
+        while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < patience:
+            time.sleep(0.01)  # Spark runs first what it was given first: a round must not overtake the one before
+        return future
 
     def _collect(self, texts: list[str], pieces: int) -> list[Part]:
         traces, steps, findings = self._counts

@@ -97,7 +97,7 @@ def watchdog(seconds: float) -> Iterator[None]:
         raise Hang
 
     previous = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds / 10)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 0.2))
     try:
         yield
     finally:

@@ -1,9 +1,9 @@
 """Planted bugs: what the harness must find.
 
-A mutant is a small replacement in one source file, kept in `fuzz/mutants/<component>.toml` with the bug it
-comes from. Planting one gives a subject whose modules were imported anew with the replacement made, in
-memory only; the honest modules are not touched. A replacement that no longer applies, or applies twice,
-fails loudly: a mutant that changes nothing would be a test of nothing.
+A mutant is a small replacement in one source file, kept in `fuzz/mutants/` with the bug it comes from. Planting
+one gives a subject whose modules were imported anew with the replacement made, in memory only; the honest
+modules are not touched. A replacement that no longer applies, or applies twice, fails loudly: a mutant that
+changes nothing would be a test of nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Mutant(NamedTuple):
     subject: str
     origin: str  # the upstream issue, the entry of the bug table, or "synthetic"
     about: str  # the symptom, in one sentence
-    module: str  # as imported: impl.range_cache
+    module: str  # as imported, with its floor in front
     find: str
     replace: str
 
@@ -132,7 +132,8 @@ class _FreshModules:
         _importing.acquire()
         self.names |= set(_dependents(self.names))
         self.kept: dict[str, Any] = {n: sys.modules.pop(n) for n in self.names if n in sys.modules}
-        self.attributes = {n: _parent_attribute(n) for n in self.kept}
+        for name in self.names:
+            _set_in_parent(name, None)  # `from invariants import x` looks there before it imports
         sys.meta_path.insert(0, self)
 
     def __exit__(self, *problem: object) -> None:
@@ -140,9 +141,8 @@ class _FreshModules:
         for name in self.names:
             sys.modules.pop(name, None)
         sys.modules.update(self.kept)
-        for name, module in self.attributes.items():
-            parent, _, child = name.rpartition(".")
-            setattr(sys.modules[parent], child, module)
+        for name in self.names:
+            _set_in_parent(name, self.kept.get(name))
         _importing.release()
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> Any:
@@ -160,9 +160,14 @@ class _FreshModules:
         exec(compile(self.source, module.__spec__.origin, "exec"), module.__dict__)  # noqa: S102
 
 
-def _parent_attribute(name: str) -> Any:
-    parent, _, child = name.rpartition(".")
-    return getattr(sys.modules.get(parent), child, None)
+def _set_in_parent(name: str, module: Any) -> None:
+    """Sets, or with None removes, a module as attribute of its package."""
+    package, _, child = name.rpartition(".")
+    parent = sys.modules.get(package)
+    if parent is not None and module is not None:
+        setattr(parent, child, module)
+    elif parent is not None and hasattr(parent, child):
+        delattr(parent, child)
 
 
 def _dependents(names: set[str]) -> Iterator[str]:

@@ -66,3 +66,25 @@ def test_a_bug_in_the_model_alone_is_found_too() -> None:
     subject = plant(mutant)
     lockstep = Lockstep(subject, find_profile(subject, "reference"))
     assert any(lockstep.run(seed) for seed in range(100))
+
+
+def test_everything_of_a_planted_subject_is_planted() -> None:
+    """Modules that were imported before must not slip in: their classes are others, and their checks would not bite."""
+    honest = find_subject("range_cache")
+    for mutant in mutants_of("range_cache"):
+        subject = plant(mutant)
+        assert subject.invariants is not honest.invariants
+        assert subject.machine is not honest.machine
+        assert vars(subject.invariants)["Count"] is not vars(honest.invariants)["Count"]
+        [state_class] = {type(subject.machine.start(find_profile(subject, "reference")))}
+        assert vars(subject.invariants)["State"] is state_class
+    assert find_subject("range_cache") is honest
+
+
+def test_a_bug_in_a_property_can_be_planted() -> None:
+    text = "    return tuple(sums) == s.sizes\n"
+    mutant = Mutant("x", "range_cache", "synthetic", "", "invariants.range_cache", text, "    return not any(sums)\n")
+    subject = plant(mutant)
+    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    finding = next(f for f in map(lockstep.run, range(20)) if f is not None)
+    assert finding.cause == "property:sizes_are_sums"
