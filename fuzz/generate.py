@@ -22,14 +22,16 @@ from fuzz.subject import Domain, Subject
 from model.machine import Action, BadValue, plain
 from model.values import fit
 
-#: A number from zero up to, not including, one.
-Chance = Callable[[], float]
+#: Where choices come from: a seeded generator, or what stands in for one.
+Chance = random.Random
 Arguments = tuple[Any, ...]
 
 #: Fixed arguments are listed beforehand, every combination, so that one draw chooses among them.
 _MOST_LISTED = 20_000
 #: Length of the table from which an action is drawn, mostly with its arguments; weights are rounded to its grain.
-_TABLE = 8192
+#: A longer one does not fit the processor's cache, and then every step waits for memory.
+_TABLE_BITS = 10
+_TABLE = 1 << _TABLE_BITS
 
 
 class Recipe(NamedTuple):
@@ -69,12 +71,12 @@ class ActionPlan:
 
     def draw(self, cfg: Any, state: Any, chance: Chance) -> Arguments | None:
         """Arguments for the action in this state, or None if it has none to take."""
-        arguments = self.listed[int(chance() * len(self.listed))]
+        arguments = self.listed[int(chance.random() * len(self.listed))]
         for domain in self.free:
             values = domain(cfg, state)
             if not values:
                 return None
-            arguments = (*arguments, values[int(chance() * len(values))])
+            arguments = (*arguments, values[int(chance.random() * len(values))])
         return arguments if self.order is None else tuple([arguments[i] for i in self.order])
 
 
@@ -120,20 +122,22 @@ class Decoder:
 
         It raises BadValue when no action has arguments in a state.
         """
-        situation_of = self.subject.situation
+        situation_of, bits = self.subject.situation, chance.getrandbits
         tables = _Tables(self, swarm)
 
         def choose(state: Any) -> tuple[ActionPlan, Arguments]:
-            choices = tables[situation_of(cfg, state)]
-            plan, arguments = choices[int(chance() * _TABLE)]
+            choice = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
+            return choice if choice[1] is not None else draw(state, choice[0])  # type: ignore[return-value]
+
+        def draw(state: Any, plan: ActionPlan) -> tuple[ActionPlan, Arguments]:
+            arguments = plan.draw(cfg, state, chance)
             attempts = 0
             while arguments is None:
-                arguments = plan.draw(cfg, state, chance)
-                if arguments is None:
-                    plan, arguments = choices[int(chance() * _TABLE)]
-                    attempts += 1
-                    if attempts > 1000:
-                        raise BadValue(f"{self.subject.name}: no action can be taken in {state}")
+                plan, arguments = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
+                arguments = plan.draw(cfg, state, chance) if arguments is None else arguments
+                attempts += 1
+                if attempts > 1000:
+                    raise BadValue(f"{self.subject.name}: no action can be taken in {state}")
             return plan, arguments
 
         return choose
@@ -219,7 +223,7 @@ def generate(
 ) -> Iterator[tuple[str, Arguments]]:
     """The actions of a seed, run on the model alone. The lockstep engine does the same in its own loop."""
     plan, rng = recipe(subject, profile_config, seed, steps)
-    choose = decoder(subject, plan.config).chooser(plan.config, plan.swarm, rng.random)
+    choose = decoder(subject, plan.config).chooser(plan.config, plan.swarm, rng)
     state = subject.machine.start(plan.config)
     for _ in range(plan.steps):
         chosen, arguments = choose(state)

@@ -1,8 +1,9 @@
 """Model and implementation side by side.
 
 Every step goes to both. Outcomes are compared at every step; the implementation's view and the properties
-at every sixteenth and at a trace's end, its structure less often. The fast loop only notices that something is wrong:
-then the same actions are replayed with everything checked at every step, and that replay says what it is.
+at every sixteenth and at a trace's end; its structure, which mostly stays broken, at the end. The fast loop
+only notices that something is wrong: then the same actions are replayed with everything checked at every step,
+and that replay says what it is.
 
     outcome     the two told their callers different things
     view        the implementation is in another state than the model
@@ -35,8 +36,6 @@ from model.machine import Refused, plain
 
 #: The view and the properties are compared at least this often.
 CHECK_EVERY = 16
-#: The implementation's own structure is checked at least this often: what breaks it mostly stays broken.
-STRUCTURE_EVERY = 64
 #: A trace or replay that takes more processor time than this hangs. A trace takes a thousandth of it.
 HANG_SECONDS = 1.0
 
@@ -181,11 +180,15 @@ class Side:
 # ---- what is checked ----------------------------------------------------------------------------------
 
 
+#: A property, with its predicate at hand.
+Check = tuple[Callable[..., bool], Property]
+
+
 class Checks(NamedTuple):
     """The properties that speak of a config: of states, and of steps by the index of their action."""
 
-    of_states: tuple[Property, ...]
-    of_steps: tuple[tuple[Property, ...], ...]
+    of_states: tuple[Check, ...]
+    of_steps: tuple[tuple[Check, ...], ...]
     state_witnesses: tuple[Property, ...]
     step_witnesses: tuple[tuple[Property, ...], ...]
 
@@ -207,16 +210,18 @@ def checks_for(subject: Subject, cfg: Any, muted: Muted = NONE_MUTED) -> Checks:
     def of_states(kind: str) -> tuple[Property, ...]:
         return tuple(p for p in meant if p.kind == kind and not p.of_step)
 
-    return Checks(of_states("always"), of_steps("always"), of_states("sometimes"), of_steps("sometimes"))
+    always_states = tuple((p.holds, p) for p in of_states("always"))
+    always_steps = tuple(tuple((p.holds, p) for p in step) for step in of_steps("always"))
+    return Checks(always_states, always_steps, of_states("sometimes"), of_steps("sometimes"))
 
 
 def broken_property(checks: Checks, cfg: Any, before: Any, event: Event, action: int, after: Any) -> Difference | None:
     """The first `always` property that the step or the state after it breaks."""
-    for p in checks.of_states:
-        if not p.holds(cfg, after):
+    for holds, p in checks.of_states:
+        if not holds(cfg, after):
             return Difference("property", p.name, f"{p.name}: {p.guarantee}", True, False)
-    for p in checks.of_steps[action]:
-        if not p.holds(cfg, before, event, after):
+    for holds, p in checks.of_steps[action]:
+        if not holds(cfg, before, event, after):
             return Difference("property", p.name, f"{p.name}: {p.guarantee}", True, False)
     return None
 
@@ -369,7 +374,7 @@ class Lockstep:
             checks_for(subject, cfg, self.muted),
             self._hunts(cfg),
         )
-        choose, abstract = decoder(subject, cfg).chooser(cfg, plan.swarm, rng.random), subject.abstract
+        choose, abstract = decoder(subject, cfg).chooser(cfg, plan.swarm, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
         row, last = size * size, plan.steps - 1
         state = subject.machine.start(cfg)
@@ -391,14 +396,12 @@ class Lockstep:
                     self._hunt(
                         hunts, seed, cfg, state, event_of(subject, chosen.name, arguments, outcome), action, after
                     )
-                if not step % CHECK_EVERY or step == last:
+                if step % CHECK_EVERY == CHECK_EVERY - 1 or step == last:
                     event = event_of(subject, chosen.name, arguments, outcome)
                     if (
                         differs(after) is not None
                         or broken_property(checks, cfg, state, event, action, after) is not None
                     ):
-                        return True
-                    if not step % STRUCTURE_EVERY and side.broken_structure() is not None:
                         return True
                     kind = abstract(cfg, after)
                     if kind not in seen:

@@ -73,7 +73,7 @@ class Subject:
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # arguments that name something given on the way: later ones shift when one goes
-    steps: int = 200  # of one trace
+    steps: int = 256  # of one trace
     patience: int = 400_000  # steps after which a witness or action that never came is a failure
     tla: str | None = None
     honest: bool = True

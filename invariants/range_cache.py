@@ -26,6 +26,7 @@ from model.range_cache import (
 PASSES = ("time_pass", "size_pass", "evict_to_watermark")
 BY_POSITION = ("remove_range", "invalidate_ledger", "clear")
 READINGS = ("get", "get_range")
+COUNTING = ("release", "replay", "mark_read")
 
 Key = tuple[int, tuple[int, int]]
 
@@ -51,6 +52,11 @@ def counters(s: State) -> dict[int, int | None]:
         for copy in holder.copies:
             shared[copy] = holder.expected_reads
     return shared
+
+
+def untouched(before: State, after: State) -> bool:
+    """No slot, entry or copy is another than before: nothing to look at for most properties of steps."""
+    return after.queue is before.queue and after.loose is before.loose and after.stash is before.stash
 
 
 def ordinary_threshold(before: State, event: Event) -> bool:
@@ -131,6 +137,8 @@ def only_delivery_lowers_a_counter(cfg: Config, before: State, event: Event, aft
 
     A version in which leaving the cache, or giving back an undelivered copy, counts as a read breaks it.
     """
+    if untouched(before, after) and event.name not in COUNTING:
+        return True
     change, copies, key = _counter_change(before, event)
     now_of = counters(after)
     for copy, count in counters(before).items():
@@ -153,7 +161,7 @@ def _counter_change(before: State, event: Event) -> tuple[int, tuple[int, ...], 
     if event.name == "mark_read":
         e = by_key(before).get(_put_key(event))
         return (-1, e.copies, _put_key(event)) if e else (0, (), None)
-    if event.name not in ("release", "replay"):
+    if event.name not in COUNTING:
         return 0, (), None
     change = 1 if event.name == "replay" else -int(event.arguments["delivered"])
     for key, e in by_key(before).items():
@@ -216,7 +224,7 @@ def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, afte
 @always(range_cache)
 def an_access_mark_stays_until_requeue(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An entry that was looked up stays marked until a pass puts it back at the tail [16]."""
-    marked = [k for k, e in by_key(before).items() if e.accessed]
+    marked = [] if untouched(before, after) else [k for k, e in by_key(before).items() if e.accessed]
     if not marked:
         return True
     kept = by_key(after)

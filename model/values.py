@@ -65,7 +65,7 @@ def record(cls: N) -> N:
     parameters = ", ".join(f"{name}=_same" for name in fields)
     values = ", ".join(f"self[{i}] if {name} is _same else {name}" for i, name in enumerate(fields))
     space: dict[str, Any] = {"_same": object(), "_new": tuple.__new__, "_cls": cls}
-    exec(f"def _replace(self, *, {parameters}):\n    return _new(_cls, ({values},))", space)  # noqa: S102
+    exec(f"def _replace(self, {parameters}):\n    return _new(_cls, ({values},))", space)  # noqa: S102
     cls._replace = space["_replace"]  # type: ignore[attr-defined]
     return cls
 

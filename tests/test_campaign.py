@@ -190,7 +190,7 @@ def test_progress_is_told() -> None:
     run_campaign(
         store, plan, open_campaign(store, plan), Inline(), traces=100, progress=lambda state, live: told.append(live)
     )
-    assert told[-1] == Live(100, 20_000, 0)
+    assert told[-1] == Live(100, 25_600, 0)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_fuzz_finds_nothing_in_honest_code(brokerproof: Any) -> None:
     ran = brokerproof("fuzz", "range_cache", "--traces", 40, "--seed", 7, "--json")
     data = keeps_to_schema("fuzz", ran)
     assert ran.code == 0
-    assert (data["traces"], data["steps"], data["seed"], data["findings"]) == (40, 8000, 7, [])
+    assert (data["traces"], data["steps"], data["seed"], data["findings"]) == (40, 10_240, 7, [])
     assert ran.err == ""
 
 

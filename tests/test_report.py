@@ -51,7 +51,7 @@ def test_an_honest_campaign_says_so_in_verdict_words() -> None:
     plan, state = run(Spec("range_cache"), 2 * BLOCK)
     html = render(plan, state, failures(plan, state))
     words = re.sub(r"<[^>]+>", "", html)
-    assert "No difference in 25,600 steps of 128 traces (seed 0)" in words
+    assert "No difference in 32,768 steps of 128 traces (seed 0)" in words
     assert "verified" not in words.lower()
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_was_long_enough_and_saw_too_little_has_failed(monkeypatch: p
         lambda spec, real=fuzz.commands.prepared: (replace(real(spec)[0], patience=1), *real(spec)[1:]),
     )
     state.coverage["range_cache"] = _without(state.coverage["range_cache"], "a_copy_outlives_its_entry")
-    assert "range_cache: a_copy_outlives_its_entry never came in 12,800 steps" in failures(plan, state)
+    assert "range_cache: a_copy_outlives_its_entry never came in 16,384 steps" in failures(plan, state)
     assert "a_copy_outlives_its_entry never came" in render(plan, state, failures(plan, state))
 
 
