@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import multiprocessing
+import os
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -28,7 +32,7 @@ from fuzz.campaign import (
 )
 from fuzz.generate import recipe
 from fuzz.mutants import find_mutant, subject_or_mutant
-from fuzz.recording import OWN, Replayer, recording_of
+from fuzz.recording import OWN, Replayer, recording_of, recordings
 from fuzz.store import HadoopStore, LocalStore, MemoryStore, Store, is_local
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.trace import BadTrace, Trace, read_traces
@@ -261,22 +265,66 @@ def run_report(place: str) -> dict[str, Any]:
 # ---- replay -------------------------------------------------------------------------------------------
 
 
+#: Files that together have at least this many bytes are replayed on all cores.
+_WORTH_SHARING = 100_000
+
+
 def run_replay(paths: list[Path], profile: str | None, console: Console) -> dict[str, Any]:
-    """Replays every trace of the files. Raises BadTrace at the first line that makes no sense."""
-    traces = operations = agreed = 0
-    differences: list[dict[str, Any]] = []
+    """Replays every trace of the files, on all cores if it is worth it.
+
+    Raises BadTrace at the first line that makes no sense.
+    """
+    sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
+    jobs = os.cpu_count() or 1 if sum(sizes) >= _WORTH_SHARING else 1
+    if jobs > 1 and threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods():
+        for recording in recordings():
+            find_subject(recording.subject)  # imported here, so that the processes have it when they begin
+        context = multiprocessing.get_context("fork")
+        with context.Pool(jobs, initializer=gc.disable) as pool, showing(console, "replaying"):
+            shares = pool.starmap(replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
+    else:
+        with showing(console, "replaying") as update:
+            shares = [replay_share(paths, profile, 0, 1, update)]
+    together = sorted((each for share in shares for each in share), key=lambda each: each.place)
+    problems = [each.problem for each in together if each.problem]
+    if problems:
+        raise BadValue(problems[0])
+    return {
+        "traces": len(together),
+        "operations": sum(each.operations for each in together),
+        "agreed": sum(not each.differences for each in together),
+        "differences": [d for each in together for d in each.differences],
+    }
+
+
+class ReplayedTrace(NamedTuple):
+    """What came of one trace, as plain data; or what is wrong with the file at that place."""
+
+    place: tuple[int, int]  # file and line
+    operations: int
+    differences: list[dict[str, Any]]
+    problem: str = ""
+
+
+def replay_share(
+    paths: list[Path], profile: str | None, part: int, parts: int, update: Callable[..., None] | None = None
+) -> list[ReplayedTrace]:
+    """Replays a part of the traces of the files; ends at the first that makes no sense."""
     replayers: dict[tuple[str, str | None, Any], Replayer] = {}
-    with showing(console, "replaying") as update:
-        for path in paths:
-            for trace in read_traces(path):
+    done: list[ReplayedTrace] = []
+    operations = 0
+    for number, path in enumerate(paths):
+        try:
+            for trace in read_traces(path, part, parts):
                 replayed = _replayer(replayers, trace, profile).replay(trace)
-                traces += 1
+                differences = [{**plain(each), "message": trace.header.get("message")} for each in replayed.mismatches]
+                done.append(ReplayedTrace((number, trace.line), replayed.operations, differences))
                 operations += replayed.operations
-                agreed += not replayed.mismatches
-                for each in replayed.mismatches:
-                    differences.append({**plain(each), "message": trace.header.get("message")})
-                update(traces, None, f"{traces:,} traces  {operations:,} operations  {len(differences)} differences")
-    return {"traces": traces, "operations": operations, "agreed": agreed, "differences": differences}
+                if update is not None:
+                    update(len(done), None, f"{len(done):,} traces  {operations:,} operations")
+        except BadTrace as problem:
+            return [*done, ReplayedTrace((number, problem.line), 0, [], str(problem))]
+    return done
 
 
 def _replayer(made: dict[tuple[str, str | None, Any], Replayer], trace: Trace, profile: str | None) -> Replayer:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import fuzz.recordings
 from fuzz.generate import Arguments
-from fuzz.lockstep import Side, broken_property, checks_for, event_of, same
+from fuzz.lockstep import HANG_SECONDS, Hang, Side, broken_property, checks_for, event_of, same, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.trace import ABSENT, BadTrace, Operation, Trace
 from model.machine import BadValue, Failed, Refused, plain
@@ -118,6 +118,14 @@ class Replayer:
         Raises BadTrace when an operation or its arguments make no sense. Cost: one run, and a run more for
         each deviation that is tried.
         """
+        with watchdog(HANG_SECONDS * (1 + len(trace.operations) / 100)):
+            try:
+                return self._replay(trace)
+            except Hang:
+                hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"])
+                return Replayed(trace, len(trace.operations), [hang])
+
+    def _replay(self, trace: Trace) -> Replayed:
         base = self._config(trace, self.profile)
         known: list[Deviation] = []
         replayed = Replayed(trace, len(trace.operations))
@@ -187,15 +195,15 @@ class Replayer:
 
     def _arguments(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[tuple[str, Arguments]]:
         """The actions of an operation with their arguments, checked. Raises BadTrace."""
-        actions = self.subject.machine.actions
+        actions, happened = self.subject.machine.actions, []
         try:
-            mapped = self.recording.actions(cfg, state, operation, trace.config)
-            unknown = [name for name, _ in mapped if name not in actions]
-            if unknown:
-                raise BadValue(f"{self.subject.name} has no operation {unknown[0]}; it has {', '.join(actions)}")
-            return [(name, actions[name].arguments(arguments, cfg)) for name, arguments in mapped]
+            for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
+                if name not in actions:
+                    raise BadValue(f"{self.subject.name} has no operation {name}; it has {', '.join(actions)}")
+                happened.append((name, actions[name].arguments(arguments, cfg)))
         except (BadValue, KeyError, TypeError, IndexError, ValueError) as problem:
             raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {_said(problem)}") from None
+        return happened
 
     def _unlike(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
         """Where an observation is not as recorded: the fields, and only their values."""

@@ -36,6 +36,7 @@ class BadTrace(BadValue):
 
     def __init__(self, path: object, line: int, what: str) -> None:
         super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
+        self.line = line
 
 
 class Operation(NamedTuple):
@@ -87,21 +88,27 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
     unfinished.replace(path)
 
 
-def read_traces(path: Path) -> Iterator[Trace]:
-    """The traces of a file, one at a time.
+def read_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
+    """The traces of a file, one at a time; of several parts, every so many-th trace from the part-th on.
 
     Raises BadTrace at the first line that does not fit the format, when the file is cut off, or when it
-    holds no trace. Cost: the size of the file; one trace is in memory at a time.
+    holds no trace. Cost: the size of the file; one trace is in memory at a time. Operations of traces that
+    are not in the part are passed over unread.
     """
     trace: Trace | None = None
+    count = 0
     for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
+        is_ours = (count - 1) % parts == part or not count
+        if not line.strip() or (not is_ours and b'"trace"' not in line):
             continue
         data = _object(path, number, line)
         if "trace" in data:
-            if trace is not None:
+            if trace is not None and is_ours:
                 yield _whole(path, trace)
+            count += 1
             trace = _opening(path, number, data)
+        elif not is_ours:
+            continue
         elif trace is None:
             raise BadTrace(
                 path, number, 'the first line must open a trace: {"trace": id, "component": name, "config": {...}}'
@@ -110,7 +117,8 @@ def read_traces(path: Path) -> Iterator[Trace]:
             trace.operations.append(_operation(path, number, data))
     if trace is None:
         raise BadTrace(path, 0, "there is no trace in this file; a trace begins with a line that has the key trace")
-    yield _whole(path, trace)
+    if (count - 1) % parts == part:
+        yield _whole(path, trace)
 
 
 def _lines(path: Path) -> Iterator[bytes]:
