@@ -156,12 +156,12 @@ def _campaign() -> Measured:
     specs = tuple(Spec(name) for name in subject_names(honest_only=True))
     with session("brokerproof bench") as spark:
         workers = SparkWorkers(spark, slots(spark))
-        workers.warm_up(specs)
+        speed = workers.warm_up(specs)
         with ProcessPoolExecutor(workers.slots, mp_context=get_context("spawn")) as pool:
             list(pool.map(run_task, [Task(s, 0, BLOCK) for s in specs for _ in range(workers.slots)]))
-            traces = max(BLOCK, round(_traces_for(specs, 10.0 * workers.slots) / BLOCK) * BLOCK)
+            traces = max(BLOCK, round(_traces_for(specs, 20.0 * workers.slots) / BLOCK) * BLOCK)
             value, baseline = in_turns(
-                lambda: _on_spark(specs, workers, traces), lambda: _in_pool(specs, pool, workers.slots, traces)
+                lambda: _on_spark(specs, workers, speed, traces), lambda: _in_pool(specs, pool, workers.slots, traces)
             )
     return Measured(value, baseline, value / baseline)
 
@@ -172,11 +172,13 @@ def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
     return seconds / sum(p.seconds / p.traces for p in parts)
 
 
-def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, traces: int) -> float:
+def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, float], traces: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         store, plan = LocalStore(Path(folder)), Plan(specs, 0)
         started = time.perf_counter()
-        state = run_campaign(store, plan, open_campaign(store, plan), workers, traces=traces)
+        state = open_campaign(store, plan)
+        state.speed = dict(speed)
+        run_campaign(store, plan, state, workers, traces=traces)
         return state.steps / (time.perf_counter() - started)
 
 

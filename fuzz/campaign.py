@@ -414,7 +414,7 @@ class _Rounds:
         if self.end is not None:
             wanted = min(wanted, self.end[spec.subject] - first)
         per_task = max(BLOCK, round(speed * TASK_SECONDS / BLOCK) * BLOCK)
-        count = self.partitions or max(1, round(wanted / per_task))
+        count = self.partitions or self.slots * max(1, round(wanted / per_task / self.slots))  # no slot without work
         size = max(BLOCK, -(-wanted // (count * BLOCK)) * BLOCK)
         self.planned[spec.subject] = first + wanted
         return [Task(spec, start, min(size, first + wanted - start)) for start in range(first, first + wanted, size)]
@@ -503,11 +503,17 @@ class SparkWorkers:
         self.partitions = partitions
         self._threads = ThreadPoolExecutor(self.ahead)
         self._counts = [self.context.accumulator(0) for _ in Live._fields]
+        self._before = Live(0, 0, 0)
 
-    def warm_up(self, specs: Sequence[Spec]) -> None:
-        """Starts the Python workers and has them import what they need. Raises BadValue when they cannot."""
-        texts = [task_text(Task(spec, 0, 0)) for spec in specs] * self.slots
-        self._collect(texts, self.slots)
+    def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
+        """Starts the Python workers, and tells the traces a second that one does of each subject.
+
+        What they run for it does not count. Raises BadValue when they cannot run this code.
+        """
+        texts = [task_text(Task(spec, 0, BLOCK)) for spec in specs] * self.slots
+        parts = self._collect(texts, self.slots)
+        self._before = Live(*[count.value for count in self._counts])
+        return {part.task.spec.subject: part.task.traces / max(part.seconds, 1e-6) for part in parts}
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
         """Runs a round on the cluster. A task whose executor is lost is run again elsewhere."""
@@ -539,7 +545,7 @@ class SparkWorkers:
 
     def live(self) -> Live:
         """As Workers.live."""
-        return Live(*[count.value for count in self._counts])
+        return Live(*[count.value - before for count, before in zip(self._counts, self._before, strict=True)])
 
 
 def _said(problem: Exception) -> str:

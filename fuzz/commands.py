@@ -181,10 +181,11 @@ def run_spark_campaign(
         with showing(console, "starting Spark"):
             spark = stack.enter_context(session("brokerproof campaign", master))
             workers = SparkWorkers(spark, slots(spark), partitions)
-            workers.warm_up(specs)
+            speed = workers.warm_up(specs)
         store: Store = LocalStore(Path(place)) if is_local(place) else HadoopStore(spark, place)
         state = open_campaign(store, plan)
         resumed = state.rounds > 0
+        state.speed = {**speed, **state.speed}
         with run_shown(console, traces and traces * len(specs), seconds, state) as progress:
             run_campaign(
                 store, plan, state, workers, traces=traces, seconds=seconds, partitions=partitions, progress=progress
