@@ -31,13 +31,14 @@ from fuzz.campaign import (
     run_campaign,
 )
 from fuzz.generate import recipe
+from fuzz.lockstep import Difference, Finding
 from fuzz.mutants import find_mutant, subject_or_mutant
 from fuzz.recording import OWN, Replayer, recording_of, recordings
 from fuzz.store import HadoopStore, LocalStore, MemoryStore, Store, is_local
-from fuzz.subject import find_profile, find_subject, subject_names
-from fuzz.trace import BadTrace, Trace, read_traces
+from fuzz.subject import Subject, find_profile, find_subject, subject_names
+from fuzz.trace import BadTrace, Trace, content_name, read_traces
 from fuzz.version import code_version
-from fuzz.work import Spec, prepared
+from fuzz.work import Spec, prepared, trace_of
 from model.machine import BadValue, plain
 
 # ---- progress -----------------------------------------------------------------------------------------
@@ -343,3 +344,84 @@ def _replayer(made: dict[tuple[str, str | None, Any], Replayer], trace: Trace, p
             raise BadTrace(trace.path, trace.line, str(problem)) from None
         made[key] = Replayer(recording, subject, profile)
     return made[key]
+
+
+# ---- explore ------------------------------------------------------------------------------------------
+
+
+def run_explore(
+    subject: str,
+    scope: str,
+    profile: str,
+    mutant: str | None,
+    *,
+    on_spark: bool,
+    covered: bool,
+    master: str | None,
+    out: Path,
+    console: Console,
+) -> dict[str, Any]:
+    """Visits every state of a scope, here or on Spark. Raises BadValue for names that there are not."""
+    from fuzz.cover import cover
+    from fuzz.explore import explore
+    from fuzz.explore_spark import Where, explore_on_spark
+    from fuzz.spark import session, slots
+
+    if on_spark and covered:
+        raise BadValue("--cover needs the graph in this machine's memory: leave out --spark, or --cover")
+    where = Where(subject, scope, profile, mutant)
+    space = where.build()
+    findings = []
+    with contextlib.ExitStack() as stack:
+        tell = told(stack.enter_context(showing(console, f"exploring {subject} {scope}")))
+        if on_spark:
+            spark = stack.enter_context(session("brokerproof explore", master))
+            found = explore_on_spark(where, spark, 2 * slots(spark), tell)
+        else:
+            found = explore(space, tell=tell)
+        findings = [each.finding for each in found.violations]
+        steps = None
+        if covered and found.graph is not None:
+            walked = cover(space, found.graph, tell)
+            steps = {"transitions": walked.transitions, "runs": walked.runs, "steps": walked.steps}
+            findings += [walked.finding] if walked.finding is not None else []
+    spec = Spec(subject, profile, None, mutant)
+    violations = [_violation(space.subject, spec, finding, out) for finding in findings]
+    for lasso in found.lassos:
+        difference = Difference("eventually", lasso.name, f"{lasso.name}: {lasso.guarantee}", True, False)
+        violations.append(_violation(space.subject, spec, Finding(space.cfg, tuple(lasso.actions), difference), out))
+    return {
+        "subject": subject,
+        "scope": scope,
+        "profile": profile,
+        "distinct_states": found.distinct_states,
+        "transitions": found.transitions,
+        "depth": found.depth,
+        "seconds": found.seconds,
+        "states_per_second": found.distinct_states / found.seconds,
+        "covered": steps,
+        "violations": violations,
+        "hides": space.scope.hides(),
+        "version": code_version(),
+    }
+
+
+def told(update: Callable[[float, float | None, str], None]) -> Callable[[int, int], None]:
+    """Progress of a search as the progress bar wants it."""
+    return lambda done, found: update(done, found, f"{done:,} of {found:,}")
+
+
+def _violation(subject: Subject, spec: Spec, finding: Finding, out: Path) -> dict[str, Any]:
+    """A violation with its trace written to a file."""
+    trace = trace_of(subject, spec, finding)
+    data = b"".join(trace.lines())
+    path = out / f"{content_name(data)}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return {
+        "signature": finding.signature,
+        "cause": finding.cause,
+        "length": len(finding.actions),
+        "message": finding.difference.message,
+        "trace": str(path),
+    }

@@ -42,18 +42,36 @@ class Implementation(Protocol):
 
 
 @dataclass(frozen=True)
+class Offset:
+    """A domain of values relative to a field of the state, such as times around now."""
+
+    field: str
+    by: tuple[int, ...]
+
+    def __call__(self, _cfg: Any, state: Any) -> tuple[int, ...]:
+        """The values in this state."""
+        base = getattr(state, self.field)
+        return tuple(base + each for each in self.by)
+
+
+@dataclass(frozen=True)
 class Scope:
     """Bounds that make a component's states finite, each with what it hides.
 
-    `most` bounds measures of the subject; `domains` replaces the subject's; `because` has one sentence for
-    each bound and each replaced domain.
+    `actions` are those that are driven; `settings` go over the profile's config; `domains` replace the subject's;
+    `most` bounds measures of the subject, and a step to a state beyond one is not taken. `because` has a sentence
+    for the choice of actions, each setting, each domain and each bound: why it is sound, or what it hides.
     """
 
+    actions: tuple[str, ...]
     settings: Mapping[str, Any]
     domains: Mapping[str, Domain]
     most: Mapping[str, int]
     because: Mapping[str, str]
-    actions: tuple[str, ...] = ()  # empty: all
+
+    def hides(self) -> dict[str, str]:
+        """The sentence for the choice of actions and for each setting, domain and bound."""
+        return {name: self.because[name] for name in ("actions", *self.settings, *self.domains, *self.most)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +93,8 @@ class Subject:
     names: tuple[str, ...] = ()  # arguments that name something given on the way: later ones shift when one goes
     steps: int = 256  # of one trace
     patience: int = 400_000  # steps after which a witness or action that never came is a failure
-    tla: str | None = None
+    tla: str | None = None  # the twin's TLA+ module
+    from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
     honest: bool = True
 
     @property

@@ -604,6 +604,8 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Copies are numbered in the order in which they stand, and the clock starts at now: only differences matter."""
+    if s.now_ns == 0 and s.next_copy == 1:
+        return s
     following = 1
 
     def renumber(copies: tuple[int, ...]) -> tuple[int, ...]:

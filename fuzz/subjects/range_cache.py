@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from fuzz.subject import Subject
+from collections.abc import Mapping
+from typing import Any
+
+from fuzz.subject import Offset, Scope, Subject
 from impl.range_cache import RangeCaches
 from invariants import range_cache as invariants
 from model.positions import EARLIEST, Position
-from model.range_cache import Config, State, range_cache
+from model.range_cache import Config, Entry, Loose, State, range_cache
 
 #: two ledgers, so that ranges cross them; entries 63 and 64 are the last of one page and the first of the next
 POSITIONS = (
@@ -75,6 +78,190 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         held,
         len(s.loose) if len(s.loose) < 2 else 2,
         released,
+    )
+
+
+# ---- bounds for the engines that visit every state -----------------------------------------------------
+
+
+def slots(s: State) -> int:
+    """Places in the queue and the stash, DETACHED ones included."""
+    return len(s.queue) + len(s.stash)
+
+
+def open_copies_count(s: State) -> int:
+    """Open copies."""
+    return sum([len(e.copies) for e in s.queue + s.stash if e is not None]) + sum([len(g.copies) for g in s.loose])
+
+
+def age(s: State) -> int:
+    """Nanoseconds since the oldest entry was put, or put back."""
+    return max([s.now_ns - e.timestamp_ns for e in s.queue + s.stash if e is not None], default=0)
+
+
+def counts(s: State) -> list[int]:
+    """All counters that are defined."""
+    return [h.expected_reads for h in (*s.queue, *s.stash, *s.loose) if h is not None and h.expected_reads is not None]
+
+
+def highest_count(s: State) -> int:
+    """The largest counter."""
+    return max(counts(s), default=0)
+
+
+def lowest_count(s: State) -> int:
+    """How far below zero a counter is."""
+    return -min(counts(s), default=0)
+
+
+def most_requeues(s: State) -> int:
+    """How often an entry was put back."""
+    return max([e.requeues for e in s.queue + s.stash if e is not None], default=0)
+
+
+NEAR_EXPIRY = Offset("now_ns", (-1, 0, 1))
+
+#: Why the scopes are as they are; each scope adds what is its own.
+WHY = {
+    "actions": "put_mismatched only adds a refusal to put; over_release and step_clock_back are left to fuzzing",
+    "ttl_ns": "one is the least time to live with an age below, at and above it",
+    "max_bytes": "the bytes of two entries, which are over the trigger; the watermark leaves one of them",
+    "watermark": "a half is a fraction that a double holds exactly; rounding is a matter of the proofs",
+    "threshold_ns": "the oldest age that stays, now, and the future, where a pass meets an entry twice",
+    "bytes": "two, so that a pass can free more than it was asked; hides entries of different sizes",
+    "bytes_to_free": "less than, as much as and more than an entry",
+    "advance.nanos": "the least step; longer ones are several of it",
+    "first": "ranges from the earliest position: a range that begins between two entries is left to fuzzing",
+    "last": "up to either position",
+    "slots": "hides what takes a third slot, such as two live entries behind a detached one",
+    "age": "older than the time to live is expired all the same; hides only what stays unevicted longer",
+    "requeues": "more requeues than the maximum make no difference; access alone can bring an entry there",
+    "lowest_count": "a counter below minus one behaves as minus one until it is replayed that much more often",
+}
+
+SMOKE = Scope(
+    actions=("put", "get", "exists", "mark_read", "remove_range", "clear", "time_pass", "size_pass", "advance"),
+    settings={"caches": 1, "ttl_ns": 1, "max_requeue_times": 1, "extend_ttl_of_recently_accessed": True},
+    domains={
+        "position": (Position(1, 0), Position(2, 0)),
+        "first": (EARLIEST,),
+        "last": (Position(1, 0), Position(2, 0)),
+        "last_inclusive": (True,),
+        "bytes": (2,),
+        "expected_reads": (0, 1),
+        "hold": (False,),
+        "threshold_ns": NEAR_EXPIRY,
+        "bytes_to_free": (1, 2, 3),
+        "advance.nanos": (1,),
+    },
+    most={"slots": 2, "age": 2, "lowest_count": 0, "requeues": 2},
+    because=WHY
+    | {
+        "actions": "what eviction needs, without copies, ranges of lookups, ledgers and settings that change",
+        "caches": "one: hides what one cache does to another",
+        "max_requeue_times": "one extension: hides that there may be several",
+        "extend_ttl_of_recently_accessed": "on, so that both reasons for an extension are there",
+        "position": "two, in two ledgers",
+        "last_inclusive": "inclusive only; the exclusive end is in the larger scopes",
+        "expected_reads": "without a counter, and expecting one read",
+        "hold": "no copies: counters are lowered by mark_read alone",
+        "lowest_count": "counters do not go below zero here",
+    },
+)
+
+CI = Scope(
+    actions=(
+        "put",
+        "get",
+        "get_range",
+        "release",
+        "replay",
+        "remove_range",
+        "invalidate_ledger",
+        "time_pass",
+        "size_pass",
+        "evict_to_watermark",
+        "non_evictable_size",
+        "advance",
+    ),
+    settings={"caches": 2, "ttl_ns": 1, "max_requeue_times": 1, "max_bytes": 4, "watermark": 0.5},
+    domains={
+        "position": (Position(1, 0),),
+        "first": (EARLIEST,),
+        "last": (Position(1, 0),),
+        "last_inclusive": (True, False),
+        "ledger": (1,),
+        "bytes": (2,),
+        "expected_reads": (0, 1),
+        "hold": (True, False),
+        "threshold_ns": NEAR_EXPIRY,
+        "bytes_to_free": (1, 2, 3),
+        "advance.nanos": (1,),
+    },
+    most={"slots": 2, "open_copies": 1, "age": 2, "lowest_count": 1, "highest_count": 2, "requeues": 2},
+    because=WHY
+    | {
+        "caches": "two: what one cache does to another",
+        "max_requeue_times": "one extension: hides that there may be several",
+        "position": "one in each cache: order and ranges within a cache are in the other scopes",
+        "last_inclusive": "both ends, inclusive and exclusive",
+        "ledger": "the one that there is",
+        "expected_reads": "without a counter, and expecting one read",
+        "hold": "with and without a copy",
+        "open_copies": "one: hides copies that share a counter with each other",
+        "highest_count": "two replays of an entry that expects none, or one of an entry that expects one",
+    },
+)
+
+NIGHTLY = Scope(
+    actions=CI.actions + ("exists", "mark_read", "clear", "set_max_requeue_times"),
+    settings=CI.settings,
+    domains=dict(CI.domains)
+    | {
+        "position": (Position(1, 0), Position(2, 0)),
+        "last": (Position(1, 0), Position(2, 0)),
+        "ledger": (1, 2),
+        "set_max_requeue_times.value": (0, 1),
+    },
+    most=CI.most,
+    because=dict(CI.because)
+    | {
+        "position": "two in each of two caches, in two ledgers",
+        "ledger": "those that there are",
+        "set_max_requeue_times.value": "switched off, and one extension",
+    },
+)
+
+
+# ---- the twin's states --------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, which has a number of copies where the model has their numbers."""
+    following = 1
+
+    def numbered(copies: int) -> tuple[int, ...]:
+        nonlocal following
+        following += copies
+        return tuple(range(following - copies, following))
+
+    def entry(e: Mapping[str, Any]) -> Entry:
+        fields = {**e, "position": Position(*e["position"]), "copies": numbered(e["copies"])}
+        return Entry(**fields)
+
+    queue = tuple(None if slot is None else entry(slot) for slot in variables["queue"])
+    stash = tuple(entry(e) for e in variables["stash"])
+    bag = dict(variables["loose"]) if variables["loose"] else {}
+    loose = [Loose(numbered(copies), count) for (copies, count), times in bag.items() for _ in range(times)]
+    return State(
+        now_ns=0,
+        queue=queue,
+        stash=stash,
+        sizes=tuple(variables["sizes"][c] for c in range(cfg.caches)),
+        loose=tuple(loose),
+        next_copy=following,
+        max_requeue_times=variables["max_requeue_times"],
+        extend_ttl_of_recently_accessed=variables["extend_ttl_of_recently_accessed"],
     )
 
 
@@ -152,6 +339,16 @@ subject = Subject(
         "broken": {"over_release": 20},
     },
     abstract=kind_of_state,
+    measures={
+        "slots": slots,
+        "open_copies": open_copies_count,
+        "age": age,
+        "highest_count": highest_count,
+        "lowest_count": lowest_count,
+        "requeues": most_requeues,
+    },
+    scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY},
     names=("copy",),
     tla="RangeCache",
+    from_tla=from_tla,
 )
