@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CAMPAIGN_SECONDS ?= 60
 
-.PHONY: setup campaign test nightly bench spec lock clean
+.PHONY: setup campaign test nightly bench environment lock clean
 
 # A virtual environment with the pinned packages, and this project in it.
 setup: $(READY)
@@ -35,6 +35,13 @@ nightly: $(READY)
 # Numbers, each against its baseline in the same run.
 bench: $(READY)
 	$(BIN)/brokerproof bench
+
+# What the workers of a cluster need, packed: build/environment.tar.gz.
+environment: $(READY)
+	rm -rf build/lib build/environment build/environment.tar.gz
+	$(PYTHON) -m venv build/environment
+	build/environment/bin/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock . orjson
+	$(BIN)/venv-pack --quiet --prefix build/environment --output build/environment.tar.gz
 
 # The pinned versions anew, from pyproject.toml.
 lock: $(READY)

@@ -1,5 +1,16 @@
-"""`python -m fuzz` is `brokerproof`."""
+"""`python -m fuzz` is `brokerproof`; spark-submit takes this file."""
 
-from fuzz.cli import main
+import sys
 
-main()
+
+def _start() -> None:
+    if not __package__ and not sys.flags.safe_path:
+        # Run as a file: its folder comes first on the path, where fuzz/trace.py hides the standard library's trace.
+        del sys.path[0]
+    from fuzz.cli import main
+
+    main()
+
+
+if __name__ == "__main__":
+    _start()

@@ -540,7 +540,9 @@ class SparkWorkers:
         try:
             lines = self.context.parallelize(texts, pieces).mapPartitions(work).collect()
         except Exception as problem:
-            raise BadValue(f"Spark could not run the tasks: {_said(problem)}") from None
+            said = _said(problem)
+            lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in said else ""
+            raise BadValue(f"Spark could not run the tasks: {said}{lacking}") from None
         return [part_from(text) for text in lines]
 
     def live(self) -> Live:

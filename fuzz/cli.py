@@ -257,6 +257,52 @@ def _show_difference(console: Console, d: dict[str, Any]) -> None:
         console.print(f"  {escape(d['message'])}")
 
 
+# ---- explore ------------------------------------------------------------------------------------------
+
+
+@app.command()
+def explore(
+    subject: Annotated[str, typer.Argument(help="The component; `subjects` lists them.")],
+    scope: Annotated[str, typer.Option(help="Bounds that make the states finite: smoke, ci, nightly.")] = "smoke",
+    profile: Profile = "reference",
+    mutant: MutantId = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Search on Spark: for scopes larger than a machine.")] = False,
+    master: Annotated[str | None, typer.Option(help="Spark master, with --spark.")] = None,
+    cover: Annotated[
+        bool, typer.Option("--cover", help="Also run every transition on the implementation from the first state on.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for traces of violations.")] = Path("build/explore"),
+    as_json: Json = False,
+) -> None:
+    """Visit every state of a scope: the implementation checked on every transition, shortest counterexamples."""
+    from fuzz.commands import run_explore
+
+    result = run_explore(
+        subject, scope, profile, mutant, on_spark=spark, covered=cover, master=master, out=out, console=_err()
+    )
+
+    def show(console: Console) -> None:
+        for each in result["violations"]:
+            console.print(f"[bold red]violated[/] {escape(each['message'])}")
+            console.print(f"      {escape(each['signature'])}")
+            console.print(f"      brokerproof replay {escape(each['trace'])}")
+        word = "exhausted" if not result["violations"] else "visited"
+        console.print(
+            f"{word}: {result['distinct_states']:,} states, the whole of scope {scope} of {subject} under {profile} "
+            f"({result['transitions']:,} transitions, depth {result['depth']}, {result['seconds']:.1f} s)"
+        )
+        if result["covered"]:
+            console.print(
+                "every transition run from the first state: {runs:,} runs, {steps:,} steps".format(**result["covered"])
+            )
+        console.print("what the bounds hide:")
+        for name, why in result["hides"].items():
+            console.print(f"  {name}: {escape(why)}", style="dim")
+
+    _answer(as_json, result, show)
+    raise typer.Exit(FOUND if result["violations"] else NOTHING_FOUND)
+
+
 # ---- report and bench ---------------------------------------------------------------------------------
 
 

@@ -34,7 +34,7 @@ from fuzz.generate import recipe
 from fuzz.lockstep import Difference, Finding
 from fuzz.mutants import find_mutant, subject_or_mutant
 from fuzz.recording import OWN, Replayer, recording_of, recordings
-from fuzz.store import HadoopStore, LocalStore, MemoryStore, Store, is_local
+from fuzz.store import HadoopStore, LocalStore, MemoryStore, Store, is_local, local_path
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.trace import BadTrace, Trace, content_name, read_traces
 from fuzz.version import code_version
@@ -177,13 +177,13 @@ def run_spark_campaign(
     plan = Plan(specs, seed)
     place = out or default_out(plan, names)
     if is_local(place):
-        check_folder(LocalStore(Path(place)), plan)  # a wrong folder is said before Spark starts
+        check_folder(LocalStore(local_path(place)), plan)  # a wrong folder is said before Spark starts
     with contextlib.ExitStack() as stack:
         with showing(console, "starting Spark"):
             spark = stack.enter_context(session("brokerproof campaign", master))
             workers = SparkWorkers(spark, slots(spark), partitions)
             speed = workers.warm_up(specs)
-        store: Store = LocalStore(Path(place)) if is_local(place) else HadoopStore(spark, place)
+        store: Store = LocalStore(local_path(place)) if is_local(place) else HadoopStore(spark, place)
         state = open_campaign(store, plan)
         resumed = state.rounds > 0
         state.speed = {**speed, **state.speed}
@@ -255,7 +255,7 @@ def run_report(place: str) -> dict[str, Any]:
     from fuzz.spark import session
 
     if is_local(place):
-        store: Store = LocalStore(Path(place))
+        store: Store = LocalStore(local_path(place))
         plan = read_plan(store)
         return {"html": write_report(store, plan, read_state(store, plan))}
     with session("brokerproof report") as spark:

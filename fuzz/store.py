@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -155,8 +155,14 @@ class HadoopStore:
 
 
 def is_local(uri: str) -> bool:
-    """Whether a place is a plain path on this machine; anything with a scheme is left to Spark."""
-    return not urlsplit(uri).scheme
+    """Whether a place is a path on this machine, plain or as a file URI; anything else is left to Spark."""
+    return urlsplit(uri).scheme in ("", "file")
+
+
+def local_path(uri: str) -> Path:
+    """The path of a place that is local. Only the driver reads and writes it."""
+    parts = urlsplit(uri)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri)
 
 
 def write_table(store: Store, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:

@@ -122,6 +122,24 @@ def test_replay_of_recordings(brokerproof: Any) -> None:
     assert "known deviation leaving_the_cache_counts_as_a_read" in shown.out
 
 
+def test_explore(brokerproof: Any) -> None:
+    ran = brokerproof("explore", "range_cache", "--json")
+    data = keeps_to_schema("explore", ran)
+    assert ran.code == 0
+    assert (data["subject"], data["scope"], data["violations"]) == ("range_cache", "smoke", [])
+    assert "slots" in data["hides"]
+
+
+def test_explore_hands_out_a_shortest_trace_that_replays(brokerproof: Any) -> None:
+    ran = brokerproof("explore", "range_cache", "--profile", "pulsar-2026-07", "--json")
+    assert ran.code == 1
+    [violation] = keeps_to_schema("explore", ran)["violations"]
+    assert violation["signature"] == "property:latest_put_sets_the_counter after put put"
+    assert brokerproof("replay", violation["trace"]).code == 1
+    shown = brokerproof("explore", "range_cache", "--profile", "pulsar-2026-07")
+    assert "visited: 3,693 states, the whole of scope smoke" in shown.out
+
+
 def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shape only: numbers belong to `make bench`."""
     from fuzz.benchmarks import range_cache
@@ -149,6 +167,8 @@ WRONG = {
     "text for a number": (("fuzz", "range_cache", "--traces", "many"), "--traces"),
     "no report": (("report", "nowhere"), "nowhere holds no campaign: there is no campaign.json"),
     "no benchmark": (("bench", "nope"), "there is no benchmark nope; there are lockstep."),
+    "unknown scope": (("explore", "range_cache", "--scope", "x"), "range_cache has no scope x; it has smoke, ci, "),
+    "cover on Spark": (("explore", "range_cache", "--spark", "--cover"), "--cover needs the graph"),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
     "a folder": (("replay", "."), "cannot be read: Is a directory"),
 }
@@ -209,7 +229,7 @@ def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypat
 
 
 def test_help_teaches(brokerproof: Any) -> None:
-    for command in ("fuzz", "campaign", "replay", "report", "bench", "subjects"):
+    for command in ("fuzz", "campaign", "replay", "report", "bench", "subjects", "explore"):
         ran = brokerproof(command, "--help")
         assert ran.code == 0
         assert "--json" in ran.out
