@@ -32,7 +32,7 @@ from fuzz.campaign import (
 )
 from fuzz.generate import recipe
 from fuzz.lockstep import Difference, Finding
-from fuzz.mutants import find_mutant, subject_or_mutant
+from fuzz.mutants import find_mutant, mutants_of, subject_or_mutant
 from fuzz.recording import OWN, Replayer, recording_of, recordings
 from fuzz.store import HadoopStore, LocalStore, MemoryStore, Store, is_local, local_path
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
@@ -425,3 +425,65 @@ def _violation(subject: Subject, spec: Spec, finding: Finding, out: Path) -> dic
         "message": finding.difference.message,
         "trace": str(path),
     }
+
+
+# ---- mutants ------------------------------------------------------------------------------------------
+
+
+def run_mutants(
+    names: list[str],
+    *,
+    seconds: float,
+    seed: int,
+    generated: bool,
+    jobs: int | None,
+    on_spark: bool,
+    master: str | None,
+    console: Console,
+) -> dict[str, Any]:
+    """Runs the kill matrix. Raises BadValue for names that there are not and mutants that no longer apply."""
+    from fuzz import kill
+    from fuzz.spark import session, slots
+
+    chosen = names or [n for n in subject_names(honest_only=True) if mutants_of(n)]
+    for name in chosen:
+        find_subject(name)
+    kill.check_all_apply(chosen)
+    work = kill.jobs_of(chosen, generated=generated, seconds=seconds, seed=seed)
+    with contextlib.ExitStack() as stack:
+        update = stack.enter_context(showing(console, "killing mutants"))
+        if on_spark:
+            spark = stack.enter_context(session("brokerproof mutants", master))
+            done = iter(kill.run_on_spark(work, spark, slots(spark)))
+        else:
+            done = kill.run_here(work, jobs or kill.default_processes())
+        kills = kill.in_order(work, done, lambda n, of: update(n, of, f"{n:,} of {of:,} mutants"))
+        properties = {} if generated else _property_kills(chosen, update)
+    alive = [k for k in kills if not k.killed and not k.excuse]
+    idle = [f"{s}.{name}" for s, each in properties.items() for name, row in each.items() if not any(row.values())]
+    return {
+        "subjects": chosen,
+        "mutants": [k._asdict() for k in kills],
+        "killed": sum(k.killed for k in kills),
+        "survivors": [k.id for k in alive],
+        "properties": properties,
+        "idle_properties": idle,
+        "seed": seed,
+        "version": code_version(),
+    }
+
+
+def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Which property is the only killer of which bug of the specification; of subjects that have such bugs."""
+    from fuzz import kill
+
+    table = {}
+    for name in names:
+        bugs = [m for m in mutants_of(name) if kill.is_of_model(m)]
+        if bugs:
+            killed_by = {}
+            for done, mutant in enumerate(bugs):
+                update(done, len(bugs), f"properties of {name}")
+                killed_by[mutant.id] = kill.killers(mutant)
+            table[name] = kill.lonely_properties(find_subject(name), killed_by)
+    return table

@@ -59,7 +59,7 @@ class ActionPlan:
             raise BadValue(
                 f"{action.name} has {count} fixed argument lists, more than {_MOST_LISTED}; give it smaller domains"
             )
-        self.listed: list[Arguments] = list(itertools.product(*self.fixed))
+        self.listed: list[Arguments] = [anew(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))
         #: where each parameter's value stands when the fixed ones come first; None if they do anyway
         self.order = None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]

@@ -8,6 +8,7 @@ and that replay says what it is.
     outcome     the two told their callers different things
     view        the implementation is in another state than the model
     structure   the implementation's own check fails
+    load        an implementation that is loaded with the last state is in another one
     property    an `always` property of the model's states is broken
     stutter     a refused action changed the state
     crash       one of them raised an exception
@@ -177,6 +178,18 @@ class Side:
         )
 
 
+def loads_differently(subject: Subject, cfg: Any, state: Any) -> Difference | None:
+    """How an implementation that is loaded with a state is not in it. The explorer stands on this."""
+    try:
+        body = subject.implementation.load(cfg, state)
+        view = body.view()
+        if view == state and not body.check():
+            return None
+    except Exception as problem:
+        return _crash("other side", "load", problem)
+    return Difference("load", "state", "the implementation is loaded wrongly", plain(state), plain(view))
+
+
 # ---- what is checked ----------------------------------------------------------------------------------
 
 
@@ -227,9 +240,8 @@ def broken_property(checks: Checks, cfg: Any, before: Any, event: Event, action:
 
 
 def all_but(subject: Subject, finding: Finding) -> Muted:
-    """Mutes every property but the one that the finding breaks; none if it breaks none."""
-    name = finding.broken_property
-    return NONE_MUTED if name is None else frozenset(p.name for p in subject.properties if p.name != name)
+    """Mutes every property but the one that the finding breaks: what it shows must not hide behind another defect."""
+    return frozenset(p.name for p in subject.properties if p.name != finding.broken_property)
 
 
 def event_of(subject: Subject, name: str, arguments: Arguments, outcome: Any) -> Event:
@@ -265,6 +277,9 @@ def replay(
                 difference = run.step(name, arguments)
                 if difference is not None:
                     return Finding(cfg, tuple(actions[: position + 1]), difference, seed)
+            difference = loads_differently(subject, cfg, run.state) if against is None and actions else None
+            if difference is not None:
+                return Finding(cfg, tuple(actions), difference, seed)
     except Hang:
         name = actions[position][0]
         hang = Difference(
@@ -407,6 +422,8 @@ class Lockstep:
                     if kind not in seen:
                         seen[kind] = seed
                 state = after
+            if side.body is not None and loads_differently(subject, cfg, state) is not None:
+                return True
             return side.broken_structure() is not None
         finally:
             coverage.steps += step + 1

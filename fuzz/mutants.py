@@ -39,6 +39,7 @@ class Mutant(NamedTuple):
     module: str  # as imported, with its floor in front
     find: str
     replace: str
+    profile: str = "reference"  # under which it shows
 
 
 def mutants_of(subject: str) -> list[Mutant]:
@@ -62,6 +63,14 @@ def _read_mutants(subject: str) -> tuple[Mutant, ...]:
         if ids.count(each) > 1:
             raise BadValue(f"{place}: the mutant {each} is there twice")
     return found
+
+
+def reasons_of(subject: str, table: str) -> dict[str, str]:
+    """The sentences of a table in a component's file of mutants: why a property stays, why a mutant changes nothing."""
+    resource = files("fuzz") / "mutants" / f"{subject}.toml"
+    if not resource.is_file():
+        return {}
+    return {str(k): str(v) for k, v in tomllib.loads(resource.read_text(encoding="utf-8")).get(table, {}).items()}
 
 
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:

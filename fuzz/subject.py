@@ -90,6 +90,8 @@ class Subject:
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
+    #: states made wrong, or None where that is not possible: an implementation that is loaded with one must notice
+    corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # arguments that name something given on the way: later ones shift when one goes
     steps: int = 256  # of one trace
     patience: int = 400_000  # steps after which a witness or action that never came is a failure

@@ -21,7 +21,13 @@ from model.machine import Refused
 from model.positions import Position
 from model.range_cache import NOTHING, Config, Count, Entry, Hit, Loose, Removed, State
 
+#: A page holds this many consecutive entry ids, as two to the power.
 _PAGE_BITS = 6
+
+
+def page_of(entry: int) -> int:
+    """The page in which an entry id stands. O(1)."""
+    return entry >> _PAGE_BITS
 
 
 class ReadCounter:
@@ -79,7 +85,7 @@ class PagedCache:
         pages = self.ledgers.get(ledger)
         if pages is None:
             return None
-        page = pages.get(entry >> _PAGE_BITS)
+        page = pages.get(page_of(entry))
         return None if page is None else page.get(entry)
 
     def add(self, slot: Slot) -> None:
@@ -88,19 +94,19 @@ class PagedCache:
         pages = self.ledgers.get(ledger)
         if pages is None:
             pages = self.ledgers[ledger] = {}
-        page = pages.get(entry >> _PAGE_BITS)
+        page = pages.get(page_of(entry))
         if page is None:
-            page = pages[entry >> _PAGE_BITS] = {}
+            page = pages[page_of(entry)] = {}
         page[entry] = slot
 
     def discard(self, position: Position) -> None:
         """Unlists the slot at a position; empty pages and ledgers go with it. O(1)."""
         ledger, entry = position
         pages = self.ledgers[ledger]
-        page = pages[entry >> _PAGE_BITS]
+        page = pages[page_of(entry)]
         del page[entry]
         if not page:
-            del pages[entry >> _PAGE_BITS]
+            del pages[page_of(entry)]
             if not pages:
                 del self.ledgers[ledger]
 
@@ -112,15 +118,18 @@ class PagedCache:
         found: list[Slot] = []
         for ledger in sorted(x for x in self.ledgers if first[0] <= x <= last[0]):
             pages = self.ledgers[ledger]
-            low = first[1] >> _PAGE_BITS if ledger == first[0] else None
-            high = last[1] >> _PAGE_BITS if ledger == last[0] else None
-            for number in sorted(pages):
-                if (low is None or number >= low) and (high is None or number <= high):
-                    page = pages[number]
-                    found += [page[entry] for entry in sorted(page)]
+            low = page_of(first[1]) if ledger == first[0] else min(pages)
+            high = page_of(last[1]) if ledger == last[0] else max(pages)
+            for number in sorted(n for n in pages if low <= n <= high):
+                page = pages[number]
+                found += [page[entry] for entry in sorted(page)]
         if last_inclusive:
             return [slot for slot in found if first <= slot.position <= last]
         return [slot for slot in found if first <= slot.position < last]
+
+    def of_ledger(self, ledger: int) -> list[Slot]:
+        """The slots of a ledger, in no order. O(entries of the ledger)."""
+        return [slot for page in self.ledgers.get(ledger, {}).values() for slot in page.values()]
 
     def __iter__(self) -> Iterator[Slot]:
         for pages in self.ledgers.values():
@@ -136,6 +145,8 @@ class RangeCaches:
         self.now_ns = 0
         self.max_requeue_times = cfg.max_requeue_times
         self.extend_ttl_of_recently_accessed = cfg.extend_ttl_of_recently_accessed
+        self._refuses_inverted = cfg.inverted_range == "illegal_argument"
+        self._stashes = cfg.sparing == "stash"
         self._caches = [PagedCache() for _ in range(cfg.caches)]
         self._queue: deque[Slot] = deque()
         self._stash: dict[Slot, None] = {}
@@ -177,7 +188,7 @@ class RangeCaches:
 
     def get_range(self, cache: int, first: Position, last: Position, hold: bool) -> tuple[Hit, ...] | Refused:
         """Looks up every entry from first to last, both included. As PagedCache.between."""
-        if first > last and self.cfg.inverted_range == "illegal_argument":
+        if first > last and self._refuses_inverted:
             return Refused("illegal_argument", "the first position is after the last")
         found = self._caches[cache].between(first, last, True)
         for slot in found:
@@ -227,13 +238,13 @@ class RangeCaches:
 
     def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed | Refused:
         """Removes a range of one cache. As PagedCache.between."""
-        if first > last and self.cfg.inverted_range == "illegal_argument":
+        if first > last and self._refuses_inverted:
             return Refused("illegal_argument", "the first position is after the last")
         return self._detach(self._caches[cache].between(first, last, last_inclusive))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> Removed:
-        """Removes one ledger's entries of one cache. As PagedCache.between."""
-        return self._detach(self._caches[cache].between(Position(ledger, 0), Position(ledger + 1, 0), False))
+        """Removes one ledger's entries of one cache. O(entries removed)."""
+        return self._detach(self._caches[cache].of_ledger(ledger))
 
     def clear(self, cache: int) -> Removed:
         """Removes all entries of one cache. O(entries of that cache)."""
@@ -278,7 +289,7 @@ class RangeCaches:
 
     def time_pass(self, threshold_ns: int) -> Removed:
         """Removes what is older than the threshold. O(slots removed, put back or found detached)."""
-        if self.cfg.sparing == "stash":
+        if self._stashes:
             return self._stash_time_pass(threshold_ns)
         queue = self._queue
         removed = freed = 0
@@ -301,7 +312,7 @@ class RangeCaches:
         """Removes from the head until enough is free. O(slots removed, put back or found detached)."""
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
-        if self.cfg.sparing == "stash":
+        if self._stashes:
             return self._stash_size_pass(bytes_to_free)
         queue = self._queue
         expired_before = None if self.cfg.size_pass_spares_expired else self.now_ns - self.cfg.ttl_ns
@@ -495,11 +506,6 @@ def _entry(slot: Slot, copies: tuple[int, ...]) -> Entry:
     )
 
 
-def _detached_slot() -> Slot:
-    slot = Slot(0, Position(0, 0), 0, ReadCounter(None), 0)
-    slot.live = False
-    return slot
-
-
-#: stands for every detached slot of a loaded state; nothing is ever read from it
-_DETACHED = _detached_slot()
+#: stands for every detached slot of a loaded state; nothing else of it is ever read
+_DETACHED = Slot.__new__(Slot)
+_DETACHED.live = False

@@ -478,6 +478,13 @@ def replay_made_an_entry_due_again(cfg: Config, before: State, event: Event, aft
     return bool(event.outcome == Count(1))
 
 
+@sometimes(range_cache, on=("replay",), given=lambda cfg: cfg.counts_reads)
+def replay_of_a_negative_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A replay raises a counter that was below zero, and the entry still expects nothing [D8]."""
+    count = event.outcome.expected_reads if isinstance(event.outcome, Count) else None
+    return count is not None and count <= 0
+
+
 @sometimes(range_cache, on=("release",), given=lambda cfg: cfg.counts_reads)
 def released_undelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A copy with a counter is given back undelivered."""

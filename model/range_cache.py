@@ -672,3 +672,15 @@ stash = range_cache.profile(
     "the early draft of PIP-430: a size pass sets entries with expected reads aside",
     Config(sparing="stash"),
 )
+
+separate_counters = range_cache.profile(
+    "separate-counters",
+    "an experiment: a requeue for recent access does not use up an extension for expected reads",
+    Config(access_requeue_counts=False, extend_ttl_of_recently_accessed=True),
+)
+
+two_arguments = range_cache.profile(
+    "two-arguments",
+    "PIP-430's signature of the size pass, which knows the expiration time: what is over it is not spared",
+    Config(size_pass_spares_expired=False),
+)

@@ -140,6 +140,14 @@ def test_explore_hands_out_a_shortest_trace_that_replays(brokerproof: Any) -> No
     assert "visited: 3,693 states, the whole of scope smoke" in shown.out
 
 
+def test_mutants(brokerproof: Any) -> None:
+    ran = brokerproof("mutants", "tripwire", "--generated", "--seconds", 2, "--jobs", 1, "--json")
+    data = keeps_to_schema("mutants", ran)
+    assert ran.code == 0
+    assert data["killed"] == len(data["mutants"]) > 15
+    assert data["survivors"] == []
+
+
 def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shape only: numbers belong to `make bench`."""
     from fuzz.benchmarks import range_cache
@@ -169,6 +177,7 @@ WRONG = {
     "no benchmark": (("bench", "nope"), "there is no benchmark nope; there are lockstep."),
     "unknown scope": (("explore", "range_cache", "--scope", "x"), "range_cache has no scope x; it has smoke, ci, "),
     "cover on Spark": (("explore", "range_cache", "--spark", "--cover"), "--cover needs the graph"),
+    "unknown subject of mutants": (("mutants", "nope"), "there is no subject nope; there are "),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
     "a folder": (("replay", "."), "cannot be read: Is a directory"),
 }
@@ -229,7 +238,7 @@ def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypat
 
 
 def test_help_teaches(brokerproof: Any) -> None:
-    for command in ("fuzz", "campaign", "replay", "report", "bench", "subjects", "explore"):
+    for command in ("fuzz", "campaign", "replay", "report", "bench", "subjects", "explore", "mutants", "prove", "tla"):
         ran = brokerproof(command, "--help")
         assert ran.code == 0
         assert "--json" in ran.out

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fuzz.generate import decoder, generate, recipe
 from fuzz.lockstep import Lockstep, checks_for
+from fuzz.kill import let_pass
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue, Machine, Refused, plain
 
@@ -154,3 +157,16 @@ def test_an_argument_out_of_range_is_refused_by_its_name(arguments: dict[str, ob
     with pytest.raises(BadValue) as problem:
         machine.actions["get"].arguments(arguments, machine.profiles["reference"].config)
     assert said in str(problem.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_check_notices_states_made_wrong(name: str) -> None:
+    assert let_pass(find_subject(name)) is None
+
+
+def test_a_check_that_sees_nothing_is_noticed() -> None:
+    class Blind(find_subject("range_cache").implementation):  # type: ignore[misc, name-defined]
+        def check(self) -> list[str]:
+            return []
+
+    assert let_pass(replace(find_subject("range_cache"), implementation=Blind)) == "more_bytes"

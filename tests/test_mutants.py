@@ -4,24 +4,73 @@ from __future__ import annotations
 
 import pytest
 
+from fuzz.generated import generated_of, source_with
+from fuzz.kill import Job, is_of_model, job_from, job_text, jobs_of, killers, lonely_properties, run_job
 from fuzz.lockstep import Lockstep
 from fuzz.mutants import Mutant, find_mutant, mutants_of, mutated_source, plant, source_of
-from fuzz.shrink import shrink
 from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.work import Spec, Task, run_task
 from model.machine import BadValue
 
 ALL = [m for name in subject_names() for m in mutants_of(name)]
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda m: m.id)
-def test_a_planted_bug_is_found_and_shrinks(mutant: Mutant) -> None:
-    subject = plant(mutant)
-    lockstep = Lockstep(subject, find_profile(subject, "reference"))
-    finding = next((f for f in map(lockstep.run, range(3000)) if f is not None), None)
-    assert finding is not None, f"{mutant.id} survived {lockstep.coverage.steps} steps"
-    short = shrink(subject, finding)
-    assert short.cause == finding.cause
-    assert len(short.actions) <= 6
+def test_every_planted_bug_is_found(mutant: Mutant) -> None:
+    killed = run_job(Job(mutant.subject, mutant.id, None, 60.0, 0))
+    assert killed.killed, f"{mutant.id} survived"
+    if is_of_model(mutant):
+        assert killed.killed_by.startswith("fuzz property:")
+
+
+@pytest.mark.parametrize("subject", sorted({m.subject for m in ALL if is_of_model(m)}))
+def test_every_property_is_the_only_killer_of_a_mutant_or_says_why_it_stays(subject: str) -> None:
+    killed_by = {m.id: killers(m) for m in mutants_of(subject) if is_of_model(m)}
+    for name, row in lonely_properties(find_subject(subject), killed_by).items():
+        assert bool(row["only_killer_of"]) != bool(row["stays"]), f"{name}: {row}"
+
+
+def test_a_finding_behind_another_defect_is_shrunk_all_the_same() -> None:
+    """The tripwire is wrong in two ways: the one must not keep the other from being reproduced."""
+    part = run_task(Task(Spec("tripwire"), 0, 64))
+    assert {f.cause: (f.reproduced, f.shrunk_length) for f in part.findings} == {
+        "property:five_are_never_taken": (True, 4),
+        "view:tokens": (True, 3),
+    }
+
+
+def test_the_tripwire_is_never_among_the_honest() -> None:
+    assert "tripwire" in subject_names()
+    assert "tripwire" not in subject_names(honest_only=True)
+
+
+def test_operators_make_mutants_that_differ_and_can_be_made_again() -> None:
+    made = generated_of("impl.tripwire")
+    assert len(made) > 15
+    assert len({m.id for m in made}) == len(made)
+    texts = {source_with(m) for m in made}
+    assert source_of("impl.tripwire") not in texts
+    assert len(texts) == len(made)
+    assert not any("int |" in m.id and "def " in m.id for m in made), "annotations are no mutants"
+
+
+def test_a_generated_mutant_whose_place_is_gone_fails_loudly() -> None:
+    gone = generated_of("impl.tripwire")[0]._replace(occurrence=99)
+    with pytest.raises(BadValue, match="no longer applies"):
+        source_with(gone)
+
+
+@pytest.mark.parametrize("index", range(0, 600, 60))
+def test_a_sample_of_generated_mutants_is_killed(index: int) -> None:
+    mutant = generated_of("impl.range_cache")[index]
+    killed = run_job(Job("range_cache", None, mutant, 20.0, 0))
+    assert killed.killed or killed.excuse, mutant.id
+
+
+def test_jobs_travel_as_text() -> None:
+    for job in jobs_of(["tripwire"], generated=True, seconds=1.0, seed=3)[:5]:
+        assert job_from(job_text(job)) == job
+    assert job_from(job_text(Job("range_cache", "replay-is-lost", None, 1.0, 0))).mutant == "replay-is-lost"
 
 
 @pytest.mark.parametrize("name", subject_names(honest_only=True))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
+
 import pytest
 
+from fuzz.explore import bounded, explore
+from fuzz.kill import hunt, is_of_model
 from fuzz.lockstep import Finding, Lockstep, all_but, replay
-from fuzz.mutants import find_mutant, plant
+from fuzz.mutants import find_mutant, mutants_of, plant
 from fuzz.shrink import shrink
 from fuzz.subject import Subject, find_profile, find_subject
 
@@ -79,3 +83,22 @@ def test_one_profile_against_another_shrinks_too() -> None:
     finding = next(f for f in map(lockstep.run, range(100)) if f is not None)
     short = shrink(subject, finding, against=lockstep.other_config(finding.config))
     assert len(short.actions) <= 3
+
+
+@pytest.mark.nightly
+def test_results_against_the_explorers_shortest() -> None:
+    """Median the shortest itself, at worst one step or 1.5 times more: of every bug that the smoke scope shows."""
+    pairs = {}
+    for mutant in mutants_of("range_cache"):
+        if is_of_model(mutant) or mutant.profile != "reference":
+            continue
+        subject = plant(mutant)
+        shortest = {v.finding.cause: v.depth for v in explore(bounded(subject, "smoke"), properties=False).violations}
+        finding, _ = hunt(subject, "reference", of_model=False, seconds=30.0)
+        assert finding is not None
+        short = shrink(subject, finding)
+        if short.cause in shortest:
+            pairs[mutant.id] = len(short.actions), shortest[short.cause]
+    assert len(pairs) >= 10
+    assert statistics.median(ours - best for ours, best in pairs.values()) <= 0
+    assert all(ours <= max(best + 1, 1.5 * best) for ours, best in pairs.values()), pairs

@@ -57,7 +57,7 @@ subject = Subject(
         "last": POSITIONS,
         "last_inclusive": (True, False),
         "ledger": (1, 2, 3),
-        "bytes": (10, 1, 0, 3),
+        "bytes": (5, 6, 1, 0),
         "timestamp_ns": times,
         "threshold_ns": thresholds,
         "bytes_to_free": amounts,

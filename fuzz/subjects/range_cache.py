@@ -36,9 +36,9 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Nothing, little, and around all there is."""
+    """Less than nothing, nothing, little, and around all there is."""
     total = sum(s.sizes)
-    return 1, 10, 11, total, total + 1, total // 2, 0
+    return 1, 10, 11, total, total + 1, total // 2, 0, -1
 
 
 def situation(cfg: Config, s: State) -> str:
@@ -265,6 +265,36 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     )
 
 
+# ---- states that `check` must not let pass ------------------------------------------------------------
+
+
+def more_bytes(s: State) -> State:
+    """The first cache says a byte too much."""
+    return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:]))
+
+
+def fewer_bytes(s: State) -> State:
+    """The last cache says a byte too little."""
+    return s._replace(sizes=(*s.sizes[:-1], s.sizes[-1] - 1))
+
+
+def an_entry_twice(s: State) -> State | None:
+    """An entry stands in the queue a second time."""
+    live = [e for e in s.queue if e is not None]
+    return s._replace(queue=(*s.queue, live[0]), sizes=with_bytes(s, live[0])) if live else None
+
+
+def with_bytes(s: State, e: Entry) -> tuple[int, ...]:
+    """The sizes with an entry's bytes once more."""
+    return s.sizes[: e.cache] + (s.sizes[e.cache] + e.bytes,) + s.sizes[e.cache + 1 :]
+
+
+def a_number_not_given(s: State) -> State | None:
+    """The highest number of an open copy is still to be given."""
+    copies = [c for h in (*s.queue, *s.stash, *s.loose) if h is not None for c in h.copies]
+    return s._replace(next_copy=max(copies)) if copies else None
+
+
 subject = Subject(
     range_cache,
     RangeCaches,
@@ -291,7 +321,7 @@ subject = Subject(
     },
     settings={
         "ttl_ns": (10,),
-        "max_bytes": (20, 50, 100),
+        "max_bytes": (21, 50, 101),
         "watermark": (0.9, 0.5, 0.0, 1.0),
         "max_requeue_times": (2, 5, 1, 0),
         "extend_ttl_of_recently_accessed": (False, True),
@@ -337,6 +367,17 @@ subject = Subject(
         "pressure": {"size_pass": 6, "evict_to_watermark": 4, "time_pass": 0},
         "patience": {"advance": 3, "time_pass": 3, "size_pass": 0, "evict_to_watermark": 0},
         "broken": {"over_release": 20},
+        "counting": {
+            "mark_read": 8,
+            "replay": 6,
+            "get": 2,
+            "advance": 0.3,
+            "time_pass": 0.1,
+            "size_pass": 0.1,
+            "evict_to_watermark": 0.1,
+            "remove_range": 0.2,
+            "invalidate_ledger": 0.2,
+        },
     },
     abstract=kind_of_state,
     measures={
@@ -348,6 +389,12 @@ subject = Subject(
         "requeues": most_requeues,
     },
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY},
+    corrupt={
+        "more_bytes": more_bytes,
+        "fewer_bytes": fewer_bytes,
+        "an_entry_twice": an_entry_twice,
+        "a_number_not_given": a_number_not_given,
+    },
     names=("copy",),
     tla="RangeCache",
     from_tla=from_tla,

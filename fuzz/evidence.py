@@ -1,0 +1,123 @@
+"""The track record: real defects, and that this project shows each by itself.
+
+The defects are data, in `fuzz/defects/`. Showing one is an ordinary fuzz run under the profile of the version that
+has it; what is known to be broken already is muted, as in a campaign, so that one defect does not hide the next.
+"""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from fuzz.lockstep import Finding, Lockstep
+from fuzz.shrink import shrink
+from fuzz.subject import find_profile, find_subject, subject_names
+from model.machine import BadValue
+
+#: Where the table stands in a document.
+BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
+
+
+class Defect(NamedTuple):
+    """A real defect, and what fails under the profile of the version that has it."""
+
+    subject: str
+    title: str
+    reported: str
+    profile: str
+    cause: str
+
+
+class Shown(NamedTuple):
+    """A defect with how it was shown, if it was."""
+
+    subject: str
+    title: str
+    reported: str
+    profile: str
+    cause: str
+    command: str
+    seconds: float | None  # from the run's first step to the finding
+    length: int | None  # steps of the shrunk trace
+
+
+def defects() -> list[Defect]:
+    """All defects, in the order of their files. Raises BadValue for a file that does not read."""
+    found = []
+    for name in subject_names():
+        resource = files("fuzz") / "defects" / f"{name}.toml"
+        if resource.is_file():
+            try:
+                tables = tomllib.loads(resource.read_text(encoding="utf-8"))["defect"]
+                found += [Defect(subject=name, **table) for table in tables]
+            except (tomllib.TOMLDecodeError, KeyError, TypeError) as problem:
+                raise BadValue(
+                    f"fuzz/defects/{name}.toml: {problem}; a defect has title, reported, profile, cause"
+                ) from None
+    return found
+
+
+def show_all(seconds: float, tell: Callable[[int, int], None]) -> list[Shown]:
+    """Shows every defect, or tries to for so many seconds a profile."""
+    every = defects()
+    shown: list[Shown] = []
+    for subject, profile in dict.fromkeys((d.subject, d.profile) for d in every):
+        wanted = [d for d in every if (d.subject, d.profile) == (subject, profile)]
+        causes = {d.cause for d in wanted}
+        found = {finding.cause: (finding, at) for finding, at in _run(subject, profile, causes, seconds)}
+        for defect in wanted:
+            command = f"brokerproof fuzz {subject} --profile {profile}"
+            if defect.cause in found:
+                finding, at = found[defect.cause]
+                short = shrink(find_subject(subject), finding)
+                shown.append(Shown(*defect, command, at, len(short.actions)))
+            else:
+                shown.append(Shown(*defect, command, None, None))
+            tell(len(shown), len(every))
+    return shown
+
+
+def _run(name: str, profile: str, causes: set[str], seconds: float) -> Iterator[tuple[Finding, float]]:
+    """The first finding of each cause, with the seconds until it, until all that are wanted were found."""
+    subject = find_subject(name)
+    lockstep = Lockstep(subject, find_profile(subject, profile))
+    started, seed, missing = time.perf_counter(), 0, set(causes)
+    while missing and time.perf_counter() - started < seconds:
+        finding = lockstep.run(seed)
+        if finding is None or finding.broken_property is None:
+            seed += 1
+        if finding is not None:
+            lockstep.muted |= {finding.broken_property} if finding.broken_property else set()
+            if finding.cause in missing:
+                missing.discard(finding.cause)
+                yield finding, time.perf_counter() - started
+
+
+def table_of(shown: list[Shown]) -> str:
+    """The track record as a table of a Markdown document."""
+    lines = [
+        "| defect | reported | what catches it | command | seconds | steps |",
+        "|---|---|---|---|---|---|",
+    ]
+    for s in shown:
+        seconds = "not shown" if s.seconds is None else f"{s.seconds:.1f}"
+        steps = "" if s.length is None else str(s.length)
+        catcher = s.cause.partition(":")[2]
+        lines.append(f"| {s.title} | {s.reported} | `{catcher}` | `{s.command}` | {seconds} | {steps} |")
+    return "\n".join(lines)
+
+
+def write_into(path: Path, table: str) -> None:
+    """Puts the table between the marks of a document. Raises BadValue when it has none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as problem:
+        raise BadValue(f"{path}: cannot be read: {problem.strerror}") from None
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise BadValue(f"{path}: needs the lines {BEGIN} and {END}, once each, for the table to stand between")
+    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
+    path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")

@@ -1,0 +1,494 @@
+"""What solvers are asked: every claim stands, every control falls, and the terms are the program.
+
+The claims' checks run as the command runs them, once for all tests; the rest is about the reader of sources.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import orjson
+import pytest
+import z3
+
+from fuzz.prove import LIMIT, ask, changed, claims_about, holds
+from fuzz.subject import subject_names
+from invariants.proofs.claim import Control, Proof
+from invariants.proofs.range_cache_passes import random_config, random_state
+from invariants.proofs.reading import Reader
+from invariants.proofs.running import bind, known
+from invariants.proofs.terms import NotUnderstoodError, Seq, unknown
+from model import range_cache as model
+from model import watermark
+from model.machine import BadValue
+from model.positions import Position
+from model.range_cache import Config, Entry, State
+from tests.conftest import ROOT
+
+MODEL, IMPL, WATERMARK = "model.range_cache", "impl.range_cache", "model.watermark"
+
+EXPECTED = {
+    "legacy-size-pass-takes-what-it-needs": "proved",
+    "legacy-shares-are-within": "proved",
+    "size-accounting": "proved",
+    "passes-report-what-left": "proved",
+    "queue-times-never-decrease": "proved",
+    "time-pass-removes-nothing-younger": "proved",
+    "time-pass-leaves-nothing-older": "proved",
+    "time-pass-visits-a-slot-once": "proved",
+    "size-pass-reaches-its-goal": "proved",
+    "size-pass-takes-one-entry-too-much-at-most": "proved",
+    "size-pass-visit-bound": "proved",
+    "due-entries-are-not-removed": "proved",
+    "detached-slots-are-drained": "proved",
+    "read-counts-are-conserved": "proved",
+    "watermark-share-is-within": "proved",
+    "over-the-trigger-there-is-something-to-evict": "proved",
+    "eviction-aims-at-the-watermark": "proved",
+    "a-full-cache-is-over-the-trigger": "proved",
+    "counters-keep-to-their-rule": "confirmed_over_all_paths",
+    "requeues-keep-to-their-rule": "confirmed_over_all_paths",
+    "counters-agree": "confirmed_over_all_paths",
+    "due-for-extension-agrees": "confirmed_over_all_paths",
+    "first-put-agrees": "confirmed_over_all_paths",
+    "time-pass-over-one-entry-agrees": "confirmed_over_all_paths",
+    "size-pass-over-two-entries-agrees": "confirmed_over_all_paths",
+    "pages-keep-the-order": "confirmed_over_all_paths",
+    "pages-agree": "no_counterexample",
+}
+
+
+# ---- the claims -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
+    """Exit code and JSON of `brokerproof prove`, run once."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzz", "prove", "--json"],
+        cwd=tmp_path_factory.mktemp("prove"),
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("\n") == 1, done.stderr
+    return done.returncode, orjson.loads(done.stdout)
+
+
+def test_the_json_keeps_to_its_schema(proved: tuple[int, Any]) -> None:
+    schema = orjson.loads((ROOT / "fuzz" / "schemas" / "prove.json").read_bytes())
+    jsonschema.Draft202012Validator(schema).validate(proved[1])
+
+
+def test_every_claim_has_its_verdict(proved: tuple[int, Any]) -> None:
+    code, data = proved
+    rows = {row["id"]: row for row in data["claims"]}
+    details = {name: row["detail"] for name, row in rows.items() if row["detail"]}
+    assert {name: row["verdict"] for name, row in rows.items()} == EXPECTED, details
+    assert code == 0
+
+
+def test_every_control_is_refuted(proved: tuple[int, Any]) -> None:
+    not_refuted = {r["id"]: r["control_detail"] for r in proved[1]["claims"] if not r["control_refuted"]}
+    assert not_refuted == {}
+    assert all(row["control_detail"] for row in proved[1]["claims"]), "a refutation shows its counterexample"
+
+
+def test_every_claim_did_something(proved: tuple[int, Any]) -> None:
+    for row in proved[1]["claims"]:
+        if row["tool"] == "crosshair":
+            assert row["paths"] >= 2, row["id"]
+        else:
+            assert row["steps"] >= 1, row["id"]
+            assert row["compared"] >= 100, row["id"]
+        assert row["seconds"] < LIMIT / 2, row["id"]
+
+
+@pytest.mark.parametrize("subject", [name for name in subject_names() if claims_about(name)])
+def test_claims_are_sentences_and_controls_apply(subject: str) -> None:
+    claims = claims_about(subject)
+    assert len({c.id for c in claims}) == len(claims)
+    for c in claims:
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c.id)
+        assert c.says.endswith(".")
+        assert c.source
+        assert c.control.about
+        assert c.control.replace in changed(subject, c.id, c.control)
+
+
+# ---- planted bugs -----------------------------------------------------------------------------------------
+
+
+class Planted(NamedTuple):
+    """A bug that is not the claim's own control."""
+
+    claim: str
+    module: str
+    find: str
+    replace: str
+
+
+PLANTED = {
+    "a put leaves the size": Planted("size-accounting", MODEL, "(s.sizes[cache] + bytes,)", "(s.sizes[cache],)"),
+    "a put takes the time of the start": Planted(
+        "queue-times-never-decrease", MODEL, "count, (), s.now_ns, 0,", "count, (), 0, 0,"
+    ),
+    "a requeued entry leaves, too": Planted(
+        "passes-report-what-left",
+        MODEL,
+        '        if verdict == "REQUEUE":\n',
+        '        if verdict == "REQUEUE":\n            gone.append(e)\n',
+    ),
+    "expiry is asked of the next threshold": Planted(
+        "time-pass-removes-nothing-younger",
+        MODEL,
+        'is_expired(e.timestamp_ns, threshold_ns):\n        return "STOP"',
+        'is_expired(e.timestamp_ns, threshold_ns + 1):\n        return "STOP"',
+    ),
+    "an undelivered copy counts": Planted(
+        "read-counts-are-conserved", MODEL, "marked_read if counts else unchanged,", "marked_read,"
+    ),
+    "access does not extend": Planted(
+        "due-entries-are-not-removed", MODEL, "(s.extend_ttl_of_recently_accessed and e.accessed) or (", "False or ("
+    ),
+    "the trigger is lower than the watermark may be": Planted(
+        "over-the-trigger-there-is-something-to-evict", WATERMARK, "TRIGGER_SHARE = 0.98", "TRIGGER_SHARE = 0.5"
+    ),
+    "the implementation raises by two": Planted("counters-agree", IMPL, "self.expected += 1", "self.expected += 2"),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_refutes_the_claim(bug: str) -> None:
+    claim, module, find, replace = PLANTED[bug]
+    said = ask("range_cache", claim, Control(bug, module, find, replace))
+    assert said.verdict == "refuted", said
+    assert said.detail
+
+
+def test_a_change_that_breaks_nothing_refutes_nothing() -> None:
+    same = Control("turned round", MODEL, "return timestamp_ns < threshold_ns", "return threshold_ns > timestamp_ns")
+    assert ask("range_cache", "time-pass-removes-nothing-younger", same).verdict == "proved"
+
+
+def test_source_that_is_not_understood_leaves_the_claim_open() -> None:
+    clever = Control(
+        "clever", MODEL, "return timestamp_ns < threshold_ns", "return sorted([timestamp_ns])[0] < threshold_ns"
+    )
+    said = ask("range_cache", "time-pass-removes-nothing-younger", clever)
+    assert said.verdict == "unknown"
+    assert "cannot be put into terms" in said.detail
+    assert "sorted" in said.detail
+
+
+def test_a_change_that_does_not_apply_is_said() -> None:
+    with pytest.raises(BadValue, match="control of size-accounting no longer applies: its text stands 0 times"):
+        ask("range_cache", "size-accounting", Control("nothing", MODEL, "no such text", ""))
+
+
+def test_a_check_that_takes_too_long_is_stopped() -> None:
+    said = ask("range_cache", "size-accounting", limit=0.01)
+    assert (said.verdict, said.detail) == ("unknown", "no answer within 0.01 s")
+
+
+def test_the_command_says_what_there_is_to_ask(brokerproof: Any) -> None:
+    ran = brokerproof("prove", "nope")
+    assert ran.code == 2
+    assert "there is no subject nope" in ran.err
+    bare = next(name for name in subject_names() if not claims_about(name))
+    ran = brokerproof("prove", bare)
+    assert ran.code == 2
+    assert f"nothing is claimed about {bare}; there are claims about legacy_cache, range_cache" in ran.err
+
+
+def test_the_command_shows_a_person_what_was_shown(brokerproof: Any) -> None:
+    ran = brokerproof("prove", "legacy_cache")
+    assert ran.code == 0
+    assert "legacy-shares-are-within  proved by Z3" in ran.out
+    assert "control" not in ran.out
+    assert ran.err == ""
+
+
+# ---- verdicts ---------------------------------------------------------------------------------------------
+
+
+def test_a_proof_is_what_was_shown_and_what_ran() -> None:
+    x = z3.Int("x")
+    proof = Proof()
+    proof.show("a square", x * x >= 0)
+    proof.run("two", True)
+    proof.compare("three", 3, 3)
+    assert proof.answer() == ("proved", "", None, 1, 2)
+
+
+def test_a_step_that_fails_is_a_refutation_only_with_a_counterexample() -> None:
+    x = z3.Int("x")
+    direct, open_, run = Proof(), Proof(), Proof()
+    assert not direct.show("positive", x > 0, [x > -1], direct=True)
+    assert direct.answer().verdict == "refuted"
+    assert direct.answer().detail == "positive: x = 0"
+    assert not open_.show("positive", x > 0, [x > -1])
+    assert open_.answer().verdict == "unknown"
+    run.show("positive", x > 0, [x > -1])
+    run.run("x", False, "a long example")
+    run.run("x", False, "short")
+    assert run.answer().verdict == "refuted"
+    assert run.answer().detail.startswith("x: short; not shown: positive: ")
+
+
+def test_terms_that_are_not_the_program_prove_nothing() -> None:
+    differs, vacuous = Proof(), Proof()
+    differs.show("nothing", True)
+    differs.compare("f(1)", 1, 2)
+    assert differs.answer().verdict == "unknown"
+    assert "the terms are not the program" in differs.answer().detail
+    vacuous.show("nothing", True)
+    vacuous.run("f(1)", False)
+    assert vacuous.answer().verdict == "unknown", "a run breaks what every step was shown of"
+    x = z3.Int("x")
+    impossible = Proof()
+    impossible.possible("numbers", [x > 0])
+    assert impossible.answer().verdict == "proved"
+    impossible.possible("numbers above and below", [x > 0, x < 0])
+    assert impossible.answer().detail == "there is no example of numbers above and below"
+    assert not holds({"verdict": "unknown", "control_refuted": True})
+    assert not holds({"verdict": "proved", "control_refuted": False})
+
+
+# ---- terms and program ------------------------------------------------------------------------------------
+
+_UNKNOWN: dict[str, Any] = {
+    "cfg": Config,
+    "s": State,
+    "e": Entry,
+    "slot": Entry | None,
+    "count": int | None,
+    "position": Position,
+    "first": Position,
+    "last": Position,
+    "flag": bool,
+    "number": int,
+    "limit": int,
+}
+
+DECISIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "initial_count": (model.initial_count, ("cfg", "number")),
+    "marked_read": (model.marked_read, ("count",)),
+    "replayed": (model.replayed, ("count",)),
+    "unchanged": (model.unchanged, ("count",)),
+    "has_expected_reads": (model.has_expected_reads, ("count",)),
+    "is_due_for_extension": (model.is_due_for_extension, ("s", "e")),
+    "requeues_after": (model.requeues_after, ("cfg", "s", "e")),
+    "is_expired": (model.is_expired, ("number", "limit")),
+    "is_past_sparing": (model.is_past_sparing, ("cfg", "s", "e")),
+    "is_spared_in_stash": (model.is_spared_in_stash, ("cfg", "s", "e")),
+    "keeps_bytes": (model.keeps_bytes, ("cfg", "e")),
+    "inside": (model.inside, ("position", "first", "last", "flag")),
+    "visit_in_time_pass": (model.visit_in_time_pass, ("cfg", "s", "slot", "number", "limit")),
+    "visit_in_size_pass": (model.visit_in_size_pass, ("cfg", "s", "slot", "number", "limit")),
+}
+
+
+def drawn(draw: random.Random) -> dict[str, Any]:
+    """A value for every kind of argument."""
+    s = random_state(draw)
+    e = draw.choice([e for e in s.queue if e is not None] or [Entry(0, Position(1, 0), 1, 1, (), 0, 0, True, True)])
+    places = [Position(draw.randint(0, 2), draw.randint(0, 2)) for _ in range(3)]
+    return {
+        "cfg": random_config(draw)._replace(counts_reads=draw.random() < 0.5),
+        "s": s,
+        "e": e,
+        "slot": draw.choice((e, None)),
+        "count": draw.choice((None, -1, 0, 1, 2)),
+        **dict(zip(("position", "first", "last"), places, strict=True)),
+        "flag": draw.random() < 0.5,
+        "number": draw.randint(-2, 9),
+        "limit": draw.randint(-2, 9),
+    }
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_the_terms_of_a_decision_are_the_decision(name: str) -> None:
+    function, needs = DECISIONS[name]
+    terms = Reader().call(function, *[unknown(_UNKNOWN[n], n, item=n in ("e", "slot")) for n in needs])
+    draw, seen = random.Random(7), set()
+    for _ in range(400):
+        values, bound = drawn(draw), {}
+        for n in needs:
+            bind(_UNKNOWN[n], n, values[n], bound, element=n in ("e", "slot"))
+        expected = function(*[values[n] for n in needs])
+        assert known(terms, bound) == expected
+        seen.add(expected)
+    assert len(seen) >= 2, "every decision goes more than one way"
+
+
+def test_the_terms_of_the_watermark_round_as_doubles_do() -> None:
+    total, most = z3.Ints("total most")
+    share = unknown(float, "share")
+    terms = Reader().call(watermark.bytes_to_evict, total, most, share)
+    draw = random.Random(8)
+    for _ in range(400):
+        values = {"total": draw.randint(0, 2**60), "most": draw.randint(0, 2**60)}
+        part = draw.choice((draw.random(), 0.9, 0.1, 1.0))
+        bound: dict[str, Any] = dict(values)
+        bind(float, "share", part, bound)
+        assert known(terms, bound) == watermark.bytes_to_evict(values["total"], values["most"], part)
+
+
+def test_sequences_keep_their_sums() -> None:
+    draw = random.Random(9)
+    for _ in range(40):
+        first, second = ([draw.randint(-3, 3) for _ in range(draw.randint(1, 5))] for _ in range(2))
+        place, value, cut = draw.randrange(len(first)), draw.randint(-3, 3), draw.randint(0, len(first))
+        a, b = (Seq.unknown(int, name, {"it": lambda n: n}) for name in ("a", "b"))
+        bound: dict[str, Any] = {}
+        for name, numbers in (("a", first), ("b", second)):
+            bound |= {f"{name}.length": len(numbers), name: dict(enumerate(numbers))}
+            bound[f"{name} sum of it"] = {i: sum(numbers[:i]) for i in range(len(numbers) + 1)}
+        cases = [
+            (a.appended(value), [*first, value]),
+            (a.replaced(place, value), [*first[:place], value, *first[place + 1 :]]),
+            (a.part(cut, len(first)), first[cut:]),
+            (a.joined(b), first + second),
+            (a.part(0, cut).appended(value).joined(a.part(cut, len(first))), [*first[:cut], value, *first[cut:]]),
+        ]
+        for terms, expected in cases:
+            assert known(terms, bound) == tuple(expected)
+            for end in range(len(expected) + 1):
+                assert known(terms.total("it", 0, end), bound) == sum(expected[:end])
+
+
+# ---- what is not understood -------------------------------------------------------------------------------
+
+
+class Pair(NamedTuple):
+    """A record for small functions."""
+
+    left: int
+    right: int | None
+
+
+def tries(n: int) -> int:
+    try:
+        return n
+    except ValueError:
+        return 0
+
+
+def goes_round(n: int) -> int:
+    while n > 0:
+        n = n - 1
+    return n
+
+
+def makes_a_function(n: int) -> Any:
+    return lambda: n
+
+
+def formats(n: int) -> str:
+    return f"{n}"
+
+
+def looks_up(n: int) -> Any:
+    return {n: n}[n]
+
+
+def may_be_none(pair: Pair) -> int:
+    return pair.right + 1
+
+
+def may_be_outside(numbers: list[int], n: int) -> int:
+    return numbers[n]
+
+
+def negative_place(numbers: list[int]) -> int:
+    return numbers[-1]
+
+
+def calls_itself(n: int) -> int:
+    return calls_itself(n - 1)
+
+
+def another_name(numbers: list[int]) -> Any:
+    others = list(numbers)
+    same = others
+    others.append(1)
+    return same
+
+
+def changes_what_it_is_given(numbers: list[int]) -> Any:
+    numbers.append(1)
+    return numbers
+
+
+def divides(n: int, m: int) -> int:
+    return n // m
+
+
+def has_no_value(n: int) -> int:
+    return n.bit_length()
+
+
+def writes_a_field(pair: Any) -> Any:
+    pair.left = 1
+    return pair
+
+
+def of_two_kinds(n: int) -> Any:
+    return n if n > 0 else "none"
+
+
+def global_state(n: int) -> int:
+    global PLANTED  # noqa: PLW0603
+    PLANTED = {}
+    return n
+
+
+NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+    (tries, (int,), "this statement is not understood"),
+    (goes_round, (int,), "this statement is not understood"),
+    (makes_a_function, (int,), "this expression is not understood: lambda"),
+    (formats, (int,), "this expression is not understood: f"),
+    (looks_up, (int,), "this expression is not understood"),
+    (may_be_none, (Pair,), "cannot show that this is not None"),
+    (may_be_outside, (list[int], int), "cannot show that the place is inside"),
+    (negative_place, (list[int],), "cannot show that the place is inside"),
+    (calls_itself, (int,), "calls itself"),
+    (another_name, (list[int],), "a second name for a sequence"),
+    (changes_what_it_is_given, (list[int],), "numbers was handed in"),
+    (divides, (int, int), "cannot show that the divisor is not zero"),
+    (has_no_value, (int,), "there is no bit_length"),
+    (writes_a_field, (Pair,), "this assignment is not understood"),
+    (of_two_kinds, (int,), "as the case may be"),
+    (global_state, (int,), "this statement is not understood"),
+]
+
+
+@pytest.mark.parametrize(("function", "kinds", "said"), NOT_UNDERSTOOD, ids=lambda v: getattr(v, "__name__", ""))
+def test_what_is_not_understood_is_refused(function: Callable[..., Any], kinds: tuple[Any, ...], said: str) -> None:
+    arguments = [unknown(kind, f"a{i}") for i, kind in enumerate(kinds)]
+    with pytest.raises(NotUnderstoodError, match=re.escape(said)):
+        Reader().call(function, *arguments)
+
+
+def test_what_is_guarded_is_understood() -> None:
+    n, m = z3.Ints("n m")
+    assert known(Reader([m > 0]).call(divides, n, m), {"n": -7, "m": 2}) == -4
+    numbers = Seq.unknown(int, "numbers")
+    given = [n >= 0, n < numbers.length]
+    assert Reader(given).call(may_be_outside, numbers, n).eq(numbers.at(n))
+
+
+def test_a_function_without_a_file_is_refused() -> None:
+    with pytest.raises(NotUnderstoodError, match="is not a function of a module"):
+        Reader().call(Path("x").exists)
