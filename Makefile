@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CAMPAIGN_SECONDS ?= 60
 
-.PHONY: setup campaign test nightly bench environment lock clean
+.PHONY: setup campaign test nightly bench evidence environment lock clean
 
 # A virtual environment with the pinned packages, and this project in it.
 setup: $(READY)
@@ -30,11 +30,23 @@ test: $(READY)
 nightly: $(READY)
 	$(BIN)/python -m pytest
 	$(BIN)/brokerproof campaign --seconds 1200
+	$(BIN)/brokerproof explore range_cache --scope nightly
+	$(BIN)/brokerproof explore range_cache --scope ci --cover
+	$(BIN)/brokerproof explore range_cache --scope ci --spark
+	$(BIN)/brokerproof tla
+	$(BIN)/brokerproof prove
+	$(BIN)/brokerproof mutants
+	$(BIN)/brokerproof mutants --generated --seconds 20
+	$(BIN)/brokerproof evidence
 	$(BIN)/brokerproof bench
 
 # Numbers, each against its baseline in the same run.
 bench: $(READY)
 	$(BIN)/brokerproof bench
+
+# The README's track record, shown anew.
+evidence: $(READY)
+	$(BIN)/brokerproof evidence --write README.md
 
 # What the workers of a cluster need, packed: build/environment.tar.gz.
 environment: $(READY)

@@ -22,8 +22,10 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 import fuzz.benchmarks
+from fuzz import guidance
 from fuzz.campaign import Plan, SparkWorkers, open_campaign, run_campaign
 from fuzz.commands import run_replay
+from fuzz.explore import bounded, explore
 from fuzz.lockstep import CHECK_EVERY, Lockstep
 from fuzz.store import LocalStore
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
@@ -33,6 +35,8 @@ from model.machine import BadValue
 #: How often ours and the baseline take turns.
 _TURNS = 3
 _LOCKSTEP_SECONDS = 3.0
+#: The scope on which we and TLC are compared.
+_SCOPE = "ci"
 _RECORDINGS = Path("tests/recordings")
 
 
@@ -64,6 +68,10 @@ def benchmarks() -> list[Benchmark]:
             "replay", "operations/s", "all recordings, against reading their JSON with the standard library", _replay
         ),
     ]
+    twins = [find_subject(name) for name in subject_names(honest_only=True) if find_subject(name).tla]
+    found += [_exploring(subject, checked=False) for subject in twins]
+    found += [_exploring(subject, checked=True) for subject in twins]
+    found += [_guidance(subject, kind) for subject in twins for kind in guidance.KINDS]
     for module in sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__)):
         found += importlib.import_module(f"fuzz.benchmarks.{module}").benchmarks
     return found
@@ -144,6 +152,58 @@ def _hypothesis_steps(subject: Subject) -> float:
     started = time.perf_counter()
     run_state_machine_as_test(Counted, settings=chosen)
     return taken / (time.perf_counter() - started)
+
+
+# ---- exploring ----------------------------------------------------------------------------------------
+
+
+def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
+    """Distinct states a second, TLC's start-up and ours included, on the same scope."""
+    name = f"explore.{subject.name}" + (".checked" if checked else "")
+    ours = "with all properties, and every transition on the implementation" if checked else "states only"
+    about = f"{ours}, against TLC with two workers on the twin, {'its invariants too' if checked else 'states only'}"
+
+    def run() -> Measured:
+        value, baseline = in_turns(lambda: _explored_speed(subject, checked), lambda: _tlc_speed(subject, checked))
+        return Measured(value, baseline, value / baseline)
+
+    return Benchmark(name, "states/s", about, run)
+
+
+def _explored_speed(subject: Subject, checked: bool) -> float:
+    found = explore(bounded(subject, _SCOPE), implementation=checked, properties=checked)
+    return found.distinct_states / found.seconds
+
+
+def _tlc_speed(subject: Subject, checked: bool) -> float:
+    from fuzz.tla import MODULES
+    from fuzz.tla_manifest import read_manifest, space_of
+    from fuzz.tla_module import Twin, read_module
+    from fuzz.tlc import SUCCESS, Job, run_tlc
+
+    [listed] = [r for r in read_manifest(MODULES) if (r.module, r.name) == (subject.tla, _SCOPE)]
+    run = listed._replace(edges=False, checks=listed.checks if checked else ())
+    twin = Twin(read_module(MODULES, run.module), run, space_of(run))
+    text, config = twin.text("MC_bench", twin.checks if checked else ())
+    with tempfile.TemporaryDirectory() as place:
+        outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(place) / "tlc", True, False, 3600.0))
+        if outcome.result != SUCCESS:
+            raise BadValue(f"TLC on {run.module}: {outcome.result}")
+    return outcome.distinct_states / outcome.seconds
+
+
+# ---- guidance -----------------------------------------------------------------------------------------
+
+
+def _guidance(subject: Subject, kind: str) -> Benchmark:
+    """Steps to kill with a kind of guidance, against without."""
+    about = f"median steps to kill the planted bugs of {subject.name} with {kind}, against without"
+
+    def run() -> Measured:
+        found = guidance.effect(subject.name, kind)
+        return Measured(found.with_it, found.without, found.ratio)
+
+    return Benchmark(f"guidance.{subject.name}.{kind}", "steps", about, run)
 
 
 # ---- campaign -----------------------------------------------------------------------------------------

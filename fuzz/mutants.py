@@ -16,6 +16,7 @@ import pkgutil
 import sys
 import threading
 import tomllib
+import warnings
 from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -166,7 +167,10 @@ class _FreshModules:
 
     def exec_module(self, module: Any) -> None:
         """Import hook: runs our text."""
-        exec(compile(self.source, module.__spec__.origin, "exec"), module.__dict__)  # noqa: S102
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # a planted bug may look like one
+            code = compile(self.source, module.__spec__.origin, "exec")
+        exec(code, module.__dict__)  # noqa: S102
 
 
 def _set_in_parent(name: str, module: Any) -> None:

@@ -13,7 +13,7 @@ Complexities below count dictionary and queue operations as one.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 
 from model import watermark
@@ -116,11 +116,10 @@ class PagedCache:
         O(l + p + n log n) for l ledgers in the cache, p pages in the ledgers of the range, n entries in its pages.
         """
         found: list[Slot] = []
-        for ledger in sorted(x for x in self.ledgers if first[0] <= x <= last[0]):
+        first_page, last_page = (first.ledger, page_of(first.entry)), (last.ledger, page_of(last.entry))
+        for ledger in sorted(x for x in self.ledgers if first.ledger <= x <= last.ledger):
             pages = self.ledgers[ledger]
-            low = page_of(first[1]) if ledger == first[0] else min(pages)
-            high = page_of(last[1]) if ledger == last[0] else max(pages)
-            for number in sorted(n for n in pages if low <= n <= high):
+            for number in sorted(n for n in pages if first_page <= (ledger, n) <= last_page):
                 page = pages[number]
                 found += [page[entry] for entry in sorted(page)]
         if last_inclusive:
@@ -145,8 +144,9 @@ class RangeCaches:
         self.now_ns = 0
         self.max_requeue_times = cfg.max_requeue_times
         self.extend_ttl_of_recently_accessed = cfg.extend_ttl_of_recently_accessed
-        self._refuses_inverted = cfg.inverted_range == "illegal_argument"
-        self._stashes = cfg.sparing == "stash"
+        self._keeps_first = {"keep": True, "latest_counter": False}[cfg.duplicate_put]
+        self._refuses_inverted = {"empty": False, "illegal_argument": True}[cfg.inverted_range]
+        self._stashes = {"requeue": False, "stash": True}[cfg.sparing]
         self._caches = [PagedCache() for _ in range(cfg.caches)]
         self._queue: deque[Slot] = deque()
         self._stash: dict[Slot, None] = {}
@@ -166,7 +166,7 @@ class RangeCaches:
             home.bytes += bytes
             self._queue.append(slot)
             return True
-        if self.cfg.duplicate_put == "latest_counter" and not present.released:
+        if not (self._keeps_first or present.released):
             present.counter = ReadCounter(expected_reads if counts else None)
         return False
 
@@ -425,10 +425,8 @@ class RangeCaches:
         wrong = []
         mapped = [slot for home in self._caches for slot in home]
         queued = [slot for slot in self._queue if slot.live] + list(self._stash)
-        if len(set(queued)) != len(queued):
-            wrong.append("a live entry stands in more than one slot")
-        if set(queued) != set(mapped):
-            wrong.append("the caches and the live slots of the queue do not hold the same entries")
+        if Counter(queued) != Counter(mapped):
+            wrong.append("the caches and the live slots of the queue do not hold the same entries, each once")
         if any(self._caches[slot.cache].find(slot.position) is not slot for slot in mapped):
             wrong.append("an entry is not found at its own position")
         if any(not page for home in self._caches for pages in home.ledgers.values() for page in pages.values()):

@@ -10,7 +10,8 @@ import orjson
 import pytest
 
 from fuzz.cli import app
-from fuzz.subject import subject_names
+from fuzz.subject import find_profile, find_subject, subject_names
+from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran
 
 SCHEMAS = {p.stem: orjson.loads(p.read_bytes()) for p in (ROOT / "fuzz" / "schemas").glob("*.json")}
@@ -148,6 +149,37 @@ def test_mutants(brokerproof: Any) -> None:
     assert data["survivors"] == []
 
 
+def test_evidence(brokerproof: Any) -> None:
+    """Every real defect is shown again; the README's table has a row for each."""
+    ran = brokerproof("evidence", "--json")
+    data = keeps_to_schema("evidence", ran)
+    assert ran.code == 0
+    readme = (ROOT / "README.md").read_text()
+    for row in data["defects"]:
+        assert row["seconds"] is not None, row
+        assert row["length"] <= 10
+        assert f"| {row['title']} |" in readme, "make evidence writes the table anew"
+        assert find_profile(find_subject(row["subject"]), row["profile"])
+
+
+def test_evidence_is_written_between_its_marks(tmp_path: Path) -> None:
+    from fuzz.evidence import Shown, table_of, write_into
+
+    shown = [Shown("lease", "a lease is lost", "here", "shipped", "property:kept", "brokerproof fuzz lease", 1.25, 3)]
+    path = tmp_path / "doc.md"
+    path.write_text("before\n<!-- evidence -->\nold\n<!-- end of evidence -->\nafter\n")
+    write_into(path, table_of(shown))
+    text = path.read_text()
+    assert "| a lease is lost | here | `kept` | `brokerproof fuzz lease` | 1.2 | 3 |" in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "old" not in text
+    path.write_text("no marks")
+    with pytest.raises(BadValue, match="needs the lines"):
+        write_into(path, table_of(shown))
+    assert path.read_text() == "no marks"
+
+
 def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shape only: numbers belong to `make bench`."""
     from fuzz.benchmarks import range_cache
@@ -238,7 +270,19 @@ def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypat
 
 
 def test_help_teaches(brokerproof: Any) -> None:
-    for command in ("fuzz", "campaign", "replay", "report", "bench", "subjects", "explore", "mutants", "prove", "tla"):
+    for command in (
+        "fuzz",
+        "campaign",
+        "replay",
+        "report",
+        "bench",
+        "subjects",
+        "explore",
+        "mutants",
+        "prove",
+        "tla",
+        "evidence",
+    ):
         ran = brokerproof(command, "--help")
         assert ran.code == 0
         assert "--json" in ran.out

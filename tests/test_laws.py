@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fuzz.generate import decoder, generate, recipe
-from fuzz.lockstep import Lockstep, checks_for
 from fuzz.kill import let_pass
+from fuzz.lockstep import Lockstep, checks_for
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue, Machine, Refused, plain
 

@@ -15,7 +15,7 @@ from model.range_cache import Config, Entry, Loose, State, range_cache
 POSITIONS = (
     Position(1, 0),
     Position(1, 1),
-    Position(1, 2),
+    Position(1, 6),
     Position(1, 63),
     Position(1, 64),
     Position(2, 0),
@@ -295,6 +295,11 @@ def a_number_not_given(s: State) -> State | None:
     return s._replace(next_copy=max(copies)) if copies else None
 
 
+def numbers_begin_again(s: State) -> State | None:
+    """Numbers that were given are to be given again."""
+    return s._replace(next_copy=0) if open_copies_count(s) else None
+
+
 subject = Subject(
     range_cache,
     RangeCaches,
@@ -321,7 +326,7 @@ subject = Subject(
     },
     settings={
         "ttl_ns": (10,),
-        "max_bytes": (21, 50, 101),
+        "max_bytes": (21, 51, 100),
         "watermark": (0.9, 0.5, 0.0, 1.0),
         "max_requeue_times": (2, 5, 1, 0),
         "extend_ttl_of_recently_accessed": (False, True),
@@ -394,6 +399,7 @@ subject = Subject(
         "fewer_bytes": fewer_bytes,
         "an_entry_twice": an_entry_twice,
         "a_number_not_given": a_number_not_given,
+        "numbers_begin_again": numbers_begin_again,
     },
     names=("copy",),
     tla="RangeCache",
