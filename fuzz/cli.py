@@ -303,6 +303,158 @@ def explore(
     raise typer.Exit(FOUND if result["violations"] else NOTHING_FOUND)
 
 
+# ---- prove --------------------------------------------------------------------------------------------
+
+
+@app.command()
+def prove(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all with claims).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Ask Z3 and CrossHair what they can show; each claim's broken variant must be refuted."""
+    from fuzz.prove import holds, run_prove
+
+    result = run_prove(names or [], _err())
+
+    def show(console: Console) -> None:
+        for row in result["claims"]:
+            _show_claim(console, row, holds(row))
+
+    _answer(as_json, result, show)
+    raise typer.Exit(NOTHING_FOUND if all(holds(row) for row in result["claims"]) else FOUND)
+
+
+def _show_claim(console: Console, row: dict[str, Any], fine: bool) -> None:
+    tool = {"z3": "Z3", "crosshair": "CrossHair"}[row["tool"]]
+    words = {
+        "proved": f"proved by {tool}",
+        "confirmed_over_all_paths": f"confirmed over all paths by {tool}, {row['paths']} of them",
+        "no_counterexample": f"no counterexample in {row['paths']} paths, by {tool}",
+    }
+    verdict = words.get(row["verdict"], row["verdict"])
+    console.print(f"[bold]{row['id']}[/]  [{'green' if fine else 'red'}]{verdict}[/]  {row['seconds']:.1f} s")
+    console.print(f"  {escape(row['claim'])}", style="dim" if fine else None)
+    if row["detail"]:
+        console.print(f"  {escape(row['detail'])}")
+    if not row["control_refuted"]:
+        console.print(
+            f"  [red]its control is not refuted[/] ({escape(row['control'])}): {escape(row['control_detail'])}"
+        )
+
+
+# ---- tla ----------------------------------------------------------------------------------------------
+
+
+@app.command()
+def tla(
+    modules: Annotated[
+        list[str] | None, typer.Argument(metavar="[MODULE]...", help="TLA+ modules (default: all of the manifest).")
+    ] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Runs of that scope (default: all but those that are marked as nightly).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run TLC on the TLA+ twins, and compare states and steps with the model's."""
+    from fuzz.tla import run_tla
+
+    results = run_tla(modules or [], scope, _err())
+
+    def show(console: Console) -> None:
+        for result in results:
+            run, states = result.run, f"{result.distinct_states:,} distinct states"
+            if result.model_distinct_states == result.distinct_states:
+                states += ", as many as the model"
+            steps = f", {result.edges_checked:,} steps compared" if run.edges else ""
+            mark = result.result if result.result == "success" else f"{result.result}, as it should be"
+            mark = "[bold red]differs[/]" if result.differences else mark
+            console.print(f"{run.module} {run.name}: {mark}, {states}{steps} ({result.seconds:.1f} s)")
+            for line in result.differences:
+                console.print(f"  {escape(line)}")
+
+    _answer(as_json, {"modules": [result.row() for result in results]}, show)
+    raise typer.Exit(NOTHING_FOUND if all(result.passed for result in results) else FOUND)
+
+
+# ---- mutants ------------------------------------------------------------------------------------------
+
+
+@app.command()
+def mutants(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all honest ones).")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Fuzz each mutant for at most that long.")] = 60.0,
+    seed: Seed = 0,
+    generated: Annotated[
+        bool, typer.Option("--generated", help="Mutants that operators make of the implementation, in place of ours.")
+    ] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Spread the mutants over a cluster.")] = False,
+    master: Annotated[str | None, typer.Option(help="Spark master, with --spark.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The kill matrix: planted bugs, what finds them, and how fast. Survivors must say why they change nothing."""
+    from fuzz.commands import run_mutants
+
+    result = run_mutants(
+        names or [],
+        seconds=seconds,
+        seed=seed,
+        generated=generated,
+        jobs=jobs,
+        on_spark=spark,
+        master=master,
+        console=_err(),
+    )
+    _answer(as_json, result, lambda console: _show_mutants(console, result))
+    raise typer.Exit(FOUND if result["survivors"] or result["idle_properties"] else NOTHING_FOUND)
+
+
+def _show_mutants(console: Console, result: dict[str, Any]) -> None:
+    """The kill matrix, for people: of many, only the survivors."""
+    rows = result["mutants"]
+    if len(rows) <= 200:
+        for r in rows:
+            seconds = "" if r["seconds_to_kill"] is None else f"{r['seconds_to_kill']:.2f} s"
+            steps = "" if r["steps_to_kill"] is None else f"{r['steps_to_kill']:,} steps"
+            by = escape(r["killed_by"]) or "[red]survives[/]"
+            console.print(f"{r['id']:42} {seconds:>8} {steps:>15}  {by}  [dim]{escape(r['origin'])}[/]")
+    for r in rows:
+        if not r["killed"]:
+            word = f"changes nothing: {r['excuse']}" if r["excuse"] else "[bold red]survives[/]"
+            console.print(f"{r['subject']} {escape(r['id'])}\n      {word}")
+    for subject, properties in result["properties"].items():
+        for name, row in properties.items():
+            only = ", ".join(row["only_killer_of"]) or row["stays"] or "[red]nothing[/]"
+            console.print(f"{subject}.{name} alone kills: {only}", style="dim")
+    fast = sum(1 for r in rows if r["killed"] and r["seconds_to_kill"] <= 1.0)
+    killed = f"{result['killed']:,} of {len(rows):,} mutants killed, {fast:,} of them within a second"
+    console.print(f"{killed} (seed {result['seed']})")
+
+
+@app.command()
+def evidence(
+    seconds: Annotated[float, typer.Option(min=0.1, help="Try at most that long for each profile.")] = 120.0,
+    write: Annotated[Path | None, typer.Option(help="Document to put the table into, between its marks.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The track record: real defects of shipped versions and proposals, each shown anew."""
+    from fuzz.commands import showing, told
+    from fuzz.evidence import show_all, table_of, write_into
+    from fuzz.version import code_version
+
+    with showing(_err(), "showing defects") as update:
+        shown = show_all(seconds, told(update))
+    if write is not None:
+        write_into(write, table_of(shown))
+    rows = [s._asdict() for s in shown]
+    _answer(as_json, {"defects": rows, "version": code_version()}, lambda console: console.print(table_of(shown)))
+    raise typer.Exit(FOUND if any(s.seconds is None for s in shown) else NOTHING_FOUND)
+
+
 # ---- report and bench ---------------------------------------------------------------------------------
 
 

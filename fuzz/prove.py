@@ -1,0 +1,173 @@
+"""Solvers asked about what the components claim, and each claim's control refuted beside it.
+
+A claim is a check that looks at the source as it is imported. Each check runs in a process of its own, twice: on the
+source as it is, and on a copy of it in which the control's change is made. The copy lies in a folder that the
+process puts in front of the package's own, so that everything there, the solver included, sees the changed text and
+nothing else. A process that does not come to an end is stopped, and its claim stays open.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import multiprocessing
+import sys
+import tempfile
+import time
+import traceback
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from fuzz.mutants import Mutant, mutated_source
+from fuzz.subject import find_subject, subject_names
+from invariants.proofs.claim import Answer, Claim, Control, answer
+from model.machine import BadValue
+
+#: Seconds that one check may take before it is stopped.
+LIMIT = 120.0
+
+#: The verdicts under which nothing was found.
+HOLDS = ("proved", "confirmed_over_all_paths", "no_counterexample")
+
+
+def claims_about(subject: str) -> tuple[Claim, ...]:
+    """The claims about a component, in the order of its file; none if it has no file."""
+    module = f"invariants.proofs.{subject}"
+    if importlib.util.find_spec(module) is None:
+        return ()
+    claims: tuple[Claim, ...] = importlib.import_module(module).claims
+    return claims
+
+
+def run_prove(names: list[str], console: Console) -> dict[str, Any]:
+    """Checks all claims about the named components, by default about all that have any: one row for each claim.
+
+    Raises BadValue for a component that there is not, or about which nothing is claimed. Takes seconds for a claim.
+    """
+    from fuzz.commands import showing
+
+    chosen = _chosen(names)
+    rows: list[dict[str, Any]] = []
+    with showing(console, "starting") as update:
+        for subject, claim in chosen:
+            update(len(rows), len(chosen), f"{subject}: {claim.id}")
+            rows.append(row_of(subject, claim))
+    return {"claims": rows}
+
+
+def _chosen(names: list[str]) -> list[tuple[str, Claim]]:
+    with_claims = [name for name in subject_names() if claims_about(name)]
+    for name in names:
+        find_subject(name)
+        if name not in with_claims:
+            raise BadValue(f"nothing is claimed about {name}; there are claims about {', '.join(with_claims)}")
+    return [(name, claim) for name in names or with_claims for claim in claims_about(name)]
+
+
+def row_of(subject: str, claim: Claim) -> dict[str, Any]:
+    """A claim with its verdict, and what came of its control."""
+    started = time.perf_counter()
+    said = ask(subject, claim.id)
+    seconds = time.perf_counter() - started
+    try:
+        broken = ask(subject, claim.id, claim.control)
+    except BadValue as problem:
+        broken = Answer("unknown", str(problem))
+    return {
+        "id": claim.id,
+        "subject": subject,
+        "tool": claim.tool,
+        "claim": claim.says,
+        "source": claim.source,
+        "verdict": said.verdict,
+        "detail": said.detail,
+        "paths": said.paths,
+        "steps": said.steps,
+        "compared": said.compared,
+        "seconds": round(seconds, 3),
+        "control": claim.control.about,
+        "control_refuted": broken.verdict == "refuted",
+        "control_detail": broken.detail if broken.verdict == "refuted" else f"{broken.verdict}: {broken.detail}",
+    }
+
+
+def holds(row: dict[str, Any]) -> bool:
+    """Whether nothing was found against a claim, and its check can tell the broken from the whole."""
+    return row["verdict"] in HOLDS and bool(row["control_refuted"])
+
+
+def ask(subject: str, claim: str, change: Control | None = None, limit: float = LIMIT) -> Answer:
+    """What comes of a claim's check, on the source as it is or with a change, in a process of its own.
+
+    Raises BadValue when the change does not apply, and RuntimeError when the check itself fails on the source as it is.
+    Takes at most `limit` seconds and a little.
+    """
+    if change is None:
+        return _ask(subject, claim, None, limit)
+    text = changed(subject, claim, change)
+    with tempfile.TemporaryDirectory(prefix="brokerproof-") as folder:
+        package, _, name = change.module.rpartition(".")
+        path = Path(folder, *package.split("."), f"{name}.py")
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="utf-8")
+        return _ask(subject, claim, (change.module, str(path.parent)), limit)
+
+
+def changed(subject: str, claim: str, change: Control) -> str:
+    """The source of a control's module with its change made. Raises BadValue when it does not apply."""
+    mutant = Mutant(
+        id=f"control of {claim}",
+        subject=subject,
+        origin="synthetic",
+        about=change.about,
+        module=change.module,
+        find=change.find,
+        replace=change.replace,
+    )
+    return mutated_source(mutant)
+
+
+def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -> Answer:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer_to, args=(subject, claim, over, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(limit):
+            return Answer("unknown", f"no answer within {limit:g} s")
+        said = ours.recv()
+    except EOFError:
+        process.join()
+        said = f"the process ended with {process.exitcode} and no answer"
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+    if isinstance(said, tuple):
+        return Answer(*said)
+    if over is None:
+        raise RuntimeError(f"the check of {claim} failed: {said}")
+    return Answer("unknown", f"the check fails on the changed source: {said.strip().splitlines()[-1]}")
+
+
+def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Connection) -> None:
+    """In the process: the check, and its answer as plain data; or, as text, why there is none."""
+    try:
+        if over is not None:
+            _lay_over(*over)
+        [check] = [c.check for c in claims_about(subject) if c.id == claim]
+        pipe.send(tuple(answer(check)))
+    except Exception:
+        pipe.send(traceback.format_exc())
+
+
+def _lay_over(module: str, folder: str) -> None:
+    """From now on, a module is imported from a folder."""
+    if module in sys.modules:
+        raise RuntimeError(f"{module} has been imported before its control was put in its place")
+    package = importlib.import_module(module.rpartition(".")[0])
+    package.__path__.insert(0, folder)

@@ -1,0 +1,91 @@
+"""What a solver has shown about the range caches as they were before the central removal queue."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.induction import Induction, Invariant, Names
+from invariants.proofs.reading import AT, OVER, Reader
+from invariants.proofs.running import known
+from invariants.proofs.terms import Seq
+from model import legacy_cache as model
+from model.legacy_cache import Entry
+from model.positions import Position
+
+MODEL = "model.legacy_cache"
+
+
+@claim(
+    "legacy-size-pass-takes-what-it-needs",
+    "z3",
+    "For a cache of any number of entries: the size pass before the central queue frees at least what was asked, "
+    "or all that there is, and would have freed less without the last entry that it takes.",
+    Control(
+        "the pass stops only when more than enough is free",
+        MODEL,
+        "        if freed >= bytes_to_free:",
+        "        if freed > bytes_to_free:",
+    ),
+)
+def takes_what_it_needs() -> Answer:
+    """Section 3.1 of the notes: the policy that the proposal replaces, by position, whatever an entry's age or use."""
+    proof = Proof()
+    entries = Seq.unknown(Entry, "entries", {"bytes": lambda e: e.fields["bytes"]})
+    wanted, at, freed = z3.Ints("wanted at freed")
+
+    def first(count: Any) -> Any:
+        return entries.total("bytes", 0, count)
+
+    def counted(n: Names) -> Any:
+        here = z3.And(n[AT] >= 0, n[AT] <= entries.length, n["freed"] == first(n[AT]))
+        return z3.And(here, z3.Implies(n[AT] > 0, first(n[AT] - 1) < wanted))
+
+    loop = Reader().loop(model.front_of_size)
+    head = {"entries": entries, "bytes_to_free": wanted, "freed": freed, OVER: entries, AT: at}
+    induction = Induction(proof, loop, head, [Invariant("what was passed is counted, and was needed", counted)])
+    induction.begins(loop.begin(entries, wanted))
+    for end in induction.ends(induction.goes_round()):
+        taken = end.value
+        enough = z3.Or(first(taken) >= wanted, taken == entries.length)
+        needed = z3.Implies(taken > 0, first(taken - 1) < wanted)
+        induction.show("at the end", end, lambda enough=enough, needed=needed: z3.And(enough, needed))
+    draw = random.Random(49)  # noqa: S311
+    for _ in range(300):
+        sizes = [draw.randint(0, 3) for _ in range(draw.randint(0, 6))]
+        asked = draw.randint(1, 8)
+        some = tuple(Entry(Position(1, i), size, 0) for i, size in enumerate(sizes))
+        count = model.front_of_size(some, asked)
+        fits = (sum(sizes[:count]) >= asked or count == len(sizes)) and (not count or sum(sizes[: count - 1]) < asked)
+        proof.run(f"{asked} of {sizes}", fits)
+    return proof.answer()
+
+
+@claim(
+    "legacy-shares-are-within",
+    "z3",
+    "For every amount, and every cache that is a part of the whole: its share in whole numbers is not negative "
+    "and not more than the amount, and it is all of it where the part is the whole.",
+    Control("shares are rounded up", MODEL, "bytes_to_free * part // whole if", "bytes_to_free * part // whole + 1 if"),
+)
+def shares_are_within() -> Answer:
+    """Section 3.1 of the notes: each of the largest caches gives up the whole part of its share."""
+    proof = Proof()
+    amount, part, whole = z3.Ints("amount part whole")
+    given = [amount >= 0, part >= 0, part <= whole, whole > 0]
+    share = Reader(given).call(model.whole_part, amount, part, whole, "whole")
+    proof.show("a share", z3.And(share >= 0, share <= amount), given, direct=True)
+    proof.show("the whole", z3.Implies(part == whole, share == amount), given, direct=True)
+    draw = random.Random(50)  # noqa: S311
+    for _ in range(300):
+        a, w = draw.randint(0, 2**40), draw.randint(1, 2**40)
+        p = draw.randint(0, w)
+        bound = {"amount": a, "part": p, "whole": w}
+        proof.compare(f"{p}/{w} of {a}", known(share, bound), model.whole_part(a, p, w, "whole"))
+    return proof.answer()
+
+
+claims = (takes_what_it_needs, shares_are_within)

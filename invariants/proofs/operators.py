@@ -1,0 +1,219 @@
+"""What Python's operators and small built-in functions do to terms.
+
+Whole numbers are Z3's integers, without bounds, as Python's are. Floats come in two forms: `Double`, a real
+number with a rounding wherever the program rounds, about which one can reason for all numbers; and Z3's
+own floating point, bit by bit, together with whole numbers of 64 bits, which are only compared and cast.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.terms import (
+    SUM,
+    Double,
+    NotUnderstoodError,
+    Rec,
+    Seq,
+    as_term,
+    equal,
+    exact,
+    lifted,
+    merged,
+    rounded,
+)
+
+NEAREST, TOWARDS_ZERO = z3.RNE(), z3.RTZ()
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltIn:
+    """A function of Python's own, on terms."""
+
+    of: Callable[..., Any]
+
+
+def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
+    """The value of an arithmetic expression. Raises NotUnderstoodError."""
+    if isinstance(left, Seq) and isinstance(right, Seq | tuple) and isinstance(operator, ast.Add):
+        if isinstance(right, Seq):
+            return left.joined(right)
+        for each in right:
+            left = left.appended(each)
+        return left
+    if _is_float(left) or _is_float(right):
+        return _of_floats(operator, left, right, node)
+    if _is_whole(left) and _is_whole(right) and not (z3.is_bv(left) or z3.is_bv(right)):  # those could overflow
+        match operator:
+            case ast.Add():
+                return left + right
+            case ast.Sub():
+                return left - right
+            case ast.Mult():
+                return left * right
+            case ast.FloorDiv():
+                return _floor(left, right)
+            case ast.RShift() if isinstance(right, int) and right >= 0:
+                return as_term(left) / 2**right if z3.is_expr(left) else left >> right
+    return _refuse(node)
+
+
+def _floor(left: Any, right: Any) -> Any:
+    """Python rounds down, and so does Z3 for a divisor above zero."""
+    if not (z3.is_expr(left) or z3.is_expr(right)):
+        return left // right
+    a, b = as_term(left), as_term(right)
+    return z3.If(b > 0, a / b, (-a) / (-b))
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float | Double) or z3.is_fp(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) or (z3.is_expr(value) and (z3.is_int(value) or z3.is_bv(value)))
+
+
+def _of_floats(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
+    """A whole number that meets a float is cast to one; the result is rounded to the nearest."""
+    if any(z3.is_fp(each) or z3.is_bv(each) for each in (left, right)):
+        a, b = _as_fp(left), _as_fp(right)
+        match operator:
+            case ast.Mult():
+                return z3.fpMul(NEAREST, a, b)
+            case ast.Add():
+                return z3.fpAdd(NEAREST, a, b)
+            case ast.Sub():
+                return z3.fpSub(NEAREST, a, b)
+        return _refuse(node)
+    x, y = exact(left), exact(right)
+    match operator:
+        case ast.Mult():
+            return Double(rounded(x * y))
+        case ast.Add():
+            return Double(rounded(x + y))
+        case ast.Sub():
+            return Double(rounded(x - y))
+    return _refuse(node)
+
+
+def _as_fp(value: Any) -> Any:
+    if isinstance(value, int | float):
+        return z3.FPVal(float(value), z3.Float64())
+    return z3.fpSignedToFP(NEAREST, value, z3.Float64()) if z3.is_bv(value) else value
+
+
+def compared(operator: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
+    """The truth of one comparison. Raises NotUnderstoodError."""
+    match operator:
+        case ast.Is() | ast.IsNot() if right is None:
+            said = equal(left, None)
+            return said if isinstance(operator, ast.Is) else _not(said)
+        case ast.Eq():
+            return equal(left, right)
+        case ast.NotEq():
+            return _not(equal(left, right))
+        case ast.In() | ast.NotIn() if isinstance(right, tuple):
+            among = z3.Or(*[as_term(equal(left, each)) for each in right])
+            return among if isinstance(operator, ast.In) else z3.Not(among)
+    if type(operator) in _ORDERS:
+        return _ordered(type(operator), left, right, node)
+    return _refuse(node)
+
+
+def _not(said: Any) -> Any:
+    return not said if isinstance(said, bool) else z3.Not(said)
+
+
+_ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+}
+
+
+def _ordered(order: type[ast.cmpop], left: Any, right: Any, node: ast.AST) -> Any:
+    if _is_whole(left) and _is_whole(right):
+        return _ORDERS[order](left, right)
+    a, b = lifted(left), lifted(right)
+    if isinstance(a, Double) and isinstance(b, Double):
+        return _ORDERS[order](a.real, b.real)
+    if isinstance(a, Rec) and isinstance(b, Rec) and a.kind is b.kind:
+        return _in_order_of_fields(order, [*a.fields.values()], [*b.fields.values()], node)
+    return _refuse(node)
+
+
+def _in_order_of_fields(order: type[ast.cmpop], left: list[Any], right: list[Any], node: ast.AST) -> Any:
+    """Tuples are compared by the first field in which they differ."""
+    if not left:
+        return order in (ast.LtE, ast.GtE)
+    strict = ast.Lt if order in (ast.Lt, ast.LtE) else ast.Gt
+    first = as_term(_ordered(strict, left[0], right[0], node))
+    rest = as_term(_in_order_of_fields(order, left[1:], right[1:], node))
+    return z3.Or(first, z3.And(as_term(equal(left[0], right[0])), rest))
+
+
+# ---- functions --------------------------------------------------------------------------------------------
+
+
+def _whole_part(value: Any) -> Any:
+    """`int`: a float is cut off towards zero."""
+    if z3.is_fp(value):
+        return z3.fpToSBV(TOWARDS_ZERO, value, z3.BitVecSort(64))
+    if isinstance(value, Double):
+        real = value.real
+        return z3.If(real >= 0, z3.ToInt(real), -z3.ToInt(-real))
+    if isinstance(value, int | float):
+        return int(value)
+    if z3.is_expr(value) and z3.is_bool(value):
+        return z3.If(value, z3.IntVal(1), z3.IntVal(0))
+    return value
+
+
+def _length(value: Any) -> Any:
+    return value.length if isinstance(value, Seq) else len(value)
+
+
+def _sum(value: Any) -> Any:
+    if isinstance(value, Seq) and SUM in value.totals:
+        return value.total(SUM)
+    raise NotUnderstoodError(f"a sum over {type(value).__name__}")
+
+
+def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
+    def of(*values: Any) -> Any:
+        best = values[0]
+        for each in values[1:]:
+            best = merged(_ORDERS[order](each, best), each, best)
+        return best
+
+    return of
+
+
+def _same(value: Any = ()) -> Any:
+    """`tuple`, `list`: sequences do not change here, so a copy is as good as the sequence."""
+    if isinstance(value, Seq | tuple | list):
+        return tuple(value) if isinstance(value, list) else value
+    raise NotUnderstoodError(f"a sequence made of {type(value).__name__}")
+
+
+#: Python's own functions that may be called.
+BUILT_IN: dict[str, Any] = {
+    "int": BuiltIn(_whole_part),
+    "len": BuiltIn(_length),
+    "sum": BuiltIn(_sum),
+    "max": BuiltIn(_extreme(ast.Gt)),
+    "min": BuiltIn(_extreme(ast.Lt)),
+    "tuple": BuiltIn(_same),
+    "list": BuiltIn(_same),
+}
+
+
+def _refuse(node: ast.AST) -> NoReturn:
+    raise NotUnderstoodError(f"this operation is not understood: {ast.unparse(node)}")
