@@ -71,7 +71,7 @@ def benchmarks() -> list[Benchmark]:
     twins = [find_subject(name) for name in subject_names(honest_only=True) if find_subject(name).tla]
     found += [_exploring(subject, checked=False) for subject in twins]
     found += [_exploring(subject, checked=True) for subject in twins]
-    found += [_guidance(subject, kind) for subject in twins for kind in guidance.KINDS]
+    found += [_guidance(subject, kind) for subject in twins for kind in guidance.kinds_of(subject)]
     for module in sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__)):
         found += importlib.import_module(f"fuzz.benchmarks.{module}").benchmarks
     return found

@@ -1,11 +1,12 @@
 """Whether guidance helps: steps to kill with a kind of guidance and without, over planted bugs and seeds.
 
-    situations   the weights of actions change with the situation
+    weights      actions are not equally likely
+    situations   their weights change with the situation
     swarms       a trace may draw other weights: it does less, and goes deeper
     corpus       a trace may begin as one that met something new, and go on in its own way
 
-A kind is kept only where it shortens the median. Steps are counted, not seconds: they are the same on every machine.
-Each planted bug of the implementation counts with its median over the seeds.
+A kind is kept only where it helps; a subject's `guidance` says which are, and why. Steps are counted, not seconds: they are the same on every machine.
+Each planted bug, of the implementation or of the specification, counts with its median over the seeds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fuzz.generate import Arguments, decoder, recipe
+from fuzz.kill import is_of_model
 from fuzz.lockstep import CHECK_EVERY, CheckedRun, Hang, watchdog
 from fuzz.mutants import mutants_of, plant
 from fuzz.subject import Subject, find_profile
@@ -33,19 +35,21 @@ _FROM_CORPUS = 0.5
 
 
 class Effect(NamedTuple):
-    """The median steps to kill with a kind of guidance and without, and over how many bugs."""
+    """The median steps to kill with a kind of guidance and without, over all bugs."""
 
     kind: str
     with_it: float
     without: float
     ratio: float  # geometric mean over the bugs of without / with: above one, it helps
-    mutants: int
+    missed_with_it: int  # bugs that took more than the most steps
+    missed_without: int
 
 
 #: A subject without one kind of guidance, and whether a corpus is used.
 Variant = tuple[Callable[[Subject], Subject], bool]
 
 KINDS: dict[str, tuple[Variant, Variant]] = {
+    "weights": ((lambda s: s, False), (lambda s: replace(s, weights={}, swarms={}, in_situation={}), False)),
     "situations": ((lambda s: s, False), (lambda s: replace(s, in_situation={}), False)),
     "swarms": ((lambda s: s, False), (lambda s: replace(s, swarms={}), False)),
     "corpus": ((lambda s: s, True), (lambda s: s, False)),
@@ -54,21 +58,30 @@ KINDS: dict[str, tuple[Variant, Variant]] = {
 
 def effect(subject: str, kind: str, seeds: tuple[int, ...] = SEEDS) -> Effect:
     """Measures one kind of guidance on the planted bugs of an implementation. Cost: up to minutes."""
-    bugs = [m for m in mutants_of(subject) if m.module.startswith("impl.") and m.profile == "reference"]
-    with_it, without = [[median_steps(vary(plant(bug)), grows, seeds) for bug in bugs] for vary, grows in KINDS[kind]]
+    bugs = [m for m in mutants_of(subject) if m.profile == "reference"]
+    with_it, without = [
+        [median_steps(vary(plant(bug)), is_of_model(bug), grows, seeds) for bug in bugs] for vary, grows in KINDS[kind]
+    ]
     logs = [math.log(b / a) for a, b in zip(with_it, without, strict=True)]
     mean = math.exp(statistics.fmean(logs))
-    return Effect(kind, statistics.median(with_it), statistics.median(without), mean, len(bugs))
+    missed, missed_without = [sum(steps >= MOST_STEPS for steps in each) for each in (with_it, without)]
+    return Effect(kind, statistics.median(with_it), statistics.median(without), mean, missed, missed_without)
 
 
-def median_steps(subject: Subject, grows: bool, seeds: tuple[int, ...]) -> float:
+def kinds_of(subject: Subject) -> list[str]:
+    """The kinds of guidance that a subject has, and the corpus, which every one can have."""
+    has = {"weights": subject.weights, "situations": subject.in_situation, "swarms": subject.swarms, "corpus": True}
+    return [kind for kind in KINDS if has[kind]]
+
+
+def median_steps(subject: Subject, of_model: bool, grows: bool, seeds: tuple[int, ...]) -> float:
     """The median over the seeds of the steps until a planted bug shows."""
-    return statistics.median(steps_to_kill(subject, grows, seed) for seed in seeds)
+    return statistics.median(steps_to_kill(subject, of_model, grows, seed) for seed in seeds)
 
 
-def steps_to_kill(subject: Subject, grows: bool, seed: int) -> int:
-    """Steps until a planted bug shows, in traces from a first seed on."""
-    profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, seed)
+def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> int:
+    """Steps until a planted bug shows, in traces from a first seed on. One of the model: to the properties alone."""
+    profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
     while taken < MOST_STEPS:
         run = corpus.next_run(profile, seed, grows)
         try:
@@ -88,8 +101,9 @@ class _Found(Exception):
 class _Corpus:
     """Runs that met a kind of state or a pair of actions for the first time, by the seed's choices up to there."""
 
-    def __init__(self, subject: Subject, seed: int) -> None:
+    def __init__(self, subject: Subject, of_model: bool, seed: int) -> None:
         self.subject = subject
+        self.of_model = of_model
         self.chance = random.Random(seed)  # noqa: S311
         self.runs: list[tuple[Any, list[tuple[str, Arguments]]]] = []
         self.seen: set[Any] = set()
@@ -102,7 +116,7 @@ class _Corpus:
         if grows and self.runs and self.chance.random() < _FROM_CORPUS:
             cfg, begun = self.runs[self.chance.randrange(len(self.runs))]
         choose = decoder(subject, cfg).chooser(cfg, plan.swarm, rng)
-        run, done = CheckedRun(subject, cfg), list[tuple[str, Arguments]]()
+        run, done = CheckedRun(subject, cfg, cfg if self.of_model else None), list[tuple[str, Arguments]]()
         for step in range(plan.steps):
             name, arguments = begun[step] if step < len(begun) else _named(choose(run.state))
             if run.step(name, arguments, fully=step % CHECK_EVERY == CHECK_EVERY - 1) is not None:

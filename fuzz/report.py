@@ -72,6 +72,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
             for p in subject.properties
             if p.kind == "sometimes"
         ],
+        "guidance": dict(subject.guidance),
         "always": [p for p in subject.properties if p.kind == "always"],
         "abstract_states": len(total.of("abstract")),
         "pairs": len([k for k in total.of("pair") if not k.startswith(" ")]),

@@ -87,6 +87,8 @@ class Subject:
     situation: Callable[[Any, Any], str] = lambda cfg, s: ""
     in_situation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     swarms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    #: which of the ways to guide generation are used, and why; `brokerproof bench guidance` measures them
+    guidance: Mapping[str, str] = field(default_factory=dict)
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)

@@ -41,15 +41,6 @@ def amounts(cfg: Config, s: State) -> tuple[int, ...]:
     return 1, 10, 11, total, total + 1, total // 2, 0, -1
 
 
-def situation(cfg: Config, s: State) -> str:
-    """What the next action should depend on."""
-    if len(s.queue) > 6:
-        return "full"
-    if len(s.loose) > 2:
-        return "holding"
-    return "" if s.queue else "empty"
-
-
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     """How full, whether extensions are due or used up, what is detached, and what is held."""
     live = expecting = most_requeues = 0
@@ -352,12 +343,6 @@ subject = Subject(
         "set_extend_ttl": 0.1,
         "over_release": 0.1,
     },
-    situation=situation,
-    in_situation={
-        "empty": {"put": 3, "time_pass": 0.2, "size_pass": 0.2, "get": 0.3, "get_range": 0.3, "remove_range": 0.2},
-        "full": {"put": 0.2, "time_pass": 2, "size_pass": 2, "evict_to_watermark": 2},
-        "holding": {"release": 4, "replay": 2},
-    },
     swarms={
         "readers": {
             "get": 5,
@@ -383,6 +368,12 @@ subject = Subject(
             "remove_range": 0.2,
             "invalidate_ledger": 0.2,
         },
+    },
+    guidance={
+        "weights": "used: without them the median of steps to kill is three times as long",
+        "swarms": "used: the median hardly moves, but without them one planted bug is never found",
+        "situations": "not used: weights that changed with the state did not shorten the median",
+        "corpus": "not used to generate: traces that began as one that had met something new took longer",
     },
     abstract=kind_of_state,
     measures={
