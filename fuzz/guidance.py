@@ -5,8 +5,9 @@
     swarms       a trace may draw other weights: it does less, and goes deeper
     corpus       a trace may begin as one that met something new, and go on in its own way
 
-A kind is kept only where it helps; a subject's `guidance` says which are, and why. Steps are counted, not seconds: they are the same on every machine.
-Each planted bug, of the implementation or of the specification, counts with its median over the seeds.
+A kind is kept only where it helps; a subject's `guidance` says which are, and why. Steps are counted, not seconds: they
+are the same on every machine. Each planted bug, of the implementation or of the specification, counts with its median
+over the seeds.
 """
 
 from __future__ import annotations

@@ -72,8 +72,11 @@ def test_every_value_of_every_fixed_domain_comes(name: str) -> None:
 
 
 def test_weights_follow_the_situation() -> None:
+    subject = find_subject("legacy_cache")
+    cfg = find_profile(subject, "reference")
+
     def share(situation: str) -> float:
-        counts = Counter(plan.name for plan, _ in decoder(SUBJECT, REFERENCE).table("", situation))
+        counts = Counter(plan.name for plan, _ in decoder(subject, cfg).table("", situation))
         return counts["put"] / counts["time_pass"]
 
     assert share("empty") > 2 * share("") > 2 * share("full")
