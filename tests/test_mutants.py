@@ -7,7 +7,7 @@ import pytest
 from fuzz.generated import generated_of, source_with
 from fuzz.kill import Job, is_of_model, job_from, job_text, jobs_of, killers, lonely_properties, run_job
 from fuzz.lockstep import Lockstep
-from fuzz.mutants import Mutant, find_mutant, mutants_of, mutated_source, plant, source_of
+from fuzz.mutants import Mutant, find_mutant, mutants_of, mutated_source, plant, reasons_of, source_of
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.work import Spec, Task, run_task
 from model.machine import BadValue
@@ -60,9 +60,15 @@ def test_a_generated_mutant_whose_place_is_gone_fails_loudly() -> None:
         source_with(gone)
 
 
-@pytest.mark.parametrize("index", range(0, 600, 60))
-def test_a_sample_of_generated_mutants_is_killed(index: int) -> None:
-    mutant = generated_of("impl.range_cache")[index]
+def test_every_reason_is_that_of_a_mutant_that_there_is() -> None:
+    made = {m.id for m in generated_of("impl.range_cache")}
+    assert set(reasons_of("range_cache", "survivors")) <= made
+
+
+@pytest.mark.parametrize("share", [0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95])
+def test_a_sample_of_generated_mutants_is_killed(share: float) -> None:
+    made = generated_of("impl.range_cache")
+    mutant = made[int(share * len(made))]
     killed = run_job(Job("range_cache", None, mutant, 20.0, 0))
     assert killed.killed or killed.excuse, mutant.id
 
