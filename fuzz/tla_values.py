@@ -1,0 +1,235 @@
+"""TLA+ values as plain data, both ways, and the state graph that TLC writes.
+
+integer, boolean, string    int, bool, str
+None                        None: the model value of that name stands for what is not there
+another model value         ModelValue
+<<a, b>>                    a tuple
+{a, b}, a..b                a frozenset
+[name |-> a], (k :> a)      a Function; a record is a function of strings
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from model.machine import BadValue
+
+#: TLC's integers have 32 bits.
+GREATEST = 2**31 - 1
+_TOKEN = re.compile(r'\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|([A-Za-z]\w*)|(\|->|:>|@@|<<|>>|\.\.|/\\|[][{}(),=]))')
+
+
+class ModelValue(NamedTuple):
+    """A value that is equal to itself and to nothing else."""
+
+    name: str
+
+
+class Function(dict[Any, Any]):
+    """A finite function. It can be a key or a member, and must not be changed then."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __getattr__(self, name: str) -> Any:
+        """The field of a record."""
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+# ---- reading ------------------------------------------------------------------------------------------
+
+
+def parse_value(text: str) -> Any:
+    """The value that a text of TLC's stands for. Raises BadValue where it makes no sense. Cost: its length."""
+    reader = _Reader(text)
+    value = reader.value()
+    reader.end()
+    return value
+
+
+def parse_state(text: str) -> dict[str, Any]:
+    """The variables of a state that TLC has printed, `/\\ name = value` for each; a single one has no `/\\`."""
+    reader = _Reader(text)
+    variables = {}
+    while not reader.at_end():
+        reader.skip("/\\")
+        name = reader.word()
+        reader.expect("=")
+        variables[name] = reader.value()
+    return variables
+
+
+class _Reader:
+    """Reads tokens from left to right: (kind, text), where kind is the group of the pattern that matched."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens: list[tuple[int, str]] = []
+        at = 0
+        end = len(text.rstrip())
+        while at < end:
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise BadValue(f"not a TLA+ value, at {text[at : at + 20]!r}")
+            kind = match.lastindex or 0
+            self.tokens.append((kind, match.group(kind)))
+            at = match.end()
+        self.next = 0
+
+    def at_end(self) -> bool:
+        return self.next == len(self.tokens)
+
+    def end(self) -> None:
+        if not self.at_end():
+            raise BadValue(f"more than a TLA+ value: {self.text[:60]!r}")
+
+    def take(self) -> tuple[int, str]:
+        if self.at_end():
+            raise BadValue(f"half a TLA+ value: {self.text[-60:]!r}")
+        self.next += 1
+        return self.tokens[self.next - 1]
+
+    def skip(self, symbol: str) -> bool:
+        """Takes the symbol if it comes next."""
+        if not self.at_end() and self.tokens[self.next] == (4, symbol):
+            self.next += 1
+            return True
+        return False
+
+    def expect(self, symbol: str) -> None:
+        kind, token = self.take()
+        if (kind, token) != (4, symbol):
+            raise BadValue(f"{token} where {symbol} should be in a TLA+ value: {self.text[:60]!r}")
+
+    def word(self) -> str:
+        kind, token = self.take()
+        if kind != 3:
+            raise BadValue(f"{token} where a name should be in a TLA+ value: {self.text[:60]!r}")
+        return token
+
+    def value(self) -> Any:
+        kind, token = self.take()
+        if kind == 1:
+            return self.integers(int(token))
+        if kind == 2:
+            return re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t"}.get(m.group(1), m.group(1)), token)
+        if kind == 3:
+            words = {"TRUE": True, "FALSE": False, "None": None}
+            return words[token] if token in words else ModelValue(token)
+        if token == "<<":  # noqa: S105
+            return tuple(self.items(">>"))
+        if token == "{":  # noqa: S105
+            return frozenset(self.items("}"))
+        if token == "[":  # noqa: S105
+            return Function(self.pairs("|->", ",", "]"))
+        if token == "(":  # noqa: S105
+            return self.function()
+        raise BadValue(f"{token} where a TLA+ value should begin: {self.text[:60]!r}")
+
+    def integers(self, first: int) -> Any:
+        """An integer, or all from it to another."""
+        if not self.skip(".."):
+            return first
+        _, last = self.take()
+        return frozenset(range(first, int(last) + 1))
+
+    def items(self, closing: str) -> Iterator[Any]:
+        if self.skip(closing):
+            return
+        while True:
+            yield self.value()
+            if self.skip(closing):
+                return
+            self.expect(",")
+
+    def pairs(self, arrow: str, between: str, closing: str) -> Iterator[tuple[Any, Any]]:
+        while True:
+            key = self.word() if arrow == "|->" else self.value()
+            self.expect(arrow)
+            yield key, self.value()
+            if self.skip(closing):
+                return
+            self.expect(between)
+
+    def function(self) -> Any:
+        """(k :> v @@ ...); a function on 1..n is a tuple and printed as one."""
+        return Function(self.pairs(":>", "@@", ")"))
+
+
+# ---- writing ------------------------------------------------------------------------------------------
+
+
+def tla(value: Any) -> str:
+    """The TLA+ expression of a value. Raises BadValue for what TLC cannot hold, such as a long integer.
+
+    A list is a tuple. A mapping whose keys are names is a record; any other is a function, for which the module
+    must extend TLC.
+    """
+    if value is None or isinstance(value, ModelValue):
+        return "None" if value is None else value.name
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        if abs(value) > GREATEST:
+            raise BadValue(f"{value} is more than TLC's integers hold ({GREATEST})")
+        return str(value)
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, list | tuple):
+        return f"<<{', '.join(map(tla, value))}>>"
+    if isinstance(value, frozenset):
+        return "{" + ", ".join(sorted(map(tla, value))) + "}"
+    if isinstance(value, Mapping):
+        return _mapping(value)
+    raise BadValue(f"{type(value).__name__} has no TLA+ form")
+
+
+def _mapping(value: Mapping[Any, Any]) -> str:
+    if value and all(isinstance(key, str) and key.isidentifier() for key in value):
+        return "[" + ", ".join(f"{key} |-> {tla(each)}" for key, each in value.items()) + "]"
+    pairs = [f"{tla(key)} :> {tla(each)}" for key, each in value.items()]
+    return f"({' @@ '.join(pairs)})" if pairs else "<<>>"
+
+
+# ---- TLC's state graph --------------------------------------------------------------------------------
+
+_STATE = re.compile(r'(-?\d+) \[label="((?:[^"\\]|\\.)*)"(,style = filled)?')
+_EDGE = re.compile(r'(-?\d+) -> (-?\d+) \[label="([^"]*)"')
+
+
+class Dump(NamedTuple):
+    """The state graph of a run: the text of each state by its fingerprint, and (from, action, to) by fingerprints."""
+
+    initial: list[int]
+    states: dict[int, str]
+    edges: set[tuple[int, str, int]]
+
+
+def read_dump(path: Path) -> Dump:
+    """Reads what TLC writes with `-dump dot,actionlabels`. Cost: its size; a million edges take some seconds."""
+    initial: list[int] = []
+    states: dict[int, str] = {}
+    edges: set[tuple[int, str, int]] = set()
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            edge = _EDGE.match(line)
+            if edge is not None:
+                edges.add((int(edge[1]), edge[3], int(edge[2])))
+                continue
+            state = _STATE.match(line)
+            if state is not None:
+                states[int(state[1])] = unescaped(state[2])
+                if state[3]:
+                    initial.append(int(state[1]))
+    return Dump(initial, states, edges)
+
+
+def unescaped(label: str) -> str:
+    """A label of a graph as the text that it shows."""
+    return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label)

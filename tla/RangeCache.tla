@@ -1,0 +1,411 @@
+----------------------------- MODULE RangeCache -----------------------------
+(***************************************************************************)
+(* Range caches behind one removal queue: how long a broker keeps a        *)
+(* message in memory.                                                      *)
+(*                                                                         *)
+(* Source: PIP-430.  This is the twin of model/range_cache.py: the same    *)
+(* actions under the same names, the same settings, and as many states.    *)
+(* A state here is what the model calls its canonical state:               *)
+(*                                                                         *)
+(*   time    timestamp_ns is relative to now, so it is zero for what is    *)
+(*           put now and falls when time passes                            *)
+(*   copies  a number of open copies instead of their numbers, for it does *)
+(*           not matter which of them goes back                            *)
+(*   loose   open copies whose entry has left its cache: a bag of pairs    *)
+(*           <<copies that share a counter, the counter>>                  *)
+(*                                                                         *)
+(* A slot of the queue is an entry, or None if it is DETACHED.  Grain: one *)
+(* call on a cache, or one whole eviction pass.  What may happen between   *)
+(* the steps of an insert and a removal is in RangeCacheConcurrency.       *)
+(*                                                                         *)
+(* Not modelled: what a caller is told, but for what a pass or a removal   *)
+(* counts; so a refusal is a step that changes nothing.  Shares of the     *)
+(* maximum are exact fractions here and rounded doubles in the broker.     *)
+(***************************************************************************)
+EXTENDS Integers, Sequences
+
+CONSTANTS
+  None,
+  \* Settings of the broker; the two that can change while it runs are named after their start.
+  caches, ttl_ns, max_bytes, watermark, counts_reads,
+  start_max_requeue_times, start_extend_ttl_of_recently_accessed,
+  \* Rules on which versions or proposals differ.
+  duplicate_put, inverted_range, leaving_counts_as_read, undelivered_counts_as_read, access_requeue_counts,
+  size_pass_spares_expired, released_value_keeps_its_bytes, sparing,
+  \* The values of the actions' arguments; threshold_ns is relative to now.
+  cache, position, value_position, bytes, expected_reads, hold, delivered, first, last, last_inclusive, ledger,
+  threshold_ns, bytes_to_free, advance_nanos, step_clock_back_nanos, set_max_requeue_times_value, set_extend_ttl_value
+
+VARIABLES
+  queue,              \* entries and DETACHED slots, oldest first
+  stash,              \* entries set aside; only when they are spared by stashing
+  sizes,              \* bytes of each cache
+  loose,              \* open copies whose entry is no longer cached
+  max_requeue_times, extend_ttl_of_recently_accessed
+
+vars == <<queue, stash, sizes, loose, max_requeue_times, extend_ttl_of_recently_accessed>>
+settings == <<max_requeue_times, extend_ttl_of_recently_accessed>>
+
+\* What an action changes, as one value: passes and properties compute with it.
+Contents == [queue |-> queue, stash |-> stash, sizes |-> sizes, loose |-> loose]
+
+Become(c) == /\ queue' = c.queue
+             /\ stash' = c.stash
+             /\ sizes' = c.sizes
+             /\ loose' = c.loose
+             /\ UNCHANGED settings
+
+Init == /\ queue = <<>>
+        /\ stash = <<>>
+        /\ sizes = [c \in 0..caches - 1 |-> 0]
+        /\ loose = <<>>
+        /\ max_requeue_times = start_max_requeue_times
+        /\ extend_ttl_of_recently_accessed = start_extend_ttl_of_recently_accessed
+
+-----------------------------------------------------------------------------
+(* Small rules. *)
+
+\* A count of zero or less is no count at all: the entry will never expect reads.
+InitialCount(n) == IF counts_reads /\ n > 0 THEN n ELSE None
+
+\* One read fewer, or more, to expect: without a floor, and undefined stays undefined.
+MarkedRead(n) == IF n = None THEN None ELSE n - 1
+Replayed(n) == IF n = None THEN None ELSE n + 1
+
+HasExpectedReads(e) == e.expected_reads # None /\ e.expected_reads >= 1
+
+\* Recently accessed, without limit; or expecting reads, up to the maximum.
+IsDueForExtension(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
+                        \/ e.requeues < max_requeue_times /\ HasExpectedReads(e)
+
+\* One counter for all reasons; in the variant, a requeue that recent access alone justifies is not counted.
+RequeuesAfter(e) == IF access_requeue_counts \/ ~(extend_ttl_of_recently_accessed /\ e.accessed)
+                    THEN e.requeues + 1
+                    ELSE e.requeues
+
+\* Older than the threshold, strictly.
+IsExpired(e, threshold) == e.timestamp_ns < threshold
+
+\* A spared entry goes to the tail with the time of now, its access mark cleared and one requeue more.
+Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeues = RequeuesAfter(e)]
+
+\* Positions are ordered by ledger first, then by entry.
+Before(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
+Inside(p, low, high, inclusive) == ~Before(p, low) /\ (Before(p, high) \/ (inclusive /\ p = high))
+IsRefused(low, high) == inverted_range = "illegal_argument" /\ Before(high, low)
+
+\* The whole bytes of a share of the maximum, without the product of the two, which TLC's integers may not hold.
+ShareOf(share) == (max_bytes \div share.den) * share.num + ((max_bytes % share.den) * share.num) \div share.den
+TriggerShare == [num |-> 98, den |-> 100]
+
+Total(of) == LET Sum[n \in 0..caches] == IF n = 0 THEN 0 ELSE Sum[n - 1] + of[n - 1] IN Sum[caches]
+IsOverTrigger == Total(sizes) > ShareOf(TriggerShare)
+
+-----------------------------------------------------------------------------
+(* Finding and changing entries. *)
+
+IsEntry(slot) == slot # None
+IsAt(slot, c, p) == slot # None /\ slot.position = p /\ slot.cache = c
+
+\* All cached entries.
+Entries(of) == SelectSeq(of.queue, IsEntry) \o of.stash
+
+\* The entry that a cache holds at a position, or None.
+Find(of, c, p) == LET Matches(slot) == IsAt(slot, c, p)
+                      found == SelectSeq(of.queue \o of.stash, Matches)
+                  IN IF found = <<>> THEN None ELSE found[1]
+
+\* The same slots with New(e) for each entry e that Chosen(e) holds of.
+Changed(slots, Chosen(_), New(_)) ==
+  [i \in DOMAIN slots |-> IF slots[i] # None /\ Chosen(slots[i]) THEN New(slots[i]) ELSE slots[i]]
+
+ChangedAll(of, Chosen(_), New(_)) ==
+  [of EXCEPT !.queue = Changed(@, Chosen, New), !.stash = Changed(@, Chosen, New)]
+
+\* Without copies nobody can see the counter any more.
+WithLoose(bag, copies, count) ==
+  IF copies = 0 THEN bag
+  ELSE [g \in DOMAIN bag \cup {<<copies, count>>} |->
+          (IF g \in DOMAIN bag THEN bag[g] ELSE 0) + (IF g = <<copies, count>> THEN 1 ELSE 0)]
+
+WithoutLoose(bag, group) ==
+  IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
+
+\* Whether a leaving entry's bytes stay counted, because its value had been released elsewhere.
+KeepsBytes(e) == released_value_keeps_its_bytes /\ e.released
+Freed(e) == IF KeepsBytes(e) THEN 0 ELSE e.bytes
+
+\* Entries that have left their slots: their bytes are subtracted, and their open copies go on alone.
+RECURSIVE Leave(_, _)
+Leave(of, gone) ==
+  IF gone = <<>> THEN of
+  ELSE LET e == Head(gone)
+           count == IF leaving_counts_as_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
+       IN Leave([of EXCEPT !.sizes[e.cache] = @ - Freed(e), !.loose = WithLoose(@, e.copies, count)], Tail(gone))
+
+-----------------------------------------------------------------------------
+(* Putting and looking up. *)
+
+NewEntry(c, p, b, n) ==
+  [cache |-> c, position |-> p, bytes |-> b, expected_reads |-> InitialCount(n), copies |-> 0,
+   timestamp_ns |-> 0, requeues |-> 0, accessed |-> FALSE, released |-> FALSE]
+
+\* An entry is added to its cache and, at the tail, to the removal queue.  One that is already cached keeps its
+\* bytes, time, place and access mark; only its counter may be exchanged for the newcomer's.
+AfterPut(c, p, b, n) ==
+  LET present == Find(Contents, c, p)
+      Chosen(e) == e = present
+      New(e) == [e EXCEPT !.expected_reads = InitialCount(n), !.copies = 0]
+  IN IF present = None
+     THEN [Contents EXCEPT !.queue = Append(@, NewEntry(c, p, b, n)), !.sizes[c] = @ + b]
+     ELSE IF duplicate_put = "keep" \/ present.released
+     THEN Contents
+     ELSE [ChangedAll(Contents, Chosen, New) EXCEPT !.loose = WithLoose(@, present.copies, present.expected_reads)]
+
+Put == \E c \in cache, p \in position, b \in bytes, n \in expected_reads : Become(AfterPut(c, p, b, n))
+
+\* A value that knows another position than its key is refused; otherwise it is an ordinary put.
+PutMismatched ==
+  \E c \in cache, p \in position, v \in value_position, b \in bytes, n \in expected_reads :
+    IF p = v THEN Become(AfterPut(c, p, b, n)) ELSE UNCHANGED vars
+
+\* A lookup marks what it finds as accessed; with hold the caller keeps a copy that shares the read counter.
+\* A value that was released elsewhere cannot be given out, though the entry is marked.
+LookedAt(e, h) == [e EXCEPT !.accessed = TRUE, !.copies = IF h /\ ~e.released THEN @ + 1 ELSE @]
+
+AfterGet(c, p, h) ==
+  LET Chosen(e) == e.position = p /\ e.cache = c
+      New(e) == LookedAt(e, h)
+  IN ChangedAll(Contents, Chosen, New)
+
+Get == \E c \in cache, p \in position, h \in hold : Become(AfterGet(c, p, h))
+
+\* A lookup of every entry from first to last, both included, gaps skipped, ledgers crossed.
+AfterGetRange(c, low, high, h) ==
+  LET Chosen(e) == e.cache = c /\ Inside(e.position, low, high, TRUE)
+      New(e) == LookedAt(e, h)
+  IN IF IsRefused(low, high) THEN Contents ELSE ChangedAll(Contents, Chosen, New)
+
+GetRange == \E c \in cache, low \in first, high \in last, h \in hold : Become(AfterGetRange(c, low, high, h))
+
+\* Whether the position is cached; asking does not mark the entry as accessed.
+Exists == UNCHANGED vars
+
+-----------------------------------------------------------------------------
+(* Counting reads. *)
+
+\* The counter of one open copy changes, wherever it stands; `goes` copies (one or none) are closed.
+CountCopy(New(_), goes) ==
+  /\ \/ \E i \in DOMAIN queue :
+          /\ queue[i] # None /\ queue[i].copies > 0
+          /\ queue' = [queue EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - goes]
+          /\ UNCHANGED <<stash, loose>>
+     \/ \E i \in DOMAIN stash :
+          /\ stash[i].copies > 0
+          /\ stash' = [stash EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - goes]
+          /\ UNCHANGED <<queue, loose>>
+     \/ \E g \in DOMAIN loose :
+          /\ loose' = WithLoose(WithoutLoose(loose, g), g[1] - goes, New(g[2]))
+          /\ UNCHANGED <<queue, stash>>
+  /\ UNCHANGED <<sizes, settings>>
+
+Same(n) == n
+
+\* A copy goes back; one that was delivered lowers the counter.
+ReleaseOf(d) == IF d \/ undelivered_counts_as_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
+Release == \E d \in delivered : ReleaseOf(d)
+
+\* The copy's entry goes to the replay queue: it will be read once more.
+Replay == CountCopy(Replayed, 0)
+
+\* Lowers the counter of a cached entry directly; it is not a lookup.
+AfterMarkRead(c, p) ==
+  LET Chosen(e) == e.position = p /\ e.cache = c
+      New(e) == [e EXCEPT !.expected_reads = MarkedRead(@)]
+  IN ChangedAll(Contents, Chosen, New)
+
+MarkRead == \E c \in cache, p \in position : Become(AfterMarkRead(c, p))
+
+-----------------------------------------------------------------------------
+(* Removing by position. *)
+
+\* Entries leave by position: their slots stay behind, DETACHED.
+Detached(Gone(_)) ==
+  LET Stays(e) == ~Gone(e)
+      Nothing(e) == None
+      gone == SelectSeq(Entries(Contents), Gone)
+  IN IF gone = <<>> THEN Contents
+     ELSE Leave([Contents EXCEPT !.queue = Changed(@, Gone, Nothing), !.stash = SelectSeq(@, Stays)], gone)
+
+\* Removes a cache's entries from first to last.
+AfterRemoveRange(c, low, high, inclusive) ==
+  LET Gone(e) == e.cache = c /\ Inside(e.position, low, high, inclusive)
+  IN IF IsRefused(low, high) THEN Contents ELSE Detached(Gone)
+
+RemoveRange == \E c \in cache, low \in first, high \in last, inclusive \in last_inclusive :
+                 Become(AfterRemoveRange(c, low, high, inclusive))
+
+\* Removes a cache's entries of one ledger: from its first position up to the next ledger's, not included.
+AfterInvalidateLedger(c, l) ==
+  LET Gone(e) == e.cache = c /\ Inside(e.position, <<l, 0>>, <<l + 1, 0>>, FALSE) IN Detached(Gone)
+
+InvalidateLedger == \E c \in cache, l \in ledger : Become(AfterInvalidateLedger(c, l))
+
+\* Removes everything that a cache holds at the start of the call.
+AfterClear(c) == LET Gone(e) == e.cache = c IN Detached(Gone)
+
+Clear == \E c \in cache : Become(AfterClear(c))
+
+-----------------------------------------------------------------------------
+(* Eviction. *)
+
+\* In the variant, a size pass does not spare an entry whose time is over.
+IsPastSparing(e) == ~size_pass_spares_expired /\ IsExpired(e, -ttl_ns)
+
+\* What a time pass does with the head of the queue, in exactly this order.
+VisitInTimePass(slot, threshold) ==
+  CASE slot = None                  -> "MISSING"
+    [] ~IsExpired(slot, threshold)  -> "STOP"
+    [] IsDueForExtension(slot)      -> "REQUEUE"
+    [] OTHER                        -> "REMOVE"
+
+\* What a size pass does with the head of the queue, in exactly this order.  Age is irrelevant.
+VisitInSizePass(slot, freed, goal) ==
+  CASE slot = None                                           -> "MISSING"
+    [] freed >= goal                                         -> "STOP"
+    [] IsDueForExtension(slot) /\ ~IsPastSparing(slot)       -> "REQUEUE"
+    [] OTHER                                                 -> "REMOVE"
+
+\* One pass over the queue, from the head, until it stops or nothing is left; it may meet a requeued entry again.
+\* What it leaves in the queue, and the entries that it removed.
+RECURSIVE Walk(_, _, _, _, _)
+Walk(by_time, limit, slots, gone, freed) ==
+  IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
+  ELSE LET slot == Head(slots)
+           verdict == IF by_time THEN VisitInTimePass(slot, limit) ELSE VisitInSizePass(slot, freed, limit)
+       IN CASE verdict = "STOP"    -> [queue |-> slots, gone |-> gone]
+            [] verdict = "MISSING" -> Walk(by_time, limit, Tail(slots), gone, freed)
+            [] verdict = "REQUEUE" -> Walk(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
+            [] verdict = "REMOVE"  -> Walk(by_time, limit, Tail(slots), Append(gone, slot), freed + Freed(slot))
+
+Walked(by_time, limit) == LET walk == Walk(by_time, limit, queue, <<>>, 0)
+                          IN Leave([Contents EXCEPT !.queue = walk.queue], walk.gone)
+
+\* The early draft: it expects reads and its time is not over, so a size pass never takes it.
+IsSparedInStash(e) == HasExpectedReads(e) /\ ~IsExpired(e, -ttl_ns)
+
+\* The early draft's time pass: first every stashed entry, then the queue; what is older than the threshold goes,
+\* expected reads or not.
+AfterStashTimePass(threshold) ==
+  LET Old(e) == IsExpired(e, threshold)
+      Young(e) == ~Old(e)
+      stops == {i \in DOMAIN queue : queue[i] # None /\ Young(queue[i])}
+      stop == IF stops = {} THEN Len(queue) + 1 ELSE CHOOSE i \in stops : \A j \in stops : i <= j
+      passed == SelectSeq(SubSeq(queue, 1, stop - 1), IsEntry)
+  IN Leave([Contents EXCEPT !.queue = SubSeq(@, stop, Len(@)), !.stash = SelectSeq(@, Young)],
+           SelectSeq(stash, Old) \o passed)
+
+\* The early draft's size pass: first the stash, then the queue, until enough is free; what is spared is set aside.
+RECURSIVE SetAside(_, _, _, _, _, _)
+SetAside(goal, aside, slots, kept, gone, freed) ==
+  IF aside = <<>> /\ slots = <<>> THEN [queue |-> slots, stash |-> kept, gone |-> gone]
+  ELSE LET from_stash == aside # <<>>
+           slot == IF from_stash THEN Head(aside) ELSE Head(slots)
+           rest == IF from_stash THEN Tail(aside) ELSE aside
+           behind == IF from_stash THEN slots ELSE Tail(slots)
+       IN CASE slot = None -> SetAside(goal, rest, behind, kept, gone, freed)
+            [] slot # None /\ freed >= goal /\ ~from_stash -> [queue |-> slots, stash |-> kept, gone |-> gone]
+            [] slot # None /\ freed < goal /\ ~IsSparedInStash(slot) ->
+                 SetAside(goal, rest, behind, kept, Append(gone, slot), freed + Freed(slot))
+            [] OTHER -> SetAside(goal, rest, behind, Append(kept, slot), gone, freed)
+
+AfterStashSizePass(goal) ==
+  LET result == SetAside(goal, stash, queue, <<>>, <<>>, 0)
+  IN Leave([Contents EXCEPT !.queue = result.queue, !.stash = result.stash], result.gone)
+
+\* Removes what is older than the threshold, except what is due for an extension.
+AfterTimePass(threshold) == IF sparing = "stash" THEN AfterStashTimePass(threshold) ELSE Walked(TRUE, threshold)
+
+TimePass == \E threshold \in threshold_ns : Become(AfterTimePass(threshold))
+
+\* Removes entries from the head until enough bytes are free.  What is due for an extension is put back and met
+\* again in the next lap.  Asking for nothing is refused.
+AfterSizePass(goal) ==
+  IF goal <= 0 THEN Contents ELSE IF sparing = "stash" THEN AfterStashSizePass(goal) ELSE Walked(FALSE, goal)
+
+SizePass == \E goal \in bytes_to_free : Become(AfterSizePass(goal))
+
+\* The size check: a size pass down to the watermark if all caches together are over the trigger.
+AfterEvictToWatermark ==
+  IF IsOverTrigger THEN AfterSizePass(Total(sizes) - ShareOf(watermark)) ELSE Contents
+
+EvictToWatermark == Become(AfterEvictToWatermark)
+
+\* Counts what it calls non-evictable; drops all DETACHED slots on the way.
+NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
+
+-----------------------------------------------------------------------------
+(* Time and settings. *)
+
+\* Time passes: everything is that much older.
+Aged(nanos) ==
+  LET Chosen(e) == TRUE
+      New(e) == [e EXCEPT !.timestamp_ns = @ - nanos]
+  IN ChangedAll(Contents, Chosen, New)
+
+Advance == \E nanos \in advance_nanos : Become(Aged(nanos))
+
+\* The maximum changes while the broker runs; entries keep their counts.
+SetMaxRequeueTimes ==
+  /\ max_requeue_times' \in set_max_requeue_times_value
+  /\ UNCHANGED <<queue, stash, sizes, loose, extend_ttl_of_recently_accessed>>
+
+\* The extension for recent access is switched while the broker runs; entries keep their marks.
+SetExtendTtl ==
+  /\ extend_ttl_of_recently_accessed' \in set_extend_ttl_value
+  /\ UNCHANGED <<queue, stash, sizes, loose, max_requeue_times>>
+
+\* A put takes its time before another and queues after it, as if the clock had gone back for it.
+StepClockBack == \E nanos \in step_clock_back_nanos : Become(Aged(-nanos))
+
+\* Someone gives back a reference that was the cache's: the value is gone, the entry is still listed.
+OverRelease ==
+  \E c \in cache, p \in position :
+    LET Chosen(e) == e.position = p /\ e.cache = c
+        New(e) == [e EXCEPT !.released = TRUE]
+    IN Become(ChangedAll(Contents, Chosen, New))
+
+-----------------------------------------------------------------------------
+(* Bounds: what a scope limits, so that there are finitely many states. *)
+
+\* Holds of everything cached.
+OfAll(Holds(_)) == /\ \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
+                   /\ \A i \in DOMAIN stash : Holds(stash[i])
+
+\* Places in the queue and the stash, DETACHED ones included.
+SlotsAtMost(n) == Len(queue) + Len(stash) <= n
+
+\* Nanoseconds since the oldest entry was put, or put back.
+AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n IN OfAll(Holds)
+
+\* The most requeues of an entry.
+RequeuesAtMost(n) == LET Holds(e) == e.requeues <= n IN OfAll(Holds)
+
+\* The largest counter, and how far below zero one is.
+HighestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ e.expected_reads <= n
+                         IN OfAll(Holds) /\ \A g \in DOMAIN loose : g[2] = None \/ g[2] <= n
+LowestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ -e.expected_reads <= n
+                        IN OfAll(Holds) /\ \A g \in DOMAIN loose : g[2] = None \/ -g[2] <= n
+
+\* Open copies: those that share a counter with an entry, then the others.
+RECURSIVE CopiesIn(_)
+CopiesIn(slots) == IF slots = <<>> THEN 0
+                   ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE Head(slots).copies
+
+RECURSIVE LooseCopies(_)
+LooseCopies(groups) == IF groups = {} THEN 0
+                       ELSE LET g == CHOOSE g \in groups : TRUE IN loose[g] * g[1] + LooseCopies(groups \ {g})
+
+OpenCopies == CopiesIn(queue) + CopiesIn(stash) + LooseCopies(DOMAIN loose)
+OpenCopiesAtMost(n) == OpenCopies <= n
+=============================================================================
