@@ -24,7 +24,7 @@ campaign: $(READY)
 
 # Everything that a change must pass.
 test: $(READY)
-	$(BIN)/python -m pytest -m "not nightly"
+	$(BIN)/python -m pytest -m "not nightly" -n 2 --dist loadfile
 
 # What takes too long for every change.
 nightly: $(READY)
