@@ -608,18 +608,23 @@ def canonical(cfg: Config, s: State) -> State:
         return s
     following = 1
 
-    def renumber(copies: tuple[int, ...]) -> tuple[int, ...]:
+    def renumbered(copies: tuple[int, ...]) -> tuple[int, ...]:
         nonlocal following
         following += len(copies)
         return tuple(range(following - len(copies), following))
 
-    def moved(e: Entry) -> Entry:
-        return e._replace(timestamp_ns=e.timestamp_ns - s.now_ns, copies=renumber(e.copies) if e.copies else ())
+    def moved(e: Entry | None) -> Entry | None:
+        if e is None or (not e.copies and not s.now_ns):
+            return e
+        copies = renumbered(e.copies) if e.copies else ()
+        return e._replace(timestamp_ns=e.timestamp_ns - s.now_ns, copies=copies)
 
-    queue = tuple(e if e is None else moved(e) for e in s.queue)
-    stash = tuple(moved(e) for e in s.stash)
-    by_look = sorted(s.loose, key=lambda g: (len(g.copies), g.expected_reads is None, g.expected_reads or 0))
-    loose = tuple(Loose(renumber(g.copies), g.expected_reads) for g in by_look)
+    queue = tuple([moved(e) for e in s.queue])
+    stash = tuple([e for e in map(moved, s.stash) if e is not None])
+    loose = s.loose
+    if loose:
+        by_look = sorted(loose, key=lambda g: (len(g.copies), g.expected_reads is None, g.expected_reads or 0))
+        loose = tuple([Loose(renumbered(g.copies), g.expected_reads) for g in by_look])
     return s._replace(now_ns=0, queue=queue, stash=stash, loose=loose, next_copy=following)
 
 
