@@ -16,13 +16,18 @@ import pytest
 
 from fuzz import java
 from fuzz.campaign import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
+from fuzz.explore import bounded, explore
+from fuzz.explore_spark import Where, explore_on_spark
 from fuzz.java import java_home
+from fuzz.kill import Job, in_order, jobs_of, run_on_spark
 from fuzz.spark import session
 from fuzz.store import HadoopStore, LocalStore, MemoryStore
+from fuzz.subject import find_subject
 from fuzz.work import BLOCK, Spec
 from model.machine import BadValue
 from tests.conftest import ROOT
 from tests.test_campaign import essence
+from tests.test_explore import COUNTS
 
 pytestmark = pytest.mark.spark
 
@@ -50,6 +55,38 @@ def test_the_same_findings_at_any_number_of_partitions(spark: Any, expected: Any
     state = run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=TRACES, partitions=partitions)
     assert essence(state) == expected
     assert workers.live().traces == state.traces
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> None:
+    """The tripwire's scope, with what is wrong in it: the same states, and the same shortest counterexamples."""
+    here = explore(bounded(find_subject("tripwire"), "smoke"))
+    there = explore_on_spark(Where("tripwire", "smoke", "reference", None), spark, partitions)
+    assert (there.distinct_states, there.transitions, there.depth) == (
+        here.distinct_states,
+        here.transitions,
+        here.depth,
+    )
+    assert [(v.finding.cause, v.depth) for v in there.violations] == [
+        (v.finding.cause, v.depth) for v in here.violations
+    ]
+    assert len(there.violations) == 2
+
+
+@pytest.mark.nightly
+def test_the_smoke_scope_on_spark(spark: Any) -> None:
+    there = explore_on_spark(Where("range_cache", "smoke", "reference", None), spark, 4)
+    assert (there.distinct_states, there.transitions, there.depth) == COUNTS["range_cache", "smoke"]
+    assert there.violations == []
+
+
+def test_mutants_are_killed_on_spark(spark: Any) -> None:
+    jobs = jobs_of(["tripwire"], generated=True, seconds=2.0, seed=0)[:4]
+    jobs.append(Job("range_cache", "replay-is-lost", None, 20.0, 0))
+    kills = in_order(jobs, run_on_spark(jobs, spark, 2), lambda done, of: None)
+    assert [k.id for k in kills][-1] == "replay-is-lost"
+    assert kills[-1].killed_by == "fuzz outcome:replay"
+    assert all(k.killed for k in kills)
 
 
 def test_any_file_system_that_spark_knows(spark: Any, expected: Any, tmp_path: Path) -> None:
