@@ -38,7 +38,7 @@ def start(cfg: Config) -> State:
     return State(0, 0)
 
 
-tripwire = Machine("tripwire", Config, start, source="a canary: it must fail")
+tripwire = Machine("tripwire", Config, start, source="nothing of a broker")
 
 
 @tripwire.action
