@@ -251,8 +251,8 @@ def event_of(subject: Subject, name: str, arguments: Arguments, outcome: Any) ->
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, and of one type: true is not 1 to a caller."""
-    return type(a) is type(b) and bool(a == b)
+    """Equal, and of one type, parts too: true is not 1 to a caller."""
+    return type(a) is type(b) and bool(a == b) and repr(a) == repr(b)
 
 
 # ---- every step checked -------------------------------------------------------------------------------
@@ -316,6 +316,8 @@ class CheckedRun:
             self.other_outcome = self.side.methods[self.places[name]](*arguments)
             if not same(self.outcome, self.other_outcome):
                 ours, theirs = _shown(self.outcome), _shown(self.other_outcome)
+                if ours == theirs:
+                    ours, theirs = repr(self.outcome), repr(self.other_outcome)
                 return Difference("outcome", name, f"{name} tells its caller something else", ours, theirs)
             if isinstance(self.outcome, Refused) and self.state != before:
                 return Difference(
@@ -399,7 +401,8 @@ class Lockstep:
                 chosen, arguments = choose(state)
                 action = chosen.index
                 after, outcome = chosen.run(cfg, state, *arguments)
-                if methods[action](*arguments) != outcome:
+                theirs = methods[action](*arguments)
+                if theirs != outcome or theirs.__class__ is not outcome.__class__:
                     return True
                 pairs[row + action] += 1
                 row = action * size
@@ -412,6 +415,8 @@ class Lockstep:
                         hunts, seed, cfg, state, event_of(subject, chosen.name, arguments, outcome), action, after
                     )
                 if step % CHECK_EVERY == CHECK_EVERY - 1 or step == last:
+                    if not same(theirs, outcome):
+                        return True
                     event = event_of(subject, chosen.name, arguments, outcome)
                     if (
                         differs(after) is not None

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from fuzz.generate import Arguments, decoder
-from fuzz.lockstep import HANG_SECONDS, CheckedRun, Finding, Hang, all_but, replay, watchdog
+from fuzz.lockstep import HANG_SECONDS, CheckedRun, Finding, Hang, all_but, loads_differently, replay, watchdog
 from fuzz.subject import Subject
 
 #: Steps that shrinking one finding may execute: a few seconds.
@@ -85,6 +85,7 @@ class Shrinker:
                 self._simplify()
                 self._remove_pairs()
                 self._trade()
+                self._plainer()
                 self._order()
                 self._substitute()
         except _Spent:
@@ -125,6 +126,10 @@ class Shrinker:
                     self.left -= 1
                     concrete.append((name, arguments))
                     difference = run.step(name, arguments)
+                    if difference is not None:
+                        return Finding(candidate.config, tuple(concrete), difference, self.seed)
+                if self.cause.startswith("load:") and concrete:
+                    difference = loads_differently(self.subject, candidate.config, run.state)
                     if difference is not None:
                         return Finding(candidate.config, tuple(concrete), difference, self.seed)
         except Hang:
@@ -269,9 +274,38 @@ class Shrinker:
                 variants = (
                     v for place in range(len(shorter.steps)) for v in self._variants(shorter, place, only_simpler=False)
                 )
-                if any(self._accept(v) for v in variants):
+                if any(self._accept(v) for v in itertools.chain(self._other_settings(shorter), variants)):
                     again = True
                     break
+
+    def _other_settings(self, base: Candidate) -> Iterator[Candidate]:
+        """The run under any other value of one setting: what an action set may stand in the config."""
+        for name, values in self.subject.settings.items():
+            for value in values:
+                if value != getattr(base.config, name):
+                    yield base._replace(config=base.config._replace(**{name: value}))
+
+    def _plainer(self) -> None:
+        """An action in the place of one that takes more arguments, in runs that are already short."""
+        if len(self.candidate.steps) > _SHORT:
+            return
+        actions = self.subject.machine.actions
+        for place in reversed(range(len(self.candidate.steps) - 1)):
+            again = True
+            while again and place < len(self.candidate.steps) - 1:
+                count = len(actions[self.candidate.steps[place][0]].params)
+                again = any(self._accept(c) for c in self._instead(place, count))
+
+    def _instead(self, place: int, fewer_than: int) -> Iterator[Candidate]:
+        """The run with every action of fewer arguments in one place."""
+        base, state = self.candidate, self.subject.machine.start(self.candidate.config)
+        for name, symbolic in base.steps[:place]:
+            arguments = self._arguments(base.config, state, name, symbolic)
+            if arguments is not None:
+                state, _ = self.subject.machine.step(base.config, state, name, arguments)
+        names = tuple(n for n, a in self.subject.machine.actions.items() if len(a.params) < fewer_than)
+        for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
+            yield base._replace(steps=(*base.steps[:place], action, *base.steps[place + 1 :]))
 
     def _substitute(self) -> None:
         """One action less for another action, with any arguments, in the place of one; the last one first."""

@@ -105,6 +105,6 @@ def test_every_lists_each_combination_once() -> None:
     state = SUBJECT.machine.start(REFERENCE)
     every = list(decoder(SUBJECT, REFERENCE).every(REFERENCE, state, ("put", "release", "time_pass")))
     assert len(every) == len(set(every))
-    assert Counter(name for name, _ in every) == {"put": 2 * 7 * 3 * 5, "time_pass": 5}, (
+    assert Counter(name for name, _ in every) == {"put": 2 * 8 * 3 * 6, "time_pass": 5}, (
         "no copy is open, so none is released"
     )

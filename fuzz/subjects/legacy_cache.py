@@ -10,7 +10,7 @@ from invariants import legacy_cache as invariants
 from model.legacy_cache import Config, State, legacy_cache, size
 from model.positions import EARLIEST, Position
 
-POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Position(2, 1))
+POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Position(2, 2**32))
 
 
 def times(cfg: Config, s: State) -> tuple[int, ...]:
@@ -27,7 +27,7 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
     """Nothing, little, around all there is, and two for which shares of small sizes are hard in doubles."""
     total = sum(size(held) for held in s.caches)
-    return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
+    return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110, 2**53 + 1
 
 
 def situation(cfg: Config, s: State) -> str:

@@ -55,8 +55,8 @@ subject = Subject(
     domains={
         "cache": (0, 1, 2),
         "position": POSITIONS,
-        "ledger": (1, 2, 3),
-        "first": (0, 1, 6),
+        "ledger": (1, 2, 3, 0),
+        "first": (0, 1, 6, -1),
         "last": (1, 3, 7, 8),
         "store_in_cache": (True, False),
         "bytes": (10, 25, 1, 0),
@@ -73,7 +73,7 @@ subject = Subject(
         "max_bytes": (50, 20, 101, 0),
         "watermark": (0.9, 0.5, 0.1, 0.99),
         "eviction_task": ("queued", "immediate"),
-        "storage": ((((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),) * 3,),
+        "storage": ((((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),) * 3, (((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),)),
     },
     weights={
         "insert": 10,

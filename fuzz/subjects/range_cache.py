@@ -11,7 +11,8 @@ from invariants import range_cache as invariants
 from model.positions import EARLIEST, Position
 from model.range_cache import Config, Entry, Loose, State, range_cache
 
-#: two ledgers, so that ranges cross them; entries 63 and 64 are the last of one page and the first of the next
+#: three ledgers, so that ranges cross one; entries 63 and 64 are the last of one page and the first of the next,
+#: and 2**32, on a third page, does not fit an int
 POSITIONS = (
     Position(1, 0),
     Position(1, 1),
@@ -19,14 +20,17 @@ POSITIONS = (
     Position(1, 63),
     Position(1, 64),
     Position(2, 0),
-    Position(2, 1),
+    Position(3, 0),
+    Position(1, 2**32),
 )
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Copies that can be released or replayed."""
+    """Copies that can be released or replayed, and the newest one if it is closed: a refusal."""
     held = [c for e in s.queue + s.stash if e is not None and e.copies for c in e.copies]
-    return (*held, *[c for g in s.loose for c in g.copies])
+    held += [c for g in s.loose for c in g.copies]
+    newest = s.next_copy - 1
+    return (*held, newest) if newest and newest not in held else tuple(held)
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
@@ -296,7 +300,7 @@ subject = Subject(
     RangeCaches,
     invariants,
     domains={
-        "cache": (0, 1),
+        "cache": (0, 1, 2),
         "position": POSITIONS,
         "value_position": POSITIONS[:2],
         "first": (EARLIEST, *POSITIONS),
@@ -304,7 +308,7 @@ subject = Subject(
         "last_inclusive": (True, False),
         "ledger": (1, 2, 3),
         "bytes": (10, 1, 0),
-        "expected_reads": (1, 0, 2, 3, -1),
+        "expected_reads": (1, 0, 2, 3, -1, 200),
         "hold": (True, False),
         "copy": open_copies,
         "delivered": (True, False),
@@ -316,6 +320,7 @@ subject = Subject(
         "step_clock_back.nanos": (),  # a race of two puts, recorded once; it breaks the order of time by design
     },
     settings={
+        "caches": (2, 3),
         "ttl_ns": (10,),
         "max_bytes": (21, 51, 100),
         "watermark": (0.9, 0.5, 0.0, 1.0),
@@ -357,9 +362,18 @@ subject = Subject(
         "pressure": {"size_pass": 6, "evict_to_watermark": 4, "time_pass": 0},
         "patience": {"advance": 3, "time_pass": 3, "size_pass": 0, "evict_to_watermark": 0},
         "broken": {"over_release": 20},
+        "crowd": {
+            "put": 20,
+            "remove_range": 2,
+            "time_pass": 0.05,
+            "size_pass": 0.05,
+            "evict_to_watermark": 0.05,
+            "non_evictable_size": 0.1,
+        },
         "counting": {
             "mark_read": 8,
             "replay": 6,
+            "non_evictable_size": 6,
             "get": 2,
             "advance": 0.3,
             "time_pass": 0.1,
