@@ -27,7 +27,7 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
     """Nothing, little, around all there is, and two for which shares of small sizes are hard in doubles."""
     total = sum(size(held) for held in s.caches)
-    return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110, 2**53 + 1
+    return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
 
 
 def situation(cfg: Config, s: State) -> str:
