@@ -22,7 +22,8 @@ from model.machine import BadValue
 app = typer.Typer(
     help=(
         "An executable specification of parts of Apache Pulsar's broker, an optimised twin, and engines that try "
-        "to tell the two apart. Exit codes: 0 nothing wrong found, 1 something found, 2 wrong usage or input."
+        "to tell the two apart. Exit codes: 0 nothing wrong found, 1 something found, 2 wrong usage or input, 3 a "
+        "defect of brokerproof itself."
     ),
     add_completion=False,
     no_args_is_help=True,
@@ -38,6 +39,8 @@ MutantId = Annotated[str | None, typer.Option("--mutant", help="Plant a bug: the
 NOTHING_FOUND, FOUND, WRONG = 0, 1, 2
 #: not a finding: brokerproof itself has failed
 DEFECT = 3
+#: interrupted from the keyboard
+STOPPED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,7 +58,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except TyperException as problem:
         return _complain(problem.format_message().replace("\n", " ") + " Try brokerproof --help.")
     except KeyboardInterrupt:
-        return _complain("stopped; what was finished is kept", 130)
+        return _complain("stopped; what was finished is kept", STOPPED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOTHING_FOUND
@@ -64,6 +67,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(
             "this is a defect of brokerproof itself, not a finding; please report it with the lines above", DEFECT
         )
+    if code == STOPPED:
+        return _complain("stopped; what was finished is kept", STOPPED)
     return int(code or 0)
 
 

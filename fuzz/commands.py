@@ -87,6 +87,8 @@ def run_fuzz(
     spec: Spec, seed: int, traces: int | None, seconds: float | None, jobs: int, out: Path | None, console: Console
 ) -> dict[str, Any]:
     """Fuzzes one subject on this machine. Raises BadValue for names that there are not."""
+    if spec.against == spec.profile:
+        raise BadValue("--against names the same profile as --profile: there is nothing to tell apart")
     prepared(spec)
     plan = Plan((spec,), seed)
     tables = MemoryStore()
@@ -445,9 +447,12 @@ def run_mutants(
     from fuzz import kill
     from fuzz.spark import session, slots
 
-    chosen = names or [n for n in subject_names(honest_only=True) if mutants_of(n)]
+    planted = [n for n in subject_names(honest_only=True) if mutants_of(n)]
+    chosen = names or planted
     for name in chosen:
         find_subject(name)
+        if not generated and name not in planted:
+            raise BadValue(f"no bugs are planted in {name}; there are some in {', '.join(planted)}")
     kill.check_all_apply(chosen)
     work = kill.jobs_of(chosen, generated=generated, seconds=seconds, seed=seed)
     with contextlib.ExitStack() as stack:

@@ -104,7 +104,7 @@ def table_of(shown: list[Shown]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for s in shown:
-        seconds = "not shown" if s.seconds is None else f"{s.seconds:.1f}"
+        seconds = "not shown" if s.seconds is None else "< 0.1" if s.seconds < 0.05 else f"{s.seconds:.1f}"
         steps = "" if s.length is None else str(s.length)
         catcher = s.cause.partition(":")[2]
         lines.append(f"| {s.title} | {s.reported} | `{catcher}` | `{s.command}` | {seconds} | {steps} |")

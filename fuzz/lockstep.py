@@ -167,14 +167,14 @@ class Side:
                 if isinstance(ours, dict)
                 else "observation"
             )
-            return Difference("view", field, f"an observer sees another {field}", ours, theirs)
+            return Difference("view", field, f"an observer sees a different {field}", ours, theirs)
         view = self.body.view()
         if view == state:
             return None
         fields = getattr(state, "_fields", ())
         field = next((f for f in fields if getattr(view, f, None) != getattr(state, f)), "state")
         return Difference(
-            "view", field, f"the implementation has another {field} than the model", plain(state), plain(view)
+            "view", field, f"the implementation's {field} differs from the model's", plain(state), plain(view)
         )
 
 

@@ -3,7 +3,7 @@
 Each action is a rule whose arguments are drawn from the subject's domains in the state at hand. After every
 rule the outcomes are compared, and the view, the structure and the properties are checked, as in a replay.
 
-    TestLease = stateful_test(find_subject("lease"))
+    TestComponent = stateful_test(find_subject(name))
 
 Hypothesis shrinks what it finds in its own way; it is one more pair of eyes, and the slow baseline of the
 fast loop.

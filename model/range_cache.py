@@ -4,23 +4,29 @@ Source: PIP-430, "Centralized Cache Eviction with RangeCacheRemovalQueue" and "E
 Step grain: one call on a cache, or one whole eviction pass. The broker serialises passes on the queue's
 monitor; what may happen between the steps of an insert and a removal is in `tla/RangeCacheConcurrency.tla`.
 
-    put          absent: the entry goes to the queue's tail with the time of now; present: not inserted
+    put          absent: the entry goes to the queue's tail with the time of now
+                 present: not inserted, though its counter may be exchanged for the newcomer's
     get          marks the entry as accessed; a caller may hold a copy, which shares the read counter
     release      the copy goes back; a delivered one lowers the counter
-    time pass    from the head: not expired -> STOP; due for an extension -> REQUEUE at the tail; else REMOVE
-    size pass    from the head, round and round, until enough is free: due -> REQUEUE; else REMOVE
+    time pass    from the head: DETACHED -> dropped; not expired -> STOP;
+                 due for an extension -> REQUEUE at the tail; else REMOVE
+    size pass    from the head, round and round, until enough is free:
+                 DETACHED -> dropped; due -> REQUEUE; else REMOVE
 
     due for an extension: recently accessed (if that is switched on), or it
     expects reads and has been requeued fewer than the maximum number of times
 
-State: the queue is the state. An entry that is cached stands in exactly one slot of it, and a cache is the
-set of entries in the queue that name it. An entry removed by position leaves its slot behind, DETACHED
-(None here), until a pass walks over it. Copies are held by number; all copies of one entry and the entry
-itself share one read counter, so they stand together: with the entry while it is cached, as `Loose` after.
+State: the queue is the state. An entry that is cached stands in exactly one slot of it (or, in the early
+draft, in the stash), and a cache is the set of entries that name it. An entry removed by position leaves its
+slot behind, DETACHED (None here), until a pass walks over it. Copies are held by number; all copies of one
+entry and the entry itself share one read counter, so they stand together: with the entry while it is cached,
+as `Loose` after.
 
-Not modelled: buffers and their reference counts (but see `over_release`), copying on insert, the
-wrapper's lock and its reuse, memory overhead of slots. A released value that is removed by position leaves
-a slot that still has its key in the broker; here it is DETACHED like any other.
+Not modelled: the cursors. Expected reads are what the ledger hands in: the number of active cursors for a new
+entry, the rank of the reading cursor for one that was read from storage. Nor when passes are scheduled, buffers
+and their reference counts (but see `over_release`), copying on insert, the wrapper's lock and its reuse, memory
+overhead of slots. A released value that is removed by position leaves a slot that still has its key in the
+broker; here it is DETACHED like any other.
 """
 
 from __future__ import annotations
@@ -54,7 +60,9 @@ class Config(NamedTuple):
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
     ] = False
     #: the size that all caches together should stay below
-    max_bytes: Annotated[int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
+    max_bytes: Annotated[
+        int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory; here a library's")
+    ] = 134_217_728
     #: the share of the maximum that a size pass brings the caches down to
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9")] = 0.9
     #: whether entries count expected reads at all (they do not in the first central queue, before requeueing)
@@ -501,7 +509,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """The size check: a size pass down to the watermark if all caches together are over the trigger."""
+    """The size check: a size pass down to the watermark if all caches together are over the trigger (98 %)."""
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:

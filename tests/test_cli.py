@@ -211,6 +211,8 @@ WRONG = {
     "unknown scope": (("explore", "range_cache", "--scope", "x"), "range_cache has no scope x; it has smoke, ci, "),
     "cover on Spark": (("explore", "range_cache", "--spark", "--cover"), "--cover needs the graph"),
     "unknown subject of mutants": (("mutants", "nope"), "there is no subject nope; there are "),
+    "no planted bugs": (("mutants", "legacy_cache"), "no bugs are planted in legacy_cache; there are some in range_"),
+    "a profile against itself": (("fuzz", "range_cache", "--against", "reference"), "nothing to tell apart"),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
     "a folder": (("replay", "."), "cannot be read: Is a directory"),
 }
