@@ -190,6 +190,17 @@ def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [r["name"] for r in data["results"]] == ["eviction"]
 
 
+def test_the_explorer_is_timed_with_its_start_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As TLC is, which runs as a process: a Python that is slow to start is a slow explorer."""
+    import fuzz.bench
+
+    (tmp_path / "sitecustomize.py").write_text("import time\n\ntime.sleep(3)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(fuzz.bench, "_SCOPE", "smoke")
+    speed = fuzz.bench._explored_speed(find_subject("range_cache"), checked=False)
+    assert 0 < speed < 3_693 / 3
+
+
 WRONG = {
     "unknown subject": (("fuzz", "nope"), "there is no subject nope; there are "),
     "unknown subject of a campaign": (("campaign", "nope"), "there is no subject nope; there are "),
