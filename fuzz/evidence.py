@@ -6,6 +6,7 @@ has it; what is known to be broken already is muted, as in a campaign, so that o
 
 from __future__ import annotations
 
+import itertools
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+from fuzz.kill import one_by_one
 from fuzz.lockstep import Finding, Lockstep
 from fuzz.shrink import shrink
 from fuzz.subject import find_profile, find_subject, subject_names
@@ -85,16 +87,14 @@ def _run(name: str, profile: str, causes: set[str], seconds: float) -> Iterator[
     """The first finding of each cause, with the seconds until it, until all that are wanted were found."""
     subject = find_subject(name)
     lockstep = Lockstep(subject, find_profile(subject, profile))
-    started, seed, missing = time.perf_counter(), 0, set(causes)
-    while missing and time.perf_counter() - started < seconds:
-        finding = lockstep.run(seed)
-        if finding is None or finding.broken_property is None:
-            seed += 1
-        if finding is not None:
-            lockstep.muted |= {finding.broken_property} if finding.broken_property else set()
-            if finding.cause in missing:
-                missing.discard(finding.cause)
-                yield finding, time.perf_counter() - started
+    started, missing = time.perf_counter(), set(causes)
+    seeds = itertools.takewhile(lambda _: time.perf_counter() - started < seconds, itertools.count())
+    for finding in one_by_one(lockstep, seeds):
+        if finding.cause in missing:
+            missing.discard(finding.cause)
+            yield finding, time.perf_counter() - started
+        if not missing:
+            return
 
 
 def table_of(shown: list[Shown]) -> str:

@@ -22,7 +22,7 @@ from fuzz.cover import cover
 from fuzz.explore import bounded, explore
 from fuzz.generate import generate, recipe
 from fuzz.generated import Generated, source_with
-from fuzz.lockstep import Finding, Lockstep
+from fuzz.lockstep import HANG_SECONDS, NONE_MUTED, Finding, Hang, Lockstep, watchdog
 from fuzz.mutants import Mutant, mutants_of, mutated_source, plant, plant_source, reasons_of
 from fuzz.subject import Subject, find_profile, find_subject
 from model.machine import BadValue
@@ -129,7 +129,10 @@ def hunt(
 
 
 def let_pass(subject: Subject) -> str | None:
-    """A way of making a state wrong that the implementation's own check does not notice, if there is one."""
+    """A way of making a state wrong that the implementation's own check does not notice, if there is one.
+
+    An implementation that cannot be loaded with such a state, or whose check fails or hangs on it, has noticed.
+    """
     profile = find_profile(subject, "reference")
     for seed in range(_CORRUPTED_TRACES):
         cfg = recipe(subject, profile, seed)[0].config
@@ -138,9 +141,17 @@ def let_pass(subject: Subject) -> str | None:
             state, _ = subject.machine.step(cfg, state, name, arguments)
         for name, spoil in subject.corrupt.items():
             wrong = spoil(state)
-            if wrong is not None and not subject.implementation.load(cfg, wrong).check():
+            if wrong is not None and not _notices(subject, cfg, wrong):
                 return name
     return None
+
+
+def _notices(subject: Subject, cfg: Any, wrong: Any) -> bool:
+    try:
+        with watchdog(HANG_SECONDS):
+            return bool(subject.implementation.load(cfg, wrong).check())
+    except (Hang, Exception):
+        return True
 
 
 def _explored(subject: Subject) -> tuple[Finding | None, str]:
@@ -159,19 +170,19 @@ def killers(mutant: Mutant) -> list[str]:
     """The properties that a bug of the specification breaks, each looked for on its own; other causes by their name."""
     subject = plant(mutant)
     cfg = find_profile(subject, mutant.profile)
-    lockstep = Lockstep(subject, cfg, against=cfg)
-    found: list[str] = []
-    for seed in range(_PROPERTY_TRACES):
-        for _ in range(len(subject.properties)):
-            finding = lockstep.run(seed)
-            if finding is None:
-                break
+    findings = one_by_one(Lockstep(subject, cfg, against=cfg), range(_PROPERTY_TRACES))
+    return sorted({finding.broken_property or finding.cause for finding in findings})
+
+
+def one_by_one(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
+    """All findings of the seeds' traces. A broken property is muted from then on, so that it does not hide the next."""
+    for seed in seeds:
+        while (finding := lockstep.run(seed)) is not None:
             name = finding.broken_property
-            found.append(name or finding.cause)
-            if name is None:
+            lockstep.muted |= {name} if name is not None else NONE_MUTED
+            yield finding
+            if name is None:  # nothing that could be muted: the trace would show it again
                 break
-            lockstep.muted |= {name}
-    return sorted(set(found))
 
 
 def lonely_properties(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:

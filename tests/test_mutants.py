@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from fuzz.generated import generated_of, source_with
-from fuzz.kill import Job, is_of_model, job_from, job_text, jobs_of, killers, lonely_properties, run_job
+from fuzz.kill import (
+    Job,
+    is_of_model,
+    job_from,
+    job_text,
+    jobs_of,
+    killers,
+    let_pass,
+    lonely_properties,
+    one_by_one,
+    run_job,
+)
 from fuzz.lockstep import Lockstep
-from fuzz.mutants import Mutant, find_mutant, mutants_of, mutated_source, plant, reasons_of, source_of
+from fuzz.mutants import Mutant, find_mutant, mutants_of, mutated_source, plant, plant_source, reasons_of, source_of
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.work import Spec, Task, run_task
 from model.machine import BadValue
@@ -30,6 +42,39 @@ def test_every_property_is_the_only_killer_of_a_mutant_or_says_why_it_stays(subj
     killed_by = {m.id: killers(m) for m in mutants_of(subject) if is_of_model(m)}
     for name, row in lonely_properties(find_subject(subject), killed_by).items():
         assert bool(row["only_killer_of"]) != bool(row["stays"]), f"{name}: {row}"
+
+
+@pytest.mark.parametrize("method", ["load", "check"])
+@pytest.mark.parametrize("problem", ["raise IndexError", "while True: pass"])
+def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
+    method: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuzz.kill.HANG_SECONDS", 0.05)
+    monkeypatch.setattr("fuzz.kill._CORRUPTED_TRACES", 2)
+    honest = find_subject("range_cache")
+    signature = {"load": "def load(cls, cfg: Config, state: State)", "check": "def check(self)"}[method]
+    head, found, body = source_of("impl.range_cache").partition(f"    {signature} -> ")
+    assert found
+    first, _, rest = body.partition(":\n")
+    failing = plant_source("range_cache", "impl.range_cache", f"{head}{found}{first}:\n        {problem}\n{rest}")
+    assert let_pass(failing) is None
+    assert let_pass(honest) is None
+    deaf = type("Deaf", (honest.implementation,), {"check": lambda self: []})
+    assert let_pass(replace(honest, implementation=deaf)) in honest.corrupt
+
+
+def test_every_finding_of_a_trace_is_had_one_by_one() -> None:
+    """A trace that breaks several properties shows each once; what is no property ends it."""
+    subject = find_subject("range_cache")
+    lockstep = Lockstep(subject, find_profile(subject, "pulsar-2026-07"))
+    findings = list(one_by_one(lockstep, range(40)))
+    names = [f.broken_property for f in findings]
+    assert len(names) == len(set(names)) == len(lockstep.muted) > 2
+    assert len(names) > len({f.seed for f in findings}), "one of the traces shows more than one"
+    wrong = plant(find_mutant("replay-is-lost"))
+    seeds = [f.seed for f in one_by_one(Lockstep(wrong, find_profile(wrong, "reference")), range(20))]
+    assert seeds == sorted(set(seeds))
+    assert seeds
 
 
 def test_a_finding_behind_another_defect_is_shrunk_all_the_same() -> None:
