@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
+from typing import Self
 
 from model import watermark
 from model.machine import Refused
@@ -462,7 +463,7 @@ class RangeCaches:
         )
 
     @classmethod
-    def load(cls, cfg: Config, state: State) -> RangeCaches:
+    def load(cls, cfg: Config, state: State) -> Self:
         """An implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         self.now_ns = state.now_ns

@@ -1,0 +1,150 @@
+"""How recordings of the broker's entry cache map to the machine.
+
+Caches have names in a recording and numbers in the machine. A recorded operation carries the time at which it
+happened; the clock is moved there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fuzz.recording import Deviation, Recording, error_or
+from fuzz.trace import Operation
+from model.entry_cache import Config, State
+from model.machine import plain
+
+#: recorded operation -> action, where they are named otherwise
+RENAMED = {
+    "release_read": "release",
+    "increment_expected_reads": "replay",
+    "set_extend_ttl_of_recently_accessed": "set_extend_ttl",
+}
+
+
+def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the machine, from those of a recording."""
+    caches = recorded["caches"]
+    stored = [
+        {"cache": caches.index(cache), "ledger": int(ledger), "entry_bytes": sizes}
+        for cache, ledgers in recorded["entry_bytes"].items()
+        for ledger, sizes in ledgers.items()
+    ]
+    return {
+        "caches": len(caches),
+        "stored": stored,
+        "storage_reads": recorded["storage_reads"],
+        "eviction_task": recorded["eviction_task"],
+        "ttl_ns": recorded["eviction_time_threshold_ns"],
+        "max_requeue_times": recorded["max_requeue_times"],
+        "extend_ttl_of_recently_accessed": recorded["extend_ttl_of_recently_accessed"],
+        "max_bytes": recorded["max_cache_bytes"],
+        "watermark": recorded["eviction_watermark"],
+    }
+
+
+def actions(
+    cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
+) -> Sequence[tuple[str, Mapping[str, Any]]]:
+    """The clock moves to the operation's time, then the operation happens."""
+    name = RENAMED.get(operation.op, operation.op)
+    arguments = dict(operation.args)
+    passed = arguments.pop("now_ns") - s.ranges.now_ns
+    if "cache" in arguments:
+        arguments["cache"] = recorded["caches"].index(arguments["cache"])
+        if "entry" in arguments:
+            arguments["position"] = [arguments.pop("ledger"), arguments.pop("entry")]
+    if "read_id" in arguments:
+        arguments["copy"] = arguments.pop("read_id")
+    moved = [("advance", {"nanos": passed})] if passed else []
+    return (*moved, (name, arguments))
+
+
+def reading(outcome: Any, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The reads that storage was asked for, and the requests that were answered, as recorded."""
+    names = recorded["caches"]
+    issued = [[i.number, names[i.cache], i.ledger, i.first, i.last] for i in outcome.issued]
+    answered = [
+        {
+            "request": a.request,
+            "outcome": "ok" if a.ok else "failed",
+            "entries": [[*e.position, e.bytes, e.expected_reads, e.copy] for e in a.entries],
+        }
+        for a in outcome.answered
+    ]
+    request = {} if outcome.request is None else {"request": outcome.request}
+    return {**request, "storage_reads": issued, "completed": answered}
+
+
+RESULTS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
+    "insert": lambda o, recorded: {"inserted": o},
+    "read": reading,
+    "read_one": reading,
+    "complete_storage_read": reading,
+    "release_read": lambda o, recorded: {"expected_reads": o.expected_reads},
+    "run_eviction_task": lambda o, recorded: {"evicted_entries": o},
+    "do_cache_eviction": lambda o, recorded: {"evicted_entries": o},
+}
+
+
+def result(cfg: Config, op: str, outcome: Any, recorded: Mapping[str, Any]) -> Any:
+    """An outcome as it was recorded."""
+    return error_or(outcome, lambda o: RESULTS[op](o, recorded) if op in RESULTS else plain(o))
+
+
+def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
+    """What an observer saw, with the caches' names."""
+    names = recorded["caches"]
+    return {
+        "total_bytes": seen["total_bytes"],
+        "caches": dict(zip(names, seen["caches"], strict=True)),
+        "removal_queue": [slot and [names[slot[0]], *slot[1:]] for slot in seen["removal_queue"]],
+        "open_reads": seen["open_copies"],
+        **{name: seen[name] for name in ("eviction_in_progress", "queued_eviction_tasks")},
+        **{name: seen[name] for name in ("outstanding_storage_reads", "counters")},
+    }
+
+
+recordings = (
+    Recording(
+        component="entry_cache_manager",
+        subject="entry_cache",
+        profile="pulsar-2026-07",
+        settings=settings,
+        actions=actions,
+        result=result,
+        observation=observation,
+        deviations=(
+            Deviation(
+                "a_duplicate_put_keeps_the_first_counter",
+                ("duplicate_put",),
+                "the_latest_counter_stands",
+                "",
+            ),
+            Deviation(
+                "leaving_the_cache_counts_as_a_read",
+                ("leaving_counts_as_read",),
+                "only_delivery_lowers_a_counter",
+                "",
+            ),
+            Deviation(
+                "giving_back_what_was_never_delivered_counts_as_a_read",
+                ("undelivered_counts_as_read",),
+                "only_delivery_lowers_a_counter",
+                "",
+            ),
+            Deviation(
+                "a_rejection_counts_as_a_read",
+                ("rejection_counts_as_read",),
+                "only_delivery_lowers_a_counter",
+                "",
+            ),
+            Deviation(
+                "the_periodic_eviction_erases_the_mark",
+                ("periodic_eviction_erases_mark",),
+                "one_eviction_task_at_most",
+                "",
+            ),
+        ),
+    ),
+)
