@@ -12,6 +12,7 @@ handed out as a trace from the first state, run again with everything checked.
 
 A canonical state stands for all that differ from it in names given on the way. Its actions are those that the
 domains list in it; in another state of the same form they may be named differently, which is what `concrete` is for.
+Where that finds no run, the canonical form is wrong: a finding of the kind `canonical`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from fuzz.generate import Arguments, Decoder, usable
@@ -36,7 +38,7 @@ from fuzz.lockstep import (
     watchdog,
 )
 from fuzz.subject import Scope, Subject, find_profile
-from model.machine import BadValue, Refused
+from model.machine import BadValue, Refused, plain
 
 #: The target of a transition that leaves the scope: it is checked, and not entered.
 OUTSIDE = -1
@@ -117,6 +119,19 @@ def find_scope(subject: Subject, name: str) -> Scope:
     return subject.scopes[name]
 
 
+class NotOneState(Exception):
+    """A canonical form stands for states that differ: what a step reaches from the form, none reaches from a state."""
+
+    def __init__(self, space: Bounded, run: Actions, state: Any, name: str, target: Any) -> None:
+        message = (
+            f"no {name} leads from the last state of this run to the expected form, and one does from the state's "
+            "canonical form: that puts states together that are not one (the run itself agrees in a replay)"
+        )
+        difference = Difference("canonical", name, message, plain(target), plain(state))
+        super().__init__(message)
+        self.finding = Finding(space.cfg, tuple(run), difference)
+
+
 class Bounded:
     """A subject within a scope: its config, its first state, and what can happen in each state."""
 
@@ -158,9 +173,12 @@ class Bounded:
         return all(measure(state) <= most + beyond for measure, most in self.bounds)
 
     def concrete(self, path: list[Any]) -> list[tuple[str, Arguments]]:
-        """A run through the given canonical states, from the first state, with the names that are given on the way."""
+        """A run through the given canonical states, from the first state, with the names that are given on the way.
+
+        Raises NotOneState when a canonical state stands for one from which the next cannot be reached.
+        """
         state, run = self.machine.start(self.cfg), list[tuple[str, Arguments]]()
-        for target in path[1:]:
+        for form, target in pairwise(path):
             for name, act, _, arguments in self.moves(state):
                 after, _outcome = act(self.cfg, state, *arguments)
                 if self.machine.canonical(self.cfg, after) == target:
@@ -168,8 +186,15 @@ class Bounded:
                     state = after
                     break
             else:
-                raise AssertionError(f"no action leads from {state} to a state of the form {target}")
+                raise NotOneState(self, run, state, self._name_of(form, target), target)
         return run
+
+    def _name_of(self, form: Any, target: Any) -> str:
+        """The first action that leads from one canonical state to another."""
+        moves = self.moves(form)
+        return next(
+            n for n, act, _, a in moves if self.machine.canonical(self.cfg, act(self.cfg, form, *a)[0]) == target
+        )
 
 
 def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded:
@@ -205,7 +230,12 @@ def explore(
         explained(space, failure, [graph.states[i] for i in graph.path(failure.state)]) for failure in search.failures
     ]
     is_whole = len(graph.offsets) == len(graph.states) + 1
-    lassos = list(_lassos(space, graph)) if properties and is_whole else []
+    lassos = list[Lasso]()
+    if properties and is_whole:
+        try:
+            lassos += _lassos(space, graph)
+        except NotOneState as problem:
+            violations.append(Violation(problem.finding, len(problem.finding.actions)))
     depth, seconds = max(graph.depths()), time.perf_counter() - started
     return Exploration(
         len(graph.states), len(graph.targets), depth, seconds, without_repeats(violations), lassos, graph
@@ -320,8 +350,14 @@ class Search:
 
 
 def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
-    """A failure at the end of a run through these states, replayed; or as it was met, if the run does not show it."""
-    run = space.concrete(path)
+    """A failure at the end of a run through these states, replayed; or as it was met, if the run does not show it.
+
+    Where the canonical form is wrong, so that there is no such run, that is the violation.
+    """
+    try:
+        run = space.concrete(path)
+    except NotOneState as problem:
+        return Violation(problem.finding, len(problem.finding.actions))
     met = "fails in a state that was loaded, and not at the end of a run to it"
     difference = Difference(failure.kind, failure.what, f"{failure.what} {met}", None, None)
     ends: list[tuple[tuple[str, Arguments], ...]] = [()]

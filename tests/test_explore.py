@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from fuzz.cover import cover
-from fuzz.explore import OUTSIDE, Bounded, bounded, explore
-from fuzz.lockstep import replay
+from fuzz.explore import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
+from fuzz.lockstep import Finding, replay
 from fuzz.mutants import find_mutant, plant, plant_source, source_of
 from fuzz.subject import Scope, find_subject, subject_names
-from model.machine import BadValue
+from model.machine import BadValue, plain
+
+RANGE_CACHE = find_subject("range_cache")
+SMOKE = RANGE_CACHE.scopes["smoke"]
 
 #: scope: distinct states, transitions, depth. Counted by TLC as well, on a twin written by hand: see test_tla.py.
 COUNTS = {
@@ -55,6 +61,117 @@ def test_the_walk_finds_a_difference_that_only_a_run_shows() -> None:
     assert found.graph is not None
     walked = cover(space, found.graph)
     assert walked.finding is not None
+
+
+@pytest.fixture(scope="module")
+def smoke() -> Graph:
+    graph = explore(bounded(RANGE_CACHE, "smoke"), implementation=False, properties=False).graph
+    assert graph is not None
+    return graph
+
+
+def walk(body: type, graph: Graph) -> Finding:
+    finding = cover(Bounded(replace(RANGE_CACHE, implementation=body), "reference", SMOKE), graph).finding
+    assert finding is not None
+    return finding
+
+
+class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
+    """Goes wrong after its first step if nobody ever called its check, as a replay does and a walk does not."""
+
+    steps, checked, heals = 0, False, True
+
+    def advance(self, nanos: int) -> None:
+        self.steps += 1
+        self.now_ns += nanos + (self.steps > 1 and not self.checked)
+
+    def check(self) -> list[str]:
+        self.checked = self.heals
+        return list(super().check())
+
+
+@pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:walk"), (False, "view:now_ns")])
+def test_what_a_replay_of_the_walk_does_not_show_is_called_unstable(heals: bool, cause: str, smoke: Graph) -> None:
+    """Ways to a state that has transitions left go wrong too: the walk must end with it all the same."""
+    finding = walk(type("Body", (Wrong,), {"heals": heals}), smoke)
+    assert finding.cause == cause
+    assert [name for name, _ in finding.actions].count("advance") == 2
+
+
+def test_a_walk_that_does_not_come_back_is_a_hang(smoke: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(RANGE_CACHE.implementation):  # type: ignore[misc]
+        def clear(self, cache: int) -> Any:
+            while self.now_ns:
+                pass
+            return super().clear(cache)
+
+    monkeypatch.setattr("fuzz.cover._HANG_SECONDS", 0.5)
+    assert walk(Endless, smoke).cause == "hang:clear"
+
+
+def test_a_walk_asks_no_property() -> None:
+    """A property that the profile breaks anyway, at the second put, must not hide the difference that was met."""
+
+    class Late(RANGE_CACHE.implementation):  # type: ignore[misc]
+        puts = 0
+
+        def put(self, *arguments: Any) -> Any:
+            added = super().put(*arguments)
+            self.puts += not added
+            return added
+
+        def time_pass(self, threshold_ns: int) -> Any:
+            self.now_ns += self.puts > 0
+            return super().time_pass(threshold_ns)
+
+    space = Bounded(replace(RANGE_CACHE, implementation=Late), "pulsar-2026-07", SMOKE)
+    graph = explore(space, implementation=False, properties=False).graph
+    assert graph is not None
+    finding = cover(space, graph).finding
+    assert finding is not None
+    assert finding.cause == "outcome:time_pass"
+    asked = replay(space.subject, space.cfg, finding.actions)
+    assert asked is not None
+    assert asked.broken_property == "latest_put_sets_the_counter"
+
+
+@pytest.fixture(scope="module")
+def torn() -> Bounded:
+    """A canonical form that forgets who was looked up, when the clock is not at its start."""
+    source = source_of("model.range_cache")
+    rule = "e._replace(timestamp_ns=e.timestamp_ns - s.now_ns, copies=copies)"
+    assert source.count(rule) == 1
+    wrong = rule.replace("copies=copies", "copies=copies, accessed=False")
+    return bounded(plant_source("range_cache", "model.range_cache", source.replace(rule, wrong)), "smoke")
+
+
+def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Bounded) -> None:
+    graph = explore(torn, implementation=False, properties=False).graph
+    assert graph is not None
+    finding = cover(torn, graph).finding
+    assert finding is not None
+    assert finding.difference.kind == "canonical"
+    assert replay(torn.subject, torn.cfg, finding.actions) is None
+    assert finding.difference.actual == plain(_end(torn, finding))
+
+
+def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: Bounded) -> None:
+    """Whatever it was that failed: the run to where it failed cannot be found."""
+    graph = explore(torn, implementation=False, properties=False).graph
+    assert graph is not None
+    failures = [Failure("property", "any", number, None) for number in range(len(graph.states))]
+    kinds = [explained(torn, f, [graph.states[i] for i in graph.path(f.state)]).finding for f in failures]
+    joined = [finding for finding in kinds if finding.difference.kind == "canonical"]
+    assert joined
+    assert all(finding.difference.actual == plain(_end(torn, finding)) for finding in joined)
+    assert {finding.cause for finding in kinds if finding not in joined} == {"property:any"}
+
+
+def _end(space: Bounded, finding: Finding) -> Any:
+    state = space.machine.start(space.cfg)
+    for name, arguments in finding.actions:
+        state, _ = space.machine.step(space.cfg, state, name, arguments)
+    return state
 
 
 def test_the_graph_is_the_models() -> None:
