@@ -481,9 +481,11 @@ class EntryCaches:
 
     def _permits_back(self, request: int) -> None:
         """The request's permits are free: from the head of the queue, others begin or have waited too long."""
+        if self._permits.give_back(request):
+            self._hand_on()
+
+    def _hand_on(self) -> None:
         permits = self._permits
-        if not permits.give_back(request):
-            return
         while permits.waiting:
             granted, failed = permits.hand_on(self._store.now_ns)
             if not granted and not failed:
@@ -498,8 +500,11 @@ class EntryCaches:
             self._answered.append(Answered(asking.number, False, ()))
 
     def expire_waiting_reads(self) -> Reading:
-        """The limiter's timer. O(requests that fail)."""
-        self._give_up(self._permits.expire(self._store.now_ns))
+        """The limiter's timer. O(requests that fail, and those that begin)."""
+        failed = self._permits.expire(self._store.now_ns)
+        self._give_up(failed)
+        if failed and self.cfg.timer_hands_permits_on:
+            self._hand_on()
         return self._reading(None)
 
     # ---- copies

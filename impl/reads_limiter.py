@@ -91,6 +91,8 @@ class Permits:
 
     def view(self) -> Limiter:
         """As the model has it. O(all)."""
+        if not self.held and not self.waiting:
+            return Limiter(self.free, (), ())
         copies: dict[int, list[int]] = {}
         for copy, request in sorted(self.of_copy.items()):
             copies.setdefault(request, []).append(copy)

@@ -33,7 +33,7 @@ from model import entry_cache_names as names
 from model import range_cache as ranges
 from model import reads_limiter as limiter
 from model.entry_cache_eviction import cached, entries_of, forget, given_again, remove, size_check
-from model.entry_cache_reads import Done, answer, begin, give_up, permits_back
+from model.entry_cache_reads import Done, answer, begin, give_up, hand_on, permits_back
 from model.entry_cache_state import (
     ABSENT,
     DISABLED,
@@ -125,7 +125,7 @@ def insert(
     return s._replace(ranges=given_again(cfg, s.ranges, present, count, ())), False
 
 
-# ---- reading: permits ---------------------------------------------------------------------------------
+# ---- reading ------------------------------------------------------------------------------------------
 
 
 @entry_cache.action
@@ -173,19 +173,21 @@ def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
 
 @entry_cache.action
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
-    """The limiter's timer: requests that waited as long as the timeout for their permits fail."""
+    """The limiter's timer: requests that waited as long as the timeout for their permits fail.
+
+    Whoever waited behind them may have enough permits now; in a version they wait for the next release.
+    """
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
     if not failed:
         return s, Reading(None, (), ())
     done = Done([], [])
     s = give_up(s._replace(limiter=limits), failed, done)
-    return s, Reading(None, (), tuple(done.answered))
+    if cfg.timer_hands_permits_on:
+        s = hand_on(cfg, s, done)
+    return s, Reading(None, tuple(done.issued), tuple(done.answered))
 
 
-# ---- reading: the cache, then storage -----------------------------------------------------------------
-
-
-# ---- reading: answers ---------------------------------------------------------------------------------
+# ---- storage answers ----------------------------------------------------------------------------------
 
 
 @entry_cache.action
@@ -424,6 +426,7 @@ recorded = entry_cache.profile(
         undelivered_counts_as_read=True,
         rejection_counts_as_read=True,
         periodic_eviction_erases_mark=True,
+        timer_hands_permits_on=False,
     ),
 )
 

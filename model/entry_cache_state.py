@@ -76,6 +76,8 @@ class Config(NamedTuple):
     rejection_counts_as_read: bool = False
     #: whether the periodic eviction takes the mark off although a task is still queued
     periodic_eviction_erases_mark: bool = False
+    #: whether the limiter's timer, too, hands permits on to those who waited behind one that it fails
+    timer_hands_permits_on: bool = True
     #: what comes of a request that needs all of a range when storage answers short: read again, or never answered
     short_answer: Literal["read_again", "never_answered"] = "read_again"
 

@@ -8,7 +8,7 @@ asks it before every read and tells it when a read's last entry is given back.
               otherwise it waits in a queue, unless the queue is full
     release   the permits come back; then from the head of the queue:
               waited too long -> failed; fits -> granted; else stop
-    expire    from the head: waited long enough -> failed; else stop
+    expire    from the head: waited long enough -> failed; then as at a release
 
 A limiter whose maximum is 0 is switched off. Not modelled: callbacks that throw (the broker loses their permits).
 """

@@ -47,6 +47,7 @@ class Part(NamedTuple):
     parts: tuple[Part, ...] = ()  # joined, mixed: in order
 
 
+@record
 class StorageRead(NamedTuple):
     """A read that storage has not answered yet."""
 
@@ -61,6 +62,7 @@ class StorageRead(NamedTuple):
     waiting: tuple[int, ...]  # the requests that wait for it, in the order in which they came; one may come twice
 
 
+@record
 class Request(NamedTuple):
     """A read that is not answered yet."""
 

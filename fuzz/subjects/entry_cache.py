@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz.subject import Subject
+from fuzz.subject import Scope, Subject
 from impl.entry_cache import EntryCaches
 from invariants import entry_cache as invariants
 from model.entry_cache import entry_cache
@@ -45,6 +45,246 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         min(s.homes),
     )
 
+
+# ---- bounds for the engines that visit every state -----------------------------------------------------
+
+
+def slots(s: State) -> int:
+    """Places in the removal queue, DETACHED ones included."""
+    return len(s.ranges.queue)
+
+
+def copies_count(s: State) -> int:
+    """Open copies, and those that are held for a request."""
+    return sum([len(h.copies) for h in (*s.ranges.queue, *s.ranges.loose) if h is not None])
+
+
+def requests_count(s: State) -> int:
+    """Requests that are not answered yet."""
+    return len(s.requests)
+
+
+def reads_count(s: State) -> int:
+    """Outstanding reads of storage."""
+    return len(s.reads)
+
+
+def age(s: State) -> int:
+    """Nanoseconds since the oldest entry was put, or put back, or the first request began to wait for permits."""
+    times = [e.timestamp_ns for e in s.ranges.queue if e is not None] + [w.since_ns for w in s.limiter.waiting]
+    return s.ranges.now_ns - min(times, default=s.ranges.now_ns)
+
+
+def counts(s: State) -> list[int]:
+    """All counters that are defined."""
+    found = [h.expected_reads for h in (*s.ranges.queue, *s.ranges.loose) if h is not None]
+    return [count for count in found if count is not None]
+
+
+def highest_count(s: State) -> int:
+    """The largest counter."""
+    return max(counts(s), default=0)
+
+
+def lowest_count(s: State) -> int:
+    """How far below zero a counter is."""
+    return -min(counts(s), default=0)
+
+
+def most_requeues(s: State) -> int:
+    """How often an entry was put back."""
+    return max([e.requeues for e in s.ranges.queue if e is not None], default=0)
+
+
+def tasks(s: State) -> int:
+    """Eviction tasks that are queued."""
+    return s.tasks
+
+
+def stores(s: State) -> int:
+    """Range caches, those of topics and those that were removed."""
+    return len(s.owners)
+
+
+#: Why the scopes are as they are; each scope adds what is its own.
+WHY = {
+    "stored": "entries of two bytes, so that a size pass can free more than it was asked; hides different sizes",
+    "storage_reads": "queued: one that is answered at once is one that is answered next",
+    "eviction_task": "queued: one that runs at once is one that runs next",
+    "ttl_ns": "one is the least time to live with an age below, at and above it",
+    "max_bytes": "the bytes of two entries, which are over the trigger; the watermark leaves one of them",
+    "watermark": "a half is a fraction that a double holds exactly; rounding is a matter of the proofs",
+    "bytes": "as in storage",
+    "expected_reads": "without a counter, and expecting one read",
+    "success": "storage answers, or fails",
+    "nanos": "the least step; longer ones are several of it",
+    "age": "older than the time to live is expired all the same; hides only what stays unevicted longer",
+    "requeues": "more requeues than the maximum make no difference; access alone can bring an entry there",
+    "lowest_count": "a counter below minus one behaves as minus one until it is replayed that much more often",
+}
+
+SMOKE = Scope(
+    actions=("insert", "read", "complete_storage_read", "run_eviction_task", "do_cache_eviction", "release"),
+    settings={
+        "caches": 1,
+        "stored": (Stored(0, 1, (2, 2)),),
+        "storage_reads": "queued",
+        "eviction_task": "queued",
+        "ttl_ns": 1,
+        "max_requeue_times": 1,
+        "max_bytes": 4,
+        "watermark": 0.5,
+    },
+    domains={
+        "position": (Position(1, 0), Position(1, 1)),
+        "bytes": (2,),
+        "expected_reads": (1,),
+        "ledger": (1,),
+        "first": (0, 1),
+        "last": (0, 1),
+        "success": (True, False),
+    },
+    most={"slots": 2, "copies": 2, "requests": 1, "reads": 1, "tasks": 2, "lowest_count": 0, "requeues": 1},
+    because=WHY
+    | {
+        "actions": "adding, reading, evicting by size; no time, removals, replays, permits or settings that change",
+        "caches": "one: hides what one topic does to another",
+        "max_requeue_times": "one extension: hides that there may be several",
+        "expected_reads": "expecting one read: entries without a counter are in the larger scopes",
+        "position": "the two that there are",
+        "ledger": "the one that there is",
+        "first": "each of the two entries",
+        "last": "each of the two entries",
+        "slots": "hides what takes a third slot, such as two live entries behind a detached one",
+        "copies": "two: one request's whole range",
+        "requests": "one: hides what requests share, which is in the scope sharing",
+        "reads": "one outstanding read",
+        "tasks": "two: one more than there may ever be",
+        "lowest_count": "counters do not go below zero here",
+    },
+)
+
+SHARING = Scope(
+    actions=("insert", "read", "complete_storage_read"),
+    settings=dict(SMOKE.settings) | {"stored": (Stored(0, 1, (2, 2, 2)),), "max_bytes": 1000},
+    domains={
+        "position": (Position(1, 1),),
+        "bytes": (2,),
+        "expected_reads": (0,),
+        "ledger": (1,),
+        "first": (0, 1, 2),
+        "last": (0, 1, 2),
+        "success": (True, False),
+    },
+    most={"slots": 1, "copies": 3, "requests": 2, "reads": 2},
+    because=dict(SMOKE.because)
+    | {
+        "actions": "reads that join one another, and one entry that is cached between them",
+        "stored": "three entries: an outstanding read can miss some on the left, on the right, and on both sides",
+        "max_bytes": "far away: nothing is evicted",
+        "position": "the one in the middle, so that a read of all has a gap on each side",
+        "expected_reads": "none: what storage brings is not cached; who reads what is in the other scopes",
+        "first": "each of the three entries",
+        "last": "each of the three entries",
+        "slots": "one: the entry in the middle",
+        "copies": "three: one request's whole range; hides two requests that both hold entries of all they asked for",
+        "requests": "two: hides a read that three requests share",
+        "reads": "two: a gap on each side of what is joined or cached",
+    },
+)
+
+PERMITS = Scope(
+    actions=("insert", "read", "complete_storage_read", "release", "expire_waiting_reads", "advance"),
+    settings=dict(SMOKE.settings)
+    | {"max_bytes": 1000, "max_reads_in_flight_bytes": 140, "permits_timeout_ns": 1, "permits_queue_size": 1},
+    domains={
+        "position": (Position(1, 0),),
+        "bytes": (2,),
+        "insert.expected_reads": (1,),
+        "expected_reads": (0,),
+        "ledger": (1,),
+        "first": (0, 1),
+        "last": (0, 1),
+        "success": (True, False),
+        "nanos": (1,),
+    },
+    most={"slots": 1, "copies": 3, "requests": 3, "reads": 2, "age": 2, "lowest_count": 0},
+    because=dict(SMOKE.because)
+    | {
+        "actions": "reads that wait for permits, get them, keep them until a release, or wait too long",
+        "max_bytes": "far away: nothing is evicted",
+        "max_reads_in_flight_bytes": "permits of two entries, not of three; hides reads that want more than all",
+        "permits_timeout_ns": "one is the least time to wait with a wait below, at and above it",
+        "permits_queue_size": "one waits, the next is refused; hides the order of those who wait",
+        "position": "one entry is cached, the other never",
+        "insert.expected_reads": "one",
+        "expected_reads": "none: what storage brings is not cached",
+        "slots": "one: the entry that is cached",
+        "copies": "three: more than the permits allow at a time",
+        "requests": "three: one with permits, one that waits, one more",
+    },
+)
+
+CI = Scope(
+    actions=(
+        "insert",
+        "read",
+        "complete_storage_read",
+        "answer_oddly",
+        "run_eviction_task",
+        "do_cache_eviction",
+        "release",
+        "replay",
+        "invalidate_ledger",
+        "remove_entry_cache",
+        "advance",
+    ),
+    settings=SMOKE.settings,
+    domains=dict(SMOKE.domains)
+    | {
+        "position": (Position(1, 0),),
+        "first": (0,),
+        "entries": (0, 1),
+        "oddity": ("short",),
+        "nanos": (1,),
+    },
+    most={
+        "slots": 2,
+        "copies": 2,
+        "requests": 1,
+        "reads": 1,
+        "tasks": 2,
+        "age": 1,
+        "lowest_count": 0,
+        "highest_count": 1,
+        "stores": 2,
+        "requeues": 1,
+    },
+    because=dict(SMOKE.because)
+    | {
+        "actions": "all but permits, single reads, settings that change and what is another removal of the same kind",
+        "position": "the first of the two; the other comes from storage alone",
+        "first": "reads from the first entry, alone and with the second",
+        "entries": "none, and one",
+        "oddity": "a short answer; what nobody asked for is left to fuzzing",
+        "age": "expired, or not",
+        "highest_count": "one replay, or one read that is expected",
+        "stores": "a topic's cache and one that was removed before",
+    },
+)
+
+NIGHTLY = Scope(
+    actions=CI.actions,
+    settings=CI.settings,
+    domains=dict(CI.domains) | {"expected_reads": (0, 1)},
+    most=dict(CI.most) | {"age": 2, "lowest_count": 1},
+    because=dict(CI.because)
+    | {
+        "expected_reads": WHY["expected_reads"],
+        "age": WHY["age"],
+        "lowest_count": WHY["lowest_count"],
+    },
+)
 
 subject = Subject(
     entry_cache,
@@ -114,5 +354,18 @@ subject = Subject(
         "advance": 6,
     },
     abstract=kind_of_state,
+    measures={
+        "slots": slots,
+        "copies": copies_count,
+        "requests": requests_count,
+        "reads": reads_count,
+        "age": age,
+        "highest_count": highest_count,
+        "lowest_count": lowest_count,
+        "requeues": most_requeues,
+        "stores": stores,
+        "tasks": tasks,
+    },
+    scopes={"smoke": SMOKE, "sharing": SHARING, "permits": PERMITS, "ci": CI, "nightly": NIGHTLY},
     names=("copy", "storage_read"),
 )
