@@ -16,11 +16,12 @@ import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from fuzz.subject import Domain, Subject
 from model.machine import Action, BadValue, plain
-from model.values import fit
+from model.values import fit, settings_named
 
 #: Where choices come from: a seeded generator, or what stands in for one.
 Chance = random.Random
@@ -188,9 +189,22 @@ class _Tables(dict[str, list[Choice]]):
         return table
 
 
-@lru_cache(maxsize=256)
 def decoder(subject: Subject, cfg: Any) -> Decoder:
     """The decoder of a subject under a config. Making one costs milliseconds, so they are kept."""
+    bounds = _bounds(subject)
+    return _decoder_within(subject, tuple([(name, getattr(cfg, name)) for name in bounds]))
+
+
+@lru_cache(maxsize=64)
+def _bounds(subject: Subject) -> tuple[str, ...]:
+    """The settings that bound an argument: a decoder depends on no others."""
+    kinds = [p.kind for a in subject.machine.actions.values() for p in a.params]
+    return tuple(sorted({name for kind in kinds for name in settings_named(kind)}))
+
+
+@lru_cache(maxsize=256)
+def _decoder_within(subject: Subject, bounds: tuple[tuple[str, Any], ...]) -> Decoder:
+    cfg = SimpleNamespace(**dict(bounds))
     actions = subject.machine.actions.values()
     return _decoder(
         subject, tuple(tuple(usable(subject.domain(a.name, p.name), p.kind, cfg) for p in a.params) for a in actions)

@@ -198,8 +198,12 @@ Check = tuple[Callable[..., bool], Property]
 
 
 class Checks(NamedTuple):
-    """The properties that speak of a config: of states, and of steps by the index of their action."""
+    """The properties that speak of a config: of states, and of steps by the index of their action.
 
+    `meant` says which they are by their place among the subject's; configs of which the same are meant share one.
+    """
+
+    meant: tuple[int, ...]
     of_states: tuple[Check, ...]
     of_steps: tuple[tuple[Check, ...], ...]
     state_witnesses: tuple[Property, ...]
@@ -211,10 +215,21 @@ Muted = frozenset[str]
 NONE_MUTED: Muted = frozenset()
 
 
-@lru_cache(maxsize=256)
 def checks_for(subject: Subject, cfg: Any, muted: Muted = NONE_MUTED) -> Checks:
-    """Sorts a subject's properties by what they speak of."""
-    meant = [p for p in subject.properties if p.given(cfg) and p.name not in muted]
+    """A subject's properties that speak of a config, sorted by what they speak of. O(properties)."""
+    properties = _properties_of(subject)
+    return _checks(subject, tuple([i for i, p in enumerate(properties) if p.name not in muted and p.given(cfg)]))
+
+
+@lru_cache(maxsize=64)
+def _properties_of(subject: Subject) -> tuple[Property, ...]:
+    return subject.properties
+
+
+@lru_cache(maxsize=256)
+def _checks(subject: Subject, places: tuple[int, ...]) -> Checks:
+    properties = _properties_of(subject)
+    meant = [properties[i] for i in places]
 
     def of_steps(kind: str) -> tuple[tuple[Property, ...], ...]:
         steps = [p for p in meant if p.kind == kind and p.of_step]
@@ -225,7 +240,7 @@ def checks_for(subject: Subject, cfg: Any, muted: Muted = NONE_MUTED) -> Checks:
 
     always_states = tuple((p.holds, p) for p in of_states("always"))
     always_steps = tuple(tuple((p.holds, p) for p in step) for step in of_steps("always"))
-    return Checks(always_states, always_steps, of_states("sometimes"), of_steps("sometimes"))
+    return Checks(places, always_states, always_steps, of_states("sometimes"), of_steps("sometimes"))
 
 
 def broken_property(checks: Checks, cfg: Any, before: Any, event: Event, action: int, after: Any) -> Difference | None:
@@ -363,10 +378,10 @@ class Lockstep:
         self.against = against
         self.steps = steps
         self.coverage = Coverage(subject)
-        self.configs: set[Any] = set()
         #: properties already seen broken: muted, so that a common one does not hide a rare one behind it
         self.muted: Muted = NONE_MUTED
-        self._hunting: dict[Any, list[list[Property]]] = {}
+        self.configs: set[Any] = set()
+        self._hunting: dict[tuple[int, ...], list[list[Property]]] = {}
 
     def run(self, seed: int) -> Finding | None:
         """Runs one seed; a finding with every step checked, or None. Cost: a few microseconds a step."""
@@ -443,12 +458,13 @@ class Lockstep:
 
     def _hunts(self, cfg: Any) -> list[list[Property]]:
         """The witnesses not yet seen, by the index of the action after which they may show."""
-        hunts = self._hunting.get(cfg)
+        checks = checks_for(self.subject, cfg)
+        hunts = self._hunting.get(checks.meant)
         if hunts is None:
-            checks, found = checks_for(self.subject, cfg), self.coverage.witnesses
+            found = self.coverage.witnesses
             of_states = [p for p in checks.state_witnesses if p.name not in found]
             hunts = [of_states + [p for p in steps if p.name not in found] for steps in checks.step_witnesses]
-            self._hunting[cfg] = hunts
+            self._hunting[checks.meant] = hunts
         return hunts
 
     def _hunt(

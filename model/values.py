@@ -146,6 +146,13 @@ def describe(kind: Any) -> str:
     return plain_words.get(kind) or str(kind.__name__).lower()
 
 
+def settings_named(kind: Any) -> set[str]:
+    """The settings that bound values of this kind, or of a part of it."""
+    named = {each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, Below)}
+    parts = fields_of(kind).values() if isinstance(kind, type) and hasattr(kind, "_fields") else get_args(kind)
+    return named.union(*[settings_named(part) for part in parts])
+
+
 def fields_of(cls: Any) -> dict[str, Any]:
     """The annotated fields of a named tuple or function, extras kept, in order."""
     hints = typing.get_type_hints(cls, include_extras=True)
