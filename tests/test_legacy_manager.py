@@ -59,3 +59,18 @@ def test_a_cache_created_while_the_maximum_is_zero_stays_disabled() -> None:
     assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is False
     s, _ = m.remove_entry_cache(cfg, s, 0)
     assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is True
+
+
+def test_a_share_in_doubles_leaves_an_entry_behind() -> None:
+    """Two caches hold 49 bytes and are asked for all: 27/49 of 49 is cut to 26, so that the last byte stays."""
+    cfg = Config(caches=3, max_bytes=60, share_arithmetic="double")
+    for arithmetic, left in (("whole", []), ("double", [1])):
+        cfg = cfg._replace(share_arithmetic=arithmetic)
+        s = m.start(cfg)
+        for cache, entry, size in ((0, 0, 26), (0, 1, 1), (1, 0, 22), (2, 0, 11)):
+            s, _ = m.insert(cfg, s, cache, Position(1, entry), size)
+        s, _ = m.insert(cfg, s, 2, Position(1, 1), 0)
+        assert s.tasks == (60,)
+        s, _ = m.set_watermark(cfg, s, 11.5 / 60)
+        s, _ = m.run_eviction_task(cfg, s)
+        assert [e.bytes for e in m.entries_of(s.caches[0])] == left

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 
 from fuzz.subject import Subject
 from impl.legacy_manager import LegacyManager
 from invariants import legacy_manager as invariants
+from model.legacy_cache import shares, size, whole_part
 from model.legacy_manager import Config, State, entries_of, legacy_manager, total_bytes
 from model.positions import Position
 
@@ -27,10 +29,38 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
     return edge, edge + 1, edge - 1, s.now_ns
 
 
+def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
+    """Some; or that at which the waiting task wants an amount that is hard to share, if there is one."""
+    wanted = hard_to_share(s) if s.tasks else 0
+    return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
+
+
+def hard_to_share(s: State) -> int:
+    """The most that a waiting task could want of two caches so that a share in doubles is not the whole part; or 0."""
+    sizes = sorted(size(entries_of(held)) for held in s.caches)
+    asked = shares(list(enumerate(sizes)), sum(sizes), "whole")
+    if len(asked) != 2:
+        return 0
+    wanted = hardest(sizes[asked[0][0]], sizes[asked[1][0]])
+    return wanted if 0 <= s.tasks[0] - wanted < s.max_bytes else 0
+
+
+@lru_cache(maxsize=8192)
+def hardest(larger: int, smaller: int) -> int:
+    """The largest amount of which one of two parts, worked out in doubles, is not the whole part; 0 if none is."""
+    every = larger + smaller
+
+    def is_hard(wanted: int) -> bool:
+        parts = (larger, smaller)
+        return any(whole_part(wanted, n, every, "whole") != whole_part(wanted, n, every, "double") for n in parts)
+
+    return next(filter(is_hard, range(every, 0, -1)), 0)
+
+
 def situation(cfg: Config, s: State) -> str:
     """What the next action should depend on."""
     if s.tasks:
-        return "evicting"
+        return "sharing" if hard_to_share(s) else "evicting"
     return "full" if total_bytes(s) >= s.max_bytes else ""
 
 
@@ -59,20 +89,20 @@ subject = Subject(
         "first": (0, 1, 6, -1),
         "last": (1, 3, 7, 8),
         "store_in_cache": (True, False),
-        "bytes": (10, 25, 1, 0),
+        "bytes": (9, 1, 9, 1, 9, 1, 25, 0),
         "number": (1, 2, 0),
         "threshold_ns": thresholds,
         "bytes_to_free": (1, 11, 30, 0),
         "nanos": (1, 9, 10, 11),
         "set_max_bytes.value": (50, 100, 0, 20),
-        "set_watermark.value": (0.9, 0.5, 0.0, 0.99, 1.0),
+        "set_watermark.value": watermarks,
     },
     settings={
         "ttl_ns": (10,),
-        "caches": (2, 3),
-        "max_bytes": (50, 20, 101, 0),
+        "caches": (3, 2, 3),
+        "max_bytes": (101, 50, 20, 101, 0),
         "watermark": (0.9, 0.5, 0.1, 0.99),
-        "eviction_task": ("queued", "immediate"),
+        "eviction_task": ("queued", "immediate", "queued"),
         "storage": ((((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),) * 3, (((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),)),
     },
     weights={
@@ -93,10 +123,28 @@ subject = Subject(
         "set_watermark": 0.2,
     },
     situation=situation,
-    in_situation={"evicting": {"run_eviction_task": 3}, "": {"run_eviction_task": 0.1}},
+    in_situation={
+        "evicting": {"run_eviction_task": 3},
+        "sharing": {"run_eviction_task": 20, "set_watermark": 400},
+        "": {"run_eviction_task": 0.1},
+    },
     swarms={
         "publishers": {"read": 0.2, "read_one": 0, "size_pass": 0, "time_pass": 0.2},
         "readers": {"read": 4, "read_one": 2, "insert": 0.3},
+        "sharers": {
+            "insert": 2,
+            "run_eviction_task": 2,
+            "read": 0.1,
+            "read_one": 0,
+            "time_pass": 0.1,
+            "size_pass": 0.1,
+            "invalidate_entries_before": 0.1,
+            "invalidate_ledger": 0.1,
+            "remove_entry_cache": 0.1,
+            "clear_all": 0,
+            "clear_cache": 0.1,
+            "advance": 0.2,
+        },
     },
     abstract=kind_of_state,
 )
