@@ -169,6 +169,8 @@ class LegacyCaches:
         """The policy over several caches. O(caches log caches), then as OrderedCache.take for each."""
         if bytes_to_free <= 0 or not caches:
             return Refused("illegal_argument", "the policy needs bytes to free and at least one cache")
+        if len(set(caches)) < len(caches):
+            return Refused("illegal_argument", "the policy is given each cache once")
         sizes = [(c, self._caches[c].bytes) for c in caches]
         asked = proportional_shares(sizes, bytes_to_free, self.cfg.share_arithmetic == "double")
         return tuple([Eviction(cache, share, self._caches[cache].take_until_free(share)) for cache, share in asked])

@@ -262,6 +262,8 @@ def evict_proportionally(
     """The policy over several caches: the largest give up shares by their size (PIP-430, "Motivation", point 1)."""
     if bytes_to_free <= 0 or not caches:
         return refused(s, "illegal_argument", "the policy needs bytes to free and at least one cache")
+    if len(set(caches)) < len(caches):
+        return refused(s, "illegal_argument", "the policy is given each cache once")
     done: list[Eviction] = []
     for cache, share in shares([(c, size(s.caches[c])) for c in caches], bytes_to_free, cfg.share_arithmetic):
         s, gone = remove_front(s, cache, front_of_size(s.caches[cache], share))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from fuzz.stateful import stateful_test
 from fuzz.subject import find_subject
+from impl.legacy_cache import LegacyCaches
 from model import legacy_cache as m
 from model.legacy_cache import Config, Entry
+from model.machine import Refused
 from model.positions import Position
 from model.range_cache import Removed
 
@@ -53,3 +55,15 @@ def test_a_share_in_doubles_may_fall_a_byte_short() -> None:
     sizes = [(0, 12), (1, 10), (2, 10)]
     assert m.shares(sizes, 55, "whole") == [(0, 30), (1, 25)]
     assert m.shares(sizes, 55, "double") == [(0, 29), (1, 25)]
+
+
+def test_a_cache_that_is_named_twice_is_refused() -> None:
+    """It would be asked twice for its share, and what the policy reports would not be what left."""
+    cfg = Config()
+    s, _ = m.put(cfg, m.start(cfg), 0, Position(1, 0), 5, 0)
+    after, outcome = m.evict_proportionally(cfg, s, (0, 1, 0), 10)
+    assert isinstance(outcome, Refused)
+    assert after is s
+    caches = LegacyCaches.load(cfg, s)
+    assert caches.evict_proportionally((0, 1, 0), 10) == outcome
+    assert caches.view() == s

@@ -50,7 +50,7 @@ subject = Subject(
     invariants,
     domains={
         "cache": (0, 1, 2),
-        "caches": ((0, 1), (0, 1, 2), (2, 1, 0), (1,), ()),
+        "caches": ((0, 1), (0, 1, 2), (2, 1, 0), (1,), (), (0, 1, 0)),
         "position": POSITIONS,
         "value_position": POSITIONS[:2],
         "first": (EARLIEST, *POSITIONS),
