@@ -1,0 +1,675 @@
+"""Range caches at the grain of the source, with objects that change.
+
+The same steps as `model/cache_steps.py`, on what the broker has:
+
+    wrapper     an object with a lock, which knows the thread that holds it
+    map         key -> wrapper; only keys that have one
+    queue       a double-ended queue of wrappers
+    threads     objects that know where they are and what they hold
+
+Every step is O(1), but for one that looks for the next position of a range.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from model.cache_steps import ELSEWHERE, IN_USE, LOCKED, NO_TASK, NO_VALUE, Verdict
+from model.cache_threads import Config, Eviction, Insert, Lookup, Removal, State, bytes_of, is_right, key_of
+from model.cache_threads import Wrapper as WrapperState
+from model.machine import Refused
+
+
+class Wrapper:
+    """What the map and the queue hold, and its lock."""
+
+    __slots__ = ("accessed", "holder", "key", "number", "pooled", "released")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.key: int | None = None
+        self.accessed = False
+        self.released = False
+        self.pooled = True
+        self.holder: Thread | None = None
+
+    def recycle(self, keeps_mark: bool) -> None:
+        """Clears every field and goes back to the pool. O(1)."""
+        self.key = None
+        self.accessed = self.accessed and keeps_mark
+        self.released = False
+        self.pooled = True
+
+
+class Thread:
+    """Where a thread is, the wrapper that it works on, and the key that it is about."""
+
+    __slots__ = ("at", "key", "wrapper")
+    #: the steps at which it holds the lock of its wrapper
+    holding: frozenset[str] = frozenset()
+
+    def __init__(self) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        """Nothing to do. O(1)."""
+        self.at: Any = "idle"
+        self.wrapper: Wrapper | None = None
+        self.key: int | None = None
+
+    def lock(self, wrapper: Wrapper) -> None:
+        """Takes a lock, which must be free. O(1)."""
+        wrapper.holder = self
+        self.wrapper = wrapper
+
+    def unlock(self) -> None:
+        """Gives the lock of its wrapper back, and forgets the wrapper. O(1)."""
+        if self.wrapper is not None:
+            self.wrapper.holder = None
+            self.wrapper = None
+
+
+class Inserting(Thread):
+    """A thread that inserts."""
+
+    __slots__ = ()
+    holding = frozenset(("put", "offer", "count"))
+
+
+class Removing(Thread):
+    """A thread that removes ranges."""
+
+    __slots__ = ("last", "present", "removed")
+    holding = frozenset(("unmap", "clear"))
+
+    def rest(self) -> None:
+        """Nothing to do. O(1)."""
+        super().rest()
+        self.last: int | None = None
+        self.removed = 0
+        self.present = 0
+
+
+class Evicting(Thread):
+    """The thread that evicts."""
+
+    __slots__ = ("freed", "goal", "periodic")
+    holding = frozenset(("unmap", "clear", "subtract"))
+
+    def rest(self) -> None:
+        """Nothing to do. O(1)."""
+        super().rest()
+        self.periodic = False
+        self.goal: int | None = 0
+        self.freed = 0
+
+
+class LookingUp(Thread):
+    """A thread that looks up."""
+
+    __slots__ = ()
+
+
+class CacheThreads:
+    """Range caches and the threads that work on them. Methods are named as the actions."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self._keys = cfg.caches * cfg.positions
+        self._map_first = {"map": True, "queue": False}[cfg.published_first]
+        self._erases = {"leaves_the_marker": False, "erases_the_marker": True}[cfg.late_trigger]
+        self._reports_present = {"removed": False, "present": True}[cfg.removal_reports]
+        self._takes_first = {"checked": False, "first": True}[cfg.eviction_takes]
+        self._keeps_mark = not cfg.recycling_clears_the_mark
+        self._map: dict[int, Wrapper] = {}
+        self._queue: deque[Wrapper] = deque()
+        self._wrappers = [Wrapper(number) for number in range(cfg.pool)]
+        self._sizes = [0] * cfg.caches
+        self._total = 0
+        self._marker = False
+        self._tasks = 0
+        self._inserts = [Inserting() for _ in range(cfg.inserters)]
+        self._removals = [Removing() for _ in range(cfg.removers)]
+        self._eviction = Evicting()
+        self._lookups = [LookingUp() for _ in range(cfg.readers)]
+
+    def _unmap(self, key: int, wrapper: Wrapper) -> None:
+        if self._map.get(key) is wrapper:
+            del self._map[key]
+
+    def _keeps_bytes(self, wrapper: Wrapper) -> bool:
+        return wrapper.released and self.cfg.released_value_keeps_its_bytes
+
+    # ---- inserting
+
+    def insert(self, inserter: int, cache: int, position: int, wrapper: int) -> bool | Refused:
+        """Fills a wrapper of the pool and publishes it in the map, if the position is free. O(1)."""
+        me, w = self._inserts[inserter], self._wrappers[wrapper]
+        if me.at != "idle":
+            return ELSEWHERE
+        if not w.pooled:
+            return IN_USE
+        if w.holder is not None:
+            return LOCKED
+        key = key_of(self.cfg, cache, position)
+        if self._map_first and key in self._map:
+            w.recycle(self._keeps_mark)
+            return False
+        me.lock(w)
+        me.key = w.key = key
+        w.pooled = False
+        if not self._map_first:
+            self._queue.append(w)
+            me.at = "put"
+        elif self.cfg.put_is_atomic:
+            self._map[key] = w
+            me.at = "offer"
+        else:
+            me.at = "put"
+        return True
+
+    def publish(self, inserter: int) -> bool | Refused:
+        """Offers the wrapper to the queue; in the variants that are not there yet, puts it in the map. O(1)."""
+        me = self._inserts[inserter]
+        if me.at == "offer" and me.wrapper is not None:
+            self._queue.append(me.wrapper)
+            me.at = "count"
+            return True
+        if me.at != "put" or me.wrapper is None or me.key is None:
+            return ELSEWHERE
+        is_free = self._map.setdefault(me.key, me.wrapper) is me.wrapper
+        if self._map_first:
+            me.at = "offer"
+        elif is_free:
+            me.at = "count"
+        else:
+            me.wrapper.recycle(self._keeps_mark)
+            me.unlock()
+            me.rest()
+        return is_free
+
+    def count_in_cache(self, inserter: int) -> int | Refused:
+        """The cache counts the bytes. O(1)."""
+        me = self._inserts[inserter]
+        if me.at != "count" or me.key is None:
+            return ELSEWHERE
+        size = self._grow(me.key, bytes_of(self.cfg, me.key))
+        me.unlock()
+        me.at = "total"
+        return size
+
+    def _grow(self, key: int, more: int) -> int:
+        cache = key // self.cfg.positions
+        self._sizes[cache] += more
+        return self._sizes[cache]
+
+    def count_in_total(self, inserter: int) -> bool | Refused:
+        """The total counts the bytes; whether an eviction is to be scheduled. O(1)."""
+        me = self._inserts[inserter]
+        if me.at != "total" or me.key is None:
+            return ELSEWHERE
+        self._total += bytes_of(self.cfg, me.key)
+        wants = not self._marker and self._total > self.cfg.trigger_bytes
+        me.rest()
+        if wants:
+            me.at = "schedule"
+        return wants
+
+    def schedule(self, inserter: int) -> bool | Refused:
+        """Sets the marker and schedules a task, unless the marker is set. O(1)."""
+        me = self._inserts[inserter]
+        if me.at == "look":
+            me.at = "idle" if self._marker else "schedule"
+            return False
+        if me.at != "schedule":
+            return ELSEWHERE
+        if self._marker:
+            if self._erases:
+                self._marker = False
+                me.at = "look"
+            else:
+                me.rest()
+            return False
+        self._marker = True
+        self._tasks += 1
+        me.rest()
+        return True
+
+    # ---- removing by position
+
+    def remove(self, remover: int, cache: int, last: int) -> Refused | None:
+        """Begins to remove up to a position of a cache. O(1)."""
+        me = self._removals[remover]
+        if me.at != "idle":
+            return ELSEWHERE
+        me.at = "find"
+        me.key = key_of(self.cfg, cache, 0)
+        me.last = key_of(self.cfg, cache, last)
+        if self._reports_present:
+            me.present = self._sizes[cache]
+        return None
+
+    def find_next(self, remover: int) -> int | Refused | None:
+        """Finds the next wrapper of the range. O(positions up to it)."""
+        me = self._removals[remover]
+        if me.at != "find" or me.key is None or me.last is None:
+            return ELSEWHERE
+        for key in range(me.key, me.last + 1):
+            wrapper = self._map.get(key)
+            if wrapper is not None:
+                me.at = "take"
+                me.key = key
+                me.wrapper = wrapper
+                return key
+        if me.removed or me.present or self.cfg.clears_in_bulk:
+            me.at = "subtract"
+            me.key = None
+        else:
+            me.rest()
+        return None
+
+    def take(self, remover: int) -> bool | Refused:
+        """Takes the lock of the wrapper that was found, if it still is that position's. O(1)."""
+        me = self._removals[remover]
+        w = me.wrapper
+        if me.at != "take" or w is None or me.key is None:
+            return ELSEWHERE
+        if w.holder is not None:
+            return LOCKED
+        if w.released and not self.cfg.removal_passes_released_values:
+            me.at = "find"
+            me.wrapper = None
+            return False
+        if self.cfg.removal_rechecks_key and w.key != me.key:
+            me.at = "find"
+            me.key += 1
+            me.wrapper = None
+            return False
+        me.lock(w)
+        me.at = "unmap"
+        return True
+
+    def unmap(self, remover: int) -> Refused | None:
+        """The wrapper leaves the map. O(1)."""
+        me = self._removals[remover]
+        if me.at != "unmap" or me.wrapper is None or me.key is None:
+            return ELSEWHERE
+        self._unmap(me.key, me.wrapper)
+        me.at = "clear"
+        return None
+
+    def clear(self, remover: int) -> int | Refused:
+        """The wrapper is cleared and its bytes are counted; what has been removed so far. O(1)."""
+        me = self._removals[remover]
+        w = me.wrapper
+        if me.at != "clear" or w is None or me.key is None:
+            return ELSEWHERE
+        is_mine = w.key == me.key or not self.cfg.removal_rechecks_key
+        if is_mine and not self._keeps_bytes(w):
+            w.key = None
+            w.released = False
+            me.removed += bytes_of(self.cfg, me.key)
+        me.unlock()
+        me.at = "find"
+        me.key += 1
+        return me.removed
+
+    def subtract(self, remover: int) -> int | Refused:
+        """What was removed is subtracted from the cache. O(1), O(positions) in the variant that empties the map."""
+        me = self._removals[remover]
+        if me.at != "subtract" or me.last is None:
+            return ELSEWHERE
+        cache = me.last // self.cfg.positions
+        if self.cfg.clears_in_bulk:
+            for key in range(key_of(self.cfg, cache, 0), me.last + 1):
+                self._map.pop(key, None)
+        size = self._grow(me.last, -me.removed)
+        reports = me.present if self._reports_present else me.removed
+        me.rest()
+        if reports:
+            me.at = "report"
+            me.removed = reports
+        return size
+
+    def report(self, remover: int) -> int | Refused:
+        """The total gives back what was removed. O(1)."""
+        me = self._removals[remover]
+        if me.at != "report":
+            return ELSEWHERE
+        self._total -= me.removed
+        me.rest()
+        return self._total
+
+    # ---- evicting
+
+    def begin_eviction(self) -> Refused | None:
+        """The evicting thread takes up a scheduled task. O(1)."""
+        if self._eviction.at != "idle":
+            return ELSEWHERE
+        if not self._tasks:
+            return NO_TASK
+        self._tasks -= 1
+        self._eviction.at = "measure"
+        return None
+
+    def begin_periodic_eviction(self) -> Refused | None:
+        """The evicting thread begins its periodic task. O(1)."""
+        me = self._eviction
+        if me.at != "idle":
+            return ELSEWHERE
+        if self.cfg.periodic_task_uses_the_marker:
+            self._marker = True
+        me.at = "peek"
+        me.periodic = True
+        me.goal = None
+        return None
+
+    def measure(self) -> int | Refused:
+        """Begins a size pass if the total is over the trigger; its goal. O(1)."""
+        me = self._eviction
+        if me.at != "measure":
+            return ELSEWHERE
+        wanted = self._total - self.cfg.target_bytes
+        me.goal = wanted if wanted > 0 and self._total > self.cfg.trigger_bytes else 0
+        me.at = "peek" if me.goal else "end"
+        return me.goal
+
+    def peek(self) -> bool | Refused:
+        """Looks at the head. O(1)."""
+        me = self._eviction
+        if me.at != "peek":
+            return ELSEWHERE
+        if not self._queue:
+            self._end_pass()
+            return False
+        me.wrapper = self._queue[0]
+        me.at = "visit"
+        return True
+
+    def _end_pass(self) -> None:
+        me = self._eviction
+        me.wrapper = None
+        if me.freed:
+            me.at = "report"
+        else:
+            self._after_pass()
+
+    def _after_pass(self) -> None:
+        me = self._eviction
+        me.at = "measure" if me.goal is None else "end"
+        me.goal = me.freed = 0
+
+    def visit_for_size(self) -> Verdict | Refused:
+        """Decides what becomes of the head in a size pass. O(1)."""
+        me = self._eviction
+        if me.at != "visit" or me.goal is None:
+            return ELSEWHERE
+        return self._decide(me.freed >= me.goal)
+
+    def visit_for_time(self, expired: bool) -> Verdict | Refused:
+        """Decides what becomes of the head in a time pass. O(1)."""
+        me = self._eviction
+        if me.at != "visit" or me.goal is not None:
+            return ELSEWHERE
+        return self._decide(not expired)
+
+    def _decide(self, stops: bool) -> Verdict | Refused:
+        me = self._eviction
+        w = me.wrapper
+        assert w is not None, "a visit is of the head that was looked at"
+        if w.holder is not None:
+            return LOCKED
+        if w.key is None:
+            me.at = "pop"
+            return "MISSING"
+        if stops:
+            self._end_pass()
+            return "STOP"
+        if self.cfg.extend_ttl_of_recently_accessed and w.accessed:
+            w.accessed = False
+            me.at = "requeue"
+            return "REQUEUE"
+        me.at = "unmap"
+        me.key = w.key
+        if not self._takes_first:
+            me.lock(w)
+        return "REMOVE"
+
+    def requeue(self) -> Refused | None:
+        """The head goes to the tail. O(1)."""
+        me = self._eviction
+        if me.at != "requeue":
+            return ELSEWHERE
+        self._queue.rotate(-1)
+        me.at = "peek"
+        me.wrapper = None
+        return None
+
+    def unmap_evicted(self) -> bool | Refused:
+        """The wrapper leaves the map. O(1)."""
+        me = self._eviction
+        if me.at != "unmap" or me.wrapper is None or me.key is None:
+            return ELSEWHERE
+        if self._takes_first:
+            first = self._map.get(me.key)
+            if (first or me.wrapper).holder is not None:
+                return LOCKED
+            if first is None:
+                me.at = "pop"
+                me.key = None
+                return False
+            me.lock(first)
+        self._unmap(me.key, me.wrapper)
+        me.at = "clear"
+        return True
+
+    def clear_evicted(self) -> bool | Refused:
+        """The wrapper is cleared. O(1)."""
+        me = self._eviction
+        w = me.wrapper
+        if me.at != "clear" or w is None:
+            return ELSEWHERE
+        if self._keeps_bytes(w):
+            w.holder = None
+            me.at = "pop"
+            me.key = None
+            return False
+        w.key = None
+        w.released = False
+        me.at = "subtract"
+        return True
+
+    def subtract_evicted(self) -> int | Refused:
+        """The bytes are subtracted from the cache; what the pass has freed so far. O(1)."""
+        me = self._eviction
+        if me.at != "subtract" or me.key is None or me.wrapper is None:
+            return ELSEWHERE
+        more = bytes_of(self.cfg, me.key)
+        self._grow(me.key, -more)
+        me.freed += more
+        me.wrapper.holder = None
+        me.key = None
+        me.at = "pop"
+        return me.freed
+
+    def pop(self) -> Refused | None:
+        """The head leaves the queue. O(1)."""
+        me = self._eviction
+        if me.at != "pop":
+            return ELSEWHERE
+        me.wrapper = self._queue.popleft()
+        me.at = "recycle"
+        return None
+
+    def recycle(self) -> Refused | None:
+        """The wrapper goes back to the pool. O(1)."""
+        me = self._eviction
+        if me.at != "recycle" or me.wrapper is None:
+            return ELSEWHERE
+        me.wrapper.recycle(self._keeps_mark)
+        me.wrapper = None
+        me.at = "peek"
+        return None
+
+    def report_evicted(self) -> int | Refused:
+        """The total gives back what the pass has freed. O(1)."""
+        me = self._eviction
+        if me.at != "report":
+            return ELSEWHERE
+        self._total -= me.freed
+        self._after_pass()
+        return self._total
+
+    def end_eviction(self) -> Refused | None:
+        """The task is over. O(1)."""
+        me = self._eviction
+        if me.at != "end":
+            return ELSEWHERE
+        if self.cfg.periodic_task_uses_the_marker or not me.periodic:
+            self._marker = False
+        me.rest()
+        return None
+
+    # ---- looking up
+
+    def find(self, reader: int, cache: int, position: int) -> bool | Refused:
+        """Finds the wrapper at a position. O(1)."""
+        me = self._lookups[reader]
+        if me.at != "idle":
+            return ELSEWHERE
+        key = key_of(self.cfg, cache, position)
+        wrapper = self._map.get(key)
+        if wrapper is None:
+            return False
+        me.at = "compare"
+        me.key = key
+        me.wrapper = wrapper
+        return True
+
+    def compare(self, reader: int) -> bool | Refused:
+        """Compares the wrapper's key with the one that was asked for. O(1)."""
+        me = self._lookups[reader]
+        if me.at != "compare" or me.wrapper is None:
+            return ELSEWHERE
+        if me.wrapper.holder is not None:
+            return LOCKED
+        if me.wrapper.key == me.key:
+            me.at = "mark"
+            return True
+        me.rest()
+        return False
+
+    def mark(self, reader: int) -> Refused | None:
+        """Marks the wrapper as accessed. O(1)."""
+        me = self._lookups[reader]
+        if me.at != "mark" or me.wrapper is None:
+            return ELSEWHERE
+        me.wrapper.accessed = True
+        me.at = "retain"
+        return None
+
+    def retain(self, reader: int) -> int | Refused | None:
+        """Retains the value and gives it out if it is the asked position's. O(1)."""
+        me = self._lookups[reader]
+        w, asked = me.wrapper, me.key
+        if me.at != "retain" or w is None:
+            return ELSEWHERE
+        me.rest()
+        if w.released or (w.key != asked and self.cfg.retaining_checks_position):
+            return None
+        return w.key
+
+    def over_release(self, cache: int, position: int) -> Refused | None:
+        """The value of an entry is given back behind the cache's back. O(1)."""
+        wrapper = self._map.get(key_of(self.cfg, cache, position))
+        if wrapper is None or wrapper.released:
+            return NO_VALUE
+        wrapper.released = True
+        return None
+
+    # ---- for the engines
+
+    def _threads(self) -> list[Thread]:
+        return [*self._inserts, *self._removals, self._eviction, *self._lookups]
+
+    def _holds(self, thread: Thread) -> bool:
+        """Whether a thread is at a step at which it holds the lock of its wrapper. O(1)."""
+        decided = thread is self._eviction and thread.at == "unmap" and self._takes_first
+        return thread.at in thread.holding and not decided
+
+    def check(self) -> list[str]:
+        """Structural invariants that do not hold, one line each. O(all)."""
+        wrong = []
+        holders = [t for t in self._threads() if self._holds(t)]
+        if any(t.wrapper is None or t.wrapper.holder is not t for t in holders):
+            wrong.append("a thread works on a wrapper without holding its lock")
+        if len([w for w in self._wrappers if w.holder is not None]) != len(holders):
+            wrong.append("a lock is held by a thread that is done with it")
+        return wrong + self._unaccounted() if is_right(self.cfg) else wrong
+
+    def _unaccounted(self) -> list[str]:
+        """What is wrong with places and bytes, where every rule is right."""
+        wrong = []
+        queued = set(self._queue)
+        if len(queued) != len(self._queue):
+            wrong.append("a wrapper stands in the queue twice")
+        if any(w.pooled and (w.key is not None or w in queued) for w in self._wrappers):
+            wrong.append("a wrapper in the pool is in use")
+        if any(w.key != key for key, w in self._map.items()):
+            wrong.append("a wrapper in the map carries another key")
+        if any(t.at != "idle" for t in self._threads()):
+            return wrong
+        if any(w not in queued for w in self._map.values()):
+            wrong.append("an entry has no slot in the queue")
+        sums = [0] * self.cfg.caches
+        for key in self._map:
+            sums[key // self.cfg.positions] += bytes_of(self.cfg, key)
+        if sums != self._sizes:
+            wrong.append("a cache does not hold as many bytes as it says")
+        if sum(sums) != self._total:
+            wrong.append("the total is not that of all caches")
+        return wrong
+
+    def view(self) -> State:
+        """The model's state of which this is an implementation. O(all)."""
+        e, number = self._eviction, _number
+        return State(
+            tuple([number(self._map.get(key)) for key in range(self._keys)]),
+            tuple([w.number for w in self._queue]),
+            tuple([WrapperState(w.key, w.accessed, w.released, w.pooled) for w in self._wrappers]),
+            tuple(self._sizes),
+            self._total,
+            self._marker,
+            self._tasks,
+            tuple([Insert(t.at, number(t.wrapper), t.key) for t in self._inserts]),
+            tuple([Removal(t.at, t.key, t.last, number(t.wrapper), t.removed, t.present) for t in self._removals]),
+            Eviction(e.at, e.periodic, number(e.wrapper), e.key, e.goal, e.freed),
+            tuple([Lookup(t.at, t.key, number(t.wrapper)) for t in self._lookups]),
+        )
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> CacheThreads:
+        """An implementation in the given state of the model. O(all)."""
+        self = cls(cfg)
+        for w, carried in zip(self._wrappers, state.wrappers, strict=True):
+            w.key, w.accessed, w.released, w.pooled = carried
+        self._map = {key: self._wrappers[n] for key, n in enumerate(state.mapped) if n is not None}
+        self._queue.extend([self._wrappers[n] for n in state.queue])
+        self._sizes = list(state.sizes)
+        self._total, self._marker, self._tasks = state.total, state.marker, state.scheduled
+        for removing, r in zip(self._removals, state.removals, strict=True):
+            removing.last, removing.removed, removing.present = r.last, r.removed, r.present
+        e = state.eviction
+        self._eviction.periodic, self._eviction.goal, self._eviction.freed = e.periodic, e.goal, e.freed
+        stands: list[Any] = [*state.inserts, *state.removals, e, *state.lookups]
+        for thread, t in zip(self._threads(), stands, strict=True):
+            thread.at, thread.key = t.at, t.key
+            thread.wrapper = None if t.wrapper is None else self._wrappers[t.wrapper]
+            if thread.wrapper is not None and self._holds(thread):
+                thread.wrapper.holder = thread
+        return self
+
+
+def _number(wrapper: Wrapper | None) -> int | None:
+    return None if wrapper is None else wrapper.number
