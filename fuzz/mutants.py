@@ -35,7 +35,7 @@ class Mutant(NamedTuple):
 
     id: str
     subject: str
-    origin: str  # the upstream issue, the entry of the bug table, or "synthetic"
+    origin: str  # the upstream issue, pull request, test or revision, or "synthetic"
     about: str  # the symptom, in one sentence
     module: str  # as imported, with its floor in front
     find: str

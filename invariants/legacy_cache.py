@@ -23,13 +23,13 @@ def gone(before: State, after: State) -> list[list[Entry]]:
 
 @always(legacy_cache)
 def entries_are_in_order(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, in the order of positions [4]."""
+    """A cache holds at most one entry at a position, in the order of positions."""
     return all(all(a.position < b.position for a, b in pairwise(held)) for held in s.caches)
 
 
 @always(legacy_cache, on=REMOVALS)
 def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal reports exactly the entries and bytes that left, and they left the cache that was asked [5]."""
+    """A removal reports exactly the entries and bytes that left, and they left the cache that was asked."""
     if isinstance(event.outcome, Refused):
         return True
     left = gone(before, after)
@@ -40,7 +40,7 @@ def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after
 
 @always(legacy_cache, on=("put",))
 def duplicate_put_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at a taken position reports that and changes nothing [7]."""
+    """A put at a taken position reports that and changes nothing."""
     position, cache = event.arguments["position"], event.arguments["cache"]
     if any(e.position == position for e in before.caches[cache]):
         return event.outcome is False and after == before
@@ -55,7 +55,7 @@ def reading_changes_nothing(cfg: Config, before: State, event: Event, after: Sta
 
 @always(legacy_cache, on=("get_range",))
 def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup gives the entries at the asked positions, in order, and nothing else [4]."""
+    """A lookup gives the entries at the asked positions, in order, and nothing else."""
     if isinstance(event.outcome, Refused):
         return True
     asked = event.arguments
@@ -67,7 +67,7 @@ def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, afte
 
 @always(legacy_cache, on=("get_range", "remove_range"))
 def an_inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range whose first position is after its last holds nothing; asking for it is no error [D11].
+    """A range whose first position is after its last holds nothing; asking for it is no error.
 
     A version that gives an error breaks it.
     """
@@ -100,7 +100,7 @@ def a_time_pass_takes_an_expired_head(cfg: Config, before: State, event: Event, 
 
 @always(legacy_cache, on=("size_pass",))
 def a_size_pass_reaches_its_goal(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass of one cache frees what was asked, or all it has, and not more than one entry too much [13]."""
+    """A size pass of one cache frees what was asked, or all it has, and not more than one entry too much."""
     if isinstance(event.outcome, Refused):
         return True
     wanted, cache = event.arguments["bytes_to_free"], event.arguments["cache"]

@@ -20,20 +20,20 @@ def entry_count(s: State) -> int:
 
 @always(legacy_manager)
 def entries_are_in_order(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, in the order of positions [4]."""
+    """A cache holds at most one entry at a position, in the order of positions."""
     held = [entries_of(each) for each in s.caches]
     return all(all(a.position < b.position for a, b in pairwise(each)) for each in held)
 
 
 @always(legacy_manager)
 def what_went_in_came_out_or_is_there(cfg: Config, s: State) -> bool:
-    """Every entry that was inserted is cached or was counted as evicted [2, 5]."""
+    """Every entry that was inserted is cached or was counted as evicted."""
     return s.counters.insertions == s.counters.evicted_entries + entry_count(s)
 
 
 @always(legacy_manager)
 def one_eviction_at_a_time(cfg: Config, s: State) -> bool:
-    """At most one eviction task waits, and exactly while an eviction is marked [24]."""
+    """At most one eviction task waits, and exactly while an eviction is marked."""
     return len(s.tasks) == int(s.eviction_in_progress) or (cfg.eviction_task == "immediate" and not s.tasks)
 
 
@@ -57,7 +57,7 @@ def an_insert_reports_what_it_did(cfg: Config, before: State, event: Event, afte
 
 @always(legacy_manager, on=READS)
 def a_read_counts_each_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that succeeds counts every entry as a hit or as a miss, all alike; one that fails counts none [B11]."""
+    """A read that succeeds counts every entry as a hit or as a miss, all alike; one that fails counts none (#20257)."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     was, now = before.counters, after.counters

@@ -1,7 +1,5 @@
 """What the range caches promise.
 
-The numbers in brackets are those of the list of invariants that the specification was written from:
-`[n]` a safety statement, `[Pn]` one of progress, `[Dn]` a decision between versions or designs.
 A property that some shipped version or proposal breaks says so in its last sentence.
 """
 
@@ -69,7 +67,7 @@ def ordinary_threshold(before: State, event: Event) -> bool:
 
 @always(range_cache)
 def sizes_are_sums(cfg: Config, s: State) -> bool:
-    """The size of a cache is the sum of its entries' bytes as they were at insertion [1].
+    """The size of a cache is the sum of its entries' bytes as they were at insertion.
 
     A version that keeps the bytes of an entry whose value was released elsewhere breaks it.
     """
@@ -81,13 +79,13 @@ def sizes_are_sums(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def one_entry_per_position(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, in exactly one slot [3, 4]."""
+    """A cache holds at most one entry at a position, in exactly one slot."""
     return len(by_key(s)) == len(entries(s))
 
 
 @always(range_cache)
 def queue_is_in_order_of_time(cfg: Config, s: State) -> bool:
-    """From head to tail no entry is older than the one before it, so that a time pass may stop early [9]."""
+    """From head to tail no entry is older than the one before it, so that a time pass may stop early."""
     times = [e.timestamp_ns for e in s.queue if e is not None]
     times.append(s.now_ns)
     return times == sorted(times)
@@ -95,7 +93,7 @@ def queue_is_in_order_of_time(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def a_copy_has_one_counter(cfg: Config, s: State) -> bool:
-    """An open copy shares exactly one counter, with its entry or with the other copies of it [18]."""
+    """An open copy shares exactly one counter, with its entry or with the other copies of it."""
     copies = [c for e in entries(s) for c in e.copies] + [c for g in s.loose for c in g.copies]
     return len(copies) == len(counters(s)) and (not copies or max(copies) < s.next_copy)
 
@@ -105,7 +103,7 @@ def a_copy_has_one_counter(cfg: Config, s: State) -> bool:
 
 @always(range_cache, on=(*PASSES, *BY_POSITION))
 def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal reports exactly the entries and bytes that left the caches in it [5]."""
+    """A removal reports exactly the entries and bytes that left the caches in it."""
     if isinstance(event.outcome, Refused):
         return True
     kept = by_key(after)
@@ -120,7 +118,7 @@ def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after
 
 @always(range_cache)
 def a_copy_stays_open_until_released(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A copy, once given out, stays until its own release, whatever becomes of its entry [6]."""
+    """A copy, once given out, stays until its own release, whatever becomes of its entry."""
     if not counters(before):
         return True
     released = event.arguments["copy"] if event.name == "release" else None
@@ -133,7 +131,7 @@ def a_copy_stays_open_until_released(cfg: Config, before: State, event: Event, a
 
 @always(range_cache)
 def only_delivery_lowers_a_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A counter is its initial value plus the replays minus the deliveries: nothing else changes it [18].
+    """A counter is its initial value plus the replays minus the deliveries: nothing else changes it.
 
     A version in which leaving the cache, or giving back an undelivered copy, counts as a read breaks it.
     """
@@ -177,7 +175,7 @@ def _put_key(event: Event) -> Key:
 
 @always(range_cache, on=("put",))
 def duplicate_put_leaves_the_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at a cached position reports that and changes nothing of the entry but its counter [7]."""
+    """A put at a cached position reports that and changes nothing of the entry but its counter."""
     key = _put_key(event)
     present = by_key(before).get(key)
     if present is None:
@@ -189,7 +187,7 @@ def duplicate_put_leaves_the_entry(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache, on=("put",))
 def latest_put_sets_the_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a put the entry expects the reads of that put, for it knows the cursors of now best [D9].
+    """After a put the entry expects the reads of that put, for it knows the cursors of now best.
 
     A version that keeps the first counter breaks it.
     """
@@ -199,7 +197,7 @@ def latest_put_sets_the_counter(cfg: Config, before: State, event: Event, after:
 
 @always(range_cache, on=("get_range", "remove_range"))
 def an_inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range whose first position is after its last holds nothing; asking for it is no error [D11].
+    """A range whose first position is after its last holds nothing; asking for it is no error.
 
     A version that gives an error breaks it.
     """
@@ -210,7 +208,7 @@ def an_inverted_range_is_empty(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=READINGS)
 def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup gives the live entries at the asked positions, in order, as they are, and nothing else [4]."""
+    """A lookup gives the live entries at the asked positions, in order, as they are, and nothing else."""
     if isinstance(event.outcome, Refused):
         return True
     asked = event.arguments
@@ -223,7 +221,7 @@ def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, afte
 
 @always(range_cache)
 def an_access_mark_stays_until_requeue(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that was looked up stays marked until a pass puts it back at the tail [16]."""
+    """An entry that was looked up stays marked until a pass puts it back at the tail."""
     marked = [] if untouched(before, after) else [k for k, e in by_key(before).items() if e.accessed]
     if not marked:
         return True
@@ -234,7 +232,7 @@ def an_access_mark_stays_until_requeue(cfg: Config, before: State, event: Event,
 
 @always(range_cache, on=READINGS)
 def a_lookup_marks_what_it_finds(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every entry that a lookup gives out is marked as accessed; asking whether one exists marks nothing [16]."""
+    """Every entry that a lookup gives out is marked as accessed; asking whether one exists marks nothing."""
     if isinstance(event.outcome, Refused) or not event.outcome:
         return True
     hits = event.outcome if event.name == "get_range" else [event.outcome]
@@ -244,7 +242,7 @@ def a_lookup_marks_what_it_finds(cfg: Config, before: State, event: Event, after
 
 @always(range_cache, on=PASSES)
 def a_requeue_changes_nothing_else(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that a pass puts back keeps its bytes, counter and copies; it stays readable throughout [17]."""
+    """An entry that a pass puts back keeps its bytes, counter and copies; it stays readable throughout."""
     was = by_key(before)
     return all(
         (e.bytes, e.expected_reads, e.copies, e.released)
@@ -255,7 +253,7 @@ def a_requeue_changes_nothing_else(cfg: Config, before: State, event: Event, aft
 
 @always(range_cache, on=PASSES)
 def extensions_are_limited(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Expected reads extend an entry's life up to the maximum, all requeues counted; only access goes past it [15]."""
+    """Expected reads extend an entry's life up to the maximum, all requeues counted; only access goes past it."""
     was = by_key(before)
     for key, e in by_key(after).items():
         by_access = before.extend_ttl_of_recently_accessed and was[key].accessed
@@ -267,7 +265,7 @@ def extensions_are_limited(cfg: Config, before: State, event: Event, after: Stat
 
 @always(range_cache, on=PASSES)
 def only_what_is_due_is_spared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass puts back only entries that were due for an extension; one without a count gets none for reads [23]."""
+    """A pass puts back only entries that were due for an extension; one without a count gets none for reads."""
     was = by_key(before)
     spared = [was[k] for k, e in by_key(after).items() if e.requeues != was[k].requeues]
     return all(is_due_for_extension(before, e) for e in spared)
@@ -275,14 +273,14 @@ def only_what_is_due_is_spared(cfg: Config, before: State, event: Event, after: 
 
 @always(range_cache, on=("time_pass",))
 def a_time_pass_leaves_nothing_older(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a time pass no entry in the caches is older than the threshold [10]."""
+    """After a time pass no entry in the caches is older than the threshold."""
     threshold = event.arguments["threshold_ns"]
     return not ordinary_threshold(before, event) or all(e.timestamp_ns >= threshold for e in entries(after))
 
 
 @always(range_cache, on=("time_pass",))
 def a_time_pass_takes_nothing_younger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass touches no entry whose age is the threshold's or less [11]."""
+    """A time pass touches no entry whose age is the threshold's or less."""
     kept = by_key(after)
     young = [(k, e) for k, e in by_key(before).items() if e.timestamp_ns >= event.arguments["threshold_ns"]]
     return not ordinary_threshold(before, event) or all(kept.get(k) == e for k, e in young)
@@ -290,7 +288,7 @@ def a_time_pass_takes_nothing_younger(cfg: Config, before: State, event: Event, 
 
 @always(range_cache, on=("time_pass",))
 def a_due_entry_survives_a_time_pass(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that is due for an extension is not removed at its first visit [12].
+    """An entry that is due for an extension is not removed at its first visit.
 
     A design in which expected reads do not extend the time to live breaks it.
     """
@@ -301,7 +299,7 @@ def a_due_entry_survives_a_time_pass(cfg: Config, before: State, event: Event, a
 
 @always(range_cache, on=("size_pass",))
 def a_size_pass_reaches_its_goal(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees what was asked, or everything there is [13].
+    """A size pass frees what was asked, or everything there is.
 
     A design that sets entries with expected reads aside, and a version in which a released value keeps its
     bytes, break it.
@@ -315,7 +313,7 @@ def a_size_pass_reaches_its_goal(cfg: Config, before: State, event: Event, after
 
 @always(range_cache, on=("size_pass",))
 def a_size_pass_takes_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without its last removal a size pass would not have reached its goal [13]."""
+    """Without its last removal a size pass would not have reached its goal."""
     if isinstance(event.outcome, Refused):
         return True
     kept = by_key(after)
@@ -325,7 +323,7 @@ def a_size_pass_takes_no_more_than_needed(cfg: Config, before: State, event: Eve
 
 @always(range_cache, on=("size_pass",), given=lambda cfg: cfg.size_pass_spares_expired)
 def expected_reads_go_last(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass removes an entry that was due for an extension only when all that were not due are gone [12, 14]."""
+    """A size pass removes an entry that was due for an extension only when all that were not due are gone."""
     kept = by_key(after)
     due_gone = any(k not in kept and is_due_for_extension(before, e) for k, e in by_key(before).items())
     other_kept = any(k in kept and not is_due_for_extension(before, e) for k, e in by_key(before).items())
@@ -334,7 +332,7 @@ def expected_reads_go_last(cfg: Config, before: State, event: Event, after: Stat
 
 @always(range_cache, on=PASSES, given=lambda cfg: cfg.size_pass_spares_expired)
 def first_in_first_out(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Of two entries that are not due for an extension, a pass removes the one that stands in front first [8]."""
+    """Of two entries that are not due for an extension, a pass removes the one that stands in front first."""
     kept = by_key(after)
     plain = [e for e in before.queue if e is not None and not is_due_for_extension(before, e)]
     gone = [(e.cache, e.position) not in kept for e in plain]
@@ -343,7 +341,7 @@ def first_in_first_out(cfg: Config, before: State, event: Event, after: State) -
 
 @always(range_cache, on=PASSES)
 def no_detached_slot_at_the_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass drains the detached slots that it meets, also those in front of the entry at which it stops [1.4(7)]."""
+    """A pass drains the detached slots that it meets, also those in front of the entry at which it stops."""
     ran = not isinstance(event.outcome, Refused) and after is not before
     return not ran or event.name == "evict_to_watermark" or not after.queue or after.queue[0] is not None
 
@@ -352,7 +350,7 @@ def no_detached_slot_at_the_head(cfg: Config, before: State, event: Event, after
 def the_size_check_reaches_the_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Below the trigger the size check does nothing; above it, it brings the caches to the watermark or empties them.
 
-    [P2] A design that sets entries with expected reads aside breaks it, and so does a size that is never given back.
+    A design that sets entries with expected reads aside breaks it, and so does a size that is never given back.
     """
     total = sum(before.sizes)
     if not watermark.is_over_threshold(total, cfg.max_bytes):
@@ -449,7 +447,7 @@ def met_again_in_one_time_pass(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
 def a_negative_count(cfg: Config, s: State) -> bool:
-    """An entry has been read more often than expected [D8]."""
+    """An entry has been read more often than expected."""
     return any(e.expected_reads is not None and e.expected_reads < 0 for e in entries(s))
 
 
@@ -480,7 +478,7 @@ def replay_made_an_entry_due_again(cfg: Config, before: State, event: Event, aft
 
 @sometimes(range_cache, on=("replay",), given=lambda cfg: cfg.counts_reads)
 def replay_of_a_negative_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a counter that was below zero, and the entry still expects nothing [D8]."""
+    """A replay raises a counter that was below zero, and the entry still expects nothing."""
     count = event.outcome.expected_reads if isinstance(event.outcome, Count) else None
     return count is not None and count <= 0
 
@@ -522,17 +520,17 @@ def an_entry_is_stashed(cfg: Config, s: State) -> bool:
 
 @eventually(range_cache, fair=("advance", "time_pass"))
 def no_entry_lives_for_ever(cfg: Config, s: State) -> bool:
-    """Once nothing is put or looked up, time passes empty the caches, expected reads or not [P3]."""
+    """Once nothing is put or looked up, time passes empty the caches, expected reads or not."""
     return not entries(s)
 
 
 @eventually(range_cache, fair=("advance", "time_pass"))
 def no_slot_stays_detached(cfg: Config, s: State) -> bool:
-    """A detached slot is dropped no later than when every entry in front of it has expired [P4]."""
+    """A detached slot is dropped no later than when every entry in front of it has expired."""
     return None not in s.queue
 
 
 @eventually(range_cache, fair=("evict_to_watermark",), given=requeued)
 def the_caches_come_below_the_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the caches below the trigger, whatever reads their entries expect [P2]."""
+    """The size check brings the caches below the trigger, whatever reads their entries expect."""
     return not watermark.is_over_threshold(sum(s.sizes), cfg.max_bytes) or not entries(s)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.mutants import mutants_of
 from fuzz.subject import find_subject, subject_names
 from tests.conftest import ROOT
 
@@ -131,6 +132,22 @@ def test_nothing_speaks_of_this_machine_or_names_an_index() -> None:
         text = path.read_text()
         for word in ("/work/", "/root/", "pypi.org", "files.pythonhosted", "--index-url", "--extra-index", "../shared"):
             assert word not in text, f"{path.name} names {word}"
+
+
+#: numbers of lists that are not in the repository: [12], [P3], (B9)
+ELSEWHERE = re.compile(r"\[[PDBL]?\d+(\.\d|[,\]])|\b[BL]\d+b?\)|\bthe notes\b")
+
+
+@pytest.mark.parametrize("name", subject_names())
+def test_what_is_told_of_a_component_can_be_understood_from_here(name: str) -> None:
+    told = [p.guarantee for p in find_subject(name).properties]
+    told += [text for m in mutants_of(name) for text in (m.origin, m.about)]
+    told += [action.rule for action in find_subject(name).machine.actions.values()]
+    for path in (*SOURCES, ROOT / "tests" / f"test_{name}.py"):
+        if path.stem.startswith((name, f"test_{name}")) and path.exists():
+            nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Module | ast.FunctionDef)]
+            told += [ast.get_docstring(node) or "" for node in nodes]
+    assert [text for text in told if ELSEWHERE.search(text)] == []
 
 
 def test_nothing_is_pickled_or_evaluated() -> None:

@@ -1,4 +1,4 @@
-"""The range caches: a stateful test, and the proposal's and the notes' examples with their numbers."""
+"""The range caches: a stateful test, and worked examples, some with the proposal's numbers."""
 
 from __future__ import annotations
 
@@ -142,16 +142,16 @@ def test_an_undelivered_copy_is_no_read_but_was_one_as_shipped() -> None:
     assert after(BASE._replace(undelivered_counts_as_read=True), *steps)[1] == m.Count(2)
 
 
-# ---- eviction: the consequences of section 1.4, each by its number
+# ---- eviction: what follows from the rules of the two passes
 
 
-def test_1_expiry_is_strict() -> None:
+def test_expiry_is_strict() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 0), ("advance", TTL), ("time_pass", 0))
     assert outcome == Removed(0, 0)
     assert after(BASE, ("advance", 1), ("time_pass", 1), start=s)[1] == Removed(1, 10)
 
 
-def test_2_accesses_use_up_extensions() -> None:
+def test_accesses_use_up_extensions() -> None:
     """With a maximum of 2, two accesses leave no extension for expected reads."""
     cfg = BASE._replace(max_requeue_times=2, extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, ("put", 0, A, 10, 9))
@@ -163,7 +163,7 @@ def test_2_accesses_use_up_extensions() -> None:
     assert after(cfg, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10)
 
 
-def test_2_access_extends_without_limit() -> None:
+def test_access_extends_without_limit() -> None:
     cfg = BASE._replace(max_requeue_times=0, extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, ("put", 0, A, 10, 0))
     for _ in range(50):
@@ -172,7 +172,7 @@ def test_2_access_extends_without_limit() -> None:
     assert live(s)[0].requeues == 50
 
 
-def test_3_a_size_pass_goes_round_and_4_burns_all_extensions() -> None:
+def test_a_size_pass_goes_round_and_burns_all_extensions() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 1), ("put", 0, B, 10, 1), ("advance", 3), ("size_pass", 1))
     assert outcome == Removed(1, 10)
     assert [(e.position, e.requeues, e.timestamp_ns) for e in live(s)] == [(B, 5, 3)]
@@ -180,7 +180,7 @@ def test_3_a_size_pass_goes_round_and_4_burns_all_extensions() -> None:
     assert after(BASE, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10), "reads remain, extensions do not"
 
 
-def test_5_a_time_pass_requeues_an_entry_once() -> None:
+def test_a_time_pass_requeues_an_entry_once() -> None:
     s, _ = after(BASE, ("put", 0, A, 10, 1), ("advance", TTL + 1), ("time_pass", 1))
     assert live(s)[0].requeues == 1
 
@@ -193,7 +193,7 @@ def test_5_a_time_pass_requeues_an_entry_once() -> None:
         (True, 0, [(1, 0, True), (1, 0, False)]),
     ],
 )
-def test_6_visits_of_a_size_pass_that_drains_the_queue(
+def test_visits_of_a_size_pass_that_drains_the_queue(
     extend: bool, maximum: int, entries: list[tuple[int, int, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One visit each, and as many more as the larger of the two reasons; one for a detached slot."""
@@ -214,7 +214,7 @@ def test_6_visits_of_a_size_pass_that_drains_the_queue(
     assert visits == wanted
 
 
-def test_7_detached_slots_at_the_head_go_those_behind_a_live_one_stay() -> None:
+def test_detached_slots_at_the_head_go_those_behind_a_live_one_stay() -> None:
     s, outcome = after(
         BASE,
         ("put", 0, A, 1, 0),
@@ -228,7 +228,7 @@ def test_7_detached_slots_at_the_head_go_those_behind_a_live_one_stay() -> None:
     assert [e and e.position for e in s.queue] == [B, None]
 
 
-def test_8_requeued_entries_free_nothing() -> None:
+def test_requeued_entries_free_nothing() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 1), ("put", 0, B, 3, 0), ("size_pass", 3))
     assert outcome == Removed(1, 3)
     assert s.sizes == (10, 0)
@@ -256,7 +256,7 @@ def lifetime(cfg: Config, expected_reads: int, period: int = 10, *, access_once:
     return s.now_ns
 
 
-def test_lifetimes_of_section_1_5() -> None:
+def test_lifetimes() -> None:
     plain = lifetime(BASE, 0)
     assert TTL < plain <= TTL + 10
     reads = lifetime(BASE, 9)

@@ -32,7 +32,7 @@ MODEL = "model.legacy_cache"
     ),
 )
 def takes_what_it_needs() -> Answer:
-    """Section 3.1 of the notes: the policy that the proposal replaces, by position, whatever an entry's age or use."""
+    """The policy that PIP-430 replaces ("Motivation"): by position, whatever an entry's age or use."""
     proof = Proof()
     entries = Seq.unknown(Entry, "entries", {"bytes": lambda e: e.fields["bytes"]})
     wanted, at, freed = z3.Ints("wanted at freed")
@@ -72,7 +72,7 @@ def takes_what_it_needs() -> Answer:
     Control("shares are rounded up", MODEL, "bytes_to_free * part // whole if", "bytes_to_free * part // whole + 1 if"),
 )
 def shares_are_within() -> Answer:
-    """Section 3.1 of the notes: each of the largest caches gives up the whole part of its share."""
+    """The policy that PIP-430 replaces ("Motivation"): the largest caches give up whole parts of shares."""
     proof = Proof()
     amount, part, whole = z3.Ints("amount part whole")
     given = [amount >= 0, part >= 0, part <= whole, whole > 0]

@@ -3,8 +3,6 @@
 About a pass, the claims are of its loop as the model's source says it, for a queue of any length; about other
 actions, of each of them, or of one round of it (`range_cache_passes.py`, `range_cache_edits.py`). What is said
 of all histories follows, since a history is made of those. Passes are those that spare an entry by requeueing it.
-The numbers in brackets, and those of sections, are of the notes on semantics that the specification was written
-from, as in `invariants/range_cache.py`.
 """
 
 from __future__ import annotations
@@ -47,8 +45,10 @@ def _size_is_sum(n: Names) -> Any:
     ),
 )
 def size_accounting() -> Answer:
-    """Invariant [1], the bugs B1, B9, B10 and L4. Removal by position is shown as far as that it subtracts the bytes
-    of what it takes; that it takes from the queue what it subtracts is left to the other engines.
+    """What apache/pulsar#10016, #17908 and the shipped `removeEntry` broke.
+
+    Removal by position is shown as far as that it subtracts the bytes of what it takes; that it takes from the queue
+    what it subtracts is left to the other engines.
     """
     cache = z3.Int("cache")
     bytes_of = {"bytes": lambda slot: z3.If(z3.And(slot.defined, slot.value.fields["cache"] == cache), _bytes(slot), 0)}
@@ -93,7 +93,7 @@ def _sizes_add_up(cfg: Config, s: State) -> bool:
     Control("whatever left, one entry is reported", MODEL, "            entries += 1", "            entries = 1"),
 )
 def passes_report() -> Answer:
-    """Invariant [5], the bugs B1 and B9."""
+    """What apache/pulsar#10016 and #17908 broke: they reported other entries or bytes than left."""
     proof = Proof()
 
     def all_there(n: Names) -> Any:
@@ -137,7 +137,7 @@ def _reported(run: Run) -> bool:
     ),
 )
 def times_never_decrease() -> Answer:
-    """Invariant [9]: otherwise STOP would hide expired entries behind a young one."""
+    """Otherwise STOP would hide expired entries behind a young one."""
     edits = Edits()
     forwards = [edits.argument("nanos", int) >= 0]
     edits.show((e for e in edits.all() if e.name != "step_clock_back"), in_order(), forwards)
@@ -175,7 +175,7 @@ def _times_in_order(s: State) -> bool:
     Control("a counter stops at zero", MODEL, "count is None else count - 1", "count is None else max(count - 1, 0)"),
 )
 def read_counts() -> Answer:
-    """Invariants [18] and [23]."""
+    """The counters by which an entry with reads to come is kept; one without a counter never is."""
     return reads_are_conserved()
 
 
@@ -192,7 +192,7 @@ def read_counts() -> Answer:
     ),
 )
 def counters_rule() -> Answer:
-    """Handler operations, section 1.3 of the notes; decisions 7 and 8."""
+    """What a read count handler does: no floor at zero, and nothing where no count was defined."""
     return explored(contracts.counters_keep_to_their_rule)
 
 
@@ -209,7 +209,7 @@ def counters_rule() -> Answer:
     ),
 )
 def requeues_rule() -> Answer:
-    """Section 1.4, consequence 2, of the notes; decision 2."""
+    """All requeues count, in every pass; the variant counts those for expected reads apart from those for access."""
     return explored(contracts.requeues_keep_to_their_rule)
 
 

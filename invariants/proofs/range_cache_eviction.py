@@ -43,7 +43,7 @@ from model.range_cache import Entry
     ),
 )
 def removes_nothing_younger() -> Answer:
-    """Invariant [11]: age exactly the time to live stays."""
+    """Age exactly the time to live stays."""
     it = Pass(model.visit_in_time_pass)
 
     def is_old(n: Names, i: Any) -> Any:
@@ -79,7 +79,7 @@ def _only_older(run: Run) -> bool:
     ),
 )
 def leaves_nothing_older() -> Answer:
-    """Invariant [10], which the policy before the central queue broke (bug B3)."""
+    """The policy before the central queue broke this (PIP-430, "Motivation"): old entries stayed behind young ones."""
     it = Pass(model.visit_in_time_pass)
 
     def young(after: Rec, removed: Rec, i: Any) -> Any:
@@ -105,7 +105,7 @@ def leaves_nothing_older() -> Answer:
     ),
 )
 def visits_once() -> Answer:
-    """Section 1.4, consequence 5, of the notes; progress statement [P1]."""
+    """A requeued entry has the time of now, so that the pass stops before it meets it again."""
     it = Pass(model.visit_in_time_pass)
 
     def back_are_new(n: Names, i: Any) -> Any:
@@ -138,7 +138,7 @@ def visits_once() -> Answer:
     ),
 )
 def reaches_its_goal() -> Answer:
-    """Invariant [13], progress statement [P2]. An entry whose bytes stay counted frees nothing."""
+    """An entry whose bytes stay counted frees nothing."""
     it = Pass(model.visit_in_size_pass)
 
     def all_there(n: Names) -> Any:
@@ -167,7 +167,7 @@ def reaches_its_goal() -> Answer:
     ),
 )
 def takes_no_more() -> Answer:
-    """Invariant [13]."""
+    """The other half of the goal: enough, and not more."""
     it = Pass(model.visit_in_size_pass)
 
     def needed(n: Names) -> Any:
@@ -192,7 +192,7 @@ def _last_was_needed(run: Run) -> bool:
 
 
 def _visits(cfg: Rec, s: Rec) -> Measures:
-    """How often a size pass that drains the queue meets an entry, by the notes' formula."""
+    """How often a size pass that drains the queue meets an entry, as its claim says."""
 
     def of(e: Rec) -> Any:
         count, f = e.fields["expected_reads"], e.fields
@@ -218,7 +218,7 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
     ),
 )
 def visit_bound() -> Answer:
-    """Section 1.4, consequence 6, of the notes; progress statement [P1]: each visit uses up one of a finite number."""
+    """A size pass ends: each visit uses up one of a finite number."""
     it = Pass(model.visit_in_size_pass, _visits)
     entry = unknown(Entry, "entry", item=True)
     it.proof.show("no entry takes a negative number", it.of_entries["extra"](entry) >= 0)
@@ -284,7 +284,7 @@ def _within_bound(run: Run) -> bool:
     ),
 )
 def due_are_not_removed() -> Answer:
-    """Invariant [12]; an entry without a count is never put back for expected reads [23]."""
+    """An entry without a count is never put back for expected reads."""
     proof, reader = Proof(), Reader()
     cfg, s, slot, freed, limit = visited()
     f, count = slot.value.fields, slot.value.fields["expected_reads"]
@@ -313,7 +313,7 @@ def due_are_not_removed() -> Answer:
     ),
 )
 def detached_are_drained() -> Answer:
-    """Section 1.4, consequence 7, of the notes; progress statement [P4]."""
+    """Detached slots cost memory until they are met: a pass must not leave those that it meets."""
     proof, reader = Proof(), Reader()
     cfg, s, slot, freed, limit = visited()
     for visit in VISITS:

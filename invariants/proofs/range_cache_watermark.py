@@ -119,7 +119,7 @@ def random_amounts() -> Iterator[tuple[int, int, float]]:
     ),
 )
 def share_is_within() -> Answer:
-    """Section 1.5 of the notes: a double product cut to a long."""
+    """The broker cuts a double product to a long."""
     it = Amounts()
     it.show("the share", z3.And(it.share_of >= 0, it.share_of <= it.most))
     return it.against(lambda total, most, share: 0 <= watermark.share_of(most, share) <= most)
@@ -135,7 +135,7 @@ def share_is_within() -> Answer:
     ),
 )
 def something_to_evict() -> Answer:
-    """Section 1.5 of the notes: the trigger is strict, and 0.98 is a constant of the broker."""
+    """The trigger is strict, and 0.98 is a constant of the broker."""
     it = Amounts()
     low = it.share.real <= exact(0.98)
     it.show("the amount", z3.Implies(z3.And(low, it.over), it.wanted > 0))
@@ -161,7 +161,7 @@ def _asks_for_something(total: int, most: int, share: float) -> bool:
     ),
 )
 def aims_at_the_watermark() -> Answer:
-    """Section 1.5 of the notes, progress statement [P2]."""
+    """What is freed is the difference to the watermark, so that this is where the caches are afterwards."""
     it = Amounts()
     it.proof.show("what is left", it.total - it.wanted == it.share_of)
     cfg, state = unknown(Config, "cfg"), unknown(State, "s")
@@ -212,7 +212,7 @@ def _nothing() -> Rec:
     Control("the trigger is the maximum", WATERMARK, "TRIGGER_SHARE = 0.98", "TRIGGER_SHARE = 1.0"),
 )
 def full_is_over() -> Answer:
-    """Section 1.5 of the notes: longs of 64 bits and doubles, multiplied bit by bit, rounded to the nearest."""
+    """Longs of 64 bits and doubles, multiplied bit by bit, rounded to the nearest."""
     proof, reader = Proof(), Reader()
     most = z3.BitVec("most", 64)
     trigger = reader.call(watermark.share_of, most, watermark.TRIGGER_SHARE)
