@@ -12,6 +12,7 @@ outcome with the recorded result, and what an observer sees with the recorded ob
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,6 +49,9 @@ class Recording:
     actions: Callable[[Any, Any, Operation, Mapping[str, Any]], Sequence[tuple[str, Mapping[str, Any]]]]
     result: Callable[[Any, str, Any, Mapping[str, Any]], Any]  # (config, op, outcome, recorded config) -> recorded form
     observation: Callable[[Any, Any, Mapping[str, Any]], Any]  # (config, observation, recorded config) -> recorded form
+    #: (observation in recorded form, what was recorded) -> what must be equal to it: an observation may say more than
+    #: was recorded, or leave a choice, of which any is right
+    as_recorded: Callable[[Any, Any], Any] = lambda seen, recorded: seen
     kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # which of the component's recordings these are
     deviations: tuple[Deviation, ...] = ()
 
@@ -131,22 +135,24 @@ class Replayer:
         replayed = Replayed(trace, len(trace.operations))
         mismatch = self.first_mismatch(trace, base)
         while mismatch is not None:
-            deviation = self._explanation(trace, base, known, mismatch)
-            replayed.mismatches.append(mismatch._replace(known_deviation=deviation.name if deviation else None))
-            if deviation is None:
+            deviations = self._explanation(trace, base, known, mismatch)
+            if not deviations:
+                replayed.mismatches.append(mismatch)
                 break
-            known.append(deviation)
+            replayed.mismatches += [mismatch._replace(known_deviation=each.name) for each in deviations]
+            known += deviations
             mismatch = self.first_mismatch(trace, self._with(base, trace, known))
         return replayed
 
-    def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> Deviation | None:
-        """The deviation with which the trace agrees up to a later place, if one alone does it."""
-        for deviation in self.recording.deviations:
-            if deviation not in known:
-                later = self.first_mismatch(trace, self._with(base, trace, [*known, deviation]))
+    def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
+        """The fewest deviations with which the trace agrees up to a later place: one, or several where they meet."""
+        others = [each for each in self.recording.deviations if each not in known]
+        for count in range(1, len(others) + 1):
+            for together in itertools.combinations(others, count):
+                later = self.first_mismatch(trace, self._with(base, trace, [*known, *together]))
                 if later is None or later.line > mismatch.line:
-                    return deviation
-        return None
+                    return list(together)
+        return []
 
     def _with(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
         """The config with the recorded version's settings for some deviations."""
@@ -190,6 +196,7 @@ class Replayer:
                     continue
             if operation.observe is not ABSENT:
                 seen = recording.observation(cfg, observe(cfg, run.state), config)
+                seen = recording.as_recorded(seen, operation.observe)
                 if seen != operation.observe:
                     yield self._unlike(trace, operation, seen)
 

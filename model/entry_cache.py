@@ -267,7 +267,10 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
     caches, count = ranges.change_counter(s.ranges, copy, ranges.marked_read, keep_copy=False)
     if not isinstance(count, Count):
         return s, count
-    s, done = s._replace(ranges=caches), Done([], [])
+    s = s._replace(ranges=caches)
+    if not s.limiter.grants:
+        return s, Released(count.expected_reads, (), ())
+    done = Done([], [])
     for grant in s.limiter.grants:
         if copy in grant.copies:
             left = tuple([c for c in grant.copies if c != copy])

@@ -172,8 +172,9 @@ def come_from_storage(
 def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[State, Reading]:
     """A read is answered with its first entries, or fails (None)."""
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
+    order = tuple(dict.fromkeys(r.waiting))
     requests = {request.number: request for request in s.requests}
-    waiting = [part for number in dict.fromkeys(r.waiting) for part in awaiting(requests[number].part, r.number)]
+    waiting = [part for number in order for part in awaiting(requests[number].part, r.number)]
     if entries is None:
         s = s._replace(reads=without_joining(s.reads, r.store, r.ledger)) if r.store >= 0 else s
         answers = [Part("failed", part.first, part.last) for part in waiting]
@@ -181,7 +182,7 @@ def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[
         s, held = take_in(cfg, s, r, entries, tuple([(part.first, part.last) for part in waiting]))
         answers = [Part("found", p.first, p.last, held=h) for p, h in zip(waiting, held, strict=True)]
     done = Done([], [])
-    for number in dict.fromkeys(r.waiting):
+    for number in order:
         request = next(q for q in s.requests if q.number == number)
         s = s._replace(requests=tuple([q for q in s.requests if q is not request]))
         s = go_on(cfg, s, request._replace(part=with_answers(request.part, r.number, answers)), done)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fuzz.subject import Scope, Subject
 from impl.entry_cache import EntryCaches
 from invariants import entry_cache as invariants
+from model import range_cache as ranges
 from model.entry_cache import entry_cache
-from model.entry_cache_state import Config, State, Stored
+from model.entry_cache_state import Config, Counters, State, Stored
 from model.positions import Position
+from model.range_cache import Entry, Loose
+from model.reads_limiter import Grant, Limiter, Waiting
+from model.shared_reads import Held, Part, Request, StorageRead, all_held, overlaps
 
 POSITIONS = tuple(Position(ledger, entry) for ledger in (1, 2) for entry in range(6))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Copies that can be released or replayed, and the newest one if it is closed: a refusal."""
+    """Copies that can be released or replayed; now and then the newest one although it is closed: a refusal."""
     held = [c for h in (*s.ranges.queue, *s.ranges.loose) if h is not None and h.copies for c in h.copies if c > 0]
     newest = s.ranges.next_copy - 1
-    return (*held, newest) if newest and newest not in held else tuple(held)
+    return (*held, newest) if newest % 8 == 1 and newest not in held else tuple(held)
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Reads that storage can answer, and the newest one if it is answered: a refusal."""
+    """Reads that storage can answer; now and then the newest one although it is answered: a refusal."""
     open_reads = tuple([r.number for r in s.reads])
     newest = s.next_read - 1
-    return (*open_reads, newest) if newest and newest not in open_reads else open_reads
+    return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads
 
 
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
@@ -104,6 +111,84 @@ def tasks(s: State) -> int:
 def stores(s: State) -> int:
     """Range caches, those of topics and those that were removed."""
     return len(s.owners)
+
+
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+#: Who shares a counter: held copies by request and entry, granted ones by request and place, and how many others.
+Copies = Mapping[str, Any]
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, which names the copies that someone names, and only counts the others."""
+    grants = sorted((g.request, g.permits, sorted(g.copies)) for g in variables["grants"])
+    granted = {name: i for i, name in enumerate([(n, place) for n, _, places in grants for place in places], 1)}
+    held = {(q.number, h.entry): 0 for q in variables["requests"] for h in _all_held(q.part)}
+    held = {name: -i for i, name in enumerate(held, 1)}
+    following = len(granted) + 1
+
+    def numbered(copies: Copies) -> tuple[int, ...]:
+        nonlocal following
+        following += copies["open"]
+        named = [*[held[n] for n in copies["held"]], *[granted[n] for n in copies["granted"]]]
+        return tuple(sorted([*named, *range(following - copies["open"], following)]))
+
+    queue = tuple([slot and _entry(slot, numbered(slot.copies)) for slot in variables["queue"]])
+    bag = dict(variables["loose"]) if variables["loose"] else {}
+    loose = [Loose(numbered(g.copies), g.expected_reads) for g, times in bag.items() for _ in range(times)]
+    caches = ranges.State(
+        now_ns=0,
+        queue=queue,
+        stash=(),
+        sizes=_in_order(variables["sizes"]),
+        loose=tuple(sorted(loose)),
+        next_copy=following,
+        max_requeue_times=variables["max_requeue_times"],
+        extend_ttl_of_recently_accessed=variables["extend_ttl_of_recently_accessed"],
+    )
+    waiting = tuple([Waiting(**w) for w in variables["waiting"]])
+    taken = tuple([Grant(n, permits, tuple(granted[n, place] for place in places)) for n, permits, places in grants])
+    same = ("total_bytes", "max_bytes", "marked", "tasks", "failing")
+    return State(
+        ranges=caches,
+        owners=_in_order(variables["owners"]),
+        homes=_in_order(variables["homes"]),
+        **{name: variables[name] for name in same},
+        watermark=variables["watermark"].num / variables["watermark"].den,
+        reads=tuple([StorageRead(**r) for r in variables["reads"]]),
+        requests=tuple([_request(q, held) for q in variables["requests"]]),
+        limiter=Limiter(variables["free"], waiting, taken),
+        next_request=len({q.number for q in variables["requests"]} | {n for n, _, _ in grants}) + 1,
+        next_read=len(variables["reads"]) + 1,
+        next_held=-len(held) - 1,
+        counters=Counters(),
+    )
+
+
+def _in_order(numbered: Any) -> tuple[int, ...]:
+    """A function from 0 on; an empty one is read as a tuple."""
+    return tuple([numbered[i] for i in range(len(numbered))])
+
+
+def _entry(slot: Mapping[str, Any], copies: tuple[int, ...]) -> Entry:
+    same = ("bytes", "expected_reads", "timestamp_ns", "requeues", "accessed")
+    fields = {name: slot[name] for name in same}
+    return Entry(cache=slot["store"], position=Position(*slot["position"]), copies=copies, released=False, **fields)
+
+
+def _all_held(part: Any) -> list[Any]:
+    """What the twin's part holds, from left to right."""
+    return [*part.held, *[h for each in part.parts for h in _all_held(each)]]
+
+
+def _request(q: Any, held: Mapping[tuple[int, int], int]) -> Request:
+    return Request(q.number, q.store, q.cache, q.ledger, q.expected_reads, _part(q.number, q.part, held))
+
+
+def _part(number: int, part: Any, held: Mapping[tuple[int, int], int]) -> Part:
+    mine = tuple([Held(h.entry, h.bytes, held[number, h.entry]) for h in part.held])
+    parts = tuple([_part(number, each, held) for each in part.parts])
+    return Part(part.kind, part.first, part.last, part.read, mine, parts)
 
 
 #: Why the scopes are as they are; each scope adds what is its own.
@@ -286,16 +371,70 @@ NIGHTLY = Scope(
     },
 )
 
+# ---- states that `check` must not let pass ------------------------------------------------------------
+
+
+def more_bytes(s: State) -> State:
+    """The total says a byte too much."""
+    return s._replace(total_bytes=s.total_bytes + 1)
+
+
+def a_size_too_small(s: State) -> State | None:
+    """A range cache, and the total with it, says a byte too little."""
+    sizes = s.ranges.sizes
+    if not sizes:
+        return None
+    fewer = s.ranges._replace(sizes=(sizes[0] - 1, *sizes[1:]))
+    return s._replace(ranges=fewer, total_bytes=s.total_bytes - 1)
+
+
+def an_entry_twice(s: State) -> State | None:
+    """An entry stands in the queue a second time."""
+    live = [e for e in s.ranges.queue if e is not None]
+    if not live:
+        return None
+    store, size = live[0].cache, live[0].bytes
+    sizes = s.ranges.sizes[:store] + (s.ranges.sizes[store] + size,) + s.ranges.sizes[store + 1 :]
+    twice = s.ranges._replace(queue=(*s.ranges.queue, live[0]), sizes=sizes)
+    return s._replace(ranges=twice, total_bytes=s.total_bytes + size)
+
+
+def a_held_copy_of_nobody(s: State) -> State | None:
+    """A copy is held, and no request holds it."""
+    held = [h for q in s.requests for h in all_held((q.part,))]
+    return s._replace(requests=(), reads=()) if held and not s.limiter.waiting else None
+
+
+def a_number_not_given(s: State) -> State | None:
+    """The lowest number of a held copy is still to be given."""
+    held = [h.copy for q in s.requests for h in all_held((q.part,))]
+    return s._replace(next_held=min(held)) if held else None
+
+
+def joinable_reads_overlap(s: State) -> State | None:
+    """Two outstanding reads of a ledger that overlap can both be joined."""
+    for a in s.reads:
+        for b in s.reads:
+            if a is not b and a.store == b.store >= 0 and a.ledger == b.ledger and overlaps(a, b.first, b.last):
+                return s._replace(reads=tuple([r._replace(joinable=True) if r in (a, b) else r for r in s.reads]))
+    return None
+
+
+def a_permit_too_many(s: State) -> State | None:
+    """There is a free permit that nobody gave back."""
+    return s._replace(limiter=s.limiter._replace(free=s.limiter.free + 1)) if s.limiter.grants else None
+
+
 subject = Subject(
     entry_cache,
     EntryCaches,
     invariants,
     domains={
         "cache": (0, 1),
-        "ledger": (1, 2, 3),
+        "ledger": (1, 1, 1, 2, 2, 3),
         "position": POSITIONS,
-        "first": (0, 1, 2, 3, 4, 5),
-        "last": (0, 1, 2, 3, 4, 5, 6),
+        "first": (0, 0, 1, 2, 3),
+        "last": (2, 3, 2, 4, 1, 5, 6, 0),
         "bytes": (10, 1, 0, 40),
         "expected_reads": (1, 0, 2, 3, -1),
         "storage_read": outstanding_reads,
@@ -336,7 +475,7 @@ subject = Subject(
         "complete_storage_read": 4,
         "answer_oddly": 0.5,
         "fail_next_storage_reads": 0.2,
-        "run_eviction_task": 1,
+        "run_eviction_task": 0.7,
         "do_cache_eviction": 2,
         "release": 6,
         "replay": 1,
@@ -353,6 +492,34 @@ subject = Subject(
         "expire_waiting_reads": 0.3,
         "advance": 6,
     },
+    swarms={
+        "sharing": {
+            "read": 4,
+            "complete_storage_read": 0.5,
+            "answer_oddly": 0.5,
+            "insert": 0.3,
+            "do_cache_eviction": 0.1,
+            "advance": 0.1,
+        },
+        "failing": {"read": 2, "fail_next_storage_reads": 10, "answer_oddly": 6, "insert": 2, "do_cache_eviction": 0.2},
+        "pressure": {"insert": 4, "do_cache_eviction": 0.3, "advance": 0.3, "run_eviction_task": 2, "read": 0.5},
+        "permits": {"read": 3, "release": 2, "expire_waiting_reads": 5, "insert": 0.5, "advance": 2},
+        "movers": {
+            "remove_entry_cache": 10,
+            "invalidate_ledger": 6,
+            "clear_cache": 6,
+            "clear_all": 4,
+            "invalidate_entries_before": 4,
+            "set_max_cache_bytes": 6,
+        },
+        "patience": {"advance": 2, "do_cache_eviction": 3, "replay": 4},
+    },
+    guidance={
+        "weights": "used, as for the range caches; not measured again",
+        "swarms": "used, as for the range caches; not measured again",
+        "situations": "not used: see the range caches",
+        "corpus": "not used to generate: see the range caches",
+    },
     abstract=kind_of_state,
     measures={
         "slots": slots,
@@ -367,5 +534,16 @@ subject = Subject(
         "tasks": tasks,
     },
     scopes={"smoke": SMOKE, "sharing": SHARING, "permits": PERMITS, "ci": CI, "nightly": NIGHTLY},
+    corrupt={
+        "more_bytes": more_bytes,
+        "a_size_too_small": a_size_too_small,
+        "an_entry_twice": an_entry_twice,
+        "a_held_copy_of_nobody": a_held_copy_of_nobody,
+        "a_number_not_given": a_number_not_given,
+        "joinable_reads_overlap": joinable_reads_overlap,
+        "a_permit_too_many": a_permit_too_many,
+    },
     names=("copy", "storage_read"),
+    tla="EntryCache",
+    from_tla=from_tla,
 )

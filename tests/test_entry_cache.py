@@ -1,0 +1,339 @@
+"""The entry cache: a stateful test, and how it reads, evicts and shares, by example."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fuzz.stateful import stateful_test
+from fuzz.subject import find_subject
+from model import entry_cache as m
+from model.entry_cache_state import ABSENT, DISABLED, Config, Reading, Released, State, Stored, start
+from model.machine import Refused
+from model.positions import Position
+from model.range_cache import Entry, Removed
+
+TestEntryCache = stateful_test(find_subject("entry_cache"))
+
+TEN = Stored(0, 1, (10,) * 10)
+BASE = Config(caches=2, stored=(TEN, Stored(1, 1, (10,) * 10)), max_bytes=100, watermark=0.5, ttl_ns=1000)
+AT_ONCE = BASE._replace(storage_reads="immediate", eviction_task="immediate")
+AS_SHIPPED = m.recorded.config._replace(**{n: getattr(BASE, n) for n in ("stored", "max_bytes", "watermark", "ttl_ns")})
+
+
+def after(cfg: Config, *steps: tuple[Any, ...], on: State | None = None) -> tuple[State, Any]:
+    """The state after some actions, and the last one's outcome."""
+    s, outcome = on or start(cfg), None
+    for name, *arguments in steps:
+        s, outcome = m.entry_cache.step(cfg, s, name, tuple(arguments))
+    return s, outcome
+
+
+def put(*entries: int, expected_reads: int = 1) -> list[tuple[Any, ...]]:
+    """Inserts of ten bytes each."""
+    return [("insert", 0, Position(1, entry), 10, expected_reads) for entry in entries]
+
+
+def live(s: State) -> list[Entry]:
+    return [e for e in s.ranges.queue if e is not None]
+
+
+def issued(outcome: Any) -> list[tuple[int, int]]:
+    assert isinstance(outcome, Reading)
+    return [(i.first, i.last) for i in outcome.issued]
+
+
+def got(outcome: Any) -> list[tuple[int, bool, list[int]]]:
+    """Who was answered, whether well, and with which entries."""
+    assert isinstance(outcome, Reading | Released)
+    return [(a.request, a.ok, [e.position.entry for e in a.entries]) for a in outcome.answered]
+
+
+# ---- adding and evicting
+
+
+def test_the_trigger_is_98_percent_and_the_target_the_watermark() -> None:
+    s, _ = after(AT_ONCE, *put(*range(9)))
+    assert s.total_bytes == 90
+    s, _ = after(AT_ONCE, *put(9), on=s)
+    assert (s.total_bytes, s.counters.size_evictions, s.counters.evicted_entries) == (50, 1, 5)
+
+
+def test_entries_are_accepted_while_a_task_waits_and_only_one_is_begun() -> None:
+    s, _ = after(BASE, *put(*range(10)))
+    assert (s.marked, s.tasks, s.total_bytes) == (True, 1, 100)
+    s, outcome = after(BASE, ("insert", 1, Position(1, 0), 30, 0), on=s)
+    assert outcome is True
+    assert (s.tasks, s.total_bytes) == (1, 130)
+    s, evicted = after(BASE, ("run_eviction_task",), on=s)
+    assert (evicted, s.marked, s.tasks, s.total_bytes) == (6, False, 0, 50), "the one that expects no reads goes first"
+
+
+def test_a_task_looks_again() -> None:
+    s, evicted = after(BASE, *put(*range(10)), ("clear_cache", 0), *put(0), ("run_eviction_task",))
+    assert (evicted, s.total_bytes, s.marked) == (0, 10, False)
+
+
+def test_the_periodic_eviction_leaves_the_mark_to_the_task() -> None:
+    steps = *put(*range(10)), ("do_cache_eviction",), *put(*range(10))
+    assert after(BASE, *steps)[0].tasks == 1
+    shipped, _ = after(AS_SHIPPED, *steps)
+    assert shipped.tasks == 2, "as shipped the mark is gone, and a second task is begun"
+
+
+def test_a_watermark_above_the_trigger_evicts_entry_by_entry() -> None:
+    cfg = AT_ONCE._replace(watermark=1.0)
+    s, _ = after(cfg, *put(*range(10)))
+    assert s.total_bytes == 100
+    s, _ = after(cfg, ("insert", 1, Position(1, 0), 10, 0), on=s)
+    assert (s.total_bytes, s.counters.evicted_entries) == (100, 1)
+
+
+def test_expiry_is_strict() -> None:
+    s, evicted = after(BASE, *put(0, expected_reads=0), ("advance", 1000), ("do_cache_eviction",))
+    assert evicted == 0
+    assert after(BASE, ("advance", 1), ("do_cache_eviction",), on=s)[1] == 1
+
+
+def test_a_new_maximum_evicts_nothing_by_itself() -> None:
+    s, _ = after(BASE, *put(0, 1, 2), ("set_max_cache_bytes", 10), ("set_eviction_watermark", 0.0))
+    assert (s.total_bytes, s.tasks) == (30, 0)
+    assert after(BASE, ("do_cache_eviction",), on=s)[0].total_bytes == 0
+
+
+def test_an_entry_that_comes_again_has_the_latest_counter() -> None:
+    s, outcome = after(BASE, *put(0, expected_reads=3), *put(0, expected_reads=2))
+    assert outcome is False
+    assert [e.expected_reads for e in live(s)] == [2]
+    assert [e.expected_reads for e in live(after(AS_SHIPPED, *put(0, expected_reads=3), *put(0))[0])] == [3]
+
+
+def test_invalidation_ends_before_the_position() -> None:
+    s, _ = after(BASE, *put(0, 1, 2), ("invalidate_entries_before", 0, Position(1, 2)))
+    assert [e.position.entry for e in live(s)] == [2]
+    assert s.ranges.queue[:2] == (None, None)
+
+
+# ---- reading
+
+
+def test_all_cached_is_answered_at_once() -> None:
+    s, outcome = after(BASE, *put(0, 1), ("read", 0, 1, 0, 1, 5))
+    assert got(outcome) == [(1, True, [0, 1])]
+    assert all(e.accessed and e.expected_reads == 1 for e in live(s))
+    assert after(BASE, ("release", 2), on=s)[1] == Released(0, (), ())
+
+
+def test_what_storage_brings_is_cached_only_if_reads_are_expected() -> None:
+    for expected, bytes_cached in ((0, 0), (2, 30)):
+        s, _ = after(BASE, ("read", 0, 1, 0, 2, expected), ("complete_storage_read", 1, True))
+        assert s.total_bytes == bytes_cached
+    _, outcome = after(BASE, ("read_one", 0, Position(1, 4)), ("complete_storage_read", 1, True))
+    assert got(outcome) == [(1, True, [4])]
+
+
+def test_gaps_are_read_one_by_one() -> None:
+    s, outcome = after(BASE, *put(1, 3), ("read", 0, 1, 0, 4, 1))
+    assert issued(outcome) == [(0, 0), (2, 2), (4, 4)]
+    for number in (2, 1):
+        s, outcome = after(BASE, ("complete_storage_read", number, True), on=s)
+        assert got(outcome) == []
+    assert got(after(BASE, ("complete_storage_read", 3, True), on=s)[1]) == [(1, True, [0, 1, 2, 3, 4])]
+
+
+def test_a_mixed_read_whose_gap_fails_is_read_again_in_one_piece() -> None:
+    """The recorded edge case partial_hit_storage_fails: as shipped the counters of 1 and 3 fall from 3 to 2."""
+    steps = *put(1, 3, expected_reads=3), ("fail_next_storage_reads", 1), ("read", 0, 1, 0, 4, 1)
+    s, outcome = after(AT_ONCE._replace(max_bytes=1000), *steps)
+    assert issued(outcome) == [(0, 0), (2, 2), (4, 4), (0, 4)]
+    assert {d.expected_reads for a in outcome.answered for d in a.entries} == {1}, "nothing was delivered twice"
+    shipped = AS_SHIPPED._replace(storage_reads="immediate", max_bytes=1000)
+    s, outcome = after(shipped, *steps)
+    assert [d.expected_reads for a in outcome.answered for d in a.entries] == [1, 0, 0, 0, 0]
+    assert {e.position.entry: e.expected_reads for e in live(s)} == {0: 1, 1: 2, 2: 0, 3: 2, 4: 0}
+
+
+def test_without_a_cached_entry_there_is_no_second_attempt() -> None:
+    s, outcome = after(BASE, ("read", 0, 1, 0, 4, 1), ("complete_storage_read", 1, False))
+    assert got(outcome) == [(1, False, [])]
+    assert (s.requests, s.reads, s.ranges.loose) == ((), (), ())
+
+
+def test_a_short_answer_is_enough_for_who_waits_alone_and_not_for_a_gap() -> None:
+    _, outcome = after(BASE, ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
+    assert got(outcome) == [(1, True, [0, 1])]
+    s, outcome = after(BASE, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
+    assert got(outcome) == []
+    assert issued(outcome) == [(0, 4)]
+    assert sorted(e.position.entry for e in live(s)) == [0, 1, 2], "what came is cached all the same"
+
+
+def test_a_mixed_read_was_once_never_answered_when_storage_answered_short() -> None:
+    cfg = BASE._replace(short_answer="never_answered")
+    s, outcome = after(cfg, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
+    assert (got(outcome), issued(outcome)) == ([], [])
+    assert len(s.requests) == 1
+    assert s.reads == ()
+
+
+@pytest.mark.parametrize("oddity", ["twice", "beyond", "other_ledger", "wraps"])
+def test_what_nobody_asked_for_is_left_out(oddity: str) -> None:
+    s, outcome = after(BASE, ("read", 0, 1, 2, 5, 1), ("answer_oddly", 1, 2, oddity))
+    assert got(outcome) == [(1, True, [2, 3])]
+    assert [e.position for e in live(s)] == [Position(1, 2), Position(1, 3)]
+
+
+@pytest.mark.parametrize("arguments", [(0, 1, 3, 2, 1), (0, 1, 0, 10, 1), (0, 7, 0, 0, 1)])
+def test_a_range_that_makes_no_sense_is_refused(arguments: tuple[int, ...]) -> None:
+    s, outcome = after(BASE, ("read", *arguments))
+    assert isinstance(outcome, Refused)
+    assert s == start(BASE)
+
+
+# ---- sharing
+
+
+def test_a_range_on_its_way_is_joined_and_all_copies_share_one_counter() -> None:
+    steps = ("read", 0, 1, 0, 5, 2), ("read", 0, 1, 0, 5, 1), ("read", 0, 1, 2, 3, 1)
+    s, outcome = after(BASE, *steps)
+    assert issued(outcome) == []
+    s, outcome = after(BASE, ("complete_storage_read", 1, True), on=s)
+    assert got(outcome) == [(1, True, [0, 1, 2, 3, 4, 5]), (2, True, [0, 1, 2, 3, 4, 5]), (3, True, [2, 3])]
+    assert after(BASE, ("release", 3), ("release", 13), on=s)[1] == Released(0, (), ())
+
+
+@pytest.mark.parametrize(
+    ("outstanding", "asked", "rest"),
+    [((0, 3), (2, 6), [(4, 6)]), ((4, 8), (2, 6), [(2, 3)]), ((4, 5), (2, 8), [(2, 3), (6, 8)])],
+)
+def test_what_is_missing_beside_an_outstanding_read_is_read(
+    outstanding: tuple[int, int], asked: tuple[int, int], rest: list[tuple[int, int]]
+) -> None:
+    s, outcome = after(BASE, ("read", 0, 1, *outstanding, 1), ("read", 0, 1, *asked, 2))
+    assert issued(outcome) == rest
+    for number in range(1 + len(rest), 0, -1):
+        s, outcome = after(BASE, ("complete_storage_read", number, True), on=s)
+    assert (2, True, list(range(asked[0], asked[1] + 1))) in got(outcome)
+
+
+def test_a_failure_fails_all_who_joined_once_their_other_parts_are_there() -> None:
+    s, outcome = after(
+        BASE,
+        ("read", 0, 1, 0, 5, 1),
+        ("read", 0, 1, 2, 3, 1),
+        ("read", 0, 1, 4, 7, 1),
+        ("complete_storage_read", 1, False),
+    )
+    assert got(outcome) == [(1, False, []), (2, False, [])]
+    s, outcome = after(BASE, ("complete_storage_read", 2, True), on=s)
+    assert got(outcome) == [(3, False, [])]
+    assert [e.expected_reads for e in live(s)] == [1, 1], "brought, and never delivered"
+
+
+@pytest.mark.parametrize("step", [("invalidate_ledger", 0, 1), ("clear_cache", 0), ("clear_all",)])
+def test_after_an_invalidation_nobody_joins(step: tuple[Any, ...]) -> None:
+    _, outcome = after(BASE, ("read", 0, 1, 0, 2, 1), step, ("read", 0, 1, 0, 2, 1))
+    assert issued(outcome) == [(0, 2)]
+
+
+def test_one_that_misses_on_the_right_is_preferred() -> None:
+    s, outcome = after(BASE, ("read", 0, 1, 4, 6, 1), ("read", 0, 1, 0, 1, 1), ("read", 0, 1, 1, 5, 1))
+    assert issued(outcome) == [(2, 3)], "what the first read has is joined for the rest"
+    assert [len(r.waiting) for r in s.reads] == [2, 2, 1]
+
+
+# ---- caches that come and go
+
+
+def test_a_removed_cache_may_still_be_filled_but_is_never_found() -> None:
+    s, _ = after(BASE, ("read", 0, 1, 0, 1, 1), ("remove_entry_cache", 0))
+    assert s.homes[0] == ABSENT
+    s, outcome = after(BASE, ("complete_storage_read", 1, True), ("read", 0, 1, 0, 1, 1), on=s)
+    assert issued(outcome) == [(0, 1)]
+    assert (s.homes[0], s.total_bytes, [e.cache for e in live(s)]) == (2, 20, [0, 0])
+    s, _ = after(BASE, ("clear_all",), on=s)
+    assert s.total_bytes == 20, "clearing all does not reach it"
+    s, _ = after(BASE, ("set_max_cache_bytes", 10), ("do_cache_eviction",), on=s)
+    assert s.total_bytes == 0, "evicting does"
+
+
+def test_a_cache_made_while_the_maximum_is_zero_stays_disabled() -> None:
+    cfg = BASE._replace(max_bytes=0)
+    s, outcome = after(cfg, ("set_max_cache_bytes", 1000), *put(0))
+    assert (outcome, s.homes[0]) == (False, DISABLED)
+    s, _ = after(cfg, ("read", 0, 1, 0, 2, 3), ("complete_storage_read", 1, True), on=s)
+    assert [g.expected_reads for g in s.ranges.loose] == [None] * 3
+    assert after(cfg, ("remove_entry_cache", 0), *put(0), on=s)[1] is True
+
+
+# ---- permits
+
+#: A read of n entries wants n * (10 + 64) bytes.
+LIMITED = BASE._replace(max_reads_in_flight_bytes=200, permits_timeout_ns=100, permits_queue_size=2)
+
+
+def test_a_read_waits_for_permits_and_small_ones_overtake_it() -> None:
+    s, outcome = after(LIMITED, ("read", 0, 1, 0, 0, 0), ("read", 0, 1, 1, 2, 0))
+    assert issued(outcome) == []
+    assert [w.permits for w in s.limiter.waiting] == [148]
+    assert issued(after(LIMITED, ("read", 0, 1, 3, 3, 0), on=s)[1]) == [(3, 3)]
+
+
+def test_permits_come_back_with_the_last_entry() -> None:
+    s, _ = after(LIMITED, ("read", 0, 1, 0, 1, 0), ("complete_storage_read", 1, True), ("read", 0, 1, 2, 3, 0))
+    s, outcome = after(LIMITED, ("release", 1), on=s)
+    assert outcome.issued == ()
+    s, outcome = after(LIMITED, ("release", 2), on=s)
+    assert [(i.first, i.last) for i in outcome.issued] == [(2, 3)]
+
+
+def test_a_read_that_wants_more_than_there_is_takes_everything() -> None:
+    s, outcome = after(LIMITED, ("read", 0, 1, 0, 9, 0))
+    assert (issued(outcome), s.limiter.free) == ([(0, 9)], 0)
+    s, outcome = after(LIMITED, ("complete_storage_read", 1, False), on=s)
+    assert s.limiter.free == 200
+
+
+def test_too_many_may_not_wait_and_none_too_long() -> None:
+    wide = ("read", 0, 1, 0, 9, 0)
+    s, outcome = after(LIMITED, wide, wide, wide, wide)
+    assert got(outcome) == [(4, False, [])]
+    s, outcome = after(LIMITED, ("advance", 99), ("expire_waiting_reads",), on=s)
+    assert got(outcome) == []
+    assert got(after(LIMITED, ("advance", 1), ("expire_waiting_reads",), on=s)[1]) == [(2, False, []), (3, False, [])]
+
+
+def test_who_waited_behind_one_that_waited_too_long_gets_what_is_free() -> None:
+    """As the limiter's rules stand, the timer hands nothing on: the second waits on although its permits are free."""
+    steps: list[tuple[Any, ...]] = [
+        ("read", 0, 1, 0, 0, 0),  # 74 of 200
+        ("read", 0, 1, 1, 1, 0),  # 148
+        ("read", 0, 1, 2, 3, 0),  # wants 148, waits
+        ("advance", 1),
+        ("read", 0, 1, 4, 4, 0),  # wants 74, waits
+        ("complete_storage_read", 1, True),
+        ("release", 1),  # 126 are free: not enough for the first who waits
+        ("advance", 99),
+        ("expire_waiting_reads",),
+    ]
+    _, outcome = after(LIMITED, *steps)
+    assert (got(outcome), issued(outcome)) == ([(3, False, [])], [(4, 4)])
+    s, outcome = after(LIMITED._replace(timer_hands_permits_on=False), *steps)
+    assert issued(outcome) == []
+    assert (s.limiter.free, [w.permits for w in s.limiter.waiting]) == (126, [74])
+
+
+def test_a_disabled_cache_asks_for_permits_too() -> None:
+    s, _ = after(LIMITED._replace(max_bytes=0), ("read", 0, 1, 0, 1, 0))
+    assert s.limiter.free == 200 - 148
+
+
+# ---- what the metrics and the broker's own tests look at
+
+
+def test_the_metrics_count_entries() -> None:
+    s, _ = after(BASE, *put(1), ("read", 0, 1, 0, 4, 1), ("complete_storage_read", 2, True))
+    c = s.counters
+    assert (c.hit_entries, c.hit_bytes, c.miss_entries, c.miss_bytes) == (1, 10, 3, 30)
+    assert after(BASE, ("non_evictable_size",), on=s)[1] == Removed(4, 40)
