@@ -53,6 +53,8 @@ class Config(NamedTuple):
         int, Setting("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "twice the TTL")
     ] = 2000
 
+    #: which calls are let through: any, or those of the broker, which adds no present cursor and takes no position away
+    calls: Literal["any", "of_the_broker"] = "any"
     #: how the cursors are kept
     container: Literal["definition", "linked_list", "heap", "sorted_set"] = "definition"
     #: whether the container counts cursors, or knows the slowest only
@@ -186,6 +188,8 @@ def add_cursor(cfg: Config, s: State, cursor: Name, position: Position | None, d
     Without a position it is a member that is not tracked.
     """
     old, number = find(s, cursor), s.next_object
+    if old is not None and cfg.calls == "of_the_broker":
+        return refused(s, "illegal_argument", "the broker looks for the cursor before it adds one")
     new = Cursor(cursor, position, durable, number)
     durables = s.durables + durable - (old is not None and old.durable and not cfg.adding_leaves_old_item)
     s = s._replace(cursors=with_cursor(s, new), next_object=number + 1, version=s.version + 1, durables=durables)
@@ -222,6 +226,8 @@ def without_item(cfg: Config, items: Items, object: int) -> Items:
 @active_cursors.action
 def update_cursor(cfg: Config, s: State, cursor: Name, position: Position | None) -> Step[State, None]:
     """The cursor has moved, forward or backward; without a position it is not tracked any more. Unknown: nothing."""
+    if position is None and cfg.calls == "of_the_broker":
+        return refused(s, "illegal_argument", "the broker takes no position away")
     old = find(s, cursor)
     if old is None or (old.position is None and not cfg.update_begins_tracking):
         return s, None
@@ -252,12 +258,13 @@ def cursor_updated(cfg: Config, s: State, cursor: Name, position: Position | Non
     if not cfg.tells_slowest:
         return refused(s, "unsupported", "the list is brought up to date lazily and does not know")
     old = find(s, cursor)
+    asked, previous = slowest_position(cfg, s)
+    after, refusal = update_cursor(cfg, asked, cursor, position)
+    if refusal is not None:
+        return s, refusal
     if old is None or (old.position is None and not cfg.update_begins_tracking):
         return s, None
-    after, refusal = update_cursor(cfg, s, cursor, position)
-    if refusal is not None:
-        return after, refusal
-    previous, new = (slowest_position(cfg, each)[1] for each in (s, after))
+    after, new = slowest_position(cfg, after)
     return after, Slowest(previous, new)
 
 
@@ -417,8 +424,9 @@ reference = active_cursors.profile("reference", "what this specification holds t
 
 recorded = active_cursors.profile(
     "pulsar-2026-07",
-    "the shipped list, as recorded from Apache Pulsar master, 2026-07-23",
+    "the shipped list as recorded from Apache Pulsar master, 2026-07-23, in the broker's own use",
     Config(
+        calls="of_the_broker",
         container="linked_list",
         tells_slowest=False,
         tail_keeps_counts=True,
@@ -429,16 +437,29 @@ recorded = active_cursors.profile(
     ),
 )
 
+recorded_any_call = active_cursors.profile(
+    "pulsar-2026-07-any-call",
+    "the shipped list, also in uses that its broker avoids",
+    recorded.config._replace(calls="any"),
+)
+
 recorded_heap = active_cursors.profile(
     "pulsar-2026-07-heap",
-    "the shipped heap, as recorded from Apache Pulsar master, 2026-07-23",
+    "the shipped heap as recorded from Apache Pulsar master, 2026-07-23, in the broker's own use",
     Config(
+        calls="of_the_broker",
         container="heap",
         counts_cursors=False,
         update_begins_tracking=False,
         removal_only_sinks=True,
         adding_leaves_old_item=True,
     ),
+)
+
+recorded_heap_any_call = active_cursors.profile(
+    "pulsar-2026-07-heap-any-call",
+    "the shipped heap, also in uses that its broker avoids",
+    recorded_heap.config._replace(calls="any"),
 )
 
 recorded_set = active_cursors.profile(
@@ -449,7 +470,7 @@ recorded_set = active_cursors.profile(
 
 later = active_cursors.profile(
     "pulsar-2026-09",
-    "the shipped list with pull requests 26511 and 26629, which bound what it remembers and mend untracking",
+    "the shipped list with pull requests 26511 and 26629, which bound what it remembers and mend untracking; any call",
     Config(
         container="linked_list",
         tells_slowest=False,
@@ -466,11 +487,9 @@ mended_list = active_cursors.profile(
 mended_heap = active_cursors.profile(
     "mended-heap",
     "the shipped heap with every rule mended: the definition of the slowest, without counts",
-    Config(container="heap", counts_cursors=False, update_begins_tracking=False),
+    Config(container="heap", counts_cursors=False),
 )
 
 slowest_only = active_cursors.profile(
-    "slowest-only",
-    "the definition, as far as the heap can answer: no counts, and what is not tracked stays so",
-    Config(counts_cursors=False, update_begins_tracking=False),
+    "slowest-only", "the definition, as far as a heap can answer: no counts", Config(counts_cursors=False)
 )

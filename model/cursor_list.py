@@ -92,8 +92,8 @@ def waiting_for(kept: CursorList, cursor: int) -> Node | None:
 
 def exchange(kept: CursorList, old: Node, new: Node) -> CursorList:
     """The same list with `new` where `old` was."""
-    linked = tuple(new if n is old else n for n in kept.linked)
-    others = tuple(new if n is old else n for n in kept.others)
+    linked = tuple(new if n.object == old.object else n for n in kept.linked)
+    others = tuple(new if n.object == old.object else n for n in kept.others)
     return kept._replace(linked=linked, others=others)
 
 
@@ -168,7 +168,7 @@ def with_object(kept: CursorList, node: Node, object: int) -> tuple[CursorList, 
     new = node._replace(object=object)
     kept = exchange(kept, node, new)
     removals = tuple(object if o == node.object else o for o in kept.removals)
-    return kept._replace(removals=removals, others=by_object(kept.others)), new
+    return with_counters_in_order(kept._replace(removals=removals, others=by_object(kept.others))), new
 
 
 def by_object(nodes: Iterable[Node]) -> tuple[Node, ...]:
@@ -197,7 +197,7 @@ def removed(rules: ListRules, kept: CursorList, object: int, cursors_left: int) 
     kept = exchange(kept, node, gone)
     if gone.position is not None:
         kept = due_for_removal(kept, gone)
-    kept = kept._replace(others=remembered(kept, kept.others))
+    kept = with_counters_in_order(kept._replace(others=remembered(kept, kept.others)))
     if not rules.drops_removed_nodes:
         return kept
     kept = kept._replace(removed=kept.removed + 1)
