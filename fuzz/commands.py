@@ -334,10 +334,9 @@ def replay_share(
 def _replayer(made: dict[tuple[str, str | None, Any], Replayer], trace: Trace, profile: str | None) -> Replayer:
     """The replayer of a trace's component, made once for each; with the trace's planted bug, if it says one."""
     mutant = trace.header.get("mutant") if OWN in trace.header else None
-    kind = trace.config.get("kind") if OWN not in trace.header else OWN
-    key = trace.component, mutant, str(kind)
+    recording = recording_of(trace)
+    key = f"{recording.component} {recording.subject} {recording.profile}", mutant, OWN in trace.header
     if key not in made:
-        recording = recording_of(trace)
         try:
             subject = subject_or_mutant(recording.subject, mutant)
             if profile is not None:
