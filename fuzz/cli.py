@@ -41,6 +41,7 @@ NOTHING_FOUND, FOUND, WRONG = 0, 1, 2
 DEFECT = 3
 #: interrupted from the keyboard
 STOPPED = 130
+_STOPPED = "stopped before its end; of a campaign, the rounds that were finished are kept"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -58,7 +59,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except TyperException as problem:
         return _complain(problem.format_message().replace("\n", " ") + " Try brokerproof --help.")
     except KeyboardInterrupt:
-        return _complain("stopped; what was finished is kept", STOPPED)
+        return _complain(_STOPPED, STOPPED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOTHING_FOUND
@@ -68,7 +69,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             "this is a defect of brokerproof itself, not a finding; please report it with the lines above", DEFECT
         )
     if code == STOPPED:
-        return _complain("stopped; what was finished is kept", STOPPED)
+        return _complain(_STOPPED, STOPPED)
     return int(code or 0)
 
 

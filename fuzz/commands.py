@@ -7,6 +7,7 @@ import gc
 import multiprocessing
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -284,7 +285,7 @@ def run_replay(paths: list[Path], profile: str | None, console: Console) -> dict
         for recording in recordings():
             find_subject(recording.subject)  # imported here, so that the processes have it when they begin
         context = multiprocessing.get_context("fork")
-        with context.Pool(jobs, initializer=gc.disable) as pool, showing(console, "replaying"):
+        with context.Pool(jobs, initializer=_begin_replaying) as pool, showing(console, "replaying"):
             shares = pool.starmap(replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
     else:
         with showing(console, "replaying") as update:
@@ -299,6 +300,12 @@ def run_replay(paths: list[Path], profile: str | None, console: Console) -> dict
         "agreed": sum(not each.differences for each in together),
         "differences": [d for each in together for d in each.differences],
     }
+
+
+def _begin_replaying() -> None:
+    """In a process of the pool: it does not live long enough to collect, and an interrupt is its parent's business."""
+    gc.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 class ReplayedTrace(NamedTuple):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -230,8 +231,14 @@ def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
     if processes == 1:
         yield from map(run_job, jobs)
         return
-    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=40) as pool:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, initializer=leave_interrupts, maxtasksperchild=40) as pool:
         yield from pool.imap_unordered(run_job, jobs, chunksize=1)
+
+
+def leave_interrupts() -> None:
+    """In a process of a pool: an interrupt from the keyboard is its parent's business, which then ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +286,47 @@ def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypat
     ran = brokerproof("subjects")
     assert ran.code == 3
     assert "this is a defect of brokerproof itself" in ran.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fuzz", "range_cache", "--seconds", "60"),
+        ("replay", *[str(path) for path in sorted(RECORDINGS.glob("*.gz"))] * 3),
+        ("mutants", "range_cache", "--jobs", "2"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_an_interrupt_is_one_line_and_a_code_of_its_own(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    """As from the keyboard: the whole group of processes is told, workers too."""
+    script = """if True:
+        import signal, sys
+        from fuzz import cli
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        print("ready", flush=True)
+        sys.exit(cli.run(sys.argv[1:]))
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(2)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (130, "")
+    assert err.startswith("brokerproof: stopped before its end; ")
+    assert err.count("\n") == 1, err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_help_teaches(brokerproof: Any) -> None:
