@@ -15,6 +15,7 @@ Complexities below count dictionary and queue operations as one; n is the number
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import cast
 
 from impl.range_cache import PagedCache, RangeCaches, ReadCounter, Slot
@@ -616,8 +617,8 @@ class EntryCaches:
         if listed != {id(read) for read in self._reads.values() if read.joinable}:
             wrong.append("the listed reads are not the outstanding ones that can be joined")
         for each in self._joinable.values():
-            ends = [end for read in each.reads for end in (read.first, read.last)]
-            if ends != sorted(ends) or each.firsts != [read.first for read in each.reads] or not ends:
+            apart = all(a.last < b.first for a, b in pairwise(each.reads))
+            if not apart or each.firsts != [read.first for read in each.reads] or not each.reads:
                 wrong.append("joinable reads of one ledger overlap, or are out of order")
         held = [copy for asking in self._requests.values() for copy in asking.root.copies()]
         if sorted(held) != sorted(copy for copy in self._store.copies() if copy < 0):

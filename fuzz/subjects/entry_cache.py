@@ -457,9 +457,9 @@ subject = Subject(
         "watermark": (0.9, 0.5, 0.0, 1.0),
         "max_requeue_times": (2, 5, 1, 0),
         "extend_ttl_of_recently_accessed": (False, True),
-        "max_reads_in_flight_bytes": (0, 0, 150, 300, 1000),
-        "permits_timeout_ns": (10, 20),
-        "permits_queue_size": (2, 1, 0),
+        "max_reads_in_flight_bytes": (0, 200, 0, 230, 150, 200, 1000),
+        "permits_timeout_ns": (20, 50, 10),
+        "permits_queue_size": (2, 3, 1, 2, 0),
         "stored": (
             (
                 Stored(0, 1, (10, 11, 9, 10, 1, 10)),
@@ -489,7 +489,7 @@ subject = Subject(
         "set_eviction_watermark": 0.1,
         "set_max_requeue_times": 0.1,
         "set_extend_ttl": 0.1,
-        "expire_waiting_reads": 0.3,
+        "expire_waiting_reads": 0.5,
         "advance": 6,
     },
     swarms={
@@ -503,7 +503,18 @@ subject = Subject(
         },
         "failing": {"read": 2, "fail_next_storage_reads": 10, "answer_oddly": 6, "insert": 2, "do_cache_eviction": 0.2},
         "pressure": {"insert": 4, "do_cache_eviction": 0.3, "advance": 0.3, "run_eviction_task": 2, "read": 0.5},
-        "permits": {"read": 3, "release": 2, "expire_waiting_reads": 5, "insert": 0.5, "advance": 2},
+        "permits": {
+            "read": 1.5,
+            "read_one": 6,
+            "release": 0.5,
+            "complete_storage_read": 0.7,
+            "expire_waiting_reads": 4,
+            "insert": 0.1,
+            "do_cache_eviction": 0.1,
+            "run_eviction_task": 0.1,
+            "replay": 0.2,
+            "advance": 0.4,
+        },
         "movers": {
             "remove_entry_cache": 10,
             "invalidate_ledger": 6,
