@@ -226,7 +226,11 @@ def read_plan(store: Store) -> Plan:
 
 
 def read_state(store: Store, plan: Plan) -> State:
-    """The committed rounds of a campaign, added up. Tables of a round that does not count are not read."""
+    """The committed rounds of a campaign, added up. Tables of a round that does not count are not read.
+
+    Raises BadValue when a file of a round that counts is missing: what it found would be lost without a word.
+    """
+    _check_rounds(store)
     state = State()
     state.next_seed = {spec.subject: plan.seed for spec in plan.specs}
     specs = {spec.subject: spec for spec in plan.specs}
@@ -252,9 +256,24 @@ def read_state(store: Store, plan: Plan) -> State:
     return state
 
 
+def _check_rounds(store: Store) -> None:
+    """Raises BadValue for the first file that is missing of the rounds that count."""
+    there = {folder: set(store.names(folder)) for folder in ("runs", "findings", "coverage")}
+    for number in range(1, len(there["runs"]) + 1):
+        name = _round(number)
+        for folder, names in there.items():
+            if name not in names:
+                place = store.place(f"{folder}/{name}")
+                raise BadValue(f"{place} is missing: the campaign is not whole; put it back, or use another --out")
+
+
+def _round(number: int) -> str:
+    return f"round-{number:05d}.parquet"
+
+
 def commit(store: Store, number: int, parts: Sequence[Part], round_seconds: float) -> list[dict[str, Any]]:
     """Writes a round's tables, the one that makes it count last; its rows of `runs`."""
-    name = f"round-{number:05d}.parquet"
+    name = _round(number)
     findings = [{"round": number, **f._asdict()} for f in merged(f for p in parts for f in p.findings)]
     totals: dict[str, Total] = {}
     for part in parts:

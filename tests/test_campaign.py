@@ -235,6 +235,24 @@ def test_a_damaged_table_is_said(table: str, tmp_path: Path) -> None:
         read_state(store, PLAN)
 
 
+@pytest.mark.parametrize("table", ["runs", "findings", "coverage"])
+def test_a_missing_file_of_a_round_is_said(table: str, tmp_path: Path) -> None:
+    """Without its findings a round counted as one that found nothing, and a hole between rounds as no round at all."""
+    store = LocalStore(tmp_path)
+    for traces in (BLOCK, 2 * BLOCK):
+        run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=traces)
+    first, second = sorted((tmp_path / table).iterdir())
+    second.rename(tmp_path / "kept")
+    if table == "runs":
+        assert read_state(store, PLAN).rounds < len(store.names("findings")), "the last round does not count yet"
+        (tmp_path / "kept").rename(second)
+        first.unlink()
+        second = first
+    with pytest.raises(BadValue) as problem:
+        read_state(store, PLAN)
+    assert f"{second} is missing" in str(problem.value)
+
+
 def test_a_folder_that_is_no_campaign_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="holds no campaign"):
         read_plan(LocalStore(tmp_path))
