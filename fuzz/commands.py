@@ -180,7 +180,8 @@ def run_spark_campaign(
     plan = Plan(specs, seed)
     place = out or default_out(plan, names)
     if is_local(place):
-        check_folder(LocalStore(local_path(place)), plan)  # a wrong folder is said before Spark starts
+        check_place(local_path(place))  # what is wrong with it is said before Spark starts
+        check_folder(LocalStore(local_path(place)), plan)
     with contextlib.ExitStack() as stack:
         with showing(console, "starting Spark"):
             spark = stack.enter_context(session("brokerproof campaign", master))
@@ -226,6 +227,15 @@ def campaign_specs(names: list[str], profile: str, mutant: str | None) -> tuple[
     for spec in specs:
         prepared(spec)
     return specs
+
+
+def check_place(place: Path) -> None:
+    """Raises BadValue when no folder can be written there. Writes nothing."""
+    there = next(each for each in (place.absolute(), *place.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise BadValue(f"{place} cannot be written: {there} is no folder; choose another --out")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise BadValue(f"{place} cannot be written: {there} is closed to writing; choose another --out")
 
 
 def default_out(plan: Plan, names: list[str]) -> str:

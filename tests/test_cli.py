@@ -16,6 +16,7 @@ import orjson
 import pytest
 
 from fuzz.cli import app
+from fuzz.mutants import mutants_of
 from fuzz.subject import find_profile, find_subject, subject_names
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran
@@ -206,6 +207,7 @@ def test_the_explorer_is_timed_with_its_start_up(tmp_path: Path, monkeypatch: py
     assert 0 < speed < 3_693 / 3
 
 
+PLANTED = [name for name in subject_names(honest_only=True) if mutants_of(name)]
 WRONG = {
     "unknown subject": (("fuzz", "nope"), "there is no subject nope; there are "),
     "unknown subject of a campaign": (("campaign", "nope"), "there is no subject nope; there are "),
@@ -227,7 +229,10 @@ WRONG = {
     "unknown scope": (("explore", "range_cache", "--scope", "x"), "range_cache has no scope x; it has smoke, ci, "),
     "cover on Spark": (("explore", "range_cache", "--spark", "--cover"), "--cover needs the graph"),
     "unknown subject of mutants": (("mutants", "nope"), "there is no subject nope; there are "),
-    "no planted bugs": (("mutants", "legacy_cache"), "no bugs are planted in legacy_cache; there are some in range_"),
+    "no planted bugs": (
+        ("mutants", "legacy_cache"),
+        f"no bugs are planted in legacy_cache; there are some in {', '.join(PLANTED)}\n",
+    ),
     "a profile against itself": (("fuzz", "range_cache", "--against", "reference"), "nothing to tell apart"),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
     "a folder": (("replay", "."), "cannot be read: Is a directory"),
@@ -265,6 +270,29 @@ def test_an_output_that_cannot_be_written_is_one_line(brokerproof: Any) -> None:
     assert "cannot be written" in ran.err
     assert ran.err.count("\n") == 1, ran.err
     assert Path("file").read_text() == "in the way"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--out", "file"), "file is no folder; choose another --out"),
+        (("--out", "file/below"), "file is no folder; choose another --out"),
+        (("--mutant", "nope"), "there is no mutant nope"),
+        (("--profile", "nope"), "range_cache has no profile nope"),
+    ],
+)
+def test_what_is_wrong_with_a_campaign_is_said_before_spark_starts(
+    arguments: tuple[str, ...], said: str, brokerproof: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: Any) -> Any:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("fuzz.spark.session", started)
+    Path("file").write_text("in the way")
+    ran = brokerproof("campaign", "range_cache", *arguments)
+    assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
+    assert said in ran.err
+    assert [p.name for p in Path().iterdir()] == ["file"]
 
 
 def test_a_trace_of_a_bug_that_is_gone_is_one_line(brokerproof: Any) -> None:
