@@ -27,6 +27,7 @@ from model.shared_reads import (
     candidate,
     is_complete,
     is_settled,
+    split,
     without_joining,
 )
 
@@ -88,17 +89,15 @@ def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Do
         return ask_storage(cfg, s, request, first, last, done)
     reads = tuple([r._replace(waiting=(*r.waiting, request.number)) if r is joined else r for r in s.reads])
     s = s._replace(reads=reads)
-    common = Part("awaited", max(first, joined.first), min(last, joined.last), joined.number)
-    if common.first == first and common.last == last:
-        return s, common
-    parts = [common]
-    if first < common.first:
-        s, left = look_up(cfg, s, request, first, common.first - 1, done)
-        parts.insert(0, left)
-    if common.last < last:
-        s, right = look_up(cfg, s, request, common.last + 1, last, done)
-        parts.append(right)
-    return s, Part("joined", first, last, parts=tuple(parts))
+    parts: list[Part] = []
+    left, common, right = split(joined, first, last)
+    for low, high in (left, common, right):
+        if (low, high) == common:
+            parts.append(Part("awaited", low, high, joined.number))
+        elif low <= high:
+            s, part = look_up(cfg, s, request, low, high, done)
+            parts.append(part)
+    return s, parts[0] if len(parts) == 1 else Part("joined", first, last, parts=tuple(parts))
 
 
 def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:

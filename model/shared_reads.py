@@ -107,6 +107,15 @@ def overlaps(read: StorageRead, first: int, last: int) -> bool:
     return read.first <= last and first <= read.last
 
 
+def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ...]:
+    """A range that overlaps a read: what is missing before it, what they have in common, what is missing behind it.
+
+    Each is the first and the last entry; where nothing is missing, the last one comes before the first.
+    """
+    low, high = max(first, read.first), min(last, read.last)
+    return (first, low - 1), (low, high), (high + 1, last)
+
+
 def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: int, last: int) -> StorageRead | None:
     """The outstanding read to join: one that includes the range, else one that misses entries only on the right,
     else only on the left, else on both sides; among equals the latest.
