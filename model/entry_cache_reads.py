@@ -9,14 +9,14 @@ deliver    what was held becomes the reader's open copies
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from model import range_cache as ranges
 from model import reads_limiter as limiter
 from model.entry_cache_eviction import cached, given_again
 from model.entry_cache_state import DISABLED, Answered, Config, Delivered, Issued, Reading, State, derived
 from model.positions import Position
-from model.range_cache import Entry
+from model.range_cache import Entry, Loose
 from model.shared_reads import (
     Held,
     Part,
@@ -30,6 +30,8 @@ from model.shared_reads import (
     split,
     without_joining,
 )
+
+H = TypeVar("H", Entry, Loose)
 
 
 class Done(NamedTuple):
@@ -53,20 +55,21 @@ def look_up(cfg: Config, s: State, request: Request, first: int, last: int, done
     """What is cached is held and marked as accessed; every maximal run of missing entries is asked for."""
     if request.store == DISABLED:
         return ask(cfg, s, request, first, last, done)
-    low, high = Position(request.ledger, first), Position(request.ledger, last)
-    found = ranges.in_range(s.ranges, request.store, low, high, True)
+    found = cached_range(s.ranges, request.store, request.ledger, first, last)
     if not found:
         return ask(cfg, s, request, first, last, done)
     parts: list[Part] = []
-    caches, number, following, gaps = s.ranges, s.next_held, first, []
+    number, following, gaps = s.next_held, first, []
+    looked_up: dict[int, Entry] = {}
     for e in found:
         entry = e.position.entry
         if entry > following:
             gaps.append(len(parts))
             parts.append(Part("awaited", following, entry - 1))
-        caches = ranges.exchange(caches, e, e._replace(accessed=True, copies=(number, *e.copies)))
+        looked_up[id(e)] = e._replace(accessed=True, copies=(number, *e.copies))
         parts.append(Part("found", entry, entry, held=(Held(entry, e.bytes, number),)))
         number, following = number - 1, entry + 1
+    caches = s.ranges._replace(queue=tuple([looked_up.get(id(e), e) for e in s.ranges.queue]))
     if following <= last:
         gaps.append(len(parts))
         parts.append(Part("awaited", following, last))
@@ -80,6 +83,12 @@ def look_up(cfg: Config, s: State, request: Request, first: int, last: int, done
     for i in gaps:
         s, parts[i] = ask(cfg, s, request, parts[i].first, parts[i].last, done)
     return s, Part("mixed", first, last, parts=tuple(parts))
+
+
+def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last: int) -> list[Entry]:
+    """What a range cache holds of a range, in order."""
+    held = [e for e in caches.queue if e is not None and e.cache == store and e.position.ledger == ledger]
+    return sorted([e for e in held if first <= e.position.entry <= last])
 
 
 def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
@@ -139,29 +148,33 @@ def take_in(
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
     held: list[list[Held]] = [[] for _ in wanted]
+    loose: list[Loose] = []
+    number = s.next_held
     for entry in range(storage_read.first, storage_read.first + entries):
-        size = stored[entry]
         copies: list[int] = []
         for mine, (first, last) in zip(held, wanted, strict=True):
             if first <= entry <= last:
-                mine.append(Held(entry, size, s.next_held - len(copies)))
-                copies.append(s.next_held - len(copies))
-        s = s._replace(next_held=s.next_held - len(copies))
-        s = come_from_storage(cfg, s, storage_read, entry, size, count, tuple(copies[::-1]))
+                mine.append(Held(entry, stored[entry], number))
+                copies.insert(0, number)
+                number -= 1
+        if ranges.has_expected_reads(count):
+            s = come_from_storage(cfg, s, storage_read, entry, stored[entry], count, tuple(copies))
+        elif copies:
+            loose.append(Loose(tuple(copies), count))
+    if loose:
+        s = s._replace(ranges=s.ranges._replace(loose=tuple(sorted((*s.ranges.loose, *loose)))))
     counters = s.counters._replace(
         miss_entries=s.counters.miss_entries + entries,
         miss_bytes=s.counters.miss_bytes + sum(stored[storage_read.first : storage_read.first + entries]),
     )
-    return s._replace(counters=counters), [tuple(mine) for mine in held]
+    return s._replace(counters=counters, next_held=number), [tuple(mine) for mine in held]
 
 
 def come_from_storage(
     cfg: Config, s: State, storage_read: StorageRead, entry: int, size: int, count: int | None, copies: tuple[int, ...]
 ) -> State:
-    """An entry from storage is cached only if reads of it are expected (readFromStorage)."""
+    """An entry of which reads are expected is cached, unless its position was taken meanwhile (readFromStorage)."""
     position = Position(storage_read.ledger, entry)
-    if not ranges.has_expected_reads(count):
-        return s._replace(ranges=s.ranges._replace(loose=ranges.set_loose(copies, count, s.ranges.loose)))
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
         return s._replace(ranges=given_again(cfg, s.ranges, present, count, copies))
@@ -254,11 +267,11 @@ def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
 
 def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], done: Done) -> State:
     """The reader gets the entries: what was held for it becomes its open copies."""
-    caches, entries = s.ranges, []
-    for each in held:
-        number = caches.next_copy
-        caches, count = renamed(caches._replace(next_copy=number + 1), each.copy, number)
-        entries.append(Delivered(Position(request.ledger, each.entry), each.bytes, count, number))
+    first = s.ranges.next_copy
+    caches, counts = renumbered(s.ranges, {h.copy: first + i for i, h in enumerate(held)})
+    entries = [
+        Delivered(Position(request.ledger, h.entry), h.bytes, counts[first + i], first + i) for i, h in enumerate(held)
+    ]
     s = s._replace(ranges=caches)
     done.answered.append(Answered(request.number, True, tuple(entries)))
     if not s.limiter.grants:
@@ -270,18 +283,20 @@ def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], don
     return s._replace(limiter=s.limiter._replace(grants=tuple(grants)))
 
 
-def renamed(s: ranges.State, copy: int, number: int) -> tuple[ranges.State, int | None]:
-    """The same state with another number for a copy, and the counter that it shares."""
+def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[int, int | None]]:
+    """The same state with the next numbers for some held copies, and their counters by the new number."""
+    counts: dict[int, int | None] = {}
 
-    def among(copies: tuple[int, ...]) -> tuple[int, ...]:
-        return (*[each for each in copies if each != copy], number)
+    def moved(holder: H) -> H:
+        copies = holder.copies
+        if copies[0] > 0 or to.keys().isdisjoint(copies):
+            return holder
+        counts.update({to[c]: holder.expected_reads for c in copies if c in to})
+        return holder._replace(copies=tuple(sorted([to.get(c, c) for c in copies])))
 
-    for e in s.queue:
-        if e is not None and copy in e.copies:
-            return ranges.exchange(s, e, e._replace(copies=among(e.copies))), e.expected_reads
-    group = next(g for g in s.loose if copy in g.copies)
-    others = tuple([g for g in s.loose if g is not group])
-    return s._replace(loose=ranges.set_loose(among(group.copies), group.expected_reads, others)), group.expected_reads
+    queue = tuple([e if e is None or not e.copies else moved(e) for e in s.queue])
+    loose = tuple(sorted([moved(group) for group in s.loose]))
+    return s._replace(queue=queue, loose=loose, next_copy=s.next_copy + len(to)), counts
 
 
 # ---- permits ------------------------------------------------------------------------------------------

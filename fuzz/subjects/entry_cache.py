@@ -470,12 +470,12 @@ subject = Subject(
     },
     weights={
         "insert": 6,
-        "read": 5,
-        "read_one": 1,
-        "complete_storage_read": 4,
+        "read": 3,
+        "read_one": 0.7,
+        "complete_storage_read": 3,
         "answer_oddly": 0.5,
         "fail_next_storage_reads": 0.2,
-        "run_eviction_task": 0.7,
+        "run_eviction_task": 1.2,
         "do_cache_eviction": 2,
         "release": 6,
         "replay": 1,
@@ -490,7 +490,7 @@ subject = Subject(
         "set_max_requeue_times": 0.1,
         "set_extend_ttl": 0.1,
         "expire_waiting_reads": 0.5,
-        "advance": 6,
+        "advance": 8,
     },
     swarms={
         "sharing": {
