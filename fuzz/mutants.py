@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import fuzz.subjects
 from fuzz.subject import Subject, find_subject
-from model.machine import BadValue
+from model.machine import BadComponent, BadValue
 
 #: The floors on which a component has a module of its name, from the ground up.
 _FLOORS = ("model", "impl", "invariants", "fuzz.subjects")
@@ -50,14 +50,10 @@ def mutants_of(subject: str) -> list[Mutant]:
 
 @functools.cache
 def _read_mutants(subject: str) -> tuple[Mutant, ...]:
-    resource = files("fuzz") / "mutants" / f"{subject}.toml"
-    if not resource.is_file():
-        return ()
     place = f"fuzz/mutants/{subject}.toml"
     try:
-        tables = tomllib.loads(resource.read_text(encoding="utf-8")).get("mutant", [])
-        found = tuple(Mutant(subject=subject, **table) for table in tables)
-    except (tomllib.TOMLDecodeError, TypeError) as problem:
+        found = tuple(Mutant(subject=subject, **table) for table in _read_file(subject).get("mutant", []))
+    except TypeError as problem:
         raise BadValue(f"{place}: {problem}; a mutant has id, origin, about, module, find, replace") from None
     ids = [m.id for m in found]
     for each in ids:
@@ -66,12 +62,20 @@ def _read_mutants(subject: str) -> tuple[Mutant, ...]:
     return found
 
 
-def reasons_of(subject: str, table: str) -> dict[str, str]:
-    """The sentences of a table in a component's file of mutants: why a property stays, why a mutant changes nothing."""
+@functools.cache
+def _read_file(subject: str) -> dict[str, Any]:
     resource = files("fuzz") / "mutants" / f"{subject}.toml"
     if not resource.is_file():
         return {}
-    return {str(k): str(v) for k, v in tomllib.loads(resource.read_text(encoding="utf-8")).get(table, {}).items()}
+    try:
+        return tomllib.loads(resource.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise BadValue(f"fuzz/mutants/{subject}.toml: {problem}") from None
+
+
+def reasons_of(subject: str, table: str) -> dict[str, str]:
+    """The sentences of a table in a component's file of mutants: why a property stays, why a mutant changes nothing."""
+    return {str(k): str(v) for k, v in _read_file(subject).get(table, {}).items()}
 
 
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
@@ -90,7 +94,7 @@ def mutated_source(mutant: Mutant) -> str:
     """The source of the mutant's module with the replacement made.
 
     Raises BadValue when the text to replace does not stand there exactly once, or when the result is the same
-    program.
+    program or none.
     """
     source = source_of(mutant.module)
     count = source.count(mutant.find)
@@ -99,14 +103,21 @@ def mutated_source(mutant: Mutant) -> str:
             f"the mutant {mutant.id} no longer applies: its text stands {count} times in {mutant.module}, must be once"
         )
     changed = source.replace(mutant.find, mutant.replace)
-    if ast.dump(ast.parse(changed)) == ast.dump(ast.parse(source)):
+    try:
+        parsed = ast.parse(changed)
+    except SyntaxError as problem:
+        raise BadValue(f"the mutant {mutant.id} makes no Python of {mutant.module}: {problem}") from None
+    if ast.dump(parsed) == ast.dump(ast.parse(source)):
         raise BadValue(f"the mutant {mutant.id} changes nothing in {mutant.module}")
     return changed
 
 
 def source_of(module: str) -> str:
-    """The text of a module, without importing it."""
-    spec = importlib.util.find_spec(module)
+    """The text of a module, without importing it. Raises BadValue when there is none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ModuleNotFoundError, ValueError):
+        spec = None
     if spec is None or spec.loader is None or not hasattr(spec.loader, "get_source"):
         raise BadValue(f"there is no module {module}")
     return str(spec.loader.get_source(module))
@@ -126,8 +137,13 @@ def plant_source(subject: str, module: str, source: str) -> Subject:
 
 
 def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
-    """The honest subject, or the one with a planted bug. Raises BadValue."""
-    return find_subject(name) if mutant_id is None else plant(find_mutant(mutant_id, [name]))
+    """The honest subject, or the one with a planted bug. Raises BadValue, also for an incomplete implementation."""
+    subject = find_subject(name)
+    there = subject.implementation
+    for method in (*subject.machine.actions, "check", "view", "load"):
+        if not callable(getattr(there, method, None)):
+            raise BadComponent(f"{there.__module__}.{there.__name__} has no method {method}, as model.{name} asks for")
+    return subject if mutant_id is None else plant(find_mutant(mutant_id, [name]))
 
 
 class _FreshModules:

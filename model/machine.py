@@ -31,10 +31,11 @@ import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
-from model.values import BadValue, Fitter, Setting, fields_of, fitter, plain, record
+from model.values import BadComponent, BadValue, Fitter, Setting, fields_of, fitter, plain, record, settings_named
 
 __all__ = [
     "Action",
+    "BadComponent",
     "BadValue",
     "Failed",
     "Machine",
@@ -200,10 +201,15 @@ class Machine(Generic[C, S]):
         rule = inspect.getdoc(run)
         name = run.__name__
         if not rule:
-            raise TypeError(f"{self.name}.{name} has no docstring: the rule must be said")
+            raise BadComponent(f"{self.name}.{name} has no docstring: the rule must be said")
         if name in self.actions:
-            raise TypeError(f"{self.name}.{name} is defined twice")
+            raise BadComponent(f"{self.name}.{name} is defined twice")
         kinds = fields_of(run)
         params = tuple(Param(n, kinds[n]) for n in list(inspect.signature(run).parameters)[2:])
+        for p in params:
+            for setting in sorted(settings_named(p.kind)):
+                if setting not in self.settings:
+                    there = ", ".join(self.settings) or "none"
+                    raise BadComponent(f"{self.name}.{name}.{p.name} is below {setting}, no setting; there are {there}")
         fitters = tuple((p.name, fitter(p.kind), f"{name}.{p.name}") for p in params)
         self.actions[name] = Action(name, run, params, rule, fault, fitters)

@@ -29,6 +29,10 @@ class BadValue(ValueError):
     """A value that makes no sense where it stands; the message names the place and the mend."""
 
 
+class BadComponent(BadValue, TypeError):
+    """A mistake in how a component is written; the message names the place and the mend."""
+
+
 class AtLeast(NamedTuple):
     """The number is `low` or more."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -302,6 +303,52 @@ def test_a_trace_of_a_bug_that_is_gone_is_one_line(brokerproof: Any) -> None:
     ran = brokerproof("replay", "t.jsonl")
     assert ran.code == 2
     assert "t.jsonl:1: there is no mutant long-gone" in ran.err
+
+
+MISTAKES = {
+    "a rule that is not said": (
+        "model/tripwire.py",
+        '    """Tokens come out, as many as there are; the outcome is how many came."""\n',
+        "",
+        "tripwire.take has no docstring: the rule must be said",
+    ),
+    "a method that is missing": (
+        "impl/tripwire.py",
+        "def take(",
+        "def taken(",
+        "impl.tripwire.TokenStore has no method take, as model.tripwire asks for",
+    ),
+    "a file of mutants that does not parse": (
+        "fuzz/mutants/tripwire.toml",
+        "",
+        "[[mutant]\n",
+        "fuzz/mutants/tripwire.toml: ",
+    ),
+    "a mutant whose text is gone": (
+        "fuzz/mutants/tripwire.toml",
+        "",
+        '[[mutant]]\nid="x"\norigin="o"\nabout="a"\nmodule="impl.tripwire"\nfind="gone"\nreplace="g"\n',
+        "the mutant x no longer applies: its text stands 0 times in impl.tripwire",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_an_author_s_mistake_is_one_line_and_exit_code_two(case: str, tmp_path: Path) -> None:
+    """In a copy of the house, of which one file is changed."""
+    name, before, after, said = MISTAKES[case]
+    for floor in ("model", "impl", "invariants", "fuzz"):
+        shutil.copytree(ROOT / floor, tmp_path / floor, ignore=shutil.ignore_patterns("__pycache__"))
+    path = tmp_path / name
+    text = path.read_text() if path.exists() else ""
+    assert before in text
+    path.write_text(text.replace(before, after, 1))
+    command = [sys.executable, "-m", "fuzz", "fuzz", "tripwire", "--traces", "1"]
+    command += ["--mutant", "x"] if path.suffix == ".toml" else []
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.startswith("brokerproof: " + said)
+    assert done.stderr.count("\n") == 1, done.stderr
 
 
 def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Annotated
 
 import pytest
 
@@ -11,6 +12,7 @@ from fuzz.kill import let_pass
 from fuzz.lockstep import Lockstep, checks_for
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue, Machine, Refused, plain
+from model.values import Below
 
 NAMES = subject_names(honest_only=True)
 SEEDS = range(12)
@@ -119,6 +121,19 @@ def test_a_machine_refuses_an_action_without_a_rule() -> None:
 
     with pytest.raises(TypeError, match="no docstring"):
         machine.action(silent)
+
+
+def test_a_machine_refuses_an_argument_below_a_setting_that_there_is_not() -> None:
+    machine: Machine[object, int] = Machine(
+        "toy", type(find_profile(find_subject("range_cache"), "reference")), lambda cfg: 0, source="toy"
+    )
+
+    def lost(cfg: object, state: int, each: tuple[Annotated[int, Below("cashes")], ...]) -> tuple[int, None]:
+        """Counts what is lost."""
+        return state, None
+
+    with pytest.raises(BadValue, match=r"toy.lost.each is below cashes, no setting; there are caches, ttl_ns"):
+        machine.action(lost)
 
 
 @pytest.mark.parametrize(

@@ -139,13 +139,22 @@ def test_planting_leaves_the_honest_code_alone(name: str) -> None:
 
 
 def test_a_mutant_that_no_longer_applies_fails_loudly() -> None:
-    mutant = ALL[0]
+    mutant = mutants_of("range_cache")[0]
     with pytest.raises(BadValue, match="stands 0 times"):
         mutated_source(mutant._replace(find="there is no such text"))
     with pytest.raises(BadValue, match=rf"stands \d+ times in {re.escape(mutant.module)}, must be once"):
         mutated_source(mutant._replace(find="self"))
     with pytest.raises(BadValue, match="changes nothing"):
         mutated_source(mutant._replace(replace=mutant.find + "  # a comment"))
+
+
+def test_a_mutant_of_no_module_or_no_python_fails_loudly() -> None:
+    mutant = find_mutant("replay-is-lost")
+    for module in ("impl.nowhere", "nowhere.range_cache", "nowhere"):
+        with pytest.raises(BadValue, match=f"there is no module {module}"):
+            mutated_source(mutant._replace(module=module))
+    with pytest.raises(BadValue, match=r"replay-is-lost makes no Python of impl.range_cache: .*"):
+        mutated_source(mutant._replace(replace="(" + mutant.find))
 
 
 def test_a_mutant_says_where_it_comes_from() -> None:
