@@ -136,18 +136,16 @@ def read(
 
     The request may have to wait for permits first; what it asks for is the ledger's mean size, and some overhead.
     """
-    stored = derived(cfg).stored.get((cache, ledger), ())
+    known = derived(cfg)
+    stored = known.stored.get((cache, ledger), ())
     if first > last:
         return refused(s, "illegal_argument", "the first entry is after the last")
     if last >= len(stored):
         return refused(s, "illegal_argument", "the ledger has no such entry")
     s, store = home_of(s, cache)
-    number = s.next_request
-    s = s._replace(next_request=number + 1)
-    rules, permits = derived(cfg).limiter, estimated_bytes(stored, last - first + 1)
-    limits, answer = limiter.acquire(rules, s.limiter, number, permits, s.ranges.now_ns)
-    if limits is not s.limiter:
-        s = s._replace(limiter=limits)
+    number, permits = s.next_request, estimated_bytes(stored, last - first + 1)
+    limits, answer = limiter.acquire(known.limiter, s.limiter, number, permits, s.ranges.now_ns)
+    s = s._replace(next_request=number + 1, limiter=limits)
     if answer == "refused":
         return s, Reading(number, (), (Answered(number, False, ()),))
     request = Request(number, store, cache, ledger, expected_reads, Part("permits", first, last))

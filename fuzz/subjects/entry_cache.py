@@ -469,7 +469,7 @@ subject = Subject(
         ),
     },
     weights={
-        "insert": 6,
+        "insert": 7,
         "read": 3,
         "read_one": 0.7,
         "complete_storage_read": 3,
@@ -490,7 +490,7 @@ subject = Subject(
         "set_max_requeue_times": 0.1,
         "set_extend_ttl": 0.1,
         "expire_waiting_reads": 0.5,
-        "advance": 8,
+        "advance": 10,
     },
     swarms={
         "sharing": {
