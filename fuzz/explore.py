@@ -399,8 +399,9 @@ def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
 def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: tuple[str, ...]) -> list[Any] | None:
     """A run to a state without the goal to which fair actions lead back, each of them taken, never passing the goal.
 
-    That is a strongly connected set of such states in which every fair action is taken at least once. Fair steps go on
-    a little beyond the scope's bounds; one that goes further is taken as one that stays, so that a bound cannot hide
+    That is a strongly connected set of such states in which every fair action is taken at least once, or cannot be
+    taken in one of them, for it has no arguments there: to be fair to it is to take it where it can be. Fair steps go
+    on a little beyond the scope's bounds; one that goes further is taken as one that stays, so that a bound cannot hide
     a trap (it may invent one: then widen it). Cost: linear in the states and their fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
@@ -414,7 +415,9 @@ def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: tuple[s
         number += 1
     for component in _components(edges):
         members = set(component)
-        if {name for number in component for name, target in edges[number] if target in members} == set(fair):
+        taken = {name for number in component for name, target in edges[number] if target in members}
+        offered = [{name for name, *_ in space.moves(wide.states[i])} for i in component]
+        if taken >= set(fair).intersection(*offered):
             return [wide.states[i] for i in wide.path(min(component))]
     return None
 
