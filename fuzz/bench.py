@@ -201,8 +201,11 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
     from fuzz.tla_module import Twin, read_module
     from fuzz.tlc import SUCCESS, Job, run_tlc
 
-    [listed] = [r for r in read_manifest(MODULES) if (r.module, r.name) == (subject.tla, _SCOPE)]
-    run = listed._replace(edges=False, checks=listed.checks if checked else ())
+    plain = (subject.tla, _SCOPE, "reference", SUCCESS)
+    listed = [r for r in read_manifest(MODULES) if (r.module, r.scope, r.profile, r.expected) == plain]
+    if not listed:
+        raise BadValue(f"the manifest has no run of {subject.tla} in the scope {_SCOPE}")
+    run = listed[0]._replace(edges=False, checks=listed[0].checks if checked else ())
     twin = Twin(read_module(MODULES, run.module), run, space_of(run))
     text, config = twin.text("MC_bench", twin.checks if checked else ())
     with tempfile.TemporaryDirectory() as place:
