@@ -166,7 +166,7 @@ def test_evidence(brokerproof: Any) -> None:
     for row in data["defects"]:
         assert row["seconds"] is not None, row
         assert row["length"] <= 10
-        assert f"| {row['title']} |" in readme, "make evidence writes the table anew"
+        assert f"| {row['title']} | {row['reported']} |" in readme, "make evidence writes the table anew"
         assert find_profile(find_subject(row["subject"]), row["profile"])
 
 
