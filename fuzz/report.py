@@ -226,12 +226,11 @@ def steps_of(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any] | None]
             raise BadValue(f"there is no action {operation.op}")
         before, run.other_outcome = plain(run.state), None
         difference = run.step(operation.op, machine.actions[operation.op].arguments(operation.args, cfg))
-        changed = [k for k in before if before[k] != previous.get(k)] if isinstance(before, dict) else []
         steps.append(
             {
                 "action": operation.op,
                 "args": operation.args,
-                "before": _lines(before, changed),
+                "before": _lines(before, _differing(previous, before)),
                 "outcome": _short(run.outcome),
                 "other": _short(run.other_outcome),
                 "same": difference is None,
@@ -242,6 +241,7 @@ def steps_of(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any] | None]
             return steps, {
                 "kind": difference.kind,
                 "message": difference.message,
+                "after": _lines(plain(run.state), _differing(before, plain(run.state))),
                 "expected": _lines(difference.expected, []),
                 "actual": _lines(difference.actual, _differing(difference.expected, difference.actual)),
             }

@@ -42,6 +42,24 @@ def test_it_shows_what_was_found_step_by_step(planted: tuple[Plan, State]) -> No
     assert html.count("data:image/png") == 3, "heat map, saturation, throughput"
 
 
+def test_a_broken_promise_is_shown_with_the_state_after_it_and_one_outcome() -> None:
+    """Model and implementation agree on it: there is no other side to show."""
+    plan, state = run(Spec("range_cache", profile="pulsar-2026-07"), BLOCK)
+    html = render(plan, state, [])
+    sections = re.findall(r'<section id="finding-.*?</section>', html, re.DOTALL)
+    assert len(sections) == len(state.merged_findings()) > 0
+    assert all(f.cause.startswith("property:") for f in state.findings)
+    for section in sections:
+        assert "<th>outcome</th>" in section
+        assert "other side" not in section
+        assert section.count("<b>state after</b>") == 1
+        assert "expected</b>" not in section
+    put_twice = next(s for s in sections if "property:latest_put_sets_the_counter after put put<" in s)
+    rows = re.findall(r"<tr.*?</tr>", put_twice, re.DOTALL)
+    assert len(rows) == 4, "a head, two steps, and the state after them"
+    assert "queue: cache=" in re.sub(r"<[^>]+>", "", rows[-1])
+
+
 def test_a_witness_that_never_came_is_red(planted: tuple[Plan, State]) -> None:
     html = render(*planted, [])
     assert re.search(r'class="red">a negative count</td><td class="n red">never', html)
