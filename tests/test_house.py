@@ -135,7 +135,7 @@ def test_nothing_speaks_of_this_machine_or_names_an_index() -> None:
 
 
 #: numbers of lists that are not in the repository: [12], [P3], (B9)
-ELSEWHERE = re.compile(r"\[[PDBL]?\d+(\.\d|[,\]])|\b[BL]\d+b?\)|\bthe notes\b")
+ELSEWHERE = re.compile(r"(?<!\w)\[[PDBL]?\d+(\.\d|[,\]])|\b[BL]\d+b?\)|\bthe notes\b")
 
 
 @pytest.mark.parametrize("name", subject_names())
