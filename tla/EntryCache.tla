@@ -1,0 +1,279 @@
+----------------------------- MODULE EntryCache -----------------------------
+(***************************************************************************)
+(* The broker's entry cache: how a message is cached when it is added, and *)
+(* found again or fetched when it is read.                                 *)
+(*                                                                         *)
+(* Source: PIP-430.  This is the twin of model/entry_cache.py: the same    *)
+(* actions under the same names, the same settings, and as many states.    *)
+(* EntryCacheState.tla says what a state is, EntryCacheEviction.tla what   *)
+(* is cached and for how long, EntryCacheReads.tla how a read is answered. *)
+(* Grain: one call on the cache, one eviction task, one answer of storage. *)
+(*                                                                         *)
+(* Not modelled: what a caller is told, so a refusal is a step that        *)
+(* changes nothing; and the metrics.                                       *)
+(***************************************************************************)
+EXTENDS EntryCacheReads
+
+-----------------------------------------------------------------------------
+(* Caches of topics. *)
+
+\* A topic's range cache; one that was removed is created anew, disabled if the maximum is 0 now.
+Home(c, topic) ==
+  LET s == Cardinality(DOMAIN c.owners)
+  IN CASE c.homes[topic] # Absent -> [c |-> c, store |-> c.homes[topic]]
+       [] c.homes[topic] = Absent /\ max_bytes = 0 ->
+            [c |-> [c EXCEPT !.homes[topic] = Disabled], store |-> Disabled]
+       [] OTHER ->
+            [c |-> [c EXCEPT !.homes[topic] = s,
+                             !.owners = [each \in 0..s |-> IF each = s THEN topic ELSE @[each]],
+                             !.sizes = [each \in 0..s |-> IF each = s THEN 0 ELSE @[each]]],
+             store |-> s]
+
+-----------------------------------------------------------------------------
+(* Adding and evicting. *)
+
+\* A new entry is cached when it was added to the ledger.  It is never refused for lack of space.
+AfterInsert(topic, p, b, n) ==
+  LET home == Home(Contents, topic)
+  IN IF home.store = Disabled THEN home.c ELSE Come(home.c, home.store, p, b, InitialCount(n), NoCopies)
+
+Insert == \E topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
+            Become(AfterInsert(topic, p, b, n))
+
+\* A queued task runs: the size check, then the mark is taken off.
+AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.marked = FALSE]
+
+RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
+
+\* The periodic eviction: what is older than the time to live, then the size check.  A queued task keeps its mark, so
+\* that no second one is begun; a version takes the mark off.
+AfterCacheEviction ==
+  LET evicted == SizeCheck(Walked(Contents, TRUE, -ttl_ns))
+  IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.marked = FALSE] ELSE evicted
+
+DoCacheEviction == Become(AfterCacheEviction)
+
+-----------------------------------------------------------------------------
+(* Reading. *)
+
+\* What a read is thought to need: the ledger's mean size, and an overhead, for each entry.
+Overhead == 64
+EstimatedBytes(size, n) ==
+  LET Sum[i \in 0..Len(size)] == IF i = 0 THEN 0 ELSE Sum[i - 1] + size[i]
+      mean == Sum[Len(size)] \div Len(size)
+  IN n * ((IF mean > 1 THEN mean ELSE 1) + Overhead)
+
+\* A range of a ledger is read, both ends included.  Entries that must be fetched expect `n` reads.  The request may
+\* have to wait for permits first.
+AfterRead(topic, l, low, high, n) ==
+  LET home == Home(Contents, topic)
+      c == home.c
+      permits == EstimatedBytes(StoredOf(topic, l), high - low + 1)
+      q == [number |-> Cardinality(Asking(c)) + 1, store |-> home.store, cache |-> topic, ledger |-> l,
+            expected_reads |-> n, part |-> Part("permits", low, high)]
+      w == [request |-> q.number, permits |-> permits, since_ns |-> 0]
+  IN CASE low > high \/ high >= Len(StoredOf(topic, l))    -> Contents
+       [] max_reads_in_flight_bytes = 0                    -> Begin(c, q)
+       [] OTHER -> IF Fits(c, permits) THEN Begin(Taken(c, q.number, permits), q)
+                   ELSE IF Len(c.waiting) >= permits_queue_size THEN c
+                   ELSE WithRequest([c EXCEPT !.waiting = Append(@, w)], q)
+
+Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in read_expected_reads :
+          Become(AfterRead(topic, l, low, high, n))
+
+\* One entry is read, as a replay does it.  It expects no reads, so what is fetched is not cached.
+ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
+
+\* The limiter's timer: requests that waited as long as the timeout for their permits fail.  Whoever waited behind them
+\* may have enough permits now; in a version they wait for the next release.
+AfterExpiry ==
+  LET expired == Expired(Contents, {})
+      left == GivenUp(expired.c, expired.failed)
+  IN IF timer_hands_permits_on /\ expired.failed # {} THEN HandOn(left) ELSE left
+
+ExpireWaitingReads == Become(AfterExpiry)
+
+\* Storage answers an outstanding read, or fails it.
+CompleteStorageRead ==
+  \E i \in DOMAIN reads, ok \in success : Become(Answered(Contents, reads[i], IF ok THEN reads[i].last ELSE None))
+
+\* An odd answer: the first n entries of a read, and one that is there twice, or that nobody asked for.  An id beyond
+\* 32 bits, which TLC does not have, is one far away.
+FarAway == 65536
+Brought(r, n, odd) ==
+  LET asked == [i \in 1..n |-> <<r.ledger, r.first + i - 1>>]
+  IN asked \o CASE odd = "short"        -> <<>>
+                [] odd = "twice"        -> SubSeq(asked, 1, 1)
+                [] odd = "beyond"       -> << <<r.ledger, r.last + 1>> >>
+                [] odd = "other_ledger" -> << <<r.ledger + 1, r.first + n>> >>
+                [] odd = "wraps"        -> << <<r.ledger, r.first + n + FarAway>> >>
+
+\* How many of the first entries of a read are there, each once and in order; the rest of the answer is no use.
+Accepted(r, answer) ==
+  LET IsWrong(i) == answer[i] # <<r.ledger, r.first + i - 1>> \/ answer[i][2] > r.last
+      wrong == {i \in DOMAIN answer : IsWrong(i)}
+  IN IF wrong = {} THEN Len(answer) ELSE Least(wrong) - 1
+
+\* Storage brings only the first entries of what it was asked for, and perhaps one that it was not asked for.
+AnswerOddly ==
+  \E i \in DOMAIN reads, n \in entries, odd \in oddity :
+    LET r == reads[i]
+    IN /\ n <= r.last - r.first
+       /\ Become(Answered(Contents, r, r.first + Accepted(r, Brought(r, n, odd)) - 1))
+
+\* Where storage answers at once, its next reads fail; this many, whatever was said before.
+FailNextStorageReads ==
+  /\ storage_reads = "immediate"
+  /\ \E n \in count : Become([Contents EXCEPT !.failing = n])
+
+-----------------------------------------------------------------------------
+(* Copies. *)
+
+OneLess(copies) == [copies EXCEPT !.open = @ - 1]
+
+\* A copy that a grant names goes back; with the last of them the permits are free again.
+AfterReleaseOf(g, i) ==
+  LET name == <<g.request, i>>
+      Has(copies) == name \in copies.granted
+      Less(copies) == [copies EXCEPT !.granted = @ \ {name}]
+      left == [g EXCEPT !.copies = @ \ {i}]
+      released == [ChangedWhere(Contents, Has, MarkedRead, Less) EXCEPT !.grants = (@ \ {g}) \cup {left}]
+  IN IF left.copies = {} THEN PermitsBack(released, g.request) ELSE released
+
+\* A reader gives back an entry that it has dealt with: one read fewer to expect.
+Release ==
+  \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ queue[i].copies.open > 0
+                             /\ Become(ChangedAt(Contents, i, MarkedRead, OneLess))
+  \/ \E g \in DOMAIN loose : g.copies.open > 0 /\ Become(ChangedLoose(Contents, g, MarkedRead, OneLess))
+  \/ \E g \in grants : \E i \in g.copies : Become(AfterReleaseOf(g, i))
+
+\* A reader's copy, whether a grant names it or not.
+IsRead(copies) == copies.open > 0 \/ copies.granted # {}
+
+\* The copy's entry goes to the replay queue: it will be read once more.
+Replay ==
+  \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ IsRead(queue[i].copies)
+                             /\ Become(ChangedAt(Contents, i, Replayed, Same))
+  \/ \E g \in DOMAIN loose : IsRead(g.copies) /\ Become(ChangedLoose(Contents, g, Replayed, Same))
+
+-----------------------------------------------------------------------------
+(* Removing. *)
+
+\* What a topic's cache holds before a position, in whatever ledger, is removed.
+AfterInvalidation(topic, p) ==
+  LET home == Home(Contents, topic)
+      Before(e) == e.position[1] < p[1] \/ (e.position[1] = p[1] /\ e.position[2] < p[2])
+      Gone(e) == e.store = home.store /\ e.position[1] >= -1 /\ Before(e)
+  IN Detached(home.c, Gone)
+
+InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInvalidation(topic, p))
+
+\* A ledger's entries are removed from a topic's cache; nobody joins its outstanding reads any more.
+AfterInvalidateLedger(topic, l) ==
+  LET home == Home(Contents, topic)
+      Gone(e) == e.store = home.store /\ e.position[1] = l
+  IN IF home.store < 0 THEN home.c ELSE WithoutJoining(Detached(home.c, Gone), home.store, l)
+
+InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
+
+\* A range cache without entries, and without reads that could be joined.
+Emptied(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(Detached(c, Gone), s, None)
+
+\* A topic's cache is emptied.
+AfterClear(topic) == LET home == Home(Contents, topic) IN Emptied(home.c, home.store)
+
+ClearCache == \E topic \in cache : Become(AfterClear(topic))
+
+\* Every topic's cache is emptied; one that was removed before, and filled since, is not reached.
+RECURSIVE EmptiedUpTo(_, _)
+EmptiedUpTo(c, topics) == IF topics = 0 THEN c ELSE Emptied(EmptiedUpTo(c, topics - 1), c.homes[topics - 1])
+
+AfterClearAll == EmptiedUpTo(Contents, caches)
+
+ClearAll == Become(AfterClearAll)
+
+\* A topic's cache is forgotten, then emptied; the next use begins with a new one.  A read that began before may still
+\* fill the old one: such entries count, and are evicted, but never found.
+AfterRemoval(topic) ==
+  IF homes[topic] = Absent THEN Contents ELSE Emptied([Contents EXCEPT !.homes[topic] = Absent], homes[topic])
+
+RemoveEntryCache == \E topic \in cache : Become(AfterRemoval(topic))
+
+\* Counts what it calls non-evictable; drops all DETACHED slots on the way.
+NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
+
+-----------------------------------------------------------------------------
+(* Time and settings. *)
+
+\* Time passes: everything is that much older.
+Advance ==
+  \E n \in nanos :
+    LET Every(e) == TRUE
+        Older(e) == [e EXCEPT !.timestamp_ns = @ - n]
+    IN Become([Contents EXCEPT !.queue = Changed(@, Every, Older),
+                               !.waiting = [i \in DOMAIN @ |-> [@[i] EXCEPT !.since_ns = @ - n]]])
+
+\* Everything but the settings.
+contents == <<queue, loose, owners, sizes, homes, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
+              grants>>
+
+\* The maximum, or the watermark, changes while the broker runs; by itself that evicts nothing.
+SetMaxCacheBytes ==
+  /\ max_bytes' \in set_max_cache_bytes_value
+  /\ UNCHANGED <<contents, watermark, max_requeue_times, extend_ttl_of_recently_accessed>>
+SetEvictionWatermark ==
+  /\ watermark' \in set_eviction_watermark_value
+  /\ UNCHANGED <<contents, max_bytes, max_requeue_times, extend_ttl_of_recently_accessed>>
+
+\* The maximum of extensions changes, or the extension for recent access; entries keep their counts and marks.
+SetMaxRequeueTimes ==
+  /\ max_requeue_times' \in set_max_requeue_times_value
+  /\ UNCHANGED <<contents, max_bytes, watermark, extend_ttl_of_recently_accessed>>
+SetExtendTtl ==
+  /\ extend_ttl_of_recently_accessed' \in set_extend_ttl_value
+  /\ UNCHANGED <<contents, max_bytes, watermark, max_requeue_times>>
+
+-----------------------------------------------------------------------------
+(* Bounds: what a scope limits, so that there are finitely many states. *)
+
+\* Holds of every cached entry; of every counter that is defined.
+OfAll(Holds(_)) == \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
+OfCounts(Holds(_)) == LET IsFine(each) == each.expected_reads = None \/ Holds(each.expected_reads)
+                      IN OfAll(IsFine) /\ \A g \in DOMAIN loose : IsFine(g)
+
+\* Places in the removal queue, DETACHED ones included.
+SlotsAtMost(n) == Len(queue) <= n
+
+\* Requests that are not answered; reads that storage has not answered; range caches.
+RequestsAtMost(n) == Len(requests) <= n
+ReadsAtMost(n) == Len(reads) <= n
+StoresAtMost(n) == Cardinality(DOMAIN owners) <= n
+
+\* Eviction tasks that are queued.
+TasksAtMost(n) == tasks <= n
+
+\* Nanoseconds since the oldest entry was put, or put back, or the first request began to wait for permits.
+AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n
+                IN OfAll(Holds) /\ \A i \in DOMAIN waiting : -waiting[i].since_ns <= n
+
+\* The most requeues of an entry.
+RequeuesAtMost(n) == LET Holds(e) == e.requeues <= n IN OfAll(Holds)
+
+\* The largest counter, and how far below zero one is.
+HighestCountAtMost(n) == LET Holds(m) == m <= n IN OfCounts(Holds)
+LowestCountAtMost(n) == LET Holds(m) == -m <= n IN OfCounts(Holds)
+
+\* Copies: those of readers, and those that are held for a request.
+HowMany(copies) == Cardinality(copies.held) + Cardinality(copies.granted) + copies.open
+
+RECURSIVE CopiesIn(_)
+CopiesIn(slots) == IF slots = <<>> THEN 0
+                   ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE HowMany(Head(slots).copies)
+
+RECURSIVE LooseCopies(_)
+LooseCopies(groups) == IF groups = {} THEN 0
+                       ELSE LET g == CHOOSE g \in groups : TRUE
+                            IN loose[g] * HowMany(g.copies) + LooseCopies(groups \ {g})
+
+CopiesAtMost(n) == CopiesIn(queue) + LooseCopies(DOMAIN loose) <= n
+=============================================================================

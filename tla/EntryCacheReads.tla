@@ -1,0 +1,317 @@
+-------------------------- MODULE EntryCacheReads --------------------------
+(***************************************************************************)
+(* How the entry cache answers a read: the twin of                         *)
+(* model/entry_cache_reads.py, model/shared_reads.py and                   *)
+(* model/reads_limiter.py.                                                 *)
+(*                                                                         *)
+(* What a request waits for is a tree of parts, each a range of entries:   *)
+(*                                                                         *)
+(*   found    the entries are at hand: held copies                         *)
+(*   failed   there is no answer                                           *)
+(*   permits  waits for the limiter, before anything else                  *)
+(*   awaited  waits for one outstanding read                               *)
+(*   joined   side by side: what an outstanding read brings, and what was  *)
+(*            missing beside it                                            *)
+(*   mixed    side by side: entries from the cache, and the gaps between   *)
+(*            them; if any of it fails, the whole range is read again      *)
+(*                                                                         *)
+(* A rule that comes upon a part gives [c |-> contents, part |-> part].    *)
+(***************************************************************************)
+EXTENDS EntryCacheEviction
+
+-----------------------------------------------------------------------------
+(* Parts and requests. *)
+
+Part(kind, low, high) == [kind |-> kind, first |-> low, last |-> high, read |-> 0, held |-> <<>>, parts |-> <<>>]
+Found(low, high, held) == [Part("found", low, high) EXCEPT !.held = held]
+Awaited(low, high, read) == [Part("awaited", low, high) EXCEPT !.read = read]
+Beside(kind, low, high, parts) == [Part(kind, low, high) EXCEPT !.parts = parts]
+
+\* Nothing is waited for any more; all entries of the range are at hand.
+IsSettled(part) == part.kind \in {"found", "failed"}
+IsComplete(part) == part.kind = "found" /\ Len(part.held) = part.last - part.first + 1
+
+\* The entries that parts hold, in order.
+RECURSIVE AllHeld(_)
+AllHeld(parts) ==
+  IF parts = <<>> THEN <<>>
+  ELSE LET part == Head(parts)
+       IN (IF part.kind = "found" THEN part.held ELSE AllHeld(part.parts)) \o AllHeld(Tail(parts))
+
+RequestOf(c, n) == LET i == CHOOSE i \in DOMAIN c.requests : c.requests[i].number = n IN c.requests[i]
+
+WithoutRequest(c, n) == LET Other(q) == q.number # n IN [c EXCEPT !.requests = SelectSeq(@, Other)]
+
+\* Requests stand in the order of their numbers.
+WithRequest(c, q) ==
+  LET Before(other) == other.number < q.number
+      After(other) == other.number > q.number
+  IN [c EXCEPT !.requests = SelectSeq(@, Before) \o <<q>> \o SelectSeq(@, After)]
+
+\* What storage holds of a topic's ledger: the bytes of its entries.
+StoredOf(topic, l) ==
+  LET found == {i \in DOMAIN stored : stored[i].cache = topic /\ stored[i].ledger = l}
+  IN IF found = {} THEN <<>> ELSE stored[Greatest(found)].entry_bytes
+
+-----------------------------------------------------------------------------
+(* Permits. *)
+
+\* There are enough, or there can never be enough and nobody holds any.
+Fits(c, permits) ==
+  c.free >= permits \/ (permits > max_reads_in_flight_bytes /\ c.free = max_reads_in_flight_bytes)
+
+\* The request holds its permits, or all there are if it wants more than that.
+Taken(c, n, permits) ==
+  LET taken == IF permits > max_reads_in_flight_bytes THEN max_reads_in_flight_bytes ELSE permits
+  IN [c EXCEPT !.free = @ - taken, !.grants = @ \cup {[request |-> n, permits |-> taken, copies |-> {}]}]
+
+\* The request's permits are free again.
+GivenBack(c, n) ==
+  LET mine == {g \in c.grants : g.request = n}
+  IN IF mine = {} THEN c
+     ELSE LET g == CHOOSE g \in mine : TRUE IN [c EXCEPT !.free = @ + g.permits, !.grants = @ \ mine]
+
+\* From the head of the queue: who has waited longer than the timeout has failed, and who fits is granted.
+RECURSIVE HandedOut(_, _, _)
+HandedOut(c, granted, failed) ==
+  LET done == [c |-> c, granted |-> granted, failed |-> failed]
+  IN IF c.waiting = <<>> THEN done
+     ELSE LET w == Head(c.waiting)
+              rest == [c EXCEPT !.waiting = Tail(@)]
+          IN CASE -w.since_ns > permits_timeout_ns -> HandedOut(rest, granted, failed \cup {w.request})
+               [] -w.since_ns <= permits_timeout_ns /\ Fits(c, w.permits) ->
+                    HandedOut(Taken(rest, w.request, w.permits), Append(granted, w.request), failed)
+               [] OTHER -> done
+
+\* At the timer, who has waited as long as the timeout has failed.
+RECURSIVE Expired(_, _)
+Expired(c, failed) ==
+  IF c.waiting # <<>> /\ -Head(c.waiting).since_ns >= permits_timeout_ns
+  THEN Expired([c EXCEPT !.waiting = Tail(@)], failed \cup {Head(c.waiting).request})
+  ELSE [c |-> c, failed |-> failed]
+
+\* Requests that waited too long for their permits fail.
+GivenUp(c, failed) == LET Stays(q) == q.number \notin failed IN [c EXCEPT !.requests = SelectSeq(@, Stays)]
+
+-----------------------------------------------------------------------------
+(* What storage brings. *)
+
+\* An entry from storage is cached only if reads of it are expected.
+ComesFromStorage(c, r, entry, names) ==
+  LET n == InitialCount(IF r.store >= 0 THEN r.expected_reads ELSE 0)
+      b == StoredOf(r.cache, r.ledger)[entry + 1]
+  IN IF HasExpectedReads(n) THEN Come(c, r.store, <<r.ledger, entry>>, b, n, Held(names))
+     ELSE [c EXCEPT !.loose = WithLoose(@, Held(names), n)]
+
+\* The entries of a read up to some last one come, each with a counter of its own.  `wanted` has for each part that
+\* waited <<request, first, last>>: everyone gets copies of what they wanted, which share the counter.
+RECURSIVE TakenIn(_, _, _, _, _)
+TakenIn(c, r, entry, up_to, wanted) ==
+  IF entry > up_to THEN c
+  ELSE LET names == {<<w[1], entry>> : w \in {w \in wanted : w[2] <= entry /\ entry <= w[3]}}
+       IN TakenIn(ComesFromStorage(c, r, entry, names), r, entry + 1, up_to, wanted)
+
+\* What a part that waited gets of a read of which only the entries up to some last one came.
+PartOf(r, low, high, up_to) ==
+  LET end == IF high > up_to THEN up_to ELSE high
+      size == StoredOf(r.cache, r.ledger)
+  IN Found(low, high, [i \in 1..(IF end < low THEN 0 ELSE end - low + 1) |->
+                         [entry |-> low + i - 1, bytes |-> size[low + i]]])
+
+\* Nobody joins the outstanding reads of a range cache's ledger (None: of all its ledgers) any more.
+WithoutJoining(c, s, l) ==
+  [c EXCEPT !.reads = [i \in DOMAIN @ |-> IF @[i].store = s /\ (l = None \/ @[i].ledger = l)
+                                          THEN [@[i] EXCEPT !.joinable = FALSE] ELSE @[i]]]
+
+-----------------------------------------------------------------------------
+(* Looking up and asking. *)
+
+\* The outstanding read to join, by its place, or 0: one that includes the range, else one that misses entries only
+\* on the right, else only on the left, else on both sides; among equals the latest.
+Candidate(c, q, low, high) ==
+  LET Overlaps(r) == r.joinable /\ r.store = q.store /\ r.ledger = q.ledger /\ r.first <= high /\ low <= r.last
+      near == {i \in DOMAIN c.reads : Overlaps(c.reads[i])}
+      including == {i \in near : c.reads[i].first <= low /\ high <= c.reads[i].last}
+      Worth(i) == (IF low < c.reads[i].first THEN 2 ELSE 0) + (IF c.reads[i].last < high THEN 1 ELSE 0)
+  IN CASE near = {} \/ q.store < 0 -> 0
+       [] including # {} -> Least(including)
+       [] OTHER -> Greatest({i \in near : Worth(i) = Least({Worth(j) : j \in near})})
+
+\* Storage is asked for a range; it answers in this step, or later.
+AskStorage(c, q, low, high) ==
+  LET r == [number |-> c.next_read, store |-> q.store, cache |-> q.cache, ledger |-> q.ledger, first |-> low,
+            last |-> high, expected_reads |-> q.expected_reads, joinable |-> q.store >= 0, waiting |-> <<q.number>>]
+      asked == [c EXCEPT !.next_read = @ + 1]
+  IN CASE storage_reads = "queued" ->
+            [c |-> [asked EXCEPT !.reads = Append(@, r)], part |-> Awaited(low, high, r.number)]
+       [] storage_reads = "immediate" /\ c.failing > 0 ->
+            [c |-> [asked EXCEPT !.failing = @ - 1], part |-> Part("failed", low, high)]
+       [] OTHER ->
+            [c |-> TakenIn(asked, r, low, high, {<<q.number, low, high>>}), part |-> PartOf(r, low, high, high)]
+
+\* A range by what is cached of it: each cached entry, and each maximal run of missing ones.  `there` has the sizes.
+RECURSIVE Pieces(_, _, _)
+Pieces(there, low, high) ==
+  IF low > high THEN <<>>
+  ELSE IF low \in DOMAIN there
+  THEN <<Found(low, low, <<[entry |-> low, bytes |-> there[low]]>>)>> \o Pieces(there, low + 1, high)
+  ELSE LET further == {entry \in DOMAIN there : entry > low}
+           end == IF further = {} THEN high ELSE Least(further) - 1
+       IN <<Awaited(low, end, 0)>> \o Pieces(there, end + 1, high)
+
+RECURSIVE LookUp(_, _, _, _), Ask(_, _, _, _), AskForGaps(_, _, _, _)
+
+\* Each gap is asked for, from left to right.
+AskForGaps(c, q, parts, i) ==
+  IF i > Len(parts) THEN [c |-> c, parts |-> parts]
+  ELSE IF parts[i].kind # "awaited" THEN AskForGaps(c, q, parts, i + 1)
+  ELSE LET asked == Ask(c, q, parts[i].first, parts[i].last)
+       IN AskForGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
+
+\* What is cached is held and marked as accessed; every maximal run of missing entries is asked for.
+LookUp(c, q, low, high) ==
+  LET Chosen(e) == /\ e.store = q.store /\ e.position[1] = q.ledger
+                   /\ low <= e.position[2] /\ e.position[2] <= high
+      Looked(e) == [e EXCEPT !.accessed = TRUE, !.copies.held = @ \cup {<<q.number, e.position[2]>>}]
+      IsChosen(slot) == slot # None /\ Chosen(slot)
+      found == InSet(SelectSeq(c.queue, IsChosen))
+      there == [entry \in {e.position[2] : e \in found} |-> (CHOOSE e \in found : e.position[2] = entry).bytes]
+      pieces == Pieces(there, low, high)
+      held == [c EXCEPT !.queue = Changed(@, Chosen, Looked)]
+  IN CASE found = {} -> Ask(c, q, low, high)
+       [] DOMAIN there = low..high -> [c |-> held, part |-> Found(low, high, AllHeld(pieces))]
+       [] OTHER -> LET asked == AskForGaps(held, q, pieces, 1)
+                   IN [c |-> asked.c, part |-> Beside("mixed", low, high, asked.parts)]
+
+\* A range that is not cached: an outstanding read of it is joined, or storage is asked.
+Ask(c, q, low, high) ==
+  LET i == Candidate(c, q, low, high)
+  IN IF i = 0 THEN AskStorage(c, q, low, high)
+     ELSE LET r == c.reads[i]
+              left == IF low < r.first THEN r.first ELSE low
+              right == IF r.last < high THEN r.last ELSE high
+              common == Awaited(left, right, r.number)
+              joined == [c EXCEPT !.reads = Exchanged(@, i, [r EXCEPT !.waiting = Append(@, q.number)])]
+              before == IF low < left THEN LookUp(joined, q, low, left - 1) ELSE [c |-> joined]
+              after == IF right < high THEN LookUp(before.c, q, right + 1, high) ELSE [c |-> before.c]
+              parts == (IF low < left THEN <<before.part>> ELSE <<>>) \o <<common>>
+                       \o (IF right < high THEN <<after.part>> ELSE <<>>)
+          IN [c |-> after.c, part |-> IF parts = <<common>> THEN common ELSE Beside("joined", low, high, parts)]
+
+-----------------------------------------------------------------------------
+(* Settling. *)
+
+\* What was gathered is given back undelivered: nobody has read it.
+RECURSIVE Discarded(_, _, _)
+Discarded(c, n, held) ==
+  IF held = <<>> THEN c
+  ELSE LET name == <<n, Head(held).entry>>
+           Has(copies) == name \in copies.held
+           Less(copies) == [copies EXCEPT !.held = @ \ {name}]
+       IN Discarded(IF undelivered_counts_as_read THEN ChangedWhere(c, Has, MarkedRead, Less)
+                    ELSE ChangedWhere(c, Has, Same, Less), n, Tail(held))
+
+\* Works a tree of parts out, as far as it does not wait for anything.  Parts side by side are good only together: if
+\* one fails, or storage brought less than was asked, all that was gathered is given back.  A mixed range is then read
+\* again, in one piece.
+RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
+Settle(c, q, part) ==
+  IF part.parts = <<>> THEN [c |-> c, part |-> part]
+  ELSE LET each == SettleEach(c, q, part.parts, 1)
+           settled == InSet(each.parts)
+           so_far == [c |-> each.c, part |-> [part EXCEPT !.parts = each.parts]]
+           gathered == AllHeld(each.parts)
+       IN CASE \E p \in settled : ~IsSettled(p) -> so_far
+            [] \A p \in settled : IsComplete(p) -> [c |-> each.c, part |-> Found(part.first, part.last, gathered)]
+            [] OTHER ->
+                 IF short_answer = "never_answered" /\ \A p \in settled : p.kind = "found" THEN so_far
+                 ELSE LET given_back == Discarded(each.c, q.number, gathered)
+                      IN IF part.kind = "joined" THEN [c |-> given_back, part |-> Part("failed", part.first, part.last)]
+                         ELSE LET again == Ask(given_back, q, part.first, part.last)
+                              IN Settle(again.c, q, again.part)
+
+SettleEach(c, q, parts, i) ==
+  IF i > Len(parts) THEN [c |-> c, parts |-> parts]
+  ELSE LET settled == Settle(c, q, parts[i]) IN SettleEach(settled.c, q, Exchanged(parts, i, settled.part), i + 1)
+
+-----------------------------------------------------------------------------
+(* Going on. *)
+
+\* Held copies become the reader's: named by the request's grant, if it has one, else one more that is open.
+RECURSIVE HandedOver(_, _, _, _)
+HandedOver(c, n, held, i) ==
+  IF i > Len(held) THEN c
+  ELSE LET name == <<n, held[i].entry>>
+           Has(copies) == name \in copies.held
+           Granted(copies) == [copies EXCEPT !.held = @ \ {name}, !.granted = @ \cup {<<n, i>>}]
+           Open(copies) == [copies EXCEPT !.held = @ \ {name}, !.open = @ + 1]
+       IN HandedOver(IF \E g \in c.grants : g.request = n THEN ChangedWhere(c, Has, Same, Granted)
+                     ELSE ChangedWhere(c, Has, Same, Open), n, held, i + 1)
+
+RECURSIVE GoOn(_, _), Begin(_, _), BeginEach(_, _), HandOn(_)
+
+\* Permits were given back: those who wait for some begin, or have waited too long.
+HandOn(c) ==
+  LET handed == HandedOut(c, <<>>, {})
+  IN IF handed.granted = <<>> /\ handed.failed = {} THEN c
+     ELSE HandOn(BeginEach(GivenUp(handed.c, handed.failed), handed.granted))
+
+PermitsBack(c, n) == IF c.grants = {} THEN c ELSE HandOn(GivenBack(c, n))
+
+BeginEach(c, numbers) ==
+  IF numbers = <<>> THEN c
+  ELSE LET n == Head(numbers) IN BeginEach(Begin(WithoutRequest(c, n), RequestOf(c, n)), Tail(numbers))
+
+\* A request that has its permits looks into the cache.
+Begin(c, q) ==
+  LET looked == LookUp(c, q, q.part.first, q.part.last) IN GoOn(looked.c, [q EXCEPT !.part = looked.part])
+
+\* The reader gets the entries.  With none of them its permits are free again.
+Delivered(c, n, held) ==
+  LET over == HandedOver(c, n, held, 1)
+  IN IF held = <<>> THEN PermitsBack(over, n)
+     ELSE [over EXCEPT !.grants = {IF g.request = n THEN [g EXCEPT !.copies = DOMAIN held] ELSE g : g \in @}]
+
+\* A request goes on as far as it can: it waits for more, or it is answered.
+GoOn(c, q) ==
+  LET settled == Settle(c, q, q.part)
+      part == settled.part
+  IN CASE ~IsSettled(part)       -> WithRequest(settled.c, [q EXCEPT !.part = part])
+       [] part.kind = "failed"   -> PermitsBack(settled.c, q.number)
+       [] OTHER                  -> Delivered(settled.c, q.number, part.held)
+
+-----------------------------------------------------------------------------
+(* Answers. *)
+
+\* What waits in a tree for a read, as a set of <<request, first, last>>.
+RECURSIVE Wanted(_, _, _)
+Wanted(n, part, read) ==
+  (IF part.kind = "awaited" /\ part.read = read THEN {<<n, part.first, part.last>>} ELSE {})
+    \cup UNION {Wanted(n, part.parts[i], read) : i \in DOMAIN part.parts}
+
+\* The tree with answers in place of what waited for a read, of which the entries up to some last one came; None if it
+\* failed.
+RECURSIVE WithAnswers(_, _, _)
+WithAnswers(part, r, up_to) ==
+  CASE part.kind = "awaited" /\ part.read = r.number ->
+         IF up_to = None THEN Part("failed", part.first, part.last) ELSE PartOf(r, part.first, part.last, up_to)
+    [] OTHER -> [part EXCEPT !.parts = [i \in DOMAIN @ |-> WithAnswers(@[i], r, up_to)]]
+
+RECURSIVE AnswerEach(_, _, _, _)
+AnswerEach(c, numbers, r, up_to) ==
+  IF numbers = <<>> THEN c
+  ELSE LET q == RequestOf(c, Head(numbers))
+           answered == GoOn(WithoutRequest(c, q.number), [q EXCEPT !.part = WithAnswers(@, r, up_to)])
+       IN AnswerEach(answered, Tail(numbers), r, up_to)
+
+\* An outstanding read is answered with its entries up to some last one, or fails (None).  All who waited for it go
+\* on, in the order in which they came.  A failure makes the ledger's other outstanding reads unfit for joining.
+Answered(c, r, up_to) ==
+  LET Other(each) == each # r
+      rest == [c EXCEPT !.reads = SelectSeq(@, Other)]
+      wanted == UNION {Wanted(n, RequestOf(c, n).part, r.number) : n \in InSet(r.waiting)}
+      taken == CASE up_to # None -> TakenIn(rest, r, r.first, up_to, wanted)
+                 [] up_to = None /\ r.store >= 0 -> WithoutJoining(rest, r.store, r.ledger)
+                 [] OTHER -> rest
+  IN AnswerEach(taken, Distinct(r.waiting), r, up_to)
+=============================================================================
