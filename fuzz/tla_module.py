@@ -251,7 +251,8 @@ class Twin:
             domain = usable(domain, kind, space.cfg)
         else:
             raise BadValue(f"{action}.{param} depends on the state; a scope that TLC is run on gives it fixed values")
-        return "{" + ", ".join(dict.fromkeys(tla(plain(value)) for value in domain)) + "}"  # type: ignore[union-attr]
+        values = [tla(_exact(plain(value))) for value in domain]  # type: ignore[union-attr]
+        return "{" + ", ".join(dict.fromkeys(values)) + "}"
 
 
 def _any(actions: Iterable[str]) -> str:
