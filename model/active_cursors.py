@@ -380,16 +380,25 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 @active_cursors.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Objects are numbered in the order in which they stand, the clock starts at now, and no time is longer ago
-    than the grace period: a longer one is as good as that one. The version only tells changes apart."""
+    than the grace period: a longer one is as good as that one. The version only tells changes apart.
+
+    No answer of the set depends on the age of items at one position: those of replaced cursors are numbered by name.
+    """
     numbers = {c.object: number for number, c in enumerate(s.cursors, 1)}
     cursors = tuple([c._replace(object=numbers[c.object]) for c in s.cursors])
     nodes = None if s.nodes is None else cursor_list.renamed(s.nodes, numbers)
-    for item in s.items:
+    is_set = cfg.container == "sorted_set"
+    for item in sorted(s.items, key=age_aside) if is_set else s.items:
         numbers.setdefault(item.object, len(numbers) + 1)
     items = tuple([item._replace(object=numbers[item.object]) for item in s.items])
     ago = min(s.now_ms - s.last_removal_ms, max(cfg.grace_ms, 0))
-    ordered = tuple(sorted(items)) if cfg.container == "sorted_set" else items
+    ordered = tuple(sorted(items)) if is_set else items
     return State(0, cursors, -ago, len(numbers) + 1, 0, s.durables, nodes, ordered)
+
+
+def age_aside(item: Item) -> tuple[Position, int]:
+    """Where an item stands, and for whom."""
+    return item.position, item.cursor
 
 
 @active_cursors.observation

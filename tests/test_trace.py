@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from fuzz.recording import recordings
 from fuzz.trace import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
 from tests.conftest import RECORDINGS
 
+RECORDED = sorted({each.component for each in recordings()})
 OPEN = '{"trace":"t","component":"range_cache","config":{"caches":["c0"],"max_requeue_times":1,"extend_ttl_of_recently_accessed":false,"start_ns":0}}\n'
 CLEAR = '{"op":"clear","args":{"cache":"c0","now_ns":5},"result":{"removed_entries":0,"removed_bytes":0}}\n'
 
@@ -43,7 +45,7 @@ BAD = {
     "not a number": (OPEN + '{"op":"clear","args":{"x":NaN}}\n', "t.jsonl:2: not JSON"),
     "unknown component": (
         OPEN.replace("range_cache", "nope"),
-        "no subject stands for the component nope; known are legacy_cache, range_cache",
+        f"no subject stands for the component nope; known are {', '.join(RECORDED)}\n",
     ),
     "unknown operation": (
         OPEN + CLEAR.replace('"clear"', '"explode"'),
