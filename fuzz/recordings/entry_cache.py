@@ -11,7 +11,7 @@ from typing import Any
 
 from fuzz.recording import Deviation, Recording, error_or
 from fuzz.trace import Operation
-from model.entry_cache import Config, State
+from model.entry_cache_state import Config, State
 from model.machine import plain
 
 #: recorded operation -> action, where they are named otherwise
