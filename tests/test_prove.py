@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import jsonschema
 import orjson
 import pytest
-import z3
+import z3  # type: ignore[import-untyped]
 
 from fuzz.prove import LIMIT, ask, changed, claims_about, holds
 from fuzz.subject import subject_names
 from invariants.proofs.claim import Control, Proof
 from invariants.proofs.range_cache_passes import random_config, random_state
 from invariants.proofs.reading import Reader
-from invariants.proofs.running import bind, known
+from invariants.proofs.running import bind, known, worked
 from invariants.proofs.terms import NotUnderstoodError, Seq, unknown
 from model import range_cache as model
 from model import watermark
@@ -63,6 +63,21 @@ EXPECTED = {
     "size-pass-over-two-entries-agrees": "confirmed_over_all_paths",
     "pages-keep-the-order": "confirmed_over_all_paths",
     "pages-agree": "no_counterexample",
+    "the-total-is-the-sum-of-sizes": "proved",
+    "a-triggered-eviction-frees-something": "proved",
+    "at-most-one-eviction-task-waits": "proved",
+    "permits-fitting-is-monotone": "proved",
+    "permits-idle-fits-everything": "proved",
+    "permits-overdue-is-expired": "proved",
+    "permits-are-conserved": "proved",
+    "permits-are-handed-on-in-turn": "proved",
+    "a-joined-range-is-covered-once": "proved",
+    "a-read-to-join-is-a-fit-one": "confirmed_over_all_paths",
+    "an-answer-is-taken-as-far-as-it-was-asked-for": "proved",
+    "the-read-to-join-agrees": "confirmed_over_all_paths",
+    "complete-parts-agree": "confirmed_over_all_paths",
+    "permit-requests-agree": "confirmed_over_all_paths",
+    "permits-handed-on-agree": "confirmed_over_all_paths",
 }
 
 
@@ -208,7 +223,7 @@ def test_the_command_says_what_there_is_to_ask(brokerproof: Any) -> None:
     bare = next(name for name in subject_names() if not claims_about(name))
     ran = brokerproof("prove", bare)
     assert ran.code == 2
-    assert f"nothing is claimed about {bare}; there are claims about legacy_cache, range_cache" in ran.err
+    assert f"nothing is claimed about {bare}; there are claims about entry_cache, legacy_cache, range_cache" in ran.err
 
 
 def test_the_command_shows_a_person_what_was_shown(brokerproof: Any) -> None:
@@ -323,7 +338,8 @@ def test_the_terms_of_a_decision_are_the_decision(name: str) -> None:
     terms = Reader().call(function, *[unknown(_UNKNOWN[n], n, item=n in ("e", "slot")) for n in needs])
     draw, seen = random.Random(7), set()
     for _ in range(400):
-        values, bound = drawn(draw), {}
+        values = drawn(draw)
+        bound: dict[str, Any] = {}
         for n in needs:
             bind(_UNKNOWN[n], n, values[n], bound, element=n in ("e", "slot"))
         expected = function(*[values[n] for n in needs])
@@ -368,6 +384,106 @@ def test_sequences_keep_their_sums() -> None:
                 assert known(terms.total("it", 0, end), bound) == sum(expected[:end])
 
 
+class Row(NamedTuple):
+    """An element of a sequence."""
+
+    name: int
+    height: int | None
+
+
+def how_many_are_lower(rows: tuple[Row, ...], height: int) -> int:
+    return sum([1 for h in [r.height for r in rows if r.height is not None] if h < height])
+
+
+def lowest(rows: tuple[Row, ...]) -> int | None:
+    return min([r.height for r in rows if r.height is not None], default=None)
+
+
+def all_but_the_first(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    first = rows[0]
+    return tuple(r for r in rows if r is not first)
+
+
+def is_the_first(rows: tuple[Row, ...], i: int) -> tuple[bool, bool]:
+    first = rows[0]
+    return rows[i] is first, rows[i]._replace(name=rows[i].name) is first
+
+
+def joined_in_order(rows: tuple[Row, ...], flag: bool) -> Any:
+    more = (*rows[:1], Row(5, 5), *rows[1:])
+    assert len(rows) > 1
+    return len(tuple(sorted(more))) + flag, more[1]
+
+
+def drawn_rows(draw: random.Random) -> tuple[Row, ...]:
+    return tuple(Row(i, draw.choice((None, *range(4)))) for i in range(draw.randint(1, 5)))
+
+
+def test_what_is_chosen_is_summed_step_by_step() -> None:
+    draw, rows = random.Random(10), Seq.unknown(Row, "rows")
+    reader = Reader()
+    assert reader.call(how_many_are_lower, rows, z3.Int("height")).eq(reader.chosen[-1].tally().whole())
+    tally = reader.chosen[-1].tally()
+    step = worked(tally.step(z3.Int("(place)"))[0])
+    for _ in range(40):
+        some, height = drawn_rows(draw), draw.randint(0, 4)
+        bound: dict[str, Any] = {}
+        bind(tuple[Row, ...], "rows", some, bound)
+        for i in range(len(some)):
+            steps = [step({**bound, "height": height, "(place)": j}) for j in range(i + 1)]
+            assert sum(steps) == how_many_are_lower(some[: i + 1], height)
+
+
+def test_the_least_of_what_is_chosen_is_there_and_none_is_less() -> None:
+    rows, place = Seq.unknown(Row, "rows"), z3.Int("place")
+    reader = Reader()
+    least = reader.call(lowest, rows)
+    found, fact = reader.chosen[-1].least(lambda a, b: a < b)
+    assert (least.defined.eq(found.defined), least.value.eq(found.value)) == (True, True)
+    row = rows.at(place).fields["height"]
+    given = [fact(place), place >= 0, place < rows.length, row.defined]
+    for goal, holds_ in ((least.value <= row.value, True), (least.defined, True), (least.value < row.value, False)):
+        proof = Proof()
+        assert proof.show("the least", goal, given) is holds_
+
+
+def test_a_thing_is_itself_and_what_equals_it_may_be() -> None:
+    rows, place = Seq.unknown(Row, "rows"), z3.Int("place")
+    reader = Reader([rows.length > 0])
+    kept, _, known_of = reader.call(all_but_the_first, rows).origin.look(place)
+    proof = Proof()
+    assert proof.show("the first goes", z3.Not(kept), [*known_of, place == 0])
+    same = z3.And(rows.at(place).fields["name"] == rows.at(z3.IntVal(0)).fields["name"])
+    assert proof.show("another one stays", kept, [*known_of, z3.Not(same)])
+    assert not proof.show("one that equals it", kept, [*known_of, place != 0])
+    assert not proof.show("one that equals it", z3.Not(kept), [*known_of, place != 0])
+
+
+def test_a_copy_of_a_thing_may_be_another() -> None:
+    rows, i = Seq.unknown(Row, "rows"), z3.Int("i")
+    [way] = Reader([i >= 0, i < rows.length]).paths(is_the_first, rows, i)
+    (same, copied), proof = way.value, Proof()
+    assert proof.show("the first is itself", same, [*way.when, i == 0])
+    assert not proof.show("a copy of it", copied, [*way.when, i == 0])
+    assert not proof.show("a copy of it", z3.Not(copied), [*way.when, i == 0])
+
+
+def test_sequences_are_joined_and_put_in_order() -> None:
+    rows = Seq.unknown(Row, "rows", {"names": lambda row: row.fields["name"]})
+    reader = Reader([rows.length > 0])
+    [way] = reader.paths(joined_in_order, rows, z3.Bool("flag"))
+    length, second = way.value
+    proof = Proof()
+    assert proof.show(
+        "what is between", z3.And(second.fields["name"] == 5, second.fields["height"].value == 5), way.when
+    )
+    assert proof.show("how many", length == rows.length + 1 + z3.If(z3.Bool("flag"), 1, 0), way.when)
+    assert proof.show("what was asserted", rows.length > 1, way.when)
+    more = rows.part(0, 1).appended(unknown(Row, "row")).joined(rows.part(1, rows.length)).reordered("in order")
+    assert proof.show("the sum", more.total("names") == rows.total("names") + z3.Int("row.name"), way.when)
+    assert not proof.show("the first", more.at(z3.IntVal(0)).fields["name"] == rows.at(z3.IntVal(0)).fields["name"])
+
+
 # ---- what is not understood -------------------------------------------------------------------------------
 
 
@@ -404,7 +520,7 @@ def looks_up(n: int) -> Any:
 
 
 def may_be_none(pair: Pair) -> int:
-    return pair.right + 1
+    return pair.right + 1  # type: ignore[operator]
 
 
 def may_be_outside(numbers: list[int], n: int) -> int:

@@ -6,13 +6,15 @@ import ast
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, get_origin, get_type_hints
+from dataclasses import replace
+from typing import Any, NoReturn, cast, get_origin, get_type_hints
 
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs import operators
 from invariants.proofs.terms import (
     Choice,
+    Chosen,
     Maybe,
     NotUnderstoodError,
     Rec,
@@ -20,6 +22,7 @@ from invariants.proofs.terms import (
     as_term,
     coerced,
     equal,
+    homes,
     lifted,
     merged,
     truth,
@@ -74,6 +77,7 @@ class Expressions:
     ) -> None:
         self.given, self.any_result, self.instead = list(given), tuple(any_result), dict(instead)
         self._made, self._prefix = 0, ""
+        self.chosen: list[Chosen] = []  # what comprehensions with a condition have chosen, in the order of the source
         self._handlers: dict[type[ast.expr], Callable[[Any, Place], Any]] = {
             ast.Constant: lambda node, place: node.value,
             ast.Name: self._name,
@@ -154,12 +158,17 @@ class Expressions:
 
     def _tuple(self, node: ast.Tuple | ast.List, place: Place) -> Any:
         values: list[Any] = []
+        joined: Seq | None = None
         for part in node.elts:
             value = self.value(part.value if isinstance(part, ast.Starred) else part, place)
-            if isinstance(part, ast.Starred) and not isinstance(value, tuple):
+            if isinstance(part, ast.Starred) and isinstance(value, Seq):
+                before = _all_appended(joined or Seq.empty(value.kind, value.measures), values)
+                joined, values = (before.joined(value) if joined or values else value), []
+            elif isinstance(part, ast.Starred) and not isinstance(value, tuple):
                 return self.fresh(object, "tuple", place)  # one that cannot be looked into
-            values += value if isinstance(part, ast.Starred) else [value]
-        return tuple(values)
+            else:
+                values += value if isinstance(part, ast.Starred) else [value]
+        return _all_appended(joined, values) if joined else tuple(values)
 
     def inside(self, index: ast.expr, seq: Seq, place: Place, node: ast.AST) -> Any:
         """A place in a sequence. Raises NotUnderstoodError unless it is shown to be inside."""
@@ -211,6 +220,9 @@ class Expressions:
             if isinstance(operator, ast.In | ast.NotIn) and not isinstance(right, tuple):
                 inside = self.fresh(bool, "in", place)  # in a sequence of any length: it may be so or not
                 said.append(inside if isinstance(operator, ast.In) else z3.Not(inside))
+            elif isinstance(operator, ast.Is | ast.IsNot) and isinstance(right, Rec | Maybe):
+                same = self._same_object(left, right, place)
+                said.append(same if isinstance(operator, ast.Is) else z3.Not(same))
             elif isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
                 left, right = self.not_none(left, place, node), self.not_none(right, place, node)
                 said.append(operators.compared(operator, left, right, node))
@@ -218,6 +230,19 @@ class Expressions:
                 said.append(operators.compared(operator, left, right, node))
             left = right
         return said[0] if len(said) == 1 else z3.And(*[as_term(each) for each in said])
+
+    def _same_object(self, left: Any, right: Any, place: Place) -> Any:
+        """`is` between records: a thing is equal to itself, and an element is what stands at its place."""
+        if left is right:
+            return z3.BoolVal(True)
+        same = self.fresh(bool, "is", place)
+        place.learn(z3.Implies(same, as_term(equal(left, right))))
+        ours, theirs = homes(left), homes(right)
+        if ours and list(ours) == list(theirs):
+            one, other = next(iter(ours.values())), next(iter(theirs.values()))
+            there = as_term(equal(left, right)) if isinstance(left, Maybe) or isinstance(right, Maybe) else True
+            place.learn(z3.Implies(z3.And(one == other, there), same))
+        return same
 
     def _either(self, node: ast.IfExp, place: Place) -> Any:
         condition = truth(self.value(node.test, place))
@@ -238,14 +263,12 @@ class Expressions:
         if more or place.index or not isinstance(generator.target, ast.Name):
             return refuse(node, "this comprehension is not understood")
         name = generator.target.id
-        if not isinstance(over, Seq):
+        if not isinstance(over, Seq | Chosen):
             return self.fresh(object, "tuple", place) if z3.is_expr(over) else refuse(node, "over what is not known")
         self._made += 1
         about = f"{self._prefix}each#{self._made}"
-        if generator.ifs:
-            if not (isinstance(node.elt, ast.Name) and node.elt.id == name):
-                return refuse(node, "this comprehension is not understood")
-            return Seq.unknown(over.kind, about)
+        if generator.ifs or isinstance(over, Chosen):
+            return self._chosen(node, about, over, place)
 
         def at(where: Any) -> Any:
             kept = self._made, self._prefix  # what is unknown of an element depends on its place and on nothing else
@@ -256,6 +279,43 @@ class Expressions:
             return element
 
         return Seq(over.kind, over.length, at, {}, {}, over.roots)
+
+    def _chosen(self, node: ast.ListComp | ast.GeneratorExp, about: str, over: Seq | Chosen, place: Place) -> Any:
+        """The elements that meet a condition. What they are is looked into only where a sum or the like asks for it."""
+        [generator] = node.generators
+        target = cast(ast.Name, generator.target)
+        seen: dict[str, tuple[Any, Any, list[Any]]] = {}
+
+        def look(where: Any) -> tuple[Any, Any, list[Any]]:
+            where = as_term(where)
+            text = where.sexpr()
+            if text not in seen:
+                kept = self._made, self._prefix  # as in a sequence: what is made up here depends on the place only
+                self._made, self._prefix = 0, f"{about}."
+                seen[text] = self._looked_at(node, target.id, over, where, place)
+                self._made, self._prefix = kept
+            return seen[text]
+
+        chosen = Chosen(over if isinstance(over, Seq) else over.over, look, about)
+        self.chosen.append(chosen)
+        if isinstance(node.elt, ast.Name) and node.elt.id == target.id and isinstance(over, Seq):
+            return replace(Seq.unknown(over.kind, about), origin=chosen)
+        return chosen
+
+    def _looked_at(
+        self, node: ast.ListComp | ast.GeneratorExp, name: str, over: Seq | Chosen, where: Any, place: Place
+    ) -> tuple[Any, Any, list[Any]]:
+        """Whether an element is chosen, what stands for it then, and what is known of both."""
+        was, element, known = (True, over.at(where), []) if isinstance(over, Seq) else over.look(where)
+        inner = Place(place.path.named(name, element), place.space, (*place.extra, as_term(was)), (where,))
+        before, conditions = len(inner.path.when), [as_term(was)]
+        for each in node.generators[0].ifs:
+            conditions.append(as_term(truth(self.value(each, inner))))
+            inner = inner.also(conditions[-1])
+        item = self.value(node.elt, inner)
+        if isinstance(item, Maybe) and not self.can_be([*inner.path.when, *inner.extra, z3.Not(item.defined)]):
+            item = item.value
+        return z3.And(*conditions), item, [*known, *inner.path.when[before:]]
 
     def is_followed(self, function: Any) -> bool:
         """Whether a call of it goes into its source."""
@@ -279,8 +339,11 @@ class Expressions:
             fields = inspect.signature(function).bind(*arguments, **named)
             fields.apply_defaults()
             return Rec(function, dict(fields.arguments))
-        if isinstance(function, operators.BuiltIn) and not named:
-            return function.of(*arguments)
+        if function is operators.SORTED and isinstance(arguments[0], Seq) and not named:
+            self._made += 1
+            return arguments[0].reordered(f"{self._prefix}sorted#{self._made}")
+        if isinstance(function, operators.BuiltIn) and named.keys() <= {"default"}:
+            return function.of(*arguments, **named)
         return self._result(function, arguments, named, node, place)
 
     def _result(
@@ -314,6 +377,12 @@ class Expressions:
             place.learn(is_there)
             return where
         return refuse(node, f"{name} is not understood")
+
+
+def _all_appended(seq: Seq, values: Sequence[Any]) -> Seq:
+    for each in values:
+        seq = seq.appended(each)
+    return seq
 
 
 def _together(ways: Sequence[Path], known: int) -> Any:

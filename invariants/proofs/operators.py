@@ -16,6 +16,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.terms import (
     SUM,
+    Chosen,
     Double,
     NotUnderstoodError,
     Rec,
@@ -48,6 +49,7 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
         return left
     if _is_float(left) or _is_float(right):
         return _of_floats(operator, left, right, node)
+    left, right = _as_number(left), _as_number(right)
     if _is_whole(left) and _is_whole(right) and not (z3.is_bv(left) or z3.is_bv(right)):  # those could overflow
         match operator:
             case ast.Add():
@@ -61,6 +63,11 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
             case ast.RShift() if isinstance(right, int) and right >= 0:
                 return as_term(left) / 2**right if z3.is_expr(left) else left >> right
     return _refuse(node)
+
+
+def _as_number(value: Any) -> Any:
+    """A truth counts as one or nothing."""
+    return z3.If(value, z3.IntVal(1), z3.IntVal(0)) if z3.is_expr(value) and z3.is_bool(value) else value
 
 
 def _floor(left: Any, right: Any) -> Any:
@@ -171,9 +178,7 @@ def _whole_part(value: Any) -> Any:
         return z3.If(real >= 0, z3.ToInt(real), -z3.ToInt(-real))
     if isinstance(value, int | float):
         return int(value)
-    if z3.is_expr(value) and z3.is_bool(value):
-        return z3.If(value, z3.IntVal(1), z3.IntVal(0))
-    return value
+    return _as_number(value)
 
 
 def _length(value: Any) -> Any:
@@ -183,11 +188,20 @@ def _length(value: Any) -> Any:
 def _sum(value: Any) -> Any:
     if isinstance(value, Seq) and SUM in value.totals:
         return value.total(SUM)
+    if isinstance(value, Chosen):
+        return value.tally().whole()
     raise NotUnderstoodError(f"a sum over {type(value).__name__}")
 
 
 def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
-    def of(*values: Any) -> Any:
+    def before(a: Any, b: Any) -> Any:
+        return _ordered(order, a, b, ast.Constant(order.__name__))
+
+    def of(*values: Any, default: Any = ...) -> Any:
+        if len(values) == 1 and isinstance(values[0], Chosen) and default is None:
+            return values[0].least(before)[0]
+        if len(values) < 2 or default is not ...:
+            raise NotUnderstoodError("the least or most of a sequence, unless some are chosen or else None")
         best = values[0]
         for each in values[1:]:
             best = merged(_ORDERS[order](each, best), each, best)
@@ -203,6 +217,13 @@ def _same(value: Any = ()) -> Any:
     raise NotUnderstoodError(f"a sequence made of {type(value).__name__}")
 
 
+def _sorted(value: Any) -> Any:
+    raise NotUnderstoodError(f"sorted {type(value).__name__}")
+
+
+#: `sorted`: of the result nothing is known but the sums; the reader of expressions gives it a name
+SORTED = BuiltIn(_sorted)
+
 #: Python's own functions that may be called.
 BUILT_IN: dict[str, Any] = {
     "int": BuiltIn(_whole_part),
@@ -212,6 +233,7 @@ BUILT_IN: dict[str, Any] = {
     "min": BuiltIn(_extreme(ast.Lt)),
     "tuple": BuiltIn(_same),
     "list": BuiltIn(_same),
+    "sorted": SORTED,
 }
 
 

@@ -91,6 +91,9 @@ class Reader(Expressions):
             case ast.AugAssign(target, operator, value):
                 change = ast.BinOp(_read_target(target), operator, value)
                 return [self._assigned(target, v, way, space) for way, v in self._ways(change, path, space)]
+            case ast.Assert():
+                condition = truth(self.value(node.test, Place(path, space)))
+                return [path.also(as_term(condition))]  # the program goes on only where it holds
             case ast.If():
                 return self._split(node, path, space)
             case ast.For(ast.Name(name), over, body, []):

@@ -58,6 +58,7 @@ class Rec:
 
     kind: Any
     fields: Mapping[str, Any]
+    is_element: bool = False  # it stands at a place of a sequence of which nothing is known, as it is
 
     def replace(self, changes: Mapping[str, Any]) -> Rec:
         """The same but for some fields. Raises NotUnderstoodError for a field that there is not."""
@@ -174,6 +175,7 @@ class Seq:
     totals: Mapping[str, Callable[[Any], Any]]
     measures: Measures
     roots: tuple[Root, ...] = ()
+    origin: Chosen | None = None  # which elements of another sequence these are, if that is known
 
     @staticmethod
     def unknown(kind: Any, name: str, measures: Measures | None = None) -> Seq:
@@ -249,6 +251,73 @@ class Seq:
         totals = {m: of(m) for m in self.totals if m in other.totals}
         return Seq(self.kind, n + other.length, at, totals, self.measures, (*self.roots, *other.roots))
 
+    def reordered(self, name: str) -> Seq:
+        """The same elements in some other order: of each place nothing is known, of them all the sums."""
+        n, at = self.length, Root(self.kind, name, {}).at
+
+        def of(m: str) -> Callable[[Any], Any]:
+            part, whole = z3.Function(f"{name} sum of {m}", z3.IntSort(), z3.IntSort()), self.totals[m](n)
+            return lambda place: z3.If(place <= 0, 0, z3.If(place >= n, whole, part(place)))
+
+        return Seq(self.kind, n, at, {m: of(m) for m in self.totals}, self.measures, self.roots)
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Some elements of a sequence, each perhaps changed: what a comprehension with a condition makes.
+
+    `look` gives for a place of the sequence: whether it is chosen, what stands for it, and what is known of both.
+    """
+
+    over: Seq
+    look: Callable[[Any], tuple[Any, Any, list[Any]]]
+    name: str
+
+    def tally(self, measure: Callable[[Any], Any] = lambda item: item) -> Tally:
+        """The sum of a measure over what is chosen."""
+
+        def step(place: Any) -> tuple[Any, list[Any]]:
+            kept, item, known = self.look(place)
+            return z3.If(as_term(kept), as_term(measure(item)), 0), known
+
+        return Tally(self.name, self.over.length, step)
+
+    def least(self, order: Callable[[Any, Any], Any]) -> tuple[Maybe, Callable[[Any], Any]]:
+        """The first by an order, if any is chosen; and what is known of it, at a place of the sequence."""
+        where, found = z3.Int(f"{self.name} least"), z3.Bool(f"{self.name} any")
+        kept, value, known = self.look(where)
+        is_there = z3.And(where >= 0, where < self.over.length, as_term(kept), *known)
+
+        def fact(place: Any) -> Any:
+            here, item, more = self.look(place)
+            chosen = z3.And(place >= 0, place < self.over.length, as_term(here))
+            not_before = z3.Implies(chosen, z3.And(found, z3.Not(as_term(order(item, value)))))
+            return z3.And(z3.Implies(found, is_there), not_before, *more)
+
+        return Maybe(found, value), fact
+
+
+class Tally:
+    """A sum over the places of a sequence that grows step by step, so that something is shown of it by induction."""
+
+    def __init__(self, name: str, length: Any, step: Callable[[Any], tuple[Any, list[Any]]]) -> None:
+        """`step` is what a place adds, and what is known of that."""
+        self.name, self.length, self.step = f"{name} up to", length, step
+
+    def upto(self, place: Any) -> Any:
+        """The sum over all places before this one."""
+        return z3.Function(self.name, z3.IntSort(), z3.IntSort())(as_term(place))
+
+    def whole(self) -> Any:
+        """The sum over all places."""
+        return self.upto(self.length)
+
+    def facts(self, place: Any) -> list[Any]:
+        """What the sum is at first, and one place on."""
+        more, known = self.step(place)
+        grows = self.upto(place + 1) == self.upto(place) + more
+        return [self.upto(0) == 0, z3.Implies(z3.And(place >= 0, place < self.length), z3.And(grows, *known))]
+
 
 def _zero(_: Any) -> Any:
     return z3.IntVal(0)
@@ -278,10 +347,28 @@ def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
     if kind is float:
         return Double(_leaf(name, z3.RealSort(), place))
     if hasattr(kind, "_fields"):
-        return Rec(kind, {f: unknown(k, f"{name}.{f}", *place, item=item) for f, k in _fields_of(kind).items()})
+        fields = {f: unknown(k, f"{name}.{f}", *place, item=item) for f, k in _fields_of(kind).items()}
+        return Rec(kind, fields, is_element=bool(place))
     if origin is list or (origin is tuple and get_args(kind)[1:] == (...,) and not (place or item)):
         return Seq.unknown(get_args(kind)[0], name)
     return _leaf(name, TOKEN, place)
+
+
+def homes(value: Any) -> dict[str, Any]:
+    """Of an element of a sequence of which nothing is known: its columns, each with the place; else nothing."""
+    value = value.value if isinstance(value, Maybe) else value
+    if not (isinstance(value, Rec) and value.is_element):
+        return {}
+    return {column.decl().name(): column.arg(0) for column in _columns(value)}
+
+
+def _columns(value: Any) -> list[Any]:
+    """The terms that an element is made of."""
+    if isinstance(value, Rec):
+        return [column for field in value.fields.values() for column in _columns(field)]
+    if isinstance(value, Maybe):
+        return [value.defined, *_columns(value.value)]
+    return [value.code if isinstance(value, Word) else value.real if isinstance(value, Double) else value]
 
 
 @functools.cache
