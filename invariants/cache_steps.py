@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from model.cache_steps import LOCKED, cache_steps
-from model.cache_threads import Config, State, Wrapper, bytes_of, cache_of, key_of
+from model.cache_threads import Config, State, bytes_of, cache_of, key_of
 from model.machine import Refused
 
 #: All steps but those that begin something; begin_eviction begins a task that waits already.
@@ -68,13 +68,13 @@ def done(event: Event) -> bool:
 
 @always(cache_steps)
 def sizes_are_sums(cfg: Config, s: State) -> bool:
-    """When no thread is in the middle of anything, each cache's size is the sum of its entries' bytes."""
+    """When no thread is in the middle of anything, each cache's size is the sum of its live entries' bytes."""
     if not at_rest(s):
         return True
     sums = [0] * cfg.caches
-    for key, n in enumerate(s.mapped):
-        if n is not None:
-            sums[cache_of(cfg, key)] += bytes_of(cfg, key)
+    for w in s.wrappers:
+        if w.key is not None and not w.pooled:
+            sums[cache_of(cfg, w.key)] += bytes_of(cfg, w.key)
     return tuple(sums) == s.sizes
 
 
@@ -122,9 +122,8 @@ def a_wrapper_knows_its_position(cfg: Config, s: State) -> bool:
 @always(cache_steps)
 def a_live_entry_is_found(cfg: Config, s: State) -> bool:
     """An entry that is live, and not locked, is in the map at its position: lookups and removals can find it."""
-    return all(
-        w.key is None or w.released or s.mapped[w.key] == n or n in lock_holders(s) for n, w in enumerate(s.wrappers)
-    )
+    live = [n for n, w in enumerate(s.wrappers) if w.key is not None and not w.pooled and not w.released]
+    return all(s.mapped[s.wrappers[n].key or 0] == n or n in lock_holders(s) for n in live)
 
 
 @always(cache_steps)
@@ -179,8 +178,10 @@ def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, afte
 @always(cache_steps, on=("recycle",))
 def a_wrapper_goes_to_the_pool_clear(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A wrapper that goes back to the pool has no key and no mark left, so that its next entry starts afresh."""
-    n = before.eviction.wrapper
-    return not done(event) or n is None or after.wrappers[n] == Wrapper(None, False, False, True)
+    if not done(event) or before.eviction.wrapper is None:
+        return True
+    w = after.wrappers[before.eviction.wrapper]
+    return w.key is None and not w.accessed and not w.released
 
 
 @always(cache_steps, on=("insert",))
@@ -206,7 +207,8 @@ def a_mark_stays_until_it_is_taken(cfg: Config, before: State, event: Event, aft
     lost = [n for n, w in enumerate(before.wrappers) if w.accessed and not after.wrappers[n].accessed]
     if event.name in VISITS:
         return not lost or event.outcome == "REQUEUE"
-    return all(after.wrappers[n].pooled for n in lost)
+    goes_to_the_pool = event.name == "recycle" or (event.name in ("insert", "publish") and not event.outcome)
+    return not lost or goes_to_the_pool
 
 
 @always(cache_steps, on=("find_next",))

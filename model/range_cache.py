@@ -2,7 +2,7 @@
 
 Source: PIP-430, "Centralized Cache Eviction with RangeCacheRemovalQueue" and "Expected Read Count" strategy.
 Step grain: one call on a cache, or one whole eviction pass. The broker serialises passes on the queue's
-monitor; what may happen between the steps of an insert and a removal is in `tla/RangeCacheConcurrency.tla`.
+monitor; what may happen between the steps of an insert and a removal is in `cache_steps`.
 
     put          absent: the entry goes to the queue's tail with the time of now
                  present: not inserted, though its counter may be exchanged for the newcomer's

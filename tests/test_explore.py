@@ -21,6 +21,14 @@ SMOKE = RANGE_CACHE.scopes["smoke"]
 COUNTS = {
     ("range_cache", "smoke"): (3_693, 73_860, 18),
     ("range_cache", "ci"): (17_942, 529_035, 19),
+    ("cache_steps", "smoke"): (8_007, 137_392, 72),
+    ("entry_cache", "smoke"): (4_878, 53_028, 15),
+    ("entry_cache", "permits"): (4_190, 39_940, 14),
+    ("entry_cache", "sharing"): (7_970, 106_538, 15),
+    ("active_cursors", "smoke"): (1_875, 80_625, 6),
+    ("active_cursors", "ci"): (7_203, 489_804, 6),
+    ("active_cursors", "lazy"): (81, 2_025, 4),
+    ("active_cursors", "heap"): (729, 31_347, 6),
 }
 SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(name).scopes]
 

@@ -16,7 +16,7 @@
 (*                                                                         *)
 (* A slot of the queue is an entry, or None if it is DETACHED.  Grain: one *)
 (* call on a cache, or one whole eviction pass.  What may happen between   *)
-(* the steps of an insert and a removal is in RangeCacheConcurrency.       *)
+(* the steps of an insert and a removal is in CacheSteps.                  *)
 (*                                                                         *)
 (* Not modelled: what a caller is told, but for what a pass or a removal   *)
 (* counts; so a refusal is a step that changes nothing.  Shares of the     *)

@@ -1,0 +1,387 @@
+"""How to drive the threads of the range caches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from fuzz.subject import Domain, Scope, Subject
+from impl.cache_steps import CacheThreads
+from invariants import cache_steps as invariants
+from invariants.cache_steps import at_rest
+from model.cache_steps import cache_steps
+from model.cache_threads import (
+    NO_INSERT,
+    NO_LOOKUP,
+    NO_REMOVAL,
+    Config,
+    Eviction,
+    Insert,
+    Lookup,
+    Removal,
+    State,
+    Wrapper,
+)
+
+#: Which threads take a step, and where they stand when they can: the field of the state, the argument, the places.
+STEPS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    "insert": ("inserts", "inserter", ("idle",)),
+    "publish": ("inserts", "inserter", ("offer", "put")),
+    "count_in_cache": ("inserts", "inserter", ("count",)),
+    "count_in_total": ("inserts", "inserter", ("total",)),
+    "schedule": ("inserts", "inserter", ("schedule", "look")),
+    "remove": ("removals", "remover", ("idle",)),
+    "find_next": ("removals", "remover", ("find",)),
+    "take": ("removals", "remover", ("take",)),
+    "unmap": ("removals", "remover", ("unmap",)),
+    "clear": ("removals", "remover", ("clear",)),
+    "subtract": ("removals", "remover", ("subtract",)),
+    "report": ("removals", "remover", ("report",)),
+    "find": ("lookups", "reader", ("idle",)),
+    "compare": ("lookups", "reader", ("compare",)),
+    "mark": ("lookups", "reader", ("mark",)),
+    "retain": ("lookups", "reader", ("retain",)),
+}
+#: The places of the evicting thread, and the steps that it takes from there.
+EVICTING: Mapping[str, tuple[str, ...]] = {
+    "idle": ("begin_eviction", "begin_periodic_eviction"),
+    "measure": ("measure",),
+    "peek": ("peek",),
+    "visit": ("visit_for_size", "visit_for_time"),
+    "requeue": ("requeue",),
+    "unmap": ("unmap_evicted",),
+    "clear": ("clear_evicted",),
+    "subtract": ("subtract_evicted",),
+    "pop": ("pop",),
+    "recycle": ("recycle",),
+    "report": ("report_evicted",),
+    "end": ("end_eviction",),
+}
+#: How likely a step of the evicting thread is where it would be refused; the others say themselves who can take them.
+RARELY = 0.02
+
+
+def standing(threads: str, places: tuple[str, ...]) -> Domain:
+    """The threads that stand at one of the places."""
+    field = State._fields.index(threads)
+
+    def domain(cfg: Config, s: Any) -> tuple[int, ...]:
+        return tuple([n for n, thread in enumerate(s[field]) if thread[0] in places])
+
+    return domain
+
+
+def standing_or_not(threads: str, places: tuple[str, ...]) -> Domain:
+    """The threads that stand there; and, if some do and the first does not, that one, which is refused."""
+    field = State._fields.index(threads)
+
+    def domain(cfg: Config, s: Any) -> tuple[int, ...]:
+        there = [n for n, thread in enumerate(s[field]) if thread[0] in places]
+        if there and there[0]:
+            there.append(0)
+        return tuple(there)
+
+    return domain
+
+
+def free_wrappers(cfg: Config, s: State) -> tuple[int, ...]:
+    """Wrappers in the pool."""
+    return tuple([n for n, w in enumerate(s.wrappers) if w.pooled])
+
+
+def free_wrappers_or_not(cfg: Config, s: State) -> tuple[int, ...]:
+    """Wrappers in the pool; and, if there are some, one that is in use."""
+    free = free_wrappers(cfg, s)
+    return (*free, s.queue[0]) if free and s.queue else free
+
+
+def situation(cfg: Config, s: State) -> str:
+    """Where the evicting thread is, and whether any thread is in the middle of an insert, a removal, a lookup."""
+    return SITUATIONS[
+        s.eviction.at,
+        s.inserts.count(NO_INSERT) < len(s.inserts),
+        s.removals.count(NO_REMOVAL) < len(s.removals),
+        s.lookups.count(NO_LOOKUP) < len(s.lookups),
+    ]
+
+
+def factors(at: str, busy: Mapping[str, bool]) -> dict[str, float]:
+    """What nobody can do: steps of the evicting thread from elsewhere, and those of threads that are all idle."""
+    elsewhere = {step: RARELY for other, steps in EVICTING.items() if other != at for step in steps}
+    nobody = {step: 0.0 for step, (threads, _, places) in STEPS.items() if not busy[threads] and places != ("idle",)}
+    return elsewhere | nobody
+
+
+#: A name for each situation, and how it changes the weights.
+SITUATIONS: dict[tuple[str, bool, bool, bool], str] = {}
+IN_SITUATION: dict[str, dict[str, float]] = {}
+for each in itertools.product(EVICTING, (False, True), (False, True), (False, True)):
+    busy_threads = dict(zip(("inserts", "removals", "lookups"), each[1:], strict=True))
+    SITUATIONS[each] = " ".join([each[0], *[threads for threads, some in busy_threads.items() if some]])
+    IN_SITUATION[SITUATIONS[each]] = factors(each[0], busy_threads)
+
+
+def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
+    """Where every thread is, and what the counts and the queue look like."""
+    keys = [s.wrappers[n].key for n in s.queue]
+    return (
+        s.eviction.at,
+        s.eviction.periodic,
+        *sorted([i.at for i in s.inserts]),
+        *sorted([r.at for r in s.removals]),
+        None in keys,
+        len(keys),
+        s.total < 0,
+        s.marker,
+        s.scheduled,
+    )
+
+
+# ---- bounds for the engines that visit every state -----------------------------------------------------
+
+
+def busy(s: State) -> int:
+    """Threads that are in the middle of something."""
+    threads: tuple[Any, ...] = (*s.inserts, *s.removals, s.eviction, *s.lookups)
+    return sum([thread.at != "idle" for thread in threads])
+
+
+def most_bytes(s: State) -> int:
+    """The largest of all counts of bytes, below zero as above."""
+    return max(abs(s.total), s.eviction.freed, *map(abs, s.sizes), *[r.removed for r in s.removals])
+
+
+def tasks(s: State) -> int:
+    """Eviction tasks that wait."""
+    return s.scheduled
+
+
+def slots(s: State) -> int:
+    """Places in the removal queue."""
+    return len(s.queue)
+
+
+#: In a scope only those are driven that can take the step.
+CAN = {f"{step}.{argument}": standing(threads, places) for step, (threads, argument, places) in STEPS.items()}
+CAN["insert.wrapper"] = free_wrappers
+
+#: Why the scopes are as they are; each scope adds what is its own.
+WHY = dict.fromkeys(CAN, "those that can take the step; the others would be refused, which is left to fuzzing") | {
+    "caches": "one: that the total is of several caches is left to fuzzing",
+    "trigger_bytes": "none: whatever is counted is over the trigger, so that every insert may start an eviction",
+    "target_bytes": "none: a size pass is to free all that was counted when it began",
+    "extend_ttl_of_recently_accessed": "on, so that what is marked is put back",
+    "pool": "two wrappers: hides what takes three slots in the queue",
+    "inserters": "two: for a position, and for the marker, they can race",
+    "removers": "one: hides two removals that meet",
+    "cache": "the one that there is",
+    "busy": "two threads in the middle of something at a time: hides what takes three",
+    "tasks": "one task is the most that ever waits; a variant may schedule more, without end",
+    "slots": "as many slots as wrappers are the most there ever are; a variant may have a wrapper in several",
+    "expired": "any entry may have expired, or not",
+}
+ALL = tuple(cache_steps.actions)
+
+SMOKE = Scope(
+    actions=tuple(name for name in ALL if name not in ("begin_periodic_eviction", "over_release")),
+    settings={
+        "caches": 1,
+        "positions": 1,
+        "pool": 2,
+        "inserters": 2,
+        "removers": 1,
+        "readers": 1,
+        "trigger_bytes": 0,
+        "target_bytes": 0,
+        "extend_ttl_of_recently_accessed": True,
+    },
+    domains=CAN | {"cache": (0,), "position": (0,), "last": (0,), "expired": (True, False)},
+    most={"busy": 2, "bytes": 2, "tasks": 2, "slots": 3},
+    because=WHY
+    | {
+        "actions": "no periodic task, and no value that is released elsewhere",
+        "positions": "one: hides a wrapper that is used again for another position",
+        "readers": "one: hides two lookups that meet",
+        "position": "the one that there is",
+        "last": "the one that there is",
+        "bytes": "twice an entry's: hides a pass that frees more than there was when it began",
+    },
+)
+
+CI = Scope(
+    actions=tuple(name for name in ALL if name != "over_release"),
+    settings=dict(SMOKE.settings) | {"positions": 2, "readers": 0},
+    domains=dict(SMOKE.domains) | {"position": (0, 1), "last": (0, 1)},
+    most=dict(SMOKE.most) | {"bytes": 3},
+    because=WHY
+    | {
+        "actions": "with the periodic task, and no value that is released elsewhere",
+        "positions": "two, of one and two bytes",
+        "readers": "none: lookups are in the other scopes",
+        "position": "both of them, in any order",
+        "last": "up to either position",
+        "bytes": "both entries': hides a time pass that frees more than there was when it began",
+    },
+)
+
+NIGHTLY = Scope(
+    actions=ALL,
+    settings=dict(CI.settings) | {"readers": 1},
+    domains=CI.domains,
+    most=CI.most,
+    because=dict(CI.because)
+    | {
+        "actions": "all of them",
+        "readers": "one: hides two lookups that meet",
+    },
+)
+
+CROWD = Scope(
+    actions=SMOKE.actions,
+    settings=dict(CI.settings) | {"pool": 3},
+    domains=CI.domains,
+    most=dict(CI.most) | {"busy": 4, "slots": 4},
+    because=dict(CI.because)
+    | {
+        "actions": "no periodic task, and no value that is released elsewhere",
+        "pool": "three wrappers: one more than there are positions, so that one waits in its slot",
+        "busy": "all that there are: two inserts, a removal and an eviction",
+    },
+)
+
+LOOKUPS = Scope(
+    actions=SMOKE.actions,
+    settings=dict(CI.settings) | {"inserters": 1, "readers": 1},
+    domains=CI.domains,
+    most=dict(CI.most) | {"busy": 3},
+    because=dict(CI.because)
+    | {
+        "actions": "no periodic task, and no value that is released elsewhere",
+        "inserters": "one: races of inserts are in the other scopes",
+        "readers": "one: hides two lookups that meet",
+        "busy": "three of the four threads at a time",
+    },
+)
+
+
+# ---- the twin's states --------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, whose functions of numbers are tuples here."""
+
+    def items(function: Any, kind: Any) -> tuple[Any, ...]:
+        return tuple(kind(**function[n]) for n in sorted(function)) if function else ()
+
+    def numbers(function: Any) -> tuple[Any, ...]:
+        return tuple(function[n] for n in sorted(function))
+
+    return State(
+        mapped=numbers(variables["mapped"]),
+        queue=tuple(variables["queue"]),
+        wrappers=items(variables["wrappers"], Wrapper),
+        sizes=numbers(variables["sizes"]),
+        total=variables["total"],
+        marker=variables["marker"],
+        scheduled=variables["scheduled"],
+        inserts=items(variables["inserts"], Insert),
+        removals=items(variables["removals"], Removal),
+        eviction=Eviction(**variables["eviction"]),
+        lookups=items(variables["lookups"], Lookup),
+    )
+
+
+# ---- states that `check` must not let pass ------------------------------------------------------------
+
+
+def more_bytes(s: State) -> State | None:
+    """At rest, the first cache says a byte too much."""
+    return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:])) if at_rest(s) else None
+
+
+def a_larger_total(s: State) -> State | None:
+    """At rest, the total is a byte too much."""
+    return s._replace(total=s.total + 1) if at_rest(s) else None
+
+
+def a_wrapper_twice(s: State) -> State | None:
+    """The head stands in the queue a second time."""
+    return s._replace(queue=(*s.queue, s.queue[0])) if s.queue else None
+
+
+def a_head_in_the_pool(s: State) -> State | None:
+    """The head of the queue is in the pool as well."""
+    if not s.queue:
+        return None
+    wrappers = list(s.wrappers)
+    wrappers[s.queue[0]] = Wrapper(None, False, False, True)
+    return s._replace(wrappers=tuple(wrappers))
+
+
+def another_position(s: State) -> State | None:
+    """A wrapper stands at a position that it does not carry."""
+    key = next((key for key, n in enumerate(s.mapped) if n is not None), None)
+    if key is None or len(s.mapped) == 1:
+        return None
+    return s._replace(mapped=(*s.mapped[1:], s.mapped[0]))
+
+
+def two_holders(s: State) -> State | None:
+    """A second thread is at work on a wrapper whose lock another one holds."""
+    holder = next((i for i in s.inserts if i.wrapper is not None), None)
+    if holder is None or s.inserts.count(holder) == len(s.inserts):
+        return None
+    return s._replace(inserts=(holder,) * len(s.inserts))
+
+
+subject = Subject(
+    cache_steps,
+    CacheThreads,
+    invariants,
+    domains={
+        **{
+            f"{step}.{argument}": standing_or_not(threads, places)
+            for step, (threads, argument, places) in STEPS.items()
+        },
+        "insert.wrapper": free_wrappers_or_not,
+        "cache": (0, 1),
+        "position": (0, 1, 2),
+        "last": (0, 1, 2),
+        "expired": (True, False),
+    },
+    settings={
+        "caches": (1, 2),
+        "positions": (2, 3),
+        "pool": (3, 2),
+        "inserters": (2, 3),
+        "removers": (1, 2),
+        "readers": (1, 2),
+        "trigger_bytes": (0, 2),
+        "target_bytes": (1, 0),
+        "extend_ttl_of_recently_accessed": (True, False),
+    },
+    weights={"insert": 0.5, "remove": 0.2, "find": 0.7, "begin_periodic_eviction": 0.2, "over_release": 0.02},
+    situation=situation,
+    in_situation=IN_SITUATION,
+    swarms={
+        "calm": {"insert": 0.3, "remove": 0.2, "find": 0.2, "begin_periodic_eviction": 0.3},
+        "readers": {"find": 4, "remove": 0.1},
+        "writers": {"find": 0, "insert": 3, "remove": 0.1},
+        "removers": {"remove": 5, "find": 0.2},
+        "late": {"find": 3, "mark": 0.1, "retain": 0.2, "take": 0.2, "remove": 0.3},
+    },
+    abstract=kind_of_state,
+    measures={"busy": busy, "bytes": most_bytes, "tasks": tasks, "slots": slots},
+    scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY, "crowd": CROWD, "lookups": LOOKUPS},
+    corrupt={
+        "more_bytes": more_bytes,
+        "a_larger_total": a_larger_total,
+        "a_wrapper_twice": a_wrapper_twice,
+        "a_head_in_the_pool": a_head_in_the_pool,
+        "another_position": another_position,
+        "two_holders": two_holders,
+    },
+    tla="CacheSteps",
+    from_tla=from_tla,
+)
