@@ -78,6 +78,17 @@ EXPECTED = {
     "complete-parts-agree": "confirmed_over_all_paths",
     "permit-requests-agree": "confirmed_over_all_paths",
     "permits-handed-on-agree": "confirmed_over_all_paths",
+    "a-rank-counts-oneself-and-the-others": "proved",
+    "ranks-follow-positions": "proved",
+    "a-move-changes-another-rank-by-one-at-most": "proved",
+    "the-slowest-is-the-minimum": "proved",
+    "the-grace-period-is-strict": "proved",
+    "a-removal-keeps-the-heap": "proved",
+    "additions-and-moves-keep-the-heap": "proved",
+    "the-first-of-a-heap-is-the-slowest": "proved",
+    "a-move-in-the-list-keeps-its-counts": "confirmed_over_all_paths",
+    "moves-in-the-shipped-list-agree": "confirmed_over_all_paths",
+    "ranks-agree": "confirmed_over_all_paths",
 }
 
 
@@ -223,7 +234,9 @@ def test_the_command_says_what_there_is_to_ask(brokerproof: Any) -> None:
     bare = next(name for name in subject_names() if not claims_about(name))
     ran = brokerproof("prove", bare)
     assert ran.code == 2
-    assert f"nothing is claimed about {bare}; there are claims about entry_cache, legacy_cache, range_cache" in ran.err
+    others = ", ".join(name for name in subject_names() if claims_about(name))
+    assert f"nothing is claimed about {bare}; there are claims about {others}" in ran.err
+    assert "legacy_cache, range_cache" in others
 
 
 def test_the_command_shows_a_person_what_was_shown(brokerproof: Any) -> None:
@@ -415,6 +428,25 @@ def joined_in_order(rows: tuple[Row, ...], flag: bool) -> Any:
     return len(tuple(sorted(more))) + flag, more[1]
 
 
+def highest(rows: tuple[Row, ...]) -> int | None:
+    return max([r.height for r in rows if r.height is not None], default=None)
+
+
+def has_some(rows: tuple[Row, ...]) -> bool:
+    return bool(rows)
+
+
+def around_the_last(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    rest = (*rows[:-1], rows[-0])
+    if len(rest) == 1:
+        return rest
+    return rest[1:]
+
+
+def the_last(rows: tuple[Row, ...]) -> Row:
+    return rows[-1]
+
+
 def drawn_rows(draw: random.Random) -> tuple[Row, ...]:
     return tuple(Row(i, draw.choice((None, *range(4)))) for i in range(draw.randint(1, 5)))
 
@@ -434,17 +466,23 @@ def test_what_is_chosen_is_summed_step_by_step() -> None:
             assert sum(steps) == how_many_are_lower(some[: i + 1], height)
 
 
-def test_the_least_of_what_is_chosen_is_there_and_none_is_less() -> None:
+@pytest.mark.parametrize("most", [False, True], ids=["least", "most"])
+def test_the_first_of_what_is_chosen_is_there_and_none_is_before(most: bool) -> None:
     rows, place = Seq.unknown(Row, "rows"), z3.Int("place")
     reader = Reader()
-    least = reader.call(lowest, rows)
-    found, fact = reader.chosen[-1].least(lambda a, b: a < b)
-    assert (least.defined.eq(found.defined), least.value.eq(found.value)) == (True, True)
-    row = rows.at(place).fields["height"]
+    first = reader.call(highest if most else lowest, rows)
+    [(where, fact)] = reader.chosen[-1].firsts
+    row, found = rows.at(place).fields["height"], rows.at(where).fields["height"]
     given = [fact(place), place >= 0, place < rows.length, row.defined]
-    for goal, holds_ in ((least.value <= row.value, True), (least.defined, True), (least.value < row.value, False)):
-        proof = Proof()
-        assert proof.show("the least", goal, given) is holds_
+    goals = (
+        (first.defined, True),
+        (z3.And(found.defined, found.value == first.value), True),
+        (first.value <= row.value, not most),
+        (first.value >= row.value, most),
+    )
+    for goal, holds_ in goals:
+        assert Proof().show("the first", goal, given) is holds_
+    assert not Proof().show("there is one", first.defined, [fact(where)])
 
 
 def test_a_thing_is_itself_and_what_equals_it_may_be() -> None:
@@ -457,6 +495,17 @@ def test_a_thing_is_itself_and_what_equals_it_may_be() -> None:
     assert proof.show("another one stays", kept, [*known_of, z3.Not(same)])
     assert not proof.show("one that equals it", kept, [*known_of, place != 0])
     assert not proof.show("one that equals it", z3.Not(kept), [*known_of, place != 0])
+
+
+def test_places_are_counted_from_the_end() -> None:
+    rows = Seq.unknown(Row, "rows")
+    reader, draw = Reader([rows.length > 0]), random.Random(11)
+    terms = tuple([reader.call(rule, rows) for rule in (around_the_last, the_last, has_some)])
+    for _ in range(40):
+        some = drawn_rows(draw)
+        bound: dict[str, Any] = {}
+        bind(tuple[Row, ...], "rows", some, bound)
+        assert known(terms, bound) == (around_the_last(some), the_last(some), True)
 
 
 def test_a_copy_of_a_thing_may_be_another() -> None:
@@ -542,6 +591,10 @@ def another_name(numbers: list[int]) -> Any:
     return same
 
 
+def gives_back_what_it_was_given(numbers: list[int]) -> Any:
+    return numbers
+
+
 def changes_what_it_is_given(numbers: list[int]) -> Any:
     numbers.append(1)
     return numbers
@@ -581,6 +634,7 @@ NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (negative_place, (list[int],), "cannot show that the place is inside"),
     (calls_itself, (int,), "calls itself"),
     (another_name, (list[int],), "a second name for a sequence"),
+    (gives_back_what_it_was_given, (list[int],), "a second name for a sequence"),
     (changes_what_it_is_given, (list[int],), "numbers was handed in"),
     (divides, (int, int), "cannot show that the divisor is not zero"),
     (has_no_value, (int,), "there is no bit_length"),

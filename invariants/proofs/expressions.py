@@ -172,8 +172,16 @@ class Expressions:
 
     def inside(self, index: ast.expr, seq: Seq, place: Place, node: ast.AST) -> Any:
         """A place in a sequence. Raises NotUnderstoodError unless it is shown to be inside."""
-        where = as_term(self.value(index, place))
+        where = self._place_in(index, seq, place)
         self.require(z3.And(where >= 0, where < seq.length), place, node, "the place is inside")
+        return where
+
+    def _place_in(self, index: ast.expr, seq: Seq, place: Place) -> Any:
+        """Where an index stands; a negative number, written as one, counts from the end."""
+        where = as_term(self.value(index, place))
+        match index:
+            case ast.UnaryOp(ast.USub(), ast.Constant(int(number))) if number > 0:
+                return seq.length + where
         return where
 
     def _subscript(self, node: ast.Subscript, place: Place) -> Any:
@@ -181,8 +189,8 @@ class Expressions:
         if isinstance(value, tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
             return value[index.value]
         if isinstance(value, Seq) and isinstance(index, ast.Slice) and index.step is None:
-            first = as_term(0 if index.lower is None else self.value(index.lower, place))
-            end = as_term(value.length if index.upper is None else self.value(index.upper, place))
+            first = as_term(0) if index.lower is None else self._place_in(index.lower, value, place)
+            end = value.length if index.upper is None else self._place_in(index.upper, value, place)
             self.require(z3.And(first >= 0, first <= end, end <= value.length), place, node, "the part is inside")
             return value.part(first, end)
         if isinstance(value, Seq) and not isinstance(index, ast.Slice):

@@ -27,6 +27,7 @@ from invariants.proofs.terms import (
     lifted,
     merged,
     rounded,
+    truth,
 )
 
 NEAREST, TOWARDS_ZERO = z3.RNE(), z3.RTZ()
@@ -199,7 +200,7 @@ def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
 
     def of(*values: Any, default: Any = ...) -> Any:
         if len(values) == 1 and isinstance(values[0], Chosen) and default is None:
-            return values[0].least(before)[0]
+            return values[0].first_by(before)
         if len(values) < 2 or default is not ...:
             raise NotUnderstoodError("the least or most of a sequence, unless some are chosen or else None")
         best = values[0]
@@ -226,6 +227,7 @@ SORTED = BuiltIn(_sorted)
 
 #: Python's own functions that may be called.
 BUILT_IN: dict[str, Any] = {
+    "bool": BuiltIn(truth),
     "int": BuiltIn(_whole_part),
     "len": BuiltIn(_length),
     "sum": BuiltIn(_sum),

@@ -101,6 +101,8 @@ class Reader(Expressions):
                 if isinstance(items, tuple) and not hasattr(items, "_fields"):
                     return self._unrolled(name, items, body, path, space)
                 return refuse(node, "a loop over any number of elements, in the middle of a function")
+            case ast.Return(ast.Name(name)) if name in path.names and name not in path.names.get(HANDED_IN, ()):
+                return [Path(path.names, path.when, "return", path.names[name])]  # its last name, so the only one
             case ast.Return(ast.expr() as value):
                 return [Path(way.names, way.when, "return", v) for way, v in self._ways(value, path, space)]
             case ast.Return() | ast.Break() | ast.Continue():

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -272,6 +272,8 @@ class Chosen:
     over: Seq
     look: Callable[[Any], tuple[Any, Any, list[Any]]]
     name: str
+    #: of each first that was asked for: its place in the sequence, and what is known of it, at any place
+    firsts: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
 
     def tally(self, measure: Callable[[Any], Any] = lambda item: item) -> Tally:
         """The sum of a measure over what is chosen."""
@@ -282,9 +284,10 @@ class Chosen:
 
         return Tally(self.name, self.over.length, step)
 
-    def least(self, order: Callable[[Any, Any], Any]) -> tuple[Maybe, Callable[[Any], Any]]:
-        """The first by an order, if any is chosen; and what is known of it, at a place of the sequence."""
-        where, found = z3.Int(f"{self.name} least"), z3.Bool(f"{self.name} any")
+    def first_by(self, order: Callable[[Any, Any], Any]) -> Maybe:
+        """The first by an order, if any is chosen. What is known of it is the latest of `firsts`."""
+        name = f"{self.name} first#{len(self.firsts)}"
+        where, found = z3.Int(f"{name} at"), z3.Bool(f"{name} found")
         kept, value, known = self.look(where)
         is_there = z3.And(where >= 0, where < self.over.length, as_term(kept), *known)
 
@@ -294,7 +297,8 @@ class Chosen:
             not_before = z3.Implies(chosen, z3.And(found, z3.Not(as_term(order(item, value)))))
             return z3.And(z3.Implies(found, is_there), not_before, *more)
 
-        return Maybe(found, value), fact
+        self.firsts.append((where, fact))
+        return Maybe(found, value)
 
 
 class Tally:
