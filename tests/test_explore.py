@@ -26,8 +26,8 @@ COUNTS = {
     ("entry_cache", "permits"): (4_190, 39_940, 14),
     ("entry_cache", "sharing"): (7_970, 106_538, 15),
     ("active_cursors", "smoke"): (1_875, 80_625, 6),
-    ("active_cursors", "ci"): (7_203, 489_804, 6),
-    ("active_cursors", "lazy"): (81, 2_025, 4),
+    ("active_cursors", "ci"): (7_203, 381_759, 6),
+    ("active_cursors", "lazy"): (81, 1_701, 4),
     ("active_cursors", "heap"): (729, 31_347, 6),
 }
 SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(name).scopes]

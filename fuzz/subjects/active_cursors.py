@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz.subject import Subject
+from fuzz.subject import Scope, Subject
 from impl.active_cursors import ActiveCursors
 from invariants import active_cursors as invariants
 from model import cursor_list
@@ -59,6 +59,152 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     )
 
 
+# ---- bounds for the engines that visit every state -----------------------------------------------------
+
+
+def remembered(s: State) -> int:
+    """Nodes and items that a shipped container keeps."""
+    return len(s.items) if s.nodes is None else len(s.nodes.linked) + len(s.nodes.others)
+
+
+def farthest_count(s: State) -> int:
+    """The largest count of a list, or how far below zero one is."""
+    return 0 if s.nodes is None else max((abs(count) for count in s.nodes.counts), default=0)
+
+
+#: Why the scopes are as they are; each scope adds what is its own.
+WHY = {
+    "grace_ms": "two milliseconds: the least period with a middle; the canonical form knows no longer wait",
+    "advance.millis": "the least step; longer ones are several of it",
+    "removals_before_cleanup": "one: the list's cleanup comes as soon as it can, and is met between any two calls",
+    "remembered": "one more than the cursors; hides what a list keeps of more cursors that are gone",
+    "farthest_count": "one more than the cursors; a count that is wrong once is not better for being wrong by more",
+}
+
+SMOKE = Scope(
+    actions=(
+        "add_cursor",
+        "update_cursor",
+        "remove_cursor",
+        "number_at_same_position_or_before",
+        "slowest_position",
+        "should_cache_added_entries",
+        "advance",
+    ),
+    settings={"cursors": 4, "grace_ms": 2, "removals_before_cleanup": 1},
+    domains={
+        "cursor": (0, 1, 2, 3),
+        "position": (Position(1, 1), Position(1, 2), Position(2, 0), None),
+        "durable": (True,),
+        "advance.millis": (1,),
+    },
+    most={"remembered": 5, "farthest_count": 5},
+    because=WHY
+    | {
+        "actions": "what changes cursors, ranks, the slowest position and the grace period",
+        "cursors": "four are the fewest that a lazy list moves one by one, with a tie of any size among them",
+        "cursor": "all names that there are",
+        "position": "two neighbours, one in another ledger, and none: hides moves past three different positions",
+        "durable": "durable ones only; the others are in the larger scopes",
+    },
+)
+
+CI = Scope(
+    actions=tuple(active_cursors.actions),
+    settings=SMOKE.settings,
+    domains=dict(SMOKE.domains)
+    | {
+        "position": (Position(1, 2), Position(2, 0), None),
+        "cursor_updated.cursor": (0,),
+        "get_cursor.cursor": (0,),
+        "remove_while_iterating.cursor": (0,),
+        "durable": (True, False),
+    },
+    most=SMOKE.most,
+    because=dict(SMOKE.because)
+    | {
+        "actions": "all that there are",
+        "position": "one in each of two ledgers, and none: hides what happens between two positions",
+        "cursor_updated.cursor": "one name: to the definition names are alike, and it moves as update_cursor does",
+        "get_cursor.cursor": "one name: to the definition names are alike, and nothing changes",
+        "remove_while_iterating.cursor": "one name: to the definition names are alike, and nothing changes",
+        "durable": "durable and not",
+    },
+)
+
+NIGHTLY = Scope(
+    actions=CI.actions,
+    settings=dict(SMOKE.settings) | {"cursors": 5},
+    domains=dict(CI.domains)
+    | {
+        "cursor": (0, 1, 2, 3, 4),
+        "position": SMOKE.domains["position"],
+    },
+    most={"remembered": 6, "farthest_count": 6},
+    because=dict(CI.because)
+    | {
+        "cursors": "five, so that a group can have others on both sides and lose its last",
+        "position": SMOKE.because["position"],
+    },
+)
+
+LAZY = Scope(
+    actions=("add_cursor", "update_cursor", "number_at_same_position_or_before", "slowest_position"),
+    settings={"cursors": 4, "grace_ms": 0, "removals_before_cleanup": 1},
+    domains={"cursor": (0, 1, 2, 3), "position": (Position(1, 1), Position(1, 2)), "durable": (True,)},
+    most={"farthest_count": 4},
+    because=dict(SMOKE.because)
+    | {
+        "actions": "what a lazy list notes, and what makes it flush; hides what it keeps of cursors that are gone",
+        "farthest_count": "no right one is larger; hides how a wrong one goes on",
+        "grace_ms": "none: time is in the other scopes",
+        "position": "two neighbours: groups are left and joined, and nobody passes a third position",
+    },
+)
+
+HEAP = Scope(
+    actions=("add_cursor", "update_cursor", "cursor_updated", "remove_cursor", "slowest_position"),
+    settings={"cursors": 6, "grace_ms": 0},
+    domains={
+        "cursor": (0, 1, 2, 3, 4, 5),
+        "cursor_updated.cursor": (0, 1, 2, 3, 4, 5),
+        "position": (Position(1, 1), Position(1, 2)),
+        "durable": (True,),
+    },
+    most={},
+    because=dict(LAZY.because)
+    | {
+        "actions": "what moves the items of a heap, and who asks for the first",
+        "cursors": "six are the fewest of which one has to rise when it takes another one's place",
+        "cursor_updated.cursor": "all names, each as often as the others",
+        "position": "slower and faster: an item needs no more to stand above or below another",
+    },
+)
+
+
+# ---- states that `check` must not let pass ------------------------------------------------------------
+
+
+def one_more_is_durable(s: State) -> State:
+    """A durable cursor more than there is."""
+    return s._replace(durables=s.durables + 1)
+
+
+def one_fewer_is_durable(s: State) -> State:
+    """A durable cursor fewer than there is."""
+    return s._replace(durables=s.durables - 1)
+
+
+def a_number_not_given(s: State) -> State | None:
+    """The highest number of an object is still to be given."""
+    return s._replace(next_object=max(c.object for c in s.cursors)) if s.cursors else None
+
+
+def a_removal_to_come(s: State) -> State:
+    """The last removal has not happened yet."""
+    return s._replace(last_removal_ms=s.now_ms + 1)
+
+
 subject = Subject(
     active_cursors,
     ActiveCursors,
@@ -75,6 +221,8 @@ subject = Subject(
         "cursors": (8, 6, 12, 4),
         "grace_ms": (10, 1, 0, -1, 20),
         "removals_before_cleanup": (2, 1, 3),
+        # without a rule of its own, each container is the definition in another way
+        "container": ("definition", "definition", "linked_list", "definition", "sorted_set", "definition", "heap"),
     },
     weights={
         "add_cursor": 4,
@@ -108,5 +256,13 @@ subject = Subject(
         "asked": {"number_at_same_position_or_before": 4, "slowest_position": 2},
     },
     abstract=kind_of_state,
+    measures={"remembered": remembered, "farthest_count": farthest_count},
+    scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY, "lazy": LAZY, "heap": HEAP},
+    corrupt={
+        "one_more_is_durable": one_more_is_durable,
+        "one_fewer_is_durable": one_fewer_is_durable,
+        "a_number_not_given": a_number_not_given,
+        "a_removal_to_come": a_removal_to_come,
+    },
     steps=128,
 )
