@@ -103,7 +103,7 @@ FarAway == 65536
 Brought(r, n, odd) ==
   LET asked == [i \in 1..n |-> <<r.ledger, r.first + i - 1>>]
   IN asked \o CASE odd = "short"        -> <<>>
-                [] odd = "twice"        -> SubSeq(asked, 1, 1)
+                [] odd = "twice"        -> IF n = 0 THEN <<>> ELSE << <<r.ledger, r.first>> >>
                 [] odd = "beyond"       -> << <<r.ledger, r.last + 1>> >>
                 [] odd = "other_ledger" -> << <<r.ledger + 1, r.first + n>> >>
                 [] odd = "wraps"        -> << <<r.ledger, r.first + n + FarAway>> >>

@@ -25,7 +25,7 @@ EXTENDS EntryCacheEviction
 Part(kind, low, high) == [kind |-> kind, first |-> low, last |-> high, read |-> 0, held |-> <<>>, parts |-> <<>>]
 Found(low, high, held) == [Part("found", low, high) EXCEPT !.held = held]
 Awaited(low, high, read) == [Part("awaited", low, high) EXCEPT !.read = read]
-Beside(kind, low, high, parts) == [Part(kind, low, high) EXCEPT !.parts = parts]
+SideBySide(kind, low, high, parts) == [Part(kind, low, high) EXCEPT !.parts = parts]
 
 \* Nothing is waited for any more; all entries of the range are at hand.
 IsSettled(part) == part.kind \in {"found", "failed"}
@@ -109,7 +109,8 @@ RECURSIVE TakenIn(_, _, _, _, _)
 TakenIn(c, r, entry, up_to, wanted) ==
   IF entry > up_to THEN c
   ELSE LET names == {<<w[1], entry>> : w \in {w \in wanted : w[2] <= entry /\ entry <= w[3]}}
-       IN TakenIn(ComesFromStorage(c, r, entry, names), r, entry + 1, up_to, wanted)
+           Rest(came) == TakenIn(came, r, entry + 1, up_to, wanted)
+       IN With(ComesFromStorage(c, r, entry, names), Rest)
 
 \* What a part that waited gets of a read of which only the entries up to some last one came.
 PartOf(r, low, high, up_to) ==
@@ -165,8 +166,8 @@ RECURSIVE LookUp(_, _, _, _), Ask(_, _, _, _), AskForGaps(_, _, _, _)
 AskForGaps(c, q, parts, i) ==
   IF i > Len(parts) THEN [c |-> c, parts |-> parts]
   ELSE IF parts[i].kind # "awaited" THEN AskForGaps(c, q, parts, i + 1)
-  ELSE LET asked == Ask(c, q, parts[i].first, parts[i].last)
-       IN AskForGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
+  ELSE LET Rest(asked) == AskForGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
+       IN With(Ask(c, q, parts[i].first, parts[i].last), Rest)
 
 \* What is cached is held and marked as accessed; every maximal run of missing entries is asked for.
 LookUp(c, q, low, high) ==
@@ -180,8 +181,8 @@ LookUp(c, q, low, high) ==
       held == [c EXCEPT !.queue = Changed(@, Chosen, Looked)]
   IN CASE found = {} -> Ask(c, q, low, high)
        [] DOMAIN there = low..high -> [c |-> held, part |-> Found(low, high, AllHeld(pieces))]
-       [] OTHER -> LET asked == AskForGaps(held, q, pieces, 1)
-                   IN [c |-> asked.c, part |-> Beside("mixed", low, high, asked.parts)]
+       [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> SideBySide("mixed", low, high, asked.parts)]
+                   IN With(AskForGaps(held, q, pieces, 1), Rest)
 
 \* A range that is not cached: an outstanding read of it is joined, or storage is asked.
 Ask(c, q, low, high) ==
@@ -192,11 +193,15 @@ Ask(c, q, low, high) ==
               right == IF r.last < high THEN r.last ELSE high
               common == Awaited(left, right, r.number)
               joined == [c EXCEPT !.reads = Exchanged(@, i, [r EXCEPT !.waiting = Append(@, q.number)])]
-              before == IF low < left THEN LookUp(joined, q, low, left - 1) ELSE [c |-> joined]
-              after == IF right < high THEN LookUp(before.c, q, right + 1, high) ELSE [c |-> before.c]
-              parts == (IF low < left THEN <<before.part>> ELSE <<>>) \o <<common>>
-                       \o (IF right < high THEN <<after.part>> ELSE <<>>)
-          IN [c |-> after.c, part |-> IF parts = <<common>> THEN common ELSE Beside("joined", low, high, parts)]
+              One(looked) == [c |-> looked.c, parts |-> <<looked.part>>]
+              Beside(found, from, to) == IF from > to THEN [c |-> found, parts |-> <<>>]
+                                         ELSE With(LookUp(found, q, from, to), One)
+              All(parts) == IF Len(parts) = 1 THEN common ELSE SideBySide("joined", low, high, parts)
+              Right(before) ==
+                LET Both(after) == [c |-> after.c, part |-> All(before.parts \o <<common>> \o after.parts)]
+                IN With(Beside(before.c, right + 1, high), Both)
+              Left(found) == With(Beside(found, low, left - 1), Right)
+          IN With(joined, Left)
 
 -----------------------------------------------------------------------------
 (* Settling. *)
@@ -208,8 +213,9 @@ Discarded(c, n, held) ==
   ELSE LET name == <<n, Head(held).entry>>
            Has(copies) == name \in copies.held
            Less(copies) == [copies EXCEPT !.held = @ \ {name}]
-       IN Discarded(IF undelivered_counts_as_read THEN ChangedWhere(c, Has, MarkedRead, Less)
-                    ELSE ChangedWhere(c, Has, Same, Less), n, Tail(held))
+           Rest(left) == Discarded(left, n, Tail(held))
+       IN With(IF undelivered_counts_as_read THEN ChangedWhere(c, Has, MarkedRead, Less)
+               ELSE ChangedWhere(c, Has, Same, Less), Rest)
 
 \* Works a tree of parts out, as far as it does not wait for anything.  Parts side by side are good only together: if
 \* one fails, or storage brought less than was asked, all that was gathered is given back.  A mixed range is then read
@@ -217,22 +223,23 @@ Discarded(c, n, held) ==
 RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]
-  ELSE LET each == SettleEach(c, q, part.parts, 1)
-           settled == InSet(each.parts)
-           so_far == [c |-> each.c, part |-> [part EXCEPT !.parts = each.parts]]
-           gathered == AllHeld(each.parts)
-       IN CASE \E p \in settled : ~IsSettled(p) -> so_far
-            [] \A p \in settled : IsComplete(p) -> [c |-> each.c, part |-> Found(part.first, part.last, gathered)]
-            [] OTHER ->
-                 IF short_answer = "never_answered" /\ \A p \in settled : p.kind = "found" THEN so_far
-                 ELSE LET given_back == Discarded(each.c, q.number, gathered)
-                      IN IF part.kind = "joined" THEN [c |-> given_back, part |-> Part("failed", part.first, part.last)]
-                         ELSE LET again == Ask(given_back, q, part.first, part.last)
-                              IN Settle(again.c, q, again.part)
+  ELSE LET Again(asked) == Settle(asked.c, q, asked.part)
+           Failed(c_then) == IF part.kind = "joined" THEN [c |-> c_then, part |-> Part("failed", part.first, part.last)]
+                             ELSE With(Ask(c_then, q, part.first, part.last), Again)
+           Rest(each) ==
+             LET settled == InSet(each.parts)
+                 so_far == [c |-> each.c, part |-> [part EXCEPT !.parts = each.parts]]
+                 gathered == AllHeld(each.parts)
+             IN CASE \E p \in settled : ~IsSettled(p) -> so_far
+                  [] \A p \in settled : IsComplete(p) -> [c |-> each.c, part |-> Found(part.first, part.last, gathered)]
+                  [] OTHER -> IF short_answer = "never_answered" /\ \A p \in settled : p.kind = "found" THEN so_far
+                              ELSE With(Discarded(each.c, q.number, gathered), Failed)
+       IN With(SettleEach(c, q, part.parts, 1), Rest)
 
 SettleEach(c, q, parts, i) ==
   IF i > Len(parts) THEN [c |-> c, parts |-> parts]
-  ELSE LET settled == Settle(c, q, parts[i]) IN SettleEach(settled.c, q, Exchanged(parts, i, settled.part), i + 1)
+  ELSE LET Rest(settled) == SettleEach(settled.c, q, Exchanged(parts, i, settled.part), i + 1)
+       IN With(Settle(c, q, parts[i]), Rest)
 
 -----------------------------------------------------------------------------
 (* Going on. *)
@@ -245,40 +252,45 @@ HandedOver(c, n, held, i) ==
            Has(copies) == name \in copies.held
            Granted(copies) == [copies EXCEPT !.held = @ \ {name}, !.granted = @ \cup {<<n, i>>}]
            Open(copies) == [copies EXCEPT !.held = @ \ {name}, !.open = @ + 1]
-       IN HandedOver(IF \E g \in c.grants : g.request = n THEN ChangedWhere(c, Has, Same, Granted)
-                     ELSE ChangedWhere(c, Has, Same, Open), n, held, i + 1)
+           Rest(over) == HandedOver(over, n, held, i + 1)
+       IN With(IF \E g \in c.grants : g.request = n THEN ChangedWhere(c, Has, Same, Granted)
+               ELSE ChangedWhere(c, Has, Same, Open), Rest)
 
 RECURSIVE GoOn(_, _), Begin(_, _), BeginEach(_, _), HandOn(_)
 
 \* Permits were given back: those who wait for some begin, or have waited too long.
 HandOn(c) ==
-  LET handed == HandedOut(c, <<>>, {})
-  IN IF handed.granted = <<>> /\ handed.failed = {} THEN c
-     ELSE HandOn(BeginEach(GivenUp(handed.c, handed.failed), handed.granted))
+  LET Rest(handed) == IF handed.granted = <<>> /\ handed.failed = {} THEN c
+                      ELSE With(BeginEach(GivenUp(handed.c, handed.failed), handed.granted), HandOn)
+  IN With(HandedOut(c, <<>>, {}), Rest)
 
-PermitsBack(c, n) == IF c.grants = {} THEN c ELSE HandOn(GivenBack(c, n))
+PermitsBack(c, n) == IF c.grants = {} THEN c ELSE With(GivenBack(c, n), HandOn)
 
 BeginEach(c, numbers) ==
   IF numbers = <<>> THEN c
-  ELSE LET n == Head(numbers) IN BeginEach(Begin(WithoutRequest(c, n), RequestOf(c, n)), Tail(numbers))
+  ELSE LET n == Head(numbers)
+           Rest(begun) == BeginEach(begun, Tail(numbers))
+       IN With(Begin(WithoutRequest(c, n), RequestOf(c, n)), Rest)
 
 \* A request that has its permits looks into the cache.
 Begin(c, q) ==
-  LET looked == LookUp(c, q, q.part.first, q.part.last) IN GoOn(looked.c, [q EXCEPT !.part = looked.part])
+  LET Rest(looked) == GoOn(looked.c, [q EXCEPT !.part = looked.part])
+  IN With(LookUp(c, q, q.part.first, q.part.last), Rest)
 
 \* The reader gets the entries.  With none of them its permits are free again.
 Delivered(c, n, held) ==
-  LET over == HandedOver(c, n, held, 1)
-  IN IF held = <<>> THEN PermitsBack(over, n)
-     ELSE [over EXCEPT !.grants = {IF g.request = n THEN [g EXCEPT !.copies = DOMAIN held] ELSE g : g \in @}]
+  LET Rest(over) ==
+        IF held = <<>> THEN PermitsBack(over, n)
+        ELSE [over EXCEPT !.grants = {IF g.request = n THEN [g EXCEPT !.copies = DOMAIN held] ELSE g : g \in @}]
+  IN With(HandedOver(c, n, held, 1), Rest)
 
 \* A request goes on as far as it can: it waits for more, or it is answered.
 GoOn(c, q) ==
-  LET settled == Settle(c, q, q.part)
-      part == settled.part
-  IN CASE ~IsSettled(part)       -> WithRequest(settled.c, [q EXCEPT !.part = part])
-       [] part.kind = "failed"   -> PermitsBack(settled.c, q.number)
-       [] OTHER                  -> Delivered(settled.c, q.number, part.held)
+  LET Rest(settled) ==
+        CASE ~IsSettled(settled.part)     -> WithRequest(settled.c, [q EXCEPT !.part = settled.part])
+          [] settled.part.kind = "failed" -> PermitsBack(settled.c, q.number)
+          [] OTHER                        -> Delivered(settled.c, q.number, settled.part.held)
+  IN With(Settle(c, q, q.part), Rest)
 
 -----------------------------------------------------------------------------
 (* Answers. *)
@@ -300,9 +312,9 @@ WithAnswers(part, r, up_to) ==
 RECURSIVE AnswerEach(_, _, _, _)
 AnswerEach(c, numbers, r, up_to) ==
   IF numbers = <<>> THEN c
-  ELSE LET q == RequestOf(c, Head(numbers))
-           answered == GoOn(WithoutRequest(c, q.number), [q EXCEPT !.part = WithAnswers(@, r, up_to)])
-       IN AnswerEach(answered, Tail(numbers), r, up_to)
+  ELSE LET Step(q) == GoOn(WithoutRequest(c, q.number), [q EXCEPT !.part = WithAnswers(@, r, up_to)])
+           Rest(answered) == AnswerEach(answered, Tail(numbers), r, up_to)
+       IN With(With(RequestOf(c, Head(numbers)), Step), Rest)
 
 \* An outstanding read is answered with its entries up to some last one, or fails (None).  All who waited for it go
 \* on, in the order in which they came.  A failure makes the ledger's other outstanding reads unfit for joining.
@@ -313,5 +325,6 @@ Answered(c, r, up_to) ==
       taken == CASE up_to # None -> TakenIn(rest, r, r.first, up_to, wanted)
                  [] up_to = None /\ r.store >= 0 -> WithoutJoining(rest, r.store, r.ledger)
                  [] OTHER -> rest
-  IN AnswerEach(taken, Distinct(r.waiting), r, up_to)
+      Rest(so_far) == AnswerEach(so_far, Distinct(r.waiting), r, up_to)
+  IN With(taken, Rest)
 =============================================================================

@@ -95,6 +95,10 @@ Contents ==
 -----------------------------------------------------------------------------
 (* Sets and sequences. *)
 
+\* Of(value), where the value is worked out once.  Asked whether a step is possible, TLC works an argument, and what a
+\* LET names, out anew at each place where it stands, and what stands in it likewise.
+With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
+
 Least(set) == CHOOSE n \in set : \A m \in set : n <= m
 Greatest(set) == CHOOSE n \in set : \A m \in set : n >= m
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
@@ -191,7 +195,7 @@ WithRequests(c) ==
 
 \* An action leaves these contents.
 Become(c) ==
-  \E n \in {WithRequests(WithStores(c))} :
+  \E n \in {With(With(c, WithStores), WithRequests)} :
     /\ queue' = n.queue
     /\ loose' = n.loose
     /\ owners' = n.owners
