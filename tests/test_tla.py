@@ -404,6 +404,61 @@ def test_runs_are_chosen() -> None:
             chosen(runs, modules, scope)
 
 
+TOKENS = """---- MODULE Tokens ----
+EXTENDS Integers, FiniteSets, TLC
+CONSTANTS tokens, most
+VARIABLE taken
+Symmetry == Permutations(tokens)
+Init == taken = {}
+Next == \\E t \\in tokens : Cardinality(taken) < most /\\ taken' = taken \\cup {t}
+NeverTwo == Cardinality(taken) # 2
+====
+"""
+#: Of four tokens up to three: as many states as there are numbers of tokens, for the tokens are interchangeable.
+OF_TOKENS = """
+[defaults.Tokens]
+symmetry = "Symmetry"
+model_values = { tokens = ["a", "b", "c", "d"] }
+[defaults.Tokens.constants]
+most = 3
+[[run]]
+name = "three"
+module = "Tokens"
+scope = "four"
+about = "a module of its own"
+distinct_states = 4
+[[run]]
+name = "two"
+module = "Tokens"
+scope = "four"
+about = "what two runs share stands in the defaults"
+expected = "violated NeverTwo"
+checks = ["NeverTwo"]
+[[run]]
+name = "one"
+module = "Tokens"
+scope = "four"
+about = "a constant over its default"
+distinct_states = 2
+checks = ["NeverTwo"]
+constants = { most = 1 }
+"""
+
+
+def test_a_module_that_is_no_subjects_twin(tmp_path: Path, monkeypatch: Any, brokerproof: Any) -> None:
+    (tmp_path / "Tokens.tla").write_text(TOKENS)
+    (tmp_path / "manifest.toml").write_text(OF_TOKENS)
+    monkeypatch.setattr(engine, "MODULES", tmp_path)
+    ran = brokerproof("tla", "--json")
+    assert ran.code == 0
+    found = [(row["result"], row["distinct_states"], row["model_distinct_states"]) for row in ran.json["modules"]]
+    assert found == [("success", 4, None), ("violated NeverTwo", found[1][1], None), ("success", 2, None)]
+    (tmp_path / "manifest.toml").write_text(OF_TOKENS.replace("most = 3", "least = 3"))
+    ran = brokerproof("tla")
+    assert ran.code == 2
+    assert "the run gives no value for the constant most of Tokens" in ran.err
+
+
 def test_the_command(tmp_path: Path, monkeypatch: Any, brokerproof: Any) -> None:
     folder = scratch(tmp_path)
     ending = 'profile = "pulsar-2026-07"\nexpected = "violated LatestPutSetsTheCounter"\nchecks = ["always"]\n'
