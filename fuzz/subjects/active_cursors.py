@@ -37,6 +37,12 @@ def movers(cfg: Config, s: State) -> tuple[int, ...]:
     return names if slowest is None else names + (slowest,) * len(names)
 
 
+def waits(cfg: Config, s: State) -> tuple[int, ...]:
+    """A little, and to around the end of the grace period."""
+    left = s.last_removal_ms + cfg.grace_ms - s.now_ms
+    return (1, 9) if left <= 0 else (1, left, left - 1, left + 1)
+
+
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     """How many cursors, tied or not, at one position or several; what waits; what is left of cursors that are gone."""
     positions = [c.position for c in s.cursors if c.position is not None]
@@ -215,7 +221,7 @@ subject = Subject(
         "position": (*POSITIONS, None),
         "add_cursor.position": (*POSITIONS, None, WIDE, *POSITIONS),
         "durable": (True, False),
-        "advance.millis": (1, 9, 10, 11),
+        "advance.millis": waits,
     },
     settings={
         "cursors": (8, 6, 12, 4),
