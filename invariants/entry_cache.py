@@ -131,10 +131,8 @@ def one_eviction_task_at_most(cfg: Config, s: State) -> bool:
 def copies_are_accounted_for(cfg: Config, s: State) -> bool:
     """A copy has one counter, and the copies that are held are exactly those of the requests: none leaks."""
     numbers = [copy for group in groups(s) for copy in group]
-    if not numbers and not s.requests:
-        return True
-    held = [h.copy for q in s.requests for h in all_held((q.part,))]
-    return len(numbers) == len(set(numbers)) and sorted(held) == sorted(copy for copy in numbers if copy < 0)
+    held = [h.copy for q in s.requests for h in q.part.held or all_held(q.part.parts)]
+    return len(numbers) == len(set(numbers)) and sorted(held) == sorted([copy for copy in numbers if copy < 0])
 
 
 @always(entry_cache)

@@ -112,7 +112,6 @@ def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Do
 def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
     """Storage is asked for a range; it answers in this step, or later."""
     number = s.next_read
-    s = s._replace(next_read=number + 1)
     done.issued.append(Issued(number, request.cache, request.ledger, first, last))
     storage_read = StorageRead(
         number,
@@ -126,7 +125,9 @@ def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, 
         (request.number,),
     )
     if cfg.storage_reads == "queued":
-        return s._replace(reads=(*s.reads, storage_read)), Part("awaited", first, last, number)
+        asked = s._replace(reads=(*s.reads, storage_read), next_read=number + 1)
+        return asked, Part("awaited", first, last, number)
+    s = s._replace(next_read=number + 1)
     if s.failing:
         return s._replace(failing=s.failing - 1), Part("failed", first, last)
     s, held = take_in(cfg, s, storage_read, last - first + 1, ((first, last),))
