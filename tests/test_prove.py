@@ -89,6 +89,9 @@ EXPECTED = {
     "a-move-in-the-list-keeps-its-counts": "confirmed_over_all_paths",
     "moves-in-the-shipped-list-agree": "confirmed_over_all_paths",
     "ranks-agree": "confirmed_over_all_paths",
+    "what-threads-owe-is-in-the-total": "proved",
+    "a-removal-counts-what-it-clears": "proved",
+    "one-task-has-the-marker": "proved",
 }
 
 
@@ -595,6 +598,27 @@ def gives_back_what_it_was_given(numbers: list[int]) -> Any:
     return numbers
 
 
+def adds_what_may_be_none(numbers: list[int], pair: Pair) -> Any:
+    return (*numbers, pair.right)
+
+
+def takes_the_less_of_none(pair: Pair) -> int:
+    return min(pair.left, pair.right)  # type: ignore[type-var, return-value]
+
+
+def looks_where_none_may_be(numbers: list[int], pair: Pair) -> int:
+    return numbers[pair.right]  # type: ignore[index]
+
+
+def first_of_them(numbers: tuple[int, ...], pair: Pair) -> int | None:
+    if pair.right is None or pair.left < 0 or pair.right > len(numbers):
+        return None
+    for i in range(pair.left, pair.right):
+        if numbers[i] == 0:
+            return i
+    return None
+
+
 def changes_what_it_is_given(numbers: list[int]) -> Any:
     numbers.append(1)
     return numbers
@@ -635,6 +659,9 @@ NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (calls_itself, (int,), "calls itself"),
     (another_name, (list[int],), "a second name for a sequence"),
     (gives_back_what_it_was_given, (list[int],), "a second name for a sequence"),
+    (adds_what_may_be_none, (list[int], Pair), "cannot show that this is not None"),
+    (takes_the_less_of_none, (Pair,), "cannot show that this is not None"),
+    (looks_where_none_may_be, (list[int], Pair), "cannot show that this is not None"),
     (changes_what_it_is_given, (list[int],), "numbers was handed in"),
     (divides, (int, int), "cannot show that the divisor is not zero"),
     (has_no_value, (int,), "there is no bit_length"),
@@ -657,6 +684,19 @@ def test_what_is_guarded_is_understood() -> None:
     numbers = Seq.unknown(int, "numbers")
     given = [n >= 0, n < numbers.length]
     assert Reader(given).call(may_be_outside, numbers, n).eq(numbers.at(n))
+
+
+def test_a_loop_over_a_range_is_a_loop_over_its_numbers() -> None:
+    numbers, pair, at = Seq.unknown(int, "numbers"), unknown(Pair, "pair"), z3.Int("at")
+    loop = Reader().loop(first_of_them)
+    [begun] = [way for way in loop.begin(numbers, pair) if way.how == "next"]
+    left, right = pair.fields["left"], pair.fields["right"].value
+    proof = Proof()
+    length = z3.If(right > left, right - left, 0)
+    assert proof.show("how many", begun.names["(over)"].length == length, begun.when)
+    [found] = [w for w in loop.round({**begun.names, "(at)": at}, [*begun.when, at >= 0]) if w.how == "return"]
+    assert proof.show("where", z3.And(found.value == left + at, numbers.at(found.value) == 0), found.when)
+    assert proof.show("inside", z3.And(found.value < right, found.value >= left), found.when)
 
 
 def test_a_function_without_a_file_is_refused() -> None:

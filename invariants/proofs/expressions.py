@@ -7,7 +7,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, cast, get_origin, get_type_hints
+from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import z3  # type: ignore[import-untyped]
 
@@ -162,13 +162,20 @@ class Expressions:
         for part in node.elts:
             value = self.value(part.value if isinstance(part, ast.Starred) else part, place)
             if isinstance(part, ast.Starred) and isinstance(value, Seq):
-                before = _all_appended(joined or Seq.empty(value.kind, value.measures), values)
+                before = self._with_all(joined or Seq.empty(value.kind, value.measures), values, place, node)
                 joined, values = (before.joined(value) if joined or values else value), []
             elif isinstance(part, ast.Starred) and not isinstance(value, tuple):
                 return self.fresh(object, "tuple", place)  # one that cannot be looked into
             else:
                 values += value if isinstance(part, ast.Starred) else [value]
-        return _all_appended(joined, values) if joined else tuple(values)
+        return self._with_all(joined, values, place, node) if joined else tuple(values)
+
+    def _with_all(self, seq: Seq, values: Sequence[Any], place: Place, node: ast.AST) -> Seq:
+        """A sequence with more elements, which may be None only where its own may."""
+        may_be_none = type(None) in get_args(seq.kind)
+        for each in values:
+            seq = seq.appended(each if may_be_none else self.not_none(each, place, node))
+        return seq
 
     def inside(self, index: ast.expr, seq: Seq, place: Place, node: ast.AST) -> Any:
         """A place in a sequence. Raises NotUnderstoodError unless it is shown to be inside."""
@@ -178,7 +185,7 @@ class Expressions:
 
     def _place_in(self, index: ast.expr, seq: Seq, place: Place) -> Any:
         """Where an index stands; a negative number, written as one, counts from the end."""
-        where = as_term(self.value(index, place))
+        where = as_term(self.not_none(self.value(index, place), place, index))
         match index:
             case ast.UnaryOp(ast.USub(), ast.Constant(int(number))) if number > 0:
                 return seq.length + where
@@ -351,6 +358,8 @@ class Expressions:
             self._made += 1
             return arguments[0].reordered(f"{self._prefix}sorted#{self._made}")
         if isinstance(function, operators.BuiltIn) and named.keys() <= {"default"}:
+            if not function.takes_none:
+                arguments = [self.not_none(each, place, node) for each in arguments]
             return function.of(*arguments, **named)
         return self._result(function, arguments, named, node, place)
 
@@ -385,12 +394,6 @@ class Expressions:
             place.learn(is_there)
             return where
         return refuse(node, f"{name} is not understood")
-
-
-def _all_appended(seq: Seq, values: Sequence[Any]) -> Seq:
-    for each in values:
-        seq = seq.appended(each)
-    return seq
 
 
 def _together(ways: Sequence[Path], known: int) -> Any:

@@ -35,9 +35,10 @@ NEAREST, TOWARDS_ZERO = z3.RNE(), z3.RTZ()
 
 @dataclass(frozen=True, eq=False)
 class BuiltIn:
-    """A function of Python's own, on terms."""
+    """A function of Python's own, on terms; most take no None."""
 
     of: Callable[..., Any]
+    takes_none: bool = False
 
 
 def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
@@ -222,12 +223,19 @@ def _sorted(value: Any) -> Any:
     raise NotUnderstoodError(f"sorted {type(value).__name__}")
 
 
+def _range(first: Any, end: Any) -> Seq:
+    """`range` from a number up to, not including, another."""
+    first, end = as_term(first), as_term(end)
+    length = z3.If(end > first, end - first, 0)
+    return Seq(int, length, lambda place: first + as_term(place), {}, {})
+
+
 #: `sorted`: of the result nothing is known but the sums; the reader of expressions gives it a name
 SORTED = BuiltIn(_sorted)
 
 #: Python's own functions that may be called.
 BUILT_IN: dict[str, Any] = {
-    "bool": BuiltIn(truth),
+    "bool": BuiltIn(truth, takes_none=True),
     "int": BuiltIn(_whole_part),
     "len": BuiltIn(_length),
     "sum": BuiltIn(_sum),
@@ -235,6 +243,7 @@ BUILT_IN: dict[str, Any] = {
     "min": BuiltIn(_extreme(ast.Lt)),
     "tuple": BuiltIn(_same),
     "list": BuiltIn(_same),
+    "range": BuiltIn(_range),
     "sorted": SORTED,
 }
 

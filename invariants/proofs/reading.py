@@ -190,12 +190,14 @@ class Loop:
         ways = self.reader.run(self.before, _start(self.function, arguments), self.space)
         if isinstance(self.node, ast.While):
             return ways
-        return [w.named(OVER, self.over(w.names)).named(AT, z3.IntVal(0)) if w.how == "next" else w for w in ways]
+        return [
+            w.named(OVER, self.over(w.names, w.when)).named(AT, z3.IntVal(0)) if w.how == "next" else w for w in ways
+        ]
 
-    def over(self, names: Mapping[str, Any]) -> Seq:
+    def over(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> Seq:
         """What a `for` goes over. Raises NotUnderstoodError for anything but a sequence, plain or in enumerate."""
         node = self._counted() or self.node.iter
-        value = self.reader.value(node, Place(Path(names), self.space))
+        value = self.reader.value(node, Place(Path(names, when), self.space))
         return value if isinstance(value, Seq) else refuse(self.node, "this loop is not understood")
 
     def _counted(self) -> ast.expr | None:
