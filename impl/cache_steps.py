@@ -158,7 +158,7 @@ class CacheThreads:
             return False
         me.lock(w)
         me.key = w.key = key
-        w.pooled = False
+        w.pooled = w.released = False
         if not self._map_first:
             self._queue.append(w)
             me.at = "put"
@@ -178,7 +178,9 @@ class CacheThreads:
             return True
         if me.at != "put" or me.wrapper is None or me.key is None:
             return ELSEWHERE
-        is_free = self._map.setdefault(me.key, me.wrapper) is me.wrapper
+        is_free = me.key not in self._map  # it may be there itself, where a wrapper is used again too early
+        if is_free:
+            self._map[me.key] = me.wrapper
         if self._map_first:
             me.at = "offer"
         elif is_free:
