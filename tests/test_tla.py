@@ -41,6 +41,12 @@ QUICK = [
         for run in RUNS.values()
         if run.module == "CacheSteps" and run.scope == "smoke" and not run.distinct_states
     ],
+    "entries_permits",
+    "entries_at_once",
+    "entries_recorded_erases_the_mark",
+    "entries_recorded_keeps_the_first_counter",
+    "entries_recorded_counts_undelivered_as_read",
+    "entries_never_answered",
 ]
 
 
@@ -75,7 +81,7 @@ def test_every_success_has_an_exact_count() -> None:
     assert [run.name for run in RUNS.values() if (run.expected == "success") != (run.distinct_states is not None)] == []
 
 
-@pytest.mark.parametrize("name", ["range_cache", "cache_steps"])
+@pytest.mark.parametrize("name", ["range_cache", "entry_cache", "cache_steps"])
 def test_every_scope_has_a_run(name: str) -> None:
     subject = find_subject(name)
     plain = {run.scope for run in RUNS.values() if run.module == subject.tla and run.profile == "reference"}
@@ -87,6 +93,15 @@ def test_every_scope_has_a_run(name: str) -> None:
     [
         # copies and outcomes are not modelled
         ("range_cache", {"a_copy_has_one_counter", "a_lookup_gives_what_was_asked"}),
+        (
+            "entry_cache",
+            {
+                "a_read_gets_what_it_asked_for",
+                "every_request_is_answered_once",
+                "an_eviction_says_what_left",
+                "misses_are_counted_by_entry",
+            },
+        ),
         ("cache_steps", set()),
     ],
 )
@@ -101,6 +116,7 @@ def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
     ("name", "without"),
     [
         ("range_cache", {"step_clock_back"}),  # see test_the_clock_and_inverted_ranges
+        ("entry_cache", set()),
         ("cache_steps", set()),
     ],
 )
