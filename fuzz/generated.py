@@ -135,7 +135,7 @@ def _what_runs(source: str) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None
-            for argument in (*node.args.args, *node.args.kwonlyargs):
+            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
                 argument.annotation = None
         if isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(None)

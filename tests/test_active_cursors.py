@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from fuzz.explore import bounded, explore
+from fuzz.generated import generated_of
+from fuzz.kill import Job, run_job
+from fuzz.mutants import reasons_of
 from fuzz.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.active_cursors import ActiveCursors, Order
@@ -251,6 +254,22 @@ def test_positions_that_do_not_fit_one_number_are_kept_in_order_too() -> None:
     assert found == [1 + sorted(places).index(p) for p in places]
     assert body.slowest_position() == Position(-1, -1)
     assert body.check() == []
+
+
+# ---- bugs that nobody thought of
+
+
+@pytest.mark.parametrize("share", [0.37, 0.45, 0.68, 0.75, 0.83, 0.96])
+def test_a_sample_of_generated_mutants_is_killed(share: float) -> None:
+    made = generated_of("impl.active_cursors")
+    mutant = made[int(share * len(made))]
+    killed = run_job(Job("active_cursors", None, mutant, 20.0, 0))
+    assert killed.killed or killed.excuse, mutant.id
+
+
+def test_every_reason_is_that_of_a_mutant_that_there_is() -> None:
+    made = {m.id for m in generated_of("impl.active_cursors")}
+    assert set(reasons_of("active_cursors", "survivors")) <= made
 
 
 # ---- every state of a scope
