@@ -416,7 +416,7 @@ def test_runs_are_chosen() -> None:
     assert [run.name for run in chosen(runs, ["RangeCache"], "nightly")] == ["nightly"]
     assert {run.module for run in chosen(runs, ["CacheSteps"], None)} == {"CacheSteps"}
     for modules, scope in ((["None"], None), (["CacheSteps"], "permits")):
-        with pytest.raises(BadValue, match=r"there are smoke, ci, |it has RangeCache, CacheSteps"):
+        with pytest.raises(BadValue, match=r"there are smoke, ci, |it has RangeCache, EntryCache, CacheSteps"):
             chosen(runs, modules, scope)
 
 
