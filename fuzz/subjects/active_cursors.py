@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fuzz.subject import Scope, Subject
 from impl.active_cursors import ActiveCursors
 from invariants import active_cursors as invariants
 from model import cursor_list
-from model.active_cursors import Config, State, active_cursors
+from model.active_cursors import Config, Cursor, State, active_cursors
+from model.cursor_heap import Item
+from model.cursor_list import CursorList, Node
 from model.positions import Position
 
 #: neighbours and ties in a ledger, its end and the next one's begin, before the first entry of each, before all ledgers
@@ -188,6 +193,28 @@ HEAP = Scope(
 )
 
 
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, which counts its objects instead of keeping the next number."""
+    cursors = tuple([Cursor(**placed(each)) for each in variables["cursors"]])
+    items = tuple([Item(**placed(each)) for each in variables["items"]])
+    kept, nodes = variables["nodes"], None
+    if kept is not None:
+        linked, others = (tuple([Node(**placed(each)) for each in kept[key]]) for key in ("linked", "others"))
+        nodes = CursorList(linked, others, kept["removals"], kept["counts"], kept["tracked"], kept["removed"])
+    objects = {each.object for each in cursors} | {each.object for each in items}
+    if nodes is not None:
+        objects |= {each.object for each in nodes.linked + nodes.others}
+    return State(0, cursors, variables["last_removal_ms"], len(objects) + 1, 0, variables["durables"], nodes, items)
+
+
+def placed(each: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of the twin with positions for its pairs."""
+    return {key: Position(*value) if isinstance(value, tuple) else value for key, value in each.items()}
+
+
 # ---- states that `check` must not let pass ------------------------------------------------------------
 
 
@@ -271,4 +298,6 @@ subject = Subject(
         "a_removal_to_come": a_removal_to_come,
     },
     steps=128,
+    tla="ActiveCursors",
+    from_tla=from_tla,
 )

@@ -1,0 +1,220 @@
+---------------------------- MODULE ActiveCursors ----------------------------
+(***************************************************************************)
+(* Active cursors: how many readers of a topic are not past a position,    *)
+(* and which one is the slowest.                                           *)
+(*                                                                         *)
+(* Source: PIP-430.  This is the twin of model/active_cursors.py: the same *)
+(* actions under the same names, the same settings, and as many states.    *)
+(* What the shipped containers keep in mind is in CursorList.tla and       *)
+(* CursorHeap.tla.  Grain: one call on the container.                      *)
+(*                                                                         *)
+(* A state here is what the model calls its canonical state: objects are   *)
+(* numbered in the order in which they stand, cursors first; the last      *)
+(* removal is relative to now, and no longer ago than the grace period.    *)
+(*                                                                         *)
+(* Not modelled: what a caller is told, so a question is a step that at    *)
+(* most brings the container up to date, and a refusal one that changes    *)
+(* nothing; and the version, which only tells changes apart.               *)
+(***************************************************************************)
+EXTENDS CursorList
+
+CONSTANTS
+  \* Settings, and rules on which versions or containers differ.
+  grace_ms, calls, container, counts_cursors, tells_slowest, update_begins_tracking, adding_leaves_old_item,
+  \* The values of the actions' arguments.
+  cursor, cursor_updated_cursor, get_cursor_cursor, remove_while_iterating_cursor, position, durable, advance_millis
+
+VARIABLES
+  cursors,          \* by name
+  last_removal_ms,  \* or when the container was made
+  durables,         \* durable cursors that were added and not removed, as the container counts them
+  nodes,            \* what the list keeps in mind, or None
+  items             \* what the heap or the set keeps in mind
+
+vars == <<cursors, last_removal_ms, durables, nodes, items>>
+
+Contents == [cursors |-> cursors, last_removal_ms |-> last_removal_ms, durables |-> durables, nodes |-> nodes,
+             items |-> items]
+
+Init == /\ cursors = <<>>
+        /\ last_removal_ms = 0
+        /\ durables = 0
+        /\ nodes = IF container = "linked_list" THEN EmptyList ELSE None
+        /\ items = <<>>
+
+-----------------------------------------------------------------------------
+(* Numbers of objects. *)
+
+NodesOf(c) == IF c.nodes = None THEN <<>> ELSE c.nodes.linked \o c.nodes.others
+Objects(seq) == {each.object : each \in InSet(seq)}
+
+\* One more than any object's number.
+NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Objects(c.items)) + 1
+
+\* What only the container knows, in the order in which it stands.  No answer of the set depends on the age of items at
+\* one position, so those of replaced cursors stand by name.
+Remembered(c) ==
+  LET Unknown(each) == each.object \notin Objects(c.cursors)
+      left == SelectSeq(c.items, Unknown)
+      IsFirst(i, j) == \/ IsBefore(left[i].position, left[j].position)
+                       \/ /\ left[i].position = left[j].position
+                          /\ left[i].cursor < left[j].cursor \/ (left[i].cursor = left[j].cursor /\ i < j)
+      order == [n \in DOMAIN left |-> CHOOSE j \in DOMAIN left :
+                                        Cardinality({i \in DOMAIN left : IsFirst(i, j)}) = n - 1]
+  IN CASE c.nodes # None           -> SelectSeq(NodesOf(c), Unknown)
+       [] container = "sorted_set" -> [n \in DOMAIN left |-> left[order[n]]]
+       [] OTHER                    -> left
+
+Numbered(c) ==
+  LET remembered == Remembered(c)
+      n == Len(c.cursors)
+      To(object) == IF \E k \in 1..n : c.cursors[k].object = object
+                    THEN CHOOSE k \in 1..n : c.cursors[k].object = object
+                    ELSE n + (CHOOSE k \in DOMAIN remembered : remembered[k].object = object)
+      Of(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.object = To(@)]]
+      AsSet[k \in 0..Len(c.items)] == IF k = 0 THEN <<>> ELSE SetWith(AsSet[k - 1], Of(c.items)[k])
+  IN [c EXCEPT !.cursors = Of(@), !.items = IF container = "sorted_set" THEN AsSet[Len(@)] ELSE Of(@),
+               !.nodes = IF @ = None THEN None ELSE Renamed(@, Of, To)]
+
+Become(c) ==
+  \E n \in {With(IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes.others = ByObject(@)], Numbered)} :
+    /\ cursors' = n.cursors
+    /\ last_removal_ms' = n.last_removal_ms
+    /\ durables' = n.durables
+    /\ nodes' = n.nodes
+    /\ items' = n.items
+
+-----------------------------------------------------------------------------
+(* Small rules. *)
+
+PlacesOf(c, name) == {k \in DOMAIN c.cursors : c.cursors[k].cursor = name}
+Find(c, name) == IF PlacesOf(c, name) = {} THEN None ELSE c.cursors[CHOOSE k \in PlacesOf(c, name) : TRUE]
+
+WithoutCursor(c, name) == LET Other(each) == each.cursor # name IN [c EXCEPT !.cursors = SelectSeq(@, Other)]
+WithCursor(c, new) ==
+  LET Before(each) == each.cursor < new.cursor
+      After(each) == each.cursor > new.cursor
+  IN [c EXCEPT !.cursors = SelectSeq(@, Before) \o <<new>> \o SelectSeq(@, After)]
+
+IsTracked(each) == each # None /\ each.position # None
+Count(flag) == IF flag THEN 1 ELSE 0
+
+\* By definition: how many tracked cursors stand where this one does or before it; the smallest position.
+RankOf(c, name) ==
+  LET own == Find(c, name)
+  IN IF ~IsTracked(own) THEN 0
+     ELSE Cardinality({k \in DOMAIN c.cursors : IsTracked(c.cursors[k]) /\
+                                                IsAtMost(c.cursors[k].position, own.position)})
+SlowestOf(c) ==
+  LET places == {each.position : each \in InSet(c.cursors)} \ {None}
+  IN IF places = {} THEN None ELSE CHOOSE p \in places : \A q \in places : IsAtMost(p, q)
+
+ItemsWith(c, item) == IF container = "heap" THEN Pushed(c.items, item) ELSE SetWith(c.items, item)
+ItemsWithout(c, object) == IF container = "heap" THEN TakenOut(c.items, PlaceOf(c.items, object))
+                           ELSE SetWithout(c.items, object)
+ItemOf(each) == [position |-> each.position, object |-> each.object, cursor |-> each.cursor]
+
+-----------------------------------------------------------------------------
+(* Cursors come, move and go. *)
+
+KeptAfterAddition(c, old, new) ==
+  LET present == IF old = None THEN None ELSE old.object
+      Given(added) == WithCursor([c EXCEPT !.nodes = added.nodes], [new EXCEPT !.object = added.object])
+      Left(each) == IF IsTracked(old) /\ ~adding_leaves_old_item
+                    THEN [each EXCEPT !.items = ItemsWithout(each, old.object)] ELSE each
+      Held(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
+  IN CASE container = "definition" -> c
+       [] c.nodes # None -> With(Added(c.nodes, present, new.cursor, new.object, new.position), Given)
+       [] OTHER -> With(Left(c), Held)
+
+AfterAdditionTo(c, name, p, d) ==
+  LET old == Find(c, name)
+      new == [cursor |-> name, position |-> p, durable |-> d, object |-> NextObject(Contents)]
+      counted == c.durables + Count(d) - Count(old # None /\ old.durable /\ ~adding_leaves_old_item)
+  IN IF old # None /\ calls = "of_the_broker" THEN c
+     ELSE KeptAfterAddition(WithCursor([c EXCEPT !.durables = counted], new), old, new)
+AfterAddition(name, p, d) == AfterAdditionTo(Contents, name, p, d)
+
+AddCursor == \E name \in cursor, p \in position, d \in durable : Become(AfterAddition(name, p, d))
+
+KeptAfterMove(c, old, new) ==
+  LET Left(each) == IF old.position = None THEN each ELSE [each EXCEPT !.items = ItemsWithout(each, old.object)]
+      Held(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
+  IN CASE container = "definition" -> c
+       [] c.nodes # None -> [c EXCEPT !.nodes = Updated(@, old.object, new.position)]
+       [] container = "heap" /\ IsTracked(old) /\ IsTracked(new) ->
+            [c EXCEPT !.items = Moved(@, PlaceOf(@, old.object), new.position)]
+       [] OTHER -> With(Left(c), Held)
+
+\* Not a refusal, and of a cursor that an update moves.
+IsMoved(c, name, p) ==
+  LET old == Find(c, name)
+  IN /\ old # None /\ (old.position # None \/ update_begins_tracking)
+     /\ p # None \/ (calls = "any" /\ container # "heap")
+
+AfterUpdate(c, name, p) ==
+  LET old == Find(c, name)
+      new == [old EXCEPT !.position = p]
+  IN IF IsMoved(c, name, p) THEN KeptAfterMove(WithCursor(c, new), old, new) ELSE c
+
+UpdateCursor == \E name \in cursor, p \in position : Become(AfterUpdate(Contents, name, p))
+
+\* A question about positions first brings the list up to date.
+UpToDate(c) == IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes = Flushed(@)]
+
+AfterToldUpdate(name, p) ==
+  LET Step(c) == With(AfterUpdate(c, name, p), UpToDate)
+  IN IF tells_slowest /\ IsMoved(Contents, name, p) THEN With(UpToDate(Contents), Step) ELSE Contents
+
+CursorUpdated == \E name \in cursor_updated_cursor, p \in position : Become(AfterToldUpdate(name, p))
+
+AfterRemovalFrom(before, name) ==
+  LET old == Find(before, name)
+      c == [WithoutCursor(before, name) EXCEPT !.last_removal_ms = 0, !.durables = @ - Count(old.durable)]
+  IN CASE old = None -> before
+       [] old # None /\ c.nodes # None -> [c EXCEPT !.nodes = Removed(@, old.object, Len(c.cursors))]
+       [] old # None /\ c.nodes = None /\ c.items # <<>> /\ IsTracked(old) ->
+            [c EXCEPT !.items = ItemsWithout(c, old.object)]
+       [] OTHER -> c
+AfterRemoval(name) == AfterRemovalFrom(Contents, name)
+
+RemoveCursor == \E name \in cursor : Become(AfterRemoval(name))
+
+\* Who goes over the cursors cannot remove one on the way.
+RemoveWhileIterating == \E name \in remove_while_iterating_cursor : UNCHANGED vars
+
+-----------------------------------------------------------------------------
+(* Questions, and time. *)
+
+GetCursor == \E name \in get_cursor_cursor : UNCHANGED vars
+NumberAtSamePositionOrBefore == Become(IF counts_cursors THEN UpToDate(Contents) ELSE Contents)
+SlowestPosition == Become(UpToDate(Contents))
+Size == UNCHANGED vars
+ShouldCacheAddedEntries == UNCHANGED vars
+
+Period == IF grace_ms > 0 THEN grace_ms ELSE 0
+Advance ==
+  \E n \in advance_millis :
+    LET ago == n - last_removal_ms
+    IN Become([Contents EXCEPT !.last_removal_ms = -(IF ago > Period THEN Period ELSE ago)])
+
+\* The answers of a container that is up to date; a rank may fail, and is None then.
+ShippedRank(c, name) ==
+  LET own == Find(c, name)
+  IN CASE c.nodes = None /\ c.items = <<>> -> RankOf(c, name)
+       [] c.nodes # None /\ own # None -> ListRank(c.nodes, own.object)
+       [] c.nodes = None /\ c.items # <<>> /\ IsTracked(own) -> SetRank(c.items, own.position)
+       [] OTHER -> 0
+ShippedSlowest(c) ==
+  CASE container = "definition" -> SlowestOf(c)
+    [] c.nodes # None -> ListSlowest(c.nodes)
+    [] OTHER -> IF c.items = <<>> THEN None ELSE c.items[1].position
+
+-----------------------------------------------------------------------------
+(* Bounds. *)
+
+\* Nodes and items that a shipped container keeps; the largest count of a list, or how far below zero one is.
+RememberedAtMost(n) == Len(items) + Len(NodesOf(Contents)) <= n
+FarthestCountAtMost(n) ==
+  nodes # None => \A k \in DOMAIN nodes.counts : nodes.counts[k] <= n /\ -nodes.counts[k] <= n
+=============================================================================
