@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CAMPAIGN_SECONDS ?= 60
+EXPLORED := range_cache cache_steps entry_cache active_cursors
 
 .PHONY: setup campaign test nightly bench evidence environment lock clean
 
@@ -30,8 +31,10 @@ test: $(READY)
 nightly: $(READY)
 	$(BIN)/python -m pytest
 	$(BIN)/brokerproof campaign --seconds 1200
-	$(BIN)/brokerproof explore range_cache --scope nightly
-	$(BIN)/brokerproof explore range_cache --scope ci --cover
+	for component in $(EXPLORED); do \
+	  $(BIN)/brokerproof explore $$component --scope nightly && \
+	  $(BIN)/brokerproof explore $$component --scope ci --cover || exit; \
+	done
 	$(BIN)/brokerproof explore range_cache --scope ci --spark
 	$(BIN)/brokerproof tla
 	$(BIN)/brokerproof prove
