@@ -47,6 +47,10 @@ QUICK = [
     "entries_recorded_keeps_the_first_counter",
     "entries_recorded_counts_undelivered_as_read",
     "entries_never_answered",
+    "cursors_smoke",
+    "cursors_recorded_miscounts_at_the_tail",
+    "cursors_recorded_loses_the_list",
+    "cursors_recorded_set_keeps_old_items",
 ]
 
 
@@ -103,6 +107,14 @@ def test_every_scope_has_a_run(name: str) -> None:
             },
         ),
         ("cache_steps", set()),
+        (
+            "active_cursors",
+            {
+                "the_size_counts_untracked_cursors_too",
+                "caching_goes_on_for_the_grace_period",
+                "the_version_tells_changes",
+            },
+        ),
     ],
 )
 def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
@@ -117,6 +129,7 @@ def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
     [
         ("range_cache", {"step_clock_back"}),  # see test_the_clock_and_inverted_ranges
         ("entry_cache", set()),
+        ("active_cursors", set()),
         ("cache_steps", set()),
     ],
 )
@@ -416,7 +429,7 @@ def test_runs_are_chosen() -> None:
     assert [run.name for run in chosen(runs, ["RangeCache"], "nightly")] == ["nightly"]
     assert {run.module for run in chosen(runs, ["CacheSteps"], None)} == {"CacheSteps"}
     for modules, scope in ((["None"], None), (["CacheSteps"], "permits")):
-        with pytest.raises(BadValue, match=r"there are smoke, ci, |it has RangeCache, EntryCache, CacheSteps"):
+        with pytest.raises(BadValue, match=r"there are smoke, ci, |it has RangeCache, EntryCache, "):
             chosen(runs, modules, scope)
 
 

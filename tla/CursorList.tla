@@ -28,7 +28,8 @@ Exchange(kept, object, new) ==
 
 \* Nodes in the order of their objects.
 ByObject(seq) ==
-  [n \in DOMAIN seq |-> seq[CHOOSE k \in DOMAIN seq : Cardinality({j \in DOMAIN seq : seq[j].object < seq[k].object}) = n - 1]]
+  LET Before(k) == Cardinality({j \in DOMAIN seq : seq[j].object < seq[k].object})
+  IN [n \in DOMAIN seq |-> seq[CHOOSE k \in DOMAIN seq : Before(k) = n - 1]]
 
 \* Counters are numbered in the order in which their nodes stand, and those that nobody shares are forgotten.
 WithCountersInOrder(kept) ==
@@ -89,7 +90,8 @@ Added(kept, present, name, object, p) ==
       Untracked(list) == LET node == [NodeOf(list, given) EXCEPT !.pending = None]
                          IN IF node.position = None THEN Exchange(list, given, node)
                             ELSE DueForRemoval(Exchange(list, given, node), node)
-      CalledOff(list) == IF NodeOf(list, given).removing /\ ~adding_keeps_removal THEN NoLongerDue(list, given) ELSE list
+      CalledOff(list) == IF NodeOf(list, given).removing /\ ~adding_keeps_removal THEN NoLongerDue(list, given)
+                         ELSE list
       Tracked(list) == Exchange(list, given, Queued(NodeOf(list, given), p))
   IN IF present = None THEN AddedAnew(kept, name, object, p)
      ELSE [object |-> given,
@@ -135,7 +137,8 @@ Removed(kept, object, cursors_left) ==
 (* The flush. *)
 
 \* Changes a counter for all who share it; a node that was never counted has none.
-Changed(kept, counter, by) == IF counter = 0 THEN kept ELSE [kept EXCEPT !.counts = Exchanged(@, counter, @[counter] + by)]
+Changed(kept, counter, by) ==
+  IF counter = 0 THEN kept ELSE [kept EXCEPT !.counts = Exchanged(@, counter, @[counter] + by)]
 
 WithCounter(kept, count) == [kept EXCEPT !.counts = Append(@, count)]
 Newest(kept) == Len(kept.counts)
