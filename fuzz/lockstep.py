@@ -21,6 +21,7 @@ The other side is the component's implementation, or the model under another pro
 from __future__ import annotations
 
 import contextlib
+import gc
 import signal
 import threading
 import traceback
@@ -85,9 +86,9 @@ class Hang(BaseException):
 def watchdog(seconds: float) -> Iterator[None]:
     """Raises Hang in the body after that much processor time of this process.
 
-    Processor time, so that a busy machine makes nothing hang. Again and again, for the first time may come
-    where an exception is swallowed, in a destructor for instance. Does nothing outside the main thread, where
-    Python takes no signals.
+    Processor time, so that a busy machine makes nothing hang. No garbage is collected meanwhile: what the rest of
+    the process holds would count against the body. Again and again, for the first time may come where an exception is
+    swallowed, in a destructor for instance. Does nothing outside the main thread, where Python takes no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -96,6 +97,8 @@ def watchdog(seconds: float) -> Iterator[None]:
     def stop(_signum: int, _frame: FrameType | None) -> None:
         raise Hang
 
+    collecting = gc.isenabled()
+    gc.disable()
     previous = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 0.2))
     try:
@@ -103,6 +106,8 @@ def watchdog(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
+        if collecting:
+            gc.enable()
 
 
 # ---- the other side -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import replace
 from typing import Any
@@ -170,6 +171,17 @@ def test_the_watchdog_stops_what_does_not_come_back() -> None:
     with pytest.raises(Hang), watchdog(0.05):
         sum(1 for _ in iter(int, 1))
     assert time.process_time() - started < 1.0
+
+
+def test_a_collection_of_garbage_is_no_hang() -> None:
+    """It takes as long as the process is large, whatever the body does."""
+    assert gc.isenabled()
+    with watchdog(1.0):
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(Hang), watchdog(0.05):
+        sum(1 for _ in iter(int, 1))
+    assert gc.isenabled()
 
 
 def test_coverage_counts_every_step() -> None:
