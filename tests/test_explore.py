@@ -29,6 +29,8 @@ COUNTS = {
     ("active_cursors", "ci"): (7_203, 381_759, 6),
     ("active_cursors", "lazy"): (81, 1_701, 4),
     ("active_cursors", "heap"): (729, 31_347, 6),
+    ("negative_acks", "smoke"): (551, 4_408, 9),
+    ("negative_acks", "ids"): (64, 512, 4),
 }
 SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(name).scopes]
 
