@@ -263,6 +263,12 @@ class Slots:
         heappush(self._pages, Page(times[0], bytes(blob)))
         self._first = min(self._open, default=None)
 
+    def seal(self) -> int:
+        """Packs all open slots; how many bytes all pages are, without what is read of them. O(what is open + pages)."""
+        if self._open:
+            self._seal(len(self._open))
+        return sum(len(page.blob) - page.at for page in self._pages)
+
     def take(self, limit: int) -> list[tuple[int, Entries]]:
         """Takes out all slots up to a time, in order. O(what is taken + n)."""
         pieces: list[tuple[int, Entries]] = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fuzz.benchmarks.negative_acks_space import ROWS, Row, hash_map_bytes, nacks, packed
 from fuzz.explore import bounded, explore
 from fuzz.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
@@ -312,6 +313,37 @@ def flat(items: Any) -> dict[int, list[tuple[int, int]]]:
     times = [time for time, _ in items]
     assert all(a < b for a, b in pairwise(times))
     return {time: [(ledger, e) for ledger, entries in slot for e in entries] for time, slot in items}
+
+
+@pytest.mark.parametrize(("count", "places"), [(1_000_000, 2**21), (1_384_120, 2**21), (1_384_121, 2**22), (100, 512)])
+def test_the_map_before_393_doubles_at_two_thirds(count: int, places: int) -> None:
+    """A million entries in 64 MiB, as PIP-393 measured."""
+    assert hash_map_bytes(count) == 32 * places
+
+
+@pytest.mark.parametrize(
+    ("row", "slots", "bitmaps"), [("1_per_ms", 977, 1968), ("50_per_ms", 20, 39), ("500_per_ms", 3, 22)]
+)
+def test_the_rows_of_the_proposal_are_filled_as_it_did(row: str, slots: int, bitmaps: int) -> None:
+    [chosen] = [each for each in ROWS if each.name == row]
+    filled = {(slot, ledger) for slot, ledger, _ in nacks(chosen)}
+    assert abs(len({slot for slot, _ in filled}) - slots) <= 1
+    assert abs(len(filled) - bitmaps) <= 1
+
+
+@pytest.mark.parametrize(
+    "row", [each for each in ROWS if each.nacks < 1_000_000 or each.every == 0.01], ids=lambda r: r.name
+)
+def test_what_is_packed_is_what_came(row: Row) -> None:
+    row = row._replace(nacks=20_000)
+    slots, plain = packed(row), {}
+    for time, ledger, entry in nacks(row):
+        plain.setdefault(time, []).append((ledger, entry))
+    assert flat(slots.items()) == plain
+    assert slots.seal() < 20 * row.nacks
+    assert slots.check() == []
+    assert flat(slots.take(max(plain))) == plain
+    assert not slots
 
 
 # ---- every state of a scope
