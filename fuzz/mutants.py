@@ -130,7 +130,11 @@ def plant(mutant: Mutant) -> Subject:
 
 
 def plant_source(subject: str, module: str, source: str) -> Subject:
-    """The subject with other text for one module. The honest modules stay as they are."""
+    """The subject with other text for one module. The honest modules stay as they are.
+
+    They are imported first: the types of planted records are looked up by the names of their modules, later on.
+    """
+    find_subject(subject)
     with _FreshModules(subject, module, source):
         planted: Subject = importlib.import_module(f"fuzz.subjects.{subject}").subject
     return planted
