@@ -31,6 +31,11 @@ COUNTS = {
     ("active_cursors", "heap"): (729, 31_347, 6),
     ("negative_acks", "smoke"): (551, 4_408, 9),
     ("negative_acks", "ids"): (64, 512, 4),
+    ("ack_set", "smoke"): (273, 83_811, 8),
+    ("ack_set", "words"): (33, 1_683, 4),
+    ("batch_acks", "smoke"): (3_906, 93_744, 11),
+    ("batch_acks", "ci"): (9_066, 262_914, 17),
+    ("batch_acks", "queue"): (9_454, 113_448, 13),
 }
 SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(name).scopes]
 

@@ -20,6 +20,7 @@ FILES = {
     "legacy_cache.jsonl.gz": (109, 10_064),
     "active_cursor_container.jsonl.gz": (156, 15_667),
     "active_cursor_heap.jsonl.gz": (49, 2_018),
+    "ack_set.jsonl.gz": (20, 4_034),
     "negative_acks_tracker.jsonl.gz": (64, 6_356),
     "negative_acks_tracker_before_393.jsonl.gz": (71, 6_314),
     "negative_acks_tracker_go.jsonl.gz": (110, 6_351),

@@ -1,0 +1,232 @@
+"""Ack sets, quickly.
+
+The same behaviour as `model/ack_set.py`. A batch is an integer in a dictionary, with a bit a message, on which the
+processor works word by word: a search for a bit, a union or a comparison costs one pass over the words, of which a
+batch of 64 messages has one. Sets that are given as words are compared word by word where they need not become an
+integer.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+
+from model.ack_set import AckPosition, AckSet, Batch, Config, State, Updated
+from model.machine import Refused
+
+_ALL = 2**64 - 1
+
+
+def number(words: AckSet) -> int:
+    """The words as one integer. O(words)."""
+    if len(words) == 1:
+        return words[0] & _ALL
+    return int.from_bytes(b"".join([word.to_bytes(8, "little", signed=True) for word in words]), "little")
+
+
+def array(bits: int) -> AckSet:
+    """The words of an integer, without zeros at the end. O(words)."""
+    if bits < 2**63:
+        return (bits,) if bits else ()
+    count = (bits.bit_length() + 63) // 64
+    data = bits.to_bytes(8 * count, "little")
+    return tuple([int.from_bytes(data[at : at + 8], "little", signed=True) for at in range(0, 8 * count, 8)])
+
+
+def trimmed(words: list[int]) -> AckSet:
+    """The words without zeros at the end. O(zeros)."""
+    while words and not words[-1]:
+        words.pop()
+    return tuple(words)
+
+
+def first_word(words: AckSet | None) -> int:
+    """The index of the first bit that is set; -1 if none is. O(words before it)."""
+    for at, word in enumerate(words or ()):
+        if word:
+            return 64 * at + (word & -word).bit_length() - 1
+    return -1
+
+
+class AckSets:
+    """The batches that are open, and the questions about sets that are given. Methods are named as the actions."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self._batches: dict[int, int] = {}  # by number, and so in order
+        self._next_batch = 1
+        #: one more than the last index that is allowed
+        self._end = cfg.batch_size or None
+        self._trims_words = {"within_batch": False, "words_of_both": True}[cfg.overlap]
+
+    # ---- batches as sets
+
+    def open_batch(self) -> int:
+        """Another batch. O(1)."""
+        batch = self._next_batch
+        self._batches[batch] = 0
+        self._next_batch = batch + 1
+        return batch
+
+    def give_back(self, batch: int) -> Refused | None:
+        """One batch fewer. O(1)."""
+        return self._closed(batch) if self._batches.pop(batch, None) is None else None
+
+    def _closed(self, batch: int) -> Refused:
+        return Refused("not_open", f"batch {batch} is not open")
+
+    def _mask(self, batch: int, begin: int, end: int) -> int | Refused:
+        """The bits of a range, or why it is refused."""
+        if batch not in self._batches:
+            return self._closed(batch)
+        if begin > end:
+            return Refused("illegal_argument", f"begin is {begin}, after its end {end}")
+        if self._end is not None and end > self._end:
+            return Refused("illegal_argument", f"end is {end}, beyond the batch of {self._end}")
+        return (1 << end) - (1 << begin)
+
+    def _bit(self, batch: int, index: int) -> int | Refused:
+        """The bit of a message, or why it is refused."""
+        if batch not in self._batches:
+            return self._closed(batch)
+        if self._end is not None and index >= self._end:
+            return Refused("illegal_argument", f"index is {index}, beyond the batch of {self._end}")
+        return 1 << index
+
+    def set_range(self, batch: int, begin: int, end: int) -> Refused | None:
+        """Adds messages. O(words)."""
+        mask = self._mask(batch, begin, end)
+        if isinstance(mask, Refused):
+            return mask
+        self._batches[batch] |= mask
+        return None
+
+    def clear_range(self, batch: int, begin: int, end: int) -> Refused | None:
+        """Acknowledges messages. O(words)."""
+        mask = self._mask(batch, begin, end)
+        if isinstance(mask, Refused):
+            return mask
+        self._batches[batch] &= ~mask
+        return None
+
+    def flip_range(self, batch: int, begin: int, end: int) -> Refused | None:
+        """Turns messages round. O(words)."""
+        mask = self._mask(batch, begin, end)
+        if isinstance(mask, Refused):
+            return mask
+        self._batches[batch] ^= mask
+        return None
+
+    def set_index(self, batch: int, index: int) -> Refused | None:
+        """Adds a message. O(words)."""
+        bit = self._bit(batch, index)
+        if isinstance(bit, Refused):
+            return bit
+        self._batches[batch] |= bit
+        return None
+
+    def clear_index(self, batch: int, index: int) -> Refused | None:
+        """Acknowledges a message. O(words)."""
+        bit = self._bit(batch, index)
+        if isinstance(bit, Refused):
+            return bit
+        self._batches[batch] &= ~bit
+        return None
+
+    def and_with(self, batch: int, words: AckSet) -> Refused | None:
+        """Adds another set's acknowledgements. O(words)."""
+        mask = number(words)
+        if batch not in self._batches:
+            return self._closed(batch)
+        if self._end is not None and mask >> self._end:
+            return Refused("illegal_argument", f"words have a bit beyond the batch of {self._end}")
+        self._batches[batch] &= mask
+        return None
+
+    def get_index(self, batch: int, index: int) -> bool | Refused:
+        """Whether the message is still to be acknowledged. O(words)."""
+        bit = self._bit(batch, index)
+        return bit if isinstance(bit, Refused) else self._batches[batch] & bit != 0
+
+    def next_set_bit(self, batch: int, begin: int) -> int | Refused:
+        """The first set bit from there on, or -1. O(words)."""
+        if batch not in self._batches:
+            return self._closed(batch)
+        rest = self._batches[batch] >> begin
+        return begin + (rest & -rest).bit_length() - 1 if rest else -1
+
+    def next_clear_bit(self, batch: int, begin: int) -> int | Refused:
+        """The first clear bit from there on. O(words)."""
+        if batch not in self._batches:
+            return self._closed(batch)
+        rest = ~(self._batches[batch] >> begin)
+        return begin + (rest & -rest).bit_length() - 1
+
+    # ---- sets that are given
+
+    def and_ack_set(self, first: AckSet, second: AckSet) -> AckSet:
+        """What both leave. O(words)."""
+        return trimmed([a & b for a, b in zip(first, second, strict=False)])
+
+    def and_position_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> Updated | Refused | None:
+        """What the current position carries then. O(words)."""
+        if current is None:
+            return None
+        if other is None:
+            return Updated(current.ack_set)
+        if not (current.carries_ack_set and other.carries_ack_set):
+            return Refused("illegal_state", "a position of this kind carries no ack set")
+        if current.ack_set is None or other.ack_set is None:
+            return Refused("null_pointer", "the position has no ack set")
+        return Updated(self.and_ack_set(current.ack_set, other.ack_set))
+
+    def is_ack_set_empty(self, ack_set: AckSet) -> bool:
+        """Whether every message is acknowledged. O(words)."""
+        return not any(ack_set)
+
+    def is_ack_set_overlap(self, current: AckSet | None, other: AckSet | None) -> bool:
+        """Whether two sets acknowledge the same message. O(words)."""
+        if current is None or other is None:
+            return False
+        if self._trims_words:
+            pairs = zip(trimmed(list(current)), trimmed(list(other)), strict=False)
+            return any((a | b) != -1 for a, b in pairs)
+        if self._end is None:
+            return any((a | b) != -1 for a, b in zip_longest(current, other, fillvalue=0))
+        mask = (1 << self._end) - 1
+        return (number(current) | number(other)) & mask != mask
+
+    def compare_with_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> int | Refused:
+        """Which comes first. O(words before the first set bits)."""
+        if current is None or other is None:
+            return Refused("illegal_argument", "a position is missing")
+        if current.ledger != other.ledger:
+            return -1 if current.ledger < other.ledger else 1
+        if current.entry != other.entry:
+            return -1 if current.entry < other.entry else 1
+        ours, theirs = first_word(current.ack_set), first_word(other.ack_set)
+        return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
+
+    # ---- what the engines need
+
+    def check(self) -> list[str]:
+        """Structural invariants that do not hold, one line each. O(batches)."""
+        wrong = []
+        if any(bits < 0 for bits in self._batches.values()):
+            wrong.append("a set has no end")
+        if self._end is not None and any(bits >> self._end for bits in self._batches.values()):
+            wrong.append("a bit is beyond the batch")
+        if list(self._batches) != sorted(self._batches) or self._next_batch <= max(self._batches, default=0):
+            wrong.append("the batches are not in the order of their numbers, or the next number was given")
+        return wrong
+
+    def view(self) -> State:
+        """The model's state of this. O(batches)."""
+        return State(tuple([Batch(*item) for item in self._batches.items()]), self._next_batch)
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> AckSets:
+        """Batches in a given state. O(batches)."""
+        body = cls(cfg)
+        body._batches = dict(state.batches)
+        body._next_batch = state.next_batch
+        return body

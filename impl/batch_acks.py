@@ -1,0 +1,619 @@
+"""A cursor's acknowledgements, with structures whose cost is right.
+
+The same behaviour as `model/batch_acks.py`. n are the ranges of deleted entries behind the mark, k the partly
+acknowledged entries, l the ledgers:
+
+    deleted   ranges in order, none across the end of a ledger, two lists of numbers: an acknowledgement is a binary
+              search; what the mark passes is cut off in front
+    partial   a dictionary from entry to mask, with the entries in order beside it for records and the mark
+    counted   messages before an entry are a product and a sum, so a cumulative acknowledgement looks only at the
+              ranges and parts that it passes, each of which it drops
+    records   are put together when a write begins, O(n + k) up to the caps, never by an acknowledgement
+
+Complexities below count the shift of a list in memory as one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from impl.ack_set import array, number
+from model.ack_set import AckSet
+from model.batch_acks import Ack, Delivered, Written
+from model.batch_acks_state import Acks, Config, Partial, Reset, State, Waiting, Write
+from model.machine import Failed, Refused
+from model.positions import Position
+
+_MARK = "mark-delete position"
+
+
+class Snapshot(NamedTuple):
+    """A record: the mark, the ranges by first entry and end, and the parts, all in order."""
+
+    mark: int
+    firsts: Sequence[int]
+    ends: Sequence[int]
+    parts: Sequence[tuple[int, int]]
+
+    def view(self) -> Acks:
+        """The model's form of it. O(n + k)."""
+        deleted = 0
+        for first, end in zip(self.firsts, self.ends, strict=True):
+            deleted |= (1 << end) - (1 << first)
+        return Acks(self.mark, deleted, tuple([Partial(*part) for part in self.parts]))
+
+
+class Ledgers:
+    """How many entries the ledgers have, and the number of the first of each."""
+
+    __slots__ = ("counts", "firsts", "total")
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self.counts = list(counts)
+        self.firsts = list(accumulate(self.counts, initial=0))[:-1]
+        self.total = sum(self.counts)
+
+    def add(self) -> Position:
+        """Another entry. O(1)."""
+        self.counts[-1] += 1
+        self.total += 1
+        return Position(len(self.counts), self.counts[-1] - 1)
+
+    def roll(self) -> int:
+        """Another ledger. O(1)."""
+        self.counts.append(0)
+        self.firsts.append(self.total)
+        return len(self.counts)
+
+    def number(self, position: Position) -> int | None:
+        """The number of an entry, or None. O(1)."""
+        ledger, entry = position
+        if 0 < ledger <= len(self.counts) and 0 <= entry < self.counts[ledger - 1]:
+            return self.firsts[ledger - 1] + entry
+        return None
+
+    def is_to_come(self, position: Position) -> bool:
+        """Whether a position is behind the last entry. O(log l)."""
+        return position > (self.position(self.total - 1) if self.total else (1, -1))
+
+    def position(self, number: int) -> Position:
+        """Where an entry is, or the next one will be. O(log l)."""
+        at = (bisect_right(self.firsts, number) if number < self.total else len(self.firsts)) - 1
+        return Position(at + 1, number - self.firsts[at])
+
+
+class Deleted:
+    """Ranges of deleted entries, in order; none goes over the end of a ledger."""
+
+    __slots__ = ("_ledgers", "ends", "firsts")
+
+    def __init__(self, ledgers: Ledgers) -> None:
+        self._ledgers = ledgers
+        self.firsts: list[int] = []
+        self.ends: list[int] = []
+
+    def has(self, entry: int) -> bool:
+        """Whether an entry is in a range. O(log n)."""
+        at = bisect_right(self.firsts, entry) - 1
+        return at >= 0 and entry < self.ends[at]
+
+    def add(self, entry: int) -> None:
+        """An entry that is in no range becomes one, or part of its neighbours. O(log n + log l)."""
+        firsts, ends = self.firsts, self.ends
+        at = bisect_right(firsts, entry)
+        joins_before = at > 0 and ends[at - 1] == entry and not self._begins_ledger(entry)
+        joins_after = at < len(firsts) and firsts[at] == entry + 1 and not self._begins_ledger(entry + 1)
+        if joins_before and joins_after:
+            ends[at - 1] = ends[at]
+            del firsts[at], ends[at]
+        elif joins_before:
+            ends[at - 1] = entry + 1
+        elif joins_after:
+            firsts[at] = entry
+        else:
+            firsts.insert(at, entry)
+            ends.insert(at, entry + 1)
+
+    def _begins_ledger(self, entry: int) -> bool:
+        at = bisect_left(self._ledgers.firsts, entry)
+        return at < len(self._ledgers.firsts) and self._ledgers.firsts[at] == entry
+
+    def cut(self, mark: int) -> int:
+        """Drops what lies before a mark, and moves it over what follows; where it comes to stand. O(dropped)."""
+        firsts, ends, at = self.firsts, self.ends, 0
+        while at < len(firsts) and firsts[at] <= mark:
+            mark = max(mark, ends[at])
+            at += 1
+        if at:
+            del firsts[:at], ends[:at]
+        return mark
+
+    def load(self, firsts: Sequence[int], ends: Sequence[int]) -> None:
+        """Takes over ranges. O(n)."""
+        self.firsts, self.ends = list(firsts), list(ends)
+
+
+class Parts:
+    """Partly acknowledged entries: the mask of what is left of each, and the entries in order."""
+
+    __slots__ = ("masks", "order")
+
+    def __init__(self) -> None:
+        self.masks: dict[int, int] = {}
+        self.order: list[int] = []
+
+    def put(self, entry: int, remaining: int) -> None:
+        """What is left of an entry. O(log k) for a new one, else O(1)."""
+        if entry not in self.masks:
+            insort(self.order, entry)
+        self.masks[entry] = remaining
+
+    def drop(self, entry: int) -> None:
+        """Nothing is known of parts of an entry. O(log k)."""
+        if self.masks.pop(entry, None) is not None:
+            del self.order[bisect_left(self.order, entry)]
+
+    def cut(self, mark: int) -> None:
+        """Drops the entries before a mark. O(dropped)."""
+        if self.order and self.order[0] < mark:
+            at = bisect_left(self.order, mark)
+            for entry in self.order[:at]:
+                del self.masks[entry]
+            del self.order[:at]
+
+    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+        """Takes over parts. O(k)."""
+        self.masks = dict(parts)
+        self.order = [entry for entry, _ in parts]
+
+
+class BatchAcks:
+    """A cursor. Methods are named as the actions."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self._ledgers = Ledgers((cfg.entries,))
+        self._deleted = Deleted(self._ledgers)
+        self._parts = Parts()
+        self._mark = self._read_next = 0
+        self._durable = Snapshot(0, (), (), ())
+        self._dirty = False
+        self._writing: tuple[Snapshot, tuple[Reset, ...], Reset | None] | None = None
+        self._waiting: list[Waiting] = []
+        self._reading = False
+        self._batch_acks = cfg.batch_acks
+        self._next_ticket = 1
+        self._sizes = cfg.batch_sizes
+        self._before = list(accumulate(self._sizes, initial=0))  # messages before each place in the turn
+        self._replaces = {"and": False, "replace_if_further": True}[cfg.cumulative_sets]
+        self._applies_last_only = {"all": False, "last": True}[cfg.queue_applies]
+        self._max_ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
+
+    # ---- the topic
+
+    def add_entry(self) -> Position:
+        """Another entry. O(1)."""
+        return self._ledgers.add()
+
+    def roll_ledger(self) -> int:
+        """Another ledger. O(1)."""
+        return self._ledgers.roll()
+
+    # ---- acknowledgements
+
+    def _size(self, entry: int) -> int:
+        return self._sizes[entry % len(self._sizes)]
+
+    def _messages_before(self, entry: int) -> int:
+        """How many messages come before an entry. O(1)."""
+        turns, place = divmod(entry, len(self._sizes))
+        return turns * self._before[-1] + self._before[place]
+
+    def _left(self, entry: int) -> int:
+        """How many messages of an entry that is not deleted are left. O(1)."""
+        size, remaining = self._size(entry), self._parts.masks.get(entry)
+        return size if remaining is None else (remaining & ((1 << size) - 1)).bit_count()
+
+    def _is_deleted(self, entry: int) -> bool:
+        return entry < self._mark or self._deleted.has(entry)
+
+    def _wrong_set(self, entry: int, given: int, place: str) -> Refused | None:
+        """Why an ack set is refused, if it is."""
+        size = self._size(entry)
+        if given >> size and self.cfg.batch_sizes_are_known:
+            return Refused("illegal_argument", f"{place}ack_set has a bit beyond the batch of {size}")
+        return None
+
+    def _missing(self, position: Position, place: str) -> Refused | None:
+        """Why an entry that is not there is refused at once: it is not to come, either."""
+        if self._ledgers.is_to_come(position):
+            return None
+        return Refused("illegal_argument", f"{place}position is {list(position)}, where no entry is")
+
+    def _leaves(self, ack_set: AckSet | None, mask: int) -> int | None:
+        """The mask of what an acknowledgement leaves; None if it does not count."""
+        if not ack_set or (mask == 0 and self.cfg.zero_words_mean_whole) or self._batch_acks:
+            return mask
+        return None
+
+    def ack_individual(self, acks: tuple[Ack, ...]) -> int | Refused | Failed:
+        """Acknowledges entries, all or none. O(log n + log k + log l) for each, and what the mark passes."""
+        planned: list[tuple[int, int | None]] = []
+        beyond = None
+        for i, (position, ack_set) in enumerate(acks):
+            entry, mask = self._ledgers.number(position), number(ack_set) if ack_set else 0
+            if entry is None:
+                refusal = self._missing(position, f"acks[{i}].")
+                if beyond is None:
+                    beyond = f"acks[{i}].position is {list(position)}, behind the last entry"
+            else:
+                refusal = self._wrong_set(entry, mask, f"acks[{i}].")
+                if beyond is None:
+                    planned.append((entry, self._leaves(ack_set, mask)))
+            if refusal is not None:
+                return refusal
+        if beyond is not None:
+            return self._failed(planned, beyond)
+        news = changes = 0
+        for entry, leaves in planned:
+            changed, count = self._ack(entry, leaves)
+            changes += changed
+            news += count
+        if self.cfg.partial_acks_are_dirty:
+            self._dirty = self._dirty or changes > 0
+        else:
+            self._dirty = self._dirty or bool(self._deleted.firsts)
+        self._settle(self._mark)
+        return news
+
+    def _failed(self, planned: list[tuple[int, int | None]], beyond: str) -> Refused | Failed:
+        """A list with an entry that is to come: as shipped, what stands before it has its effect all the same."""
+        changes = 0
+        if not self.cfg.lists_are_atomic:
+            changes = sum([self._ack(entry, leaves)[0] for entry, leaves in planned])
+        return Failed("illegal_argument", beyond) if changes else Refused("illegal_argument", beyond)
+
+    def _ack(self, entry: int, leaves: int | None) -> tuple[bool, int]:
+        """One acknowledgement, without the mark: whether it changes anything, and how many messages are news."""
+        if leaves is None or self._is_deleted(entry):
+            return False, 0
+        masks, everything = self._parts.masks, (1 << self._size(entry)) - 1
+        old, left = masks.get(entry), self._left(entry)
+        remaining = leaves if old is None else leaves & old
+        if old is None and self.cfg.batch_sizes_are_known:
+            remaining &= everything
+        if remaining == 0:
+            self._parts.drop(entry)
+            self._deleted.add(entry)
+        elif remaining == (everything if old is None else old):
+            return False, 0
+        elif remaining == everything:
+            self._parts.drop(entry)
+        else:
+            self._parts.put(entry, remaining)
+        return True, left - (remaining & everything).bit_count()
+
+    def _settle(self, mark: int) -> None:
+        """The mark moves on, to there and over what follows, and the reader with it. O(dropped)."""
+        self._mark = self._deleted.cut(mark)
+        self._parts.cut(self._mark)
+        self._read_next = max(self._read_next, self._mark)
+
+    def ack_cumulative(self, position: Position, ack_set: AckSet | None) -> int | Refused | Failed:
+        """Acknowledges all before an entry, and it. O(log n + log k + log l), and what the mark passes."""
+        entry, mask = self._ledgers.number(position), number(ack_set) if ack_set else 0
+        refusal = self._missing(position, "") if entry is None else self._wrong_set(entry, mask, "")
+        if refusal is not None:
+            return refusal
+        if self._replaces and self._batch_acks and ack_set:
+            return self._replace_and_move(position, entry, mask)
+        leaves = self._leaves(ack_set, mask)
+        if entry is None or entry + (leaves == 0) < self._mark:
+            return Refused("illegal_argument", f"position is behind the {'last entry' if entry is None else _MARK}")
+        begin, parts, target = self._mark, len(self._parts.order), entry + (leaves == 0)
+        news = self._news_before(target)
+        self._settle(target)
+        changed = self._mark != begin or len(self._parts.order) != parts
+        if leaves and not self._is_deleted(entry):
+            is_part_changed, count = self._ack(entry, leaves)
+            changed, news = changed or is_part_changed, news + count
+            self._settle(self._mark)
+        self._dirty = self._dirty or changed
+        return news
+
+    def _news_before(self, target: int) -> int:
+        """How many messages behind the mark and before an entry are not acknowledged. O(ranges and parts of these)."""
+        news = self._messages_before(target) - self._messages_before(self._mark)
+        news -= self._messages_deleted_before(target)
+        for entry in self._parts.order:
+            if entry >= target:
+                break
+            if not self._is_deleted(entry):
+                news -= self._size(entry) - self._left(entry)
+        return news
+
+    def _replace_and_move(self, position: Position, entry: int | None, given: int) -> int | Refused | Failed:
+        """As shipped: sets are changed first, then the mark moves in front of the entry. O(entries)."""
+        begin, parts = self._mark, self._parts
+        masks, order = parts.masks.copy(), parts.order.copy()
+        passed = range(begin, 0 if entry is None else entry + 1)
+        left = sum([0 if self._is_deleted(each) else self._left(each) for each in passed])
+        self._replace(position, entry, given)
+        if entry is None or entry < begin:
+            wrong = f"position is behind the {'last entry' if entry is None else _MARK}"
+            if masks != parts.masks and not self.cfg.cumulative_checks_first:
+                return Failed("illegal_argument", wrong)
+            parts.masks, parts.order = masks, order
+            return Refused("illegal_argument", wrong)
+        self._settle(entry)
+        self._dirty = self._dirty or self._mark != begin or masks != parts.masks
+        return left - sum([0 if self._is_deleted(each) else self._left(each) for each in passed])
+
+    def _messages_deleted_before(self, target: int) -> int:
+        """How many messages the deleted entries behind the mark and before there have. O(ranges before it)."""
+        count = 0
+        for first, end in zip(self._deleted.firsts, self._deleted.ends, strict=True):
+            if first >= target:
+                break
+            count += self._messages_before(min(end, target)) - self._messages_before(first)
+        return count
+
+    def _replace(self, position: Position, entry: int | None, given: int) -> None:
+        """As shipped: a set takes the place of another one if it begins later, and sets before it are dropped."""
+        ledgers = self._ledgers
+        if entry is None:
+            if position.ledger != len(ledgers.counts):
+                return
+            entry = ledgers.firsts[-1] + position.entry
+        old = self._parts.masks.get(entry)
+        if old is None or (given & -given).bit_length() > (old & -old).bit_length():
+            if given == (1 << self._size(entry)) - 1:
+                self._parts.drop(entry)
+            else:
+                self._parts.put(entry, given)
+        self._parts.cut(entry)
+
+    # ---- reads
+
+    def begin_read(self) -> Refused | None:
+        """A read is in flight. O(1)."""
+        if self._reading:
+            return Refused("illegal_state", "a read is in flight")
+        self._reading = True
+        return None
+
+    def end_read(self) -> Delivered | Refused | None:
+        """The next entry that is not deleted. O(log n + log l), and a range for each ledger that is passed."""
+        if not self._reading:
+            return Refused("illegal_state", "no read is in flight")
+        self._reading = False
+        entry, deleted = self._read_next, self._deleted
+        at = bisect_right(deleted.firsts, entry) - 1
+        while 0 <= at < len(deleted.firsts) and deleted.firsts[at] <= entry < deleted.ends[at]:
+            entry = deleted.ends[at]
+            at += 1
+        delivered = None
+        if entry < self._ledgers.total:
+            remaining = self._parts.masks.get(entry)
+            delivered = Delivered(self._ledgers.position(entry), None if remaining is None else array(remaining))
+            self._read_next = entry + 1
+        self._begin_waiting()
+        return delivered
+
+    # ---- writes
+
+    def _record(self, applied: Reset | None) -> Snapshot:
+        """The record that is written now. O(n + k), as far as the caps allow."""
+        ranges, parts = self._max_ranges, self.cfg.max_batch_records
+        if applied is not None and self.cfg.resets_write_the_state_after:
+            part = ((applied.to, applied.remaining),) if applied.remaining else ()
+            return Snapshot(applied.to, (), (), part[:parts])
+        order, masks, firsts, ends = self._parts.order, self._parts.masks, self._deleted.firsts, self._deleted.ends
+        mark = self._mark
+        if applied is not None:
+            cut = Deleted(self._ledgers)
+            cut.load(firsts, ends)
+            mark = cut.cut(applied.to)
+            order, firsts, ends = order[bisect_left(order, mark) :], cut.firsts, cut.ends
+        held = [(entry, masks[entry]) for entry in order[:parts]]
+        return Snapshot(mark, firsts[:ranges], ends[:ranges], held)
+
+    def _begin(self, operations: Sequence[Waiting]) -> None:
+        """A write begins that has the effect of these operations. O(n + k)."""
+        resets = tuple([each for each in operations if each is not None])
+        applied = operations[-1] if self._applies_last_only else resets[-1] if resets else None
+        self._writing = self._record(applied), resets, applied
+        self._waiting = []
+        if applied is None:
+            self._dirty = False
+
+    def _begin_waiting(self) -> None:
+        """What waited begins, if it can."""
+        if self._waiting and not self._reading and self._writing is None:
+            if self._dirty or self._waiting != [None]:
+                self._begin(self._waiting)
+            else:
+                self._waiting = []
+
+    def flush(self) -> bool:
+        """Begins a write, or lets it wait. O(n + k)."""
+        if not self._dirty:
+            return False
+        if self._reading or self._writing is not None:
+            if not self._waiting or self._waiting[-1] is not None:
+                self._waiting.append(None)
+            return False
+        self._begin((None,))
+        return True
+
+    def written(self) -> Written | Refused:
+        """The write is done. O(1), and what waits begins."""
+        if self._writing is None:
+            return Refused("illegal_state", "no write is in flight")
+        return self._stored(self._writing, self._writing[0])
+
+    def _stored(self, write: tuple[Snapshot, tuple[Reset, ...], Reset | None], durable: Snapshot) -> Written:
+        _, resets, applied = write
+        self._durable, self._writing = durable, None
+        if applied is not None:
+            self._take(Snapshot(applied.to, (), (), ((applied.to, applied.remaining),) if applied.remaining else ()))
+            self._dirty = False
+        self._begin_waiting()
+        return Written(True, tuple([each.ticket for each in resets]))
+
+    def _take(self, snapshot: Snapshot) -> None:
+        """Memory becomes what a record says, and reading goes on behind its mark. O(n + k)."""
+        self._deleted.load(snapshot.firsts, snapshot.ends)
+        self._parts.load(snapshot.parts)
+        self._mark = self._read_next = snapshot.mark
+
+    def write_fails(self, rescued: bool) -> Written | Refused:
+        """The write fails, or comes to the metadata store. O(1), and what waits begins."""
+        if self._writing is None:
+            return Refused("illegal_state", "no write is in flight")
+        record, resets, applied = self._writing
+        if rescued:
+            return self._stored(self._writing, self._in_metadata(record))
+        self._writing = None
+        self._dirty = self._dirty or applied is None
+        self._begin_waiting()
+        return Written(False, tuple([each.ticket for each in resets]))
+
+    def _in_metadata(self, record: Snapshot) -> Snapshot:
+        return record if self.cfg.metadata_keeps_sets else record._replace(parts=())
+
+    def is_fully_persistable(self) -> bool:
+        """Whether everything fits. O(1)."""
+        fits = len(self._parts.order) <= self.cfg.max_batch_records or not self.cfg.persistable_counts_sets
+        return fits and len(self._deleted.firsts) <= self.cfg.max_ranges
+
+    def reset(self, position: Position, ack_set: AckSet | None) -> int | Refused:
+        """Begins a reset, or lets it wait. O(log l), and a record."""
+        ledgers, given = self._ledgers, number(ack_set) if ack_set else 0
+        to = ledgers.number(position)
+        if to is None and not ack_set and position == ledgers.position(ledgers.total):
+            to = ledgers.total
+        if to is None:
+            return Refused("illegal_argument", "position is not that of an entry, nor the next one")
+        refusal = self._wrong_set(to, given, "")
+        if refusal is not None:
+            return refusal
+        if ack_set and not given:
+            return Refused("illegal_argument", "ack_set leaves nothing of the entry")
+        if not self._batch_acks or given == (1 << self._size(to)) - 1:
+            given = 0
+        asked = Reset(self._next_ticket, to, given)
+        self._next_ticket += 1
+        if self._reading or self._writing is not None:
+            self._waiting.append(asked)
+        else:
+            self._begin((asked,))
+        return asked.ticket
+
+    # ---- the end, and the beginning
+
+    def _recover(self, durable: Snapshot, batch_acks: bool) -> None:
+        """Begins anew with a record. O(n + k)."""
+        self._take(durable if batch_acks else durable._replace(parts=()))
+        self._settle(self._mark)
+        self._durable, self._batch_acks = durable, batch_acks
+        self._read_next = self._mark
+        self._dirty = self._reading = False
+        self._writing, self._waiting = None, []
+
+    def crash(self, write_survives: bool) -> Refused | None:
+        """Memory is lost. O(n + k)."""
+        if not write_survives:
+            self._recover(self._durable, self._batch_acks)
+        elif self._writing is None:
+            return Refused("illegal_state", "no write is in flight")
+        else:
+            self._recover(self._writing[0], self._batch_acks)
+        return None
+
+    def reopen(self, batch_acks: bool) -> Refused | None:
+        """A clean close and a new beginning. O(n + k)."""
+        if self._reading or self._writing is not None:
+            return Refused("illegal_state", "a read or a write is in flight")
+        record = self._record(None)
+        if len(self._deleted.firsts) <= self.cfg.max_ranges_in_metadata:
+            record = self._in_metadata(record)
+        self._recover(record, batch_acks)
+        return None
+
+    # ---- what the engines need
+
+    def check(self) -> list[str]:
+        """Structural invariants that do not hold, one line each. O(n + k)."""
+        wrong = []
+        firsts, ends, parts = self._deleted.firsts, self._deleted.ends, self._parts
+        if any(first >= end for first, end in zip(firsts, ends, strict=True)):
+            wrong.append("a range is empty")
+        for end, first in zip(ends, firsts[1:], strict=False):
+            if end > first or (end == first and not self._deleted._begins_ledger(first)):
+                wrong.append("two ranges of a ledger overlap or touch")
+        if firsts and (firsts[0] < self._mark or (firsts[0] == self._mark and self.cfg.lists_are_atomic)):
+            wrong.append("a range is not behind the mark")
+        if ends and ends[-1] > self._ledgers.total:
+            wrong.append("an entry is deleted that is not there")
+        if parts.order != sorted(parts.masks):
+            wrong.append("the partly acknowledged entries are not in order")
+        if self.cfg.cumulative_checks_first and any(self._is_deleted(entry) for entry in parts.order):
+            wrong.append("a deleted entry is partly acknowledged")
+        if self._read_next < self._mark:
+            wrong.append("the reader stands before the mark")
+        if self._waiting and not self._reading and self._writing is None:
+            wrong.append("something waits for nothing")
+        return wrong
+
+    def view(self) -> State:
+        """The model's state of this. O(n + k + l)."""
+        parts = self._parts
+        acks = Snapshot(
+            self._mark, self._deleted.firsts, self._deleted.ends, [(entry, parts.masks[entry]) for entry in parts.order]
+        )
+        write = None
+        if self._writing is not None:
+            record, resets, applied = self._writing
+            write = Write(record.view(), resets, applied)
+        return State(
+            tuple(self._ledgers.counts),
+            acks.view(),
+            self._read_next,
+            self._durable.view(),
+            self._dirty,
+            write,
+            tuple(self._waiting),
+            self._reading,
+            self._batch_acks,
+            self._next_ticket,
+        )
+
+    def _snapshot(self, acks: Acks) -> Snapshot:
+        """A record as it is kept here. O(entries)."""
+        ranges = Deleted(self._ledgers)
+        for entry in range(acks.deleted.bit_length()):
+            if acks.deleted >> entry & 1:
+                ranges.add(entry)
+        return Snapshot(acks.mark, ranges.firsts, ranges.ends, [(p.entry, p.remaining) for p in acks.partial])
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> BatchAcks:
+        """A cursor in a given state. O(entries)."""
+        body = cls(cfg)
+        body._ledgers = Ledgers(state.ledgers)
+        body._deleted = Deleted(body._ledgers)
+        body._take(body._snapshot(state.acks))
+        body._read_next = state.read_next
+        body._durable = body._snapshot(state.durable)
+        body._dirty = state.dirty
+        if state.writing is not None:
+            body._writing = body._snapshot(state.writing.record), state.writing.resets, state.writing.applied
+        body._waiting = list(state.waiting)
+        body._reading = state.reading
+        body._batch_acks = state.batch_acks
+        body._next_ticket = state.next_ticket
+        return body

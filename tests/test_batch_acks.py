@@ -1,0 +1,330 @@
+"""A cursor's acknowledgements: stateful tests, bad input, worked examples, and what the shipped rules do to them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from fuzz.explore import bounded, explore
+from fuzz.stateful import stateful_test
+from fuzz.subject import find_subject
+from impl.batch_acks import BatchAcks
+from model import batch_acks as m
+from model.batch_acks import Ack, Delivered, Written
+from model.batch_acks_state import Acks, Config, Partial, State, start
+from model.machine import BadValue, Failed, Refused
+from model.positions import Position
+
+SUBJECT = find_subject("batch_acks")
+
+TestBatchAcks = stateful_test(SUBJECT)
+
+#: Ten messages in every entry, five entries.
+TEN = Config(batch_sizes=(10,), entries=5)
+SHIPPED = m.shipped.config._replace(batch_sizes=(10,), entries=5)
+LATER = m.later.config._replace(batch_sizes=(10,), entries=5)
+EVERYTHING = 1023
+
+
+def words(*acknowledged: int) -> tuple[int, ...]:
+    """The ack set of a batch of ten that acknowledges these messages."""
+    return (EVERYTHING & ~sum(1 << i for i in acknowledged),)
+
+
+def to(last: int) -> tuple[int, ...]:
+    """The ack set that acknowledges the messages up to this one."""
+    return words(*range(last + 1))
+
+
+def at(entry: int) -> Position:
+    """An entry of the first ledger."""
+    return Position(1, entry)
+
+
+def one(entry: int, ack_set: Any = None) -> tuple[Any, ...]:
+    """The individual acknowledgement of an entry."""
+    return "ack_individual", (Ack(at(entry), ack_set),)
+
+
+WRITE = [("flush",), ("written",)]
+
+
+def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
+    """The state after some actions, and the last one's outcome, of the model and of the implementation."""
+    s, outcome = start_at or start(cfg), None
+    body = BatchAcks.load(cfg, s)
+    for name, *arguments in steps:
+        s, outcome = m.batch_acks.step(cfg, s, name, tuple(arguments))
+        assert getattr(body, name)(*arguments) == outcome
+    assert body.view() == s
+    return s, outcome
+
+
+def acknowledged(s: State, entry: int) -> list[int]:
+    """The messages of an entry of ten that are acknowledged."""
+    if entry < s.acks.mark or s.acks.deleted >> entry & 1:
+        return list(range(10))
+    remaining = {p.entry: p.remaining for p in s.acks.partial}.get(entry, EVERYTHING)
+    return [i for i in range(10) if not remaining >> i & 1]
+
+
+# ---- individual acknowledgements
+
+
+def test_an_entry_is_deleted_with_its_last_message() -> None:
+    s, news = after(TEN, one(0, words(0, 1, 2)), one(0, words(2, 3, 4)))
+    assert (news, acknowledged(s, 0), s.acks.mark) == (2, [0, 1, 2, 3, 4], 0)
+    s, news = after(TEN, one(0, words(*range(4, 10))), start_at=s)
+    assert (news, s.acks) == (5, Acks(1))
+
+
+@pytest.mark.parametrize("ack_set", [None, (), (0,), (0, 0)])
+@pytest.mark.parametrize("batch_acks", [True, False])
+def test_no_set_an_empty_one_and_zeros_mean_the_whole_entry(ack_set: Any, batch_acks: bool) -> None:
+    cfg = TEN._replace(batch_acks=batch_acks)
+    assert after(cfg, one(0, ack_set))[0].acks == Acks(1)
+    assert after(cfg, ("ack_cumulative", at(1), ack_set))[0].acks == Acks(2)
+
+
+def test_shipped_zeros_mean_nothing_where_parts_do_not_count() -> None:
+    cfg = SHIPPED._replace(batch_acks=False)
+    assert after(cfg, one(0, (0,)))[0].acks == Acks()
+    assert after(cfg, one(0, ()))[0].acks == Acks(1), "since pull request 24406"
+
+
+def test_whole_dominates_part() -> None:
+    whole, _ = after(TEN, one(1))
+    assert after(TEN, one(1, words(3)), start_at=whole) == (whole, 0)
+    s, news = after(TEN, one(1, words(3)), one(1))
+    assert (s.acks, news) == (Acks(0, 0b10), 9)
+
+
+def test_a_set_of_a_smaller_batch_acknowledges_what_its_words_lack() -> None:
+    cfg = Config(batch_sizes=(70,), entries=1)
+    s, news = after(cfg, ("ack_individual", (Ack(at(0), (-1,)),)))
+    assert (news, s.acks.partial) == (6, (Partial(0, 2**64 - 1),))
+
+
+def test_the_mark_moves_over_ledgers_and_empty_ones() -> None:
+    cfg = TEN._replace(entries=2)
+    rolled = [("roll_ledger",), ("roll_ledger",), ("add_entry",), ("add_entry",)]
+    s, position = after(cfg, *rolled)
+    assert position == Position(3, 1)
+    s, _ = after(cfg, one(1), ("ack_individual", (Ack(Position(3, 0), None),)), start_at=s)
+    assert m.observe(cfg, s)["individually_deleted"] == [[1, 1], [3, 0]]
+    s, _ = after(cfg, one(0), start_at=s)
+    assert m.observe(cfg, s)["mark_delete_position"] == [3, 0]
+    assert s.read_next == 3
+
+
+def test_ranges_end_with_their_ledger() -> None:
+    cfg = TEN._replace(entries=2, max_ranges=1)
+    steps = [("roll_ledger",), ("add_entry",), one(1), ("ack_individual", (Ack(Position(2, 0), None),))]
+    s, _ = after(cfg, *steps)
+    assert after(cfg, ("is_fully_persistable",), start_at=s)[1] is False
+    s, _ = after(cfg, *WRITE, start_at=s)
+    assert s.durable.deleted == 0b10
+
+
+# ---- cumulative acknowledgements
+
+
+def test_individual_then_cumulative_and_the_other_way_round() -> None:
+    """Message 5 alone, and messages up to 2: {3, 4, 6..9} are left. Shipped, one order forgets that of 5."""
+    steps = [one(0, words(5)), ("ack_cumulative", at(0), to(2))]
+    for order in (steps, steps[::-1]):
+        assert acknowledged(after(TEN, *order)[0], 0) == [0, 1, 2, 5]
+    assert acknowledged(after(SHIPPED, *steps)[0], 0) == [0, 1, 2]
+    assert acknowledged(after(SHIPPED, *steps[::-1])[0], 0) == [0, 1, 2, 5]
+
+
+@pytest.mark.parametrize("cfg", [TEN, SHIPPED], ids=["reference", "shipped"])
+def test_a_cumulative_ack_never_goes_back(cfg: Config) -> None:
+    s, news = after(cfg, ("ack_cumulative", at(1), to(4)), ("ack_cumulative", at(1), to(2)))
+    assert (acknowledged(s, 0), acknowledged(s, 1), news) == (list(range(10)), [0, 1, 2, 3, 4], 0)
+
+
+def test_a_cumulative_ack_of_all_messages_deletes_the_entry() -> None:
+    assert after(TEN, ("ack_cumulative", at(0), (0,)))[0].acks == Acks(1)
+    shipped = after(SHIPPED, ("ack_cumulative", at(0), (0,)))[0].acks
+    assert shipped == Acks(0, 0, (Partial(0, 0),)), "an empty record for an entry that is not deleted"
+
+
+def test_a_cumulative_ack_before_the_mark_is_refused_and_at_the_mark_is_not() -> None:
+    s, _ = after(TEN, ("ack_cumulative", at(2), None))
+    assert after(TEN, ("ack_cumulative", at(2), None), start_at=s) == (s, 0)
+    for entry, ack_set in ((1, None), (2, words(3))):
+        again, refusal = after(TEN, ("ack_cumulative", at(entry), ack_set), start_at=s)
+        assert isinstance(refusal, Refused)
+        assert again is s
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [
+        (one(0, (1024,)), "acks[0].ack_set has a bit beyond the batch of 10"),
+        (
+            ("ack_individual", (Ack(at(1), words(1)), Ack(at(0), (0, 1)))),
+            "acks[1].ack_set has a bit beyond the batch of 10",
+        ),
+        (("ack_individual", (Ack(at(1), None), Ack(at(5), None))), "acks[1].position is [1, 5], behind the last entry"),
+        (("ack_individual", (Ack(Position(0, 0), None),)), "acks[0].position is [0, 0], where no entry is"),
+        (("ack_cumulative", at(1), (-1,)), "ack_set has a bit beyond the batch of 10"),
+        (("ack_cumulative", Position(2, 0), None), "position is behind the last entry"),
+        (("reset", at(1), (1024,)), "ack_set has a bit beyond the batch of 10"),
+        (("reset", at(1), (0,)), "ack_set leaves nothing of the entry"),
+        (("reset", at(6), None), "position is not that of an entry, nor the next one"),
+        (("written",), "no write is in flight"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(step: tuple[Any, ...], said: str) -> None:
+    s, _ = after(TEN, one(1, words(3)), one(3))
+    again, refusal = after(TEN, step, start_at=s)
+    assert isinstance(refusal, Refused)
+    assert refusal.why == said
+    assert again is s
+
+
+def test_an_argument_of_the_wrong_kind_is_an_error_that_names_it() -> None:
+    action = SUBJECT.machine.actions["ack_individual"]
+    with pytest.raises(BadValue, match=r"ack_individual.acks\[0\].position is 7, must be \[ledger, entry\]"):
+        action.arguments({"acks": [{"position": 7, "ack_set": None}]}, TEN)
+    with pytest.raises(BadValue, match=r"batch_sizes\[1\] is 0, must be integer of 1 or more"):
+        SUBJECT.machine.configure({"batch_sizes": [3, 0]})
+
+
+def test_shipped_failures_have_effects() -> None:
+    s, failure = after(SHIPPED, ("ack_individual", (Ack(at(0), None), Ack(at(5), None))))
+    assert isinstance(failure, Failed)
+    assert (acknowledged(s, 0), s.dirty) == (list(range(10)), False)
+    s, failure = after(SHIPPED, ("ack_cumulative", at(5), to(3)), ("add_entry",))
+    assert acknowledged(s, 5) == [0, 1, 2, 3], "an entry that nobody has read yet"
+
+
+def test_shipped_a_bit_beyond_the_batch_keeps_the_entry() -> None:
+    s, _ = after(SHIPPED, one(0, (1024 + EVERYTHING - 1,)), one(0, (1024 + 1,)))
+    assert s.acks.mark == 0
+
+
+# ---- writes, crashes, closes
+
+
+def test_an_ack_is_durable_once_it_is_written() -> None:
+    s, _ = after(TEN, one(1, words(0)))
+    assert after(TEN, ("crash", False), start_at=s)[0].acks == Acks()
+    s, _ = after(TEN, *WRITE, one(1, words(1)), start_at=s)
+    assert acknowledged(after(TEN, ("crash", False), start_at=s)[0], 1) == [0]
+    s, _ = after(TEN, ("flush",), start_at=s)
+    assert acknowledged(after(TEN, ("crash", True), start_at=s)[0], 1) == [0, 1]
+
+
+@pytest.mark.parametrize("cfg", [SHIPPED, LATER], ids=["2026-07", "2026-09"])
+def test_shipped_parts_alone_are_never_written(cfg: Config) -> None:
+    s, began = after(cfg, ("ack_cumulative", at(0), None), *WRITE, one(1, words(0)), ("flush",))
+    assert began is False
+    assert acknowledged(after(cfg, ("crash", False), start_at=s)[0], 1) == []
+
+
+@pytest.mark.parametrize(
+    ("cfg", "kept"), [(TEN, [0, 1]), (LATER, [0, 1]), (SHIPPED, [])], ids=["ref", "2026-09", "2026-07"]
+)
+def test_a_clean_close_keeps_parts_since_pull_request_26474(cfg: Config, kept: list[int]) -> None:
+    assert acknowledged(after(cfg, one(0, words(0, 1)), ("reopen", True))[0], 0) == kept
+    assert acknowledged(after(cfg, one(0, words(0, 1)), ("reopen", False), ("reopen", True))[0], 0) == []
+
+
+def test_a_record_keeps_the_lowest() -> None:
+    cfg = TEN._replace(entries=9, max_ranges=2, max_batch_records=1)
+    s, _ = after(cfg, one(1), one(3), one(4), one(6), one(8), one(2, words(0)), one(5, words(0)), *WRITE)
+    assert s.durable == Acks(0, 0b11010, (Partial(2, EVERYTHING - 1),))
+    assert after(cfg, ("is_fully_persistable",), start_at=s)[1] is False
+    shipped = cfg._replace(range_cap_is_exact=False)
+    assert after(shipped, one(1), one(3), one(6), one(8), *WRITE)[0].durable.deleted == 0b1001010, "one more than two"
+
+
+def test_fully_persistable_counts_parts_too() -> None:
+    steps = [one(entry, words(0)) for entry in range(3)]
+    for cfg, said in ((TEN, False), (SHIPPED, True)):
+        assert after(cfg._replace(max_batch_records=2), *steps, ("is_fully_persistable",))[1] is said
+
+
+def test_a_failed_write_is_tried_again() -> None:
+    s, told = after(TEN, one(0), ("flush",), ("write_fails", False))
+    assert (told, s.durable, s.dirty) == (Written(False, ()), Acks(), True)
+    assert after(TEN, *WRITE, start_at=s)[0].durable == Acks(1)
+    s, told = after(TEN, one(0), ("flush",), ("write_fails", True))
+    assert (told, s.durable, s.dirty) == (Written(True, ()), Acks(1), False)
+
+
+# ---- resets
+
+
+def test_a_reset_begins_within_a_batch_and_forgets_what_was_acknowledged() -> None:
+    acked = [one(2), one(3, words(5)), ("ack_cumulative", at(0), None), *WRITE]
+    s, ticket = after(TEN, *acked, ("reset", at(0), to(2)))
+    assert (ticket, s.acks.mark) == (1, 1)
+    s, told = after(TEN, ("written",), start_at=s)
+    assert told == Written(True, (1,))
+    assert s.acks == s.durable == Acks(0, 0, (Partial(0, EVERYTHING - 7),))
+    s, delivered = after(TEN, ("begin_read",), ("end_read",), start_at=s)
+    assert delivered == Delivered(at(0), (EVERYTHING - 7,))
+
+
+def test_shipped_a_crash_after_a_reset_brings_old_acks_back_and_forgets_its_set() -> None:
+    s, _ = after(SHIPPED, one(2), one(4), ("reset", at(0), None), ("written",))
+    assert (s.acks, after(SHIPPED, ("crash", False), start_at=s)[0].acks) == (Acks(), Acks(0, 0b10100))
+    s, _ = after(SHIPPED, ("reset", at(1), to(1)), ("written",), ("crash", False))
+    assert acknowledged(s, 1) == []
+
+
+@pytest.mark.parametrize(("cfg", "mark"), [(TEN, 0), (SHIPPED, 2)], ids=["reference", "shipped"])
+def test_a_reset_that_waits_with_an_ack_behind_it(cfg: Config, mark: int) -> None:
+    """Both are answered; shipped, only the last operation has its effect."""
+    steps = [("ack_cumulative", at(1), None), ("begin_read",), ("reset", at(0), None), ("flush",), ("end_read",)]
+    s, told = after(cfg, *steps, ("written",))
+    assert (told, s.acks.mark) == (Written(True, (1,)), mark)
+
+
+def test_a_reset_whose_write_fails_changes_nothing() -> None:
+    s, told = after(TEN, one(0), ("reset", at(0), None), ("write_fails", False))
+    assert (told, s.acks, s.dirty) == (Written(False, (1,)), Acks(1), True)
+
+
+# ---- what does not matter
+
+
+def test_individual_acks_commute_however_they_are_split() -> None:
+    chance = random.Random(3)
+    for _ in range(60):
+        acks = [
+            Ack(at(chance.randrange(5)), chance.choice([None, words(chance.randrange(10)), to(4)])) for _ in range(6)
+        ]
+        together, _ = after(TEN, ("ack_individual", tuple(acks)))
+        chance.shuffle(acks)
+        cut = chance.randrange(7)
+        apart, _ = after(TEN, ("ack_individual", tuple(acks[:cut])), ("ack_individual", tuple(acks[cut:])))
+        assert apart == together
+
+
+# ---- every state of a scope
+
+
+@pytest.mark.nightly
+def test_every_shipped_rule_shows_in_some_scope() -> None:
+    found = explore(bounded(SUBJECT, "queue", "pulsar-2026-07"))
+    assert {v.finding.cause for v in found.violations} >= {
+        "property:what_is_not_dirty_is_durable",
+        "property:recovery_never_invents",
+        "property:a_reset_that_is_done_has_its_effect",
+    }
+
+
+@pytest.mark.nightly
+def test_the_nightly_scope() -> None:
+    found = explore(bounded(SUBJECT, "nightly"), implementation=False)
+    assert (found.distinct_states, found.violations) == (28_582, [])
