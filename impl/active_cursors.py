@@ -359,11 +359,11 @@ class ActiveCursors:
         self._kept.remove(slot, len(self._cursors))
         return True
 
-    def remove_while_iterating(self, cursor: int) -> Refused:
-        """Always refused. O(1)."""
+    def remove_while_iterating(self, cursor: int) -> Refused | Failed:
+        """Fails at a cursor that is there. O(1)."""
         if cursor not in self._cursors:
             return Refused("illegal_state", "the iteration does not come to this cursor")
-        return Refused("illegal_argument", "a cursor is removed by its name, not by the iterator")
+        return Failed("illegal_argument", "a cursor is removed by its name, not by the iterator")
 
     # ---- questions
 

@@ -292,7 +292,7 @@ def remove_while_iterating(cfg: Config, s: State, cursor: Name) -> Step[State, N
     """Who goes over the cursors cannot remove one on the way."""
     if find(s, cursor) is None:
         return refused(s, "illegal_state", "the iteration does not come to this cursor")
-    return refused(s, "illegal_argument", "a cursor is removed by its name, not by the iterator")
+    return s, Failed("illegal_argument", "a cursor is removed by its name, not by the iterator")
 
 
 # ---- questions ----------------------------------------------------------------------------------------

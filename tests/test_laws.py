@@ -7,6 +7,7 @@ from typing import Annotated
 
 import pytest
 
+from fuzz.coverage import total_of
 from fuzz.generate import decoder, generate, recipe
 from fuzz.kill import let_pass
 from fuzz.lockstep import Lockstep, checks_for
@@ -101,7 +102,7 @@ def test_every_action_and_setting_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_reference_breaks_no_property_and_reaches_every_witness(name: str) -> None:
+def test_the_reference_breaks_no_property_and_reaches_every_witness_and_action(name: str) -> None:
     subject = find_subject(name)
     lockstep = Lockstep(subject, find_profile(subject, "reference"))
     for seed in range(1500):
@@ -109,6 +110,7 @@ def test_the_reference_breaks_no_property_and_reaches_every_witness(name: str) -
     wanted = {p.name for cfg in lockstep.configs for p in checks_for(subject, cfg).state_witnesses}
     wanted |= {p.name for cfg in lockstep.configs for step in checks_for(subject, cfg).step_witnesses for p in step}
     assert set(lockstep.coverage.witnesses) == wanted
+    assert total_of(lockstep.coverage).never(subject, list(lockstep.configs)) == []
 
 
 def test_a_machine_refuses_an_action_without_a_rule() -> None:
