@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
-from model.nacked_ids import Told
+from model.nacked_ids import Chunks, Told
 from model.negative_acks import Config, Nacked, Passed, Redelivery, State, nack, negative_acks
 from model.positions import Position
 
@@ -52,9 +52,18 @@ def steady(s: State, time: int) -> int:
     return time - s.skew
 
 
-def pieces_gone(before: State, after: State) -> set[Position]:
-    """The pieces of chunked messages that were remembered and no longer are."""
-    return {piece for chunks in before.chunks if chunks not in after.chunks for piece in chunks.pieces}
+def chunks_due(before: State, event: Event, after: State) -> list[Chunks]:
+    """The chunked messages that were remembered and whose last entry has left a slot and was redelivered."""
+    if not before.chunks:
+        return []
+    gone = {entry for _, entry in pending(before) - pending(after)}
+    gone &= {each.position for command in commands(event) for each in command.ids}
+    return [chunks for chunks in before.chunks if chunks.whole.position in gone]
+
+
+def pieces_due(before: State, event: Event, after: State) -> set[Position]:
+    """The pieces of these."""
+    return {piece for chunks in chunks_due(before, event, after) for piece in chunks.pieces}
 
 
 @always(negative_acks)
@@ -115,14 +124,12 @@ def no_delay_is_shorter_than_the_least(cfg: Config, before: State, event: Event,
 def a_nack_goes_to_the_slot_of_its_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a nack its entry is in a slot that begins no later than it is due, and less than a slot's length before.
 
-    That is the only licence to redeliver early. Coalescing may leave the entry in an earlier slot.
+    That is the only licence to redeliver early. Where an entry is pending once, the earlier or the first nack wins.
     """
     if was_refused(event):
         return True
     due = before.now + before.skew + event.outcome.delay
     times = [time for time, entry in pending(after) if entry == event.arguments["entry"]]
-    if cfg.again in ("earliest", "first_stays"):
-        return any(time <= due for time in times) or cfg.again == "first_stays"
     return any(due - slot_length(cfg) < time <= due for time in times)
 
 
@@ -144,19 +151,6 @@ def a_nack_makes_no_timer_later(cfg: Config, before: State, event: Event, after:
     The C++ client breaks it: each nack puts the timer off, so that while nacks keep coming nothing is redelivered.
     """
     return before.timer is None or (after.timer is not None and after.timer <= before.timer)
-
-
-@always(negative_acks, on=("nack",))
-def a_later_nack_of_an_entry_counts(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each nack has a redelivery of its own: its entry is pending for its own due time, whatever was pending before.
-
-    Trackers in which an entry is pending once break it where that is for another time.
-    """
-    if was_refused(event):
-        return True
-    due = before.now + before.skew + event.outcome.delay
-    times = [time for time, entry in pending(after) if entry == event.arguments["entry"]]
-    return any(time <= due and due - time < max(slot_length(cfg), 1) for time in times)
 
 
 # ---- slots and the timer ------------------------------------------------------------------------------
@@ -193,8 +187,8 @@ def the_timer_is_set_while_something_is_pending(cfg: Config, s: State) -> bool:
 def the_timer_is_set_for_the_first_slot(cfg: Config, s: State) -> bool:
     """The timer never runs later than the first slot begins, or than now if that has begun.
 
-    All shipped versions break it. The Java client after PIP-393: a nack with a shorter delay than a pending one does
-    not bring the timer forward, so that it waits for the longer one.
+    All shipped versions break it. The Java client after PIP-393 sets it by the first nack, to the millisecond, and no
+    nack brings it forward.
     """
     if not s.slots or s.life != "open":
         return True
@@ -204,20 +198,19 @@ def the_timer_is_set_for_the_first_slot(cfg: Config, s: State) -> bool:
 # ---- what is redelivered, and when --------------------------------------------------------------------
 
 
-@always(negative_acks, on=TIME)
+@always(negative_acks, on=("advance_time",))
 def nothing_comes_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """What is pending is redelivered when its slot begins, or at once if it has begun, late by no more than the timer.
+    """What is pending is redelivered before its slot ends, or at once if it has ended, late by no more than the timer.
 
-    All shipped versions break it, each in its own way.
+    All shipped versions break it, each in its own way. In the Java client after PIP-393, a nack with a shorter delay
+    than a pending one waits for the longer one.
     """
-    if before.life != "open" or was_refused(event):
+    if before.life != "open":
         return True
-    lag = event.arguments.get("lag", 0)
-    at_once = event.name == "timer_task_runs"
+    lag, last = event.arguments["lag"], slot_length(cfg) - 1
     came = [(command.at, {each.position for each in command.ids}) for command in commands(event)]
     for time, entry in pending(before):
-        begins = max(steady(before, time), before.now)
-        latest = begins if at_once else begins + lag
+        latest = max(steady(before, time) + last, before.now) + lag
         if latest <= after.now and not any(at <= latest and entry in entries for at, entries in came):
             return False
     return True
@@ -226,7 +219,7 @@ def nothing_comes_late(cfg: Config, before: State, event: Event, after: State) -
 @always(negative_acks, on=TIME)
 def nothing_comes_early(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Each redelivered entry was pending in a slot that had begun, or is a piece of a chunked message that was."""
-    pieces = pieces_gone(before, after)
+    pieces = pieces_due(before, event, after)
     for command in commands(event):
         begun = {entry for time, entry in pending(before) if steady(before, time) <= command.at}
         if not {each.position for each in command.ids} <= begun | pieces:
@@ -242,7 +235,7 @@ def each_pending_entry_comes_once(cfg: Config, before: State, event: Event, afte
     gone = {entry for _, entry in old - new}
     most = {entry: len([pair for pair in old - new if pair[1] == entry]) for entry in gone}
     times = {entry: len({at for at, position in came if position == entry}) for entry in gone}
-    pieces = pieces_gone(before, after)
+    pieces = pieces_due(before, event, after)
     return new <= old and all(times[entry] >= 1 and (times[entry] <= most[entry] or entry in pieces) for entry in gone)
 
 
@@ -252,7 +245,7 @@ def an_entry_comes_once_in_a_command(cfg: Config, before: State, event: Event, a
 
     The Java client after PIP-393 breaks it for an id that it keeps, the Go client always.
     """
-    pieces = pieces_gone(before, after)
+    pieces = pieces_due(before, event, after)
     for command in commands(event):
         positions = [each.position for each in command.ids if each.position not in pieces]
         if len(positions) != len(set(positions)):
@@ -273,7 +266,7 @@ def a_run_leaves_nothing_that_is_due(cfg: Config, before: State, event: Event, a
     The Go client breaks it: it removes slots from a tree while it walks over it, and so passes some over.
     """
     if event.name == "advance_time":
-        first_run = before.timer is not None and max(before.timer + event.arguments["lag"], before.now)
+        first_run = None if before.timer is None else max(before.timer + event.arguments["lag"], before.now)
         ran_now = first_run == after.now or any(command.at == after.now for command in commands(event))
     else:
         ran_now = before.life == "open" and not isinstance(event.outcome, Refused)
@@ -339,21 +332,17 @@ def a_chunked_message_comes_back_whole(cfg: Config, before: State, event: Event,
     The Java client before PIP-393 breaks it: it looks the pieces up by an id that never finds them. The one after it
     does so when the message was last nacked by an id that does not tell that it is in pieces.
     """
-    if not before.chunks:
-        return True
-    gone = {entry for _, entry in pending(before) - pending(after)}
     came = [{each.position for each in command.ids} for command in commands(event)]
-    due = [chunks for chunks in before.chunks if chunks.whole.position in gone]
+    due = chunks_due(before, event, after)
     return all(any(there.issuperset((chunks.whole.position, *chunks.pieces)) for there in came) for chunks in due)
 
 
 @always(negative_acks, on=TIME)
 def pieces_are_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The pieces of a chunked message are forgotten when they are redelivered, and not before."""
-    there = {each.position for command in commands(event) for each in command.ids}
-    gone = [chunks for chunks in before.chunks if chunks not in after.chunks]
-    stay = [chunks for chunks in after.chunks if chunks not in before.chunks]
-    return not stay and all(chunks.whole.position in there and there.issuperset(chunks.pieces) for chunks in gone)
+    """The pieces of a chunked message are forgotten when they are redelivered with its last entry, and not before."""
+    due, left = set(chunks_due(before, event, after)), set(after.chunks)
+    gone = set(before.chunks) - left
+    return left <= set(before.chunks) and gone <= due and (gone == due or cfg.pieces_by == "id")
 
 
 @always(negative_acks, on=TIME, given=lambda cfg: cfg.ids == "traced")

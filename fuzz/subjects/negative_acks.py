@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fuzz.subject import Scope, Subject
 from impl.negative_acks import NegativeAcks
 from invariants import negative_acks as invariants
+from model.nack_tree import Node, Tree
 from model.nacked_ids import MessageId, Told
 from model.negative_acks import Config, Slot, State, delay_of, negative_acks, period
 from model.positions import Position
@@ -213,6 +217,25 @@ NIGHTLY = Scope(
 )
 
 
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, in which slots are a set of pairs and nothing is kept of ids."""
+    pairs = sorted((time, Position(*entry)) for time, entry in variables["pairs"])
+    times = dict.fromkeys(time for time, _ in pairs)
+    slots = tuple([Slot(time, tuple([entry for at, entry in pairs if at == time])) for time in times])
+    now, life, tree = variables["now"], variables["life"], read_tree(variables["tree"])
+    return State(now, 0, life, slots, variables["deadline"], (), (), tree)
+
+
+def read_tree(tree: Mapping[str, Any] | None) -> Tree:
+    """A tree of the twin."""
+    if tree is None:
+        return None
+    return Node(tree["time"], tree["height"], read_tree(tree["left"]), read_tree(tree["right"]))
+
+
 # ---- states that `check` must not let pass ------------------------------------------------------------
 
 
@@ -272,7 +295,7 @@ subject = Subject(
     settings={
         "redelivery_delay_ms": (10, 3, 30, 0, 4),
         "precision_bits": (2, 0, 1, 3, 4),
-        "backoff": ((), (4, 9, 1, 30), (2, 5), (20, 10, 5, 2), (200, 90, 300, 150, 250), (3, 0, -2, 7)),
+        "backoff": ((), (4, 9, 1, 30), (2, 5), (20, 10, 5, 2), (200, 90, 300, 150, 250), (0, 3, -2, 7)),
         "least_delay_ms": (1, 0, 5),
     },
     weights={
@@ -304,4 +327,6 @@ subject = Subject(
         "a_slot_without_entries": a_slot_without_entries,
     },
     steps=128,
+    tla="NegativeAcks",
+    from_tla=from_tla,
 )
