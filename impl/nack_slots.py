@@ -20,15 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from importlib import import_module
 from itertools import accumulate, pairwise, repeat
 from typing import Any
 
-try:
-    #: Without the package, sets take the place of bitmaps, and dense entries that come unevenly take a byte each.
-    Bitmap: Any = import_module("pyroaring").BitMap
-except ImportError:
-    Bitmap = None
+from pyroaring import BitMap
 
 #: Slots that stay open when the others are sealed; how many more are sealed at a time, at least and at most.
 _STAY, _LEAST, _MOST = 4, 8, 256
@@ -120,8 +115,8 @@ def put_entries(blob: bytearray, ids: Ids) -> None:
         return
     put_number(blob, unsigned(entries[0]))
     form, packed = packed_gaps(gaps)
-    if Bitmap is not None and len(entries) >= _DENSE and entries[-1] - entries[0] < 2**32:
-        bitmap = Bitmap([entry - entries[0] for entry in entries])
+    if len(entries) >= _DENSE and entries[-1] - entries[0] < 2**32:
+        bitmap = BitMap([entry - entries[0] for entry in entries])
         bitmap.run_optimize()
         serialized = bitmap.serialize()
         if len(serialized) < len(packed):
@@ -163,7 +158,7 @@ def entries_at(blob: bytes, at: int) -> tuple[list[int], int]:
     length, at = number_at(blob, at)
     packed, at = blob[at : at + length], at + length
     if form == _BITMAP:
-        return [first + entry for entry in Bitmap.deserialize(packed)], at
+        return [first + entry for entry in BitMap.deserialize(packed)], at
     if form == _GAPS:
         sums = accumulate(packed, initial=first)
         next(sums)
@@ -199,8 +194,8 @@ def uneven(ids: list[int], entry: int) -> Ids:
 def with_entry(entries: Iterable[int], entry: int) -> Ids:
     """The entries and another one as a bitmap, or as a set where their numbers are too large for one."""
     every = [*entries, entry]
-    is_wide = Bitmap is None or min(every) < 0 or max(every) >= 2**32
-    return set(every) if is_wide else Bitmap(every)
+    is_wide = min(every) < 0 or max(every) >= 2**32
+    return set(every) if is_wide else BitMap(every)
 
 
 class Slots:

@@ -24,9 +24,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyroaring import BitMap
+
 import fuzz.benchmarks
 from fuzz.bench import Benchmark, Measured
-from impl.nack_slots import Bitmap, Slots
+from impl.nack_slots import Slots
 from model.machine import BadValue
 from model.redelivery_delay import trimmed
 
@@ -93,7 +95,7 @@ def bitmaps(row: Row) -> dict[int, dict[int, Any]]:
     for time, ledger, entry in nacks(row):
         slot = slots.setdefault(time, {})
         if ledger not in slot:
-            slot[ledger] = Bitmap()
+            slot[ledger] = BitMap()
         slot[ledger].add(entry)
     return slots
 
@@ -135,7 +137,7 @@ def serialized(structure: Any) -> int:
     if isinstance(structure, Slots):
         return structure.seal()
     if not isinstance(structure, dict) or not all(
-        isinstance(b, Bitmap) for s in structure.values() for b in s.values()
+        isinstance(b, BitMap) for s in structure.values() for b in s.values()
     ):
         return 0
     return sum(len(bitmap.serialize()) for slot in structure.values() for bitmap in slot.values())
@@ -186,8 +188,6 @@ def resident_bytes() -> int:
 @functools.cache
 def taken(structure: str, row: Row) -> dict[str, float]:
     """Bytes an entry that a structure takes. Raises BadValue where that cannot be measured."""
-    if Bitmap is None:
-        raise BadValue("this benchmark compares with bitmaps: install pyroaring")
     house = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
     paths = os.pathsep.join(each for each in (house, os.environ.get("PYTHONPATH")) if each)
     code = f"from fuzz.benchmarks.negative_acks_space import measure; measure({structure!r}, {row.name!r})"
