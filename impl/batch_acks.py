@@ -250,7 +250,7 @@ class BatchAcks:
                 if beyond is None:
                     beyond = f"acks[{i}].position is {list(position)}, behind the last entry"
             else:
-                refusal = self._wrong_set(entry, mask, f"acks[{i}].")
+                refusal = self._wrong_set(entry, mask, f"acks[{i}].") if mask else None
                 if beyond is None:
                     planned.append((entry, self._leaves(ack_set, mask)))
             if refusal is not None:
@@ -365,7 +365,7 @@ class BatchAcks:
         """As shipped: a set takes the place of another one if it begins later, and sets before it are dropped."""
         ledgers = self._ledgers
         if entry is None:
-            if position.ledger != len(ledgers.counts):
+            if position.ledger != len(ledgers.counts) or position.entry < ledgers.counts[-1]:
                 return
             entry = ledgers.firsts[-1] + position.entry
         old = self._parts.masks.get(entry)

@@ -192,12 +192,17 @@ def without(partial: tuple[Partial, ...], entry: int) -> tuple[Partial, ...]:
 
 def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> tuple[Partial, ...]:
     """The partly acknowledged entries, with so much left of one."""
-    return tuple(sorted([*[p for p in partial if p.entry != entry], Partial(entry, remaining)]))
+    new = Partial(entry, remaining)
+    for i, p in enumerate(partial):
+        if p.entry >= entry:
+            return partial[:i] + (new,) + partial[i + (p.entry == entry) :]
+    return (*partial, new)
 
 
 def whole(acks: Acks, entry: int) -> Acks:
     """An entry is deleted; what was known of its parts is not needed any more."""
-    return Acks(acks.mark, acks.deleted | 1 << entry, without(acks.partial, entry))
+    partial = without(acks.partial, entry) if acks.partial else ()
+    return Acks(acks.mark, acks.deleted | 1 << entry, partial)
 
 
 def up_to(acks: Acks, mark: int) -> Acks:

@@ -14,30 +14,27 @@ from model.batch_acks_state import Config, Partial, State
 from model.positions import Position
 
 #: How many entries from the one before the mark on are acknowledged more often than the others.
-_NEAR = 5
+_NEAR = 4
 
 
-def places(ledgers: tuple[int, ...], first: int, end: int) -> tuple[Position, ...]:
-    """Where the entries of these numbers are, in order; the last of them may not be there."""
+@lru_cache(maxsize=1024)
+def near(ledgers: tuple[int, ...], mark: int) -> tuple[Position, ...]:
+    """Where the entries around the mark are, in order, from the one before it on."""
+    first, end = max(mark - 1, 0), max(mark - 1, 0) + _NEAR
     found: list[Position] = []
     for ledger, count in enumerate(ledgers, 1):
-        found += [Position(ledger, n) for n in range(max(first, 0), min(end, count))]
+        if first < count and end > 0:
+            found += [Position(ledger, n) for n in range(max(first, 0), min(end, count))]
         first, end = first - count, end - count
     return tuple(found)
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
     """The entries around the mark, the first and the last one, the next to come and the one after it, and no entry."""
-    return positions_at(s.ledgers, s.acks.mark)
-
-
-@lru_cache(maxsize=16_384)
-def positions_at(ledgers: tuple[int, ...], mark: int) -> tuple[Position, ...]:
-    """The same, of what it depends on."""
-    near, count = places(ledgers, mark - 1, mark - 1 + _NEAR), sum(ledgers)
-    ends = places(ledgers, 0, 1) + places(ledgers, count - 1, count)
-    to_come, later = Position(len(ledgers), ledgers[-1]), Position(len(ledgers), ledgers[-1] + 1)
-    return *near, *near, *near, *ends, to_come, later, Position(1, ledgers[0] + 1), Position(0, 0)
+    known, ledgers = near(s.ledgers, s.acks.mark), s.ledgers
+    last, count = len(ledgers), ledgers[-1]
+    ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
+    return *known, *known, *known, *ends, Position(1, ledgers[0] + 1), Position(0, 0)
 
 
 @lru_cache(maxsize=256)
@@ -79,12 +76,12 @@ def pairs(one: Position, size: int, other: Position, other_size: int) -> Lists:
     return (*mixed, *turned, *[a + b for a, b in pairwise(some[1:5])])
 
 
-@lru_cache(maxsize=4096)
-def lists_near(sizes: tuple[int, ...], first: int, near: tuple[Position, ...]) -> Lists:
+@lru_cache(maxsize=1024)
+def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) -> Lists:
     """These entries, of which the first has that number, one by one and in pairs."""
     found: Lists = ((),)
     before = None
-    for n, position in enumerate(near, first):
+    for n, position in enumerate(known, first):
         size = sizes[n % len(sizes)]
         found += singles(position, size)
         if before is not None:
@@ -93,21 +90,15 @@ def lists_near(sizes: tuple[int, ...], first: int, near: tuple[Position, ...]) -
     return found
 
 
-@lru_cache(maxsize=16_384)
-def lists_at(sizes: tuple[int, ...], ledgers: tuple[int, ...], mark: int) -> Lists:
+def lists(cfg: Config, s: State) -> Lists:
     """Entries around the mark one by one and in pairs, with one to come, and nothing."""
-    first = max(mark - 1, 0)
-    found = lists_near(sizes, first % len(sizes), places(ledgers, first, first + _NEAR))
+    first, ledgers = max(s.acks.mark - 1, 0), s.ledgers
+    found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.mark))
     to_come = Ack(Position(len(ledgers), ledgers[-1]), None)
     if len(found) == 1:
         return (), (to_come,)
     last, other = found[-1], found[1]
     return *found, (to_come,), (*last, to_come), (*other, to_come), (to_come, *last), (*other, *last, to_come)
-
-
-def lists(cfg: Config, s: State) -> Lists:
-    """Lists of individual acknowledgements."""
-    return lists_at(cfg.batch_sizes, s.ledgers, s.acks.mark)
 
 
 def situation(cfg: Config, s: State) -> str:
@@ -331,16 +322,16 @@ subject = Subject(
     weights={
         "add_entry": 2,
         "roll_ledger": 0.7,
-        "ack_individual": 9,
+        "ack_individual": 7,
         "ack_cumulative": 1,
-        "begin_read": 1,
-        "end_read": 1.5,
-        "flush": 2,
-        "written": 2,
+        "begin_read": 1.5,
+        "end_read": 2,
+        "flush": 2.5,
+        "written": 2.5,
         "write_fails": 0.4,
         "reset": 0.5,
         "crash": 0.4,
-        "reopen": 0.2,
+        "reopen": 0.5,
         "is_fully_persistable": 0.5,
     },
     situation=situation,
