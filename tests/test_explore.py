@@ -29,7 +29,7 @@ COUNTS = {
     ("active_cursors", "ci"): (7_203, 381_759, 6),
     ("active_cursors", "lazy"): (81, 1_701, 4),
     ("active_cursors", "heap"): (729, 31_347, 6),
-    ("negative_acks", "smoke"): (551, 4_408, 9),
+    ("negative_acks", "smoke"): (5_022, 40_176, 11),
     ("negative_acks", "ids"): (64, 512, 4),
     ("ack_set", "smoke"): (273, 83_811, 8),
     ("ack_set", "words"): (33, 1_683, 4),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from fuzz.benchmarks.negative_acks_space import ROWS, Row, hash_map_bytes, nacks, packed
-from fuzz.explore import bounded, explore
+from fuzz.benchmarks.negative_acks_space import ROWS, Row, hash_map_bytes, nacks, packed, taken
+from fuzz.explore import Bounded, bounded, explore
 from fuzz.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
 from impl.nack_slots import Slots
@@ -357,6 +358,24 @@ def test_what_is_packed_is_what_came(row: Row) -> None:
     ],
 )
 def test_the_explorer_finds_what_a_profile_breaks(profile: str, broken: set[str]) -> None:
-    found = explore(bounded(SUBJECT, "smoke", profile), implementation=False)
+    few = replace(SUBJECT.scopes["smoke"], most={"pending": 2, "overdue": 3, "reach": 9})
+    found = explore(Bounded(SUBJECT, profile, few), implementation=False)
     assert broken <= {v.finding.broken_property for v in found.violations}
     assert find_profile(SUBJECT, profile) != find_profile(SUBJECT, "reference")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("scope", "states"), [("ci", 12_461), ("nightly", 39_800)])
+def test_the_larger_scopes(scope: str, states: int) -> None:
+    found = explore(bounded(SUBJECT, scope))
+    assert (found.distinct_states, found.violations, found.lassos) == (states, [], [])
+
+
+@pytest.mark.nightly
+def test_the_order_of_the_memory_that_structures_take() -> None:
+    """At least three times less than the proposal measured, in order; at least two times less than its structure."""
+    pytest.importorskip("pyroaring")
+    for row in ROWS:
+        ours = taken("packed", row)["allocated"]
+        assert row.measured is None or 3 * ours < row.measured, row.name
+        assert 2 * ours < taken("bitmaps", row)["allocated"], row.name

@@ -128,13 +128,13 @@ WHY = {
     "advance_time.by": "the least step; longer ones are several of it, with runs on time in between",
     "advance_time.lag": "on time, and so late that no run comes: its task then runs at any later time",
     "overdue": "longer than a slot; hides runs that come later than that",
-    "pending": "each entry in two slots and one more; hides more",
+    "pending": "entries in three or two slots each; hides more",
     "reach": "slots that began longer ago are due alike",
 }
 
 SMOKE = Scope(
     actions=("nack", "close", "advance_time", "timer_task_runs"),
-    settings={"redelivery_delay_ms": 3, "precision_bits": 1, "backoff": (2, 5), "least_delay_ms": 0},
+    settings={"redelivery_delay_ms": 3, "precision_bits": 1, "backoff": (3, 8), "least_delay_ms": 0},
     domains={
         "entry": (Position(1, 0), Position(1, 1)),
         "count": (0, 1),
@@ -142,7 +142,7 @@ SMOKE = Scope(
         "advance_time.by": (1,),
         "advance_time.lag": (0, 9),
     },
-    most={"pending": 4, "overdue": 3, "reach": 6},
+    most={"pending": 6, "overdue": 3, "reach": 9},
     because=WHY
     | {
         "actions": "what fills and empties slots; hides faults and chunked messages",
@@ -153,10 +153,10 @@ SMOKE = Scope(
 
 CI = Scope(
     actions=("nack", "ack", "close", "advance_time", "timer_task_runs", "redelivery_fails"),
-    settings=SMOKE.settings,
+    settings=dict(SMOKE.settings) | {"backoff": (2, 5)},
     domains=dict(SMOKE.domains)
     | {"entry": (Position(1, 0), Position(1, 1), Position(2, 0)), "ack.entry": (Position(1, 0),)},
-    most={"pending": 5, "overdue": 3, "reach": 6},
+    most={"pending": 6, "overdue": 3, "reach": 6},
     because=dict(SMOKE.because)
     | {
         "actions": "all but what concerns ids",
