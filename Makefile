@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CAMPAIGN_SECONDS ?= 60
-EXPLORED := range_cache cache_steps entry_cache active_cursors
+EXPLORED := range_cache cache_steps entry_cache active_cursors negative_acks batch_acks
 
 .PHONY: setup campaign test nightly bench evidence environment lock clean
 

@@ -14,7 +14,7 @@ import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from typer.exceptions import TyperException
 
 from model.machine import BadValue
@@ -489,7 +489,7 @@ def bench(
     results = run_bench(names or [], _err())
 
     def show(console: Console) -> None:
-        table = Table("benchmark", "value", "unit", "baseline", "ratio", box=None)
+        table = Table(Column("benchmark", overflow="fold"), "value", "unit", "baseline", "ratio", box=None)
         for r in results:
             table.add_row(
                 r["name"],
@@ -498,6 +498,7 @@ def bench(
                 f"{r['baseline']:,.4g}" if r["baseline"] < 1000 else f"{r['baseline']:,.0f}",
                 f"{r['ratio']:.2f}",
             )
-        console.print(table)
+        # names are looked for with other tools: only a terminal may break them
+        console.print(table, width=None if console.is_terminal else 160)
 
     _answer(as_json, {"results": results}, show)
