@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jsonschema
 import orjson
@@ -25,7 +25,7 @@ from invariants.proofs.claim import Control, Proof
 from invariants.proofs.range_cache_passes import random_config, random_state
 from invariants.proofs.reading import Reader
 from invariants.proofs.running import bind, known, worked
-from invariants.proofs.terms import NotUnderstoodError, Seq, unknown
+from invariants.proofs.terms import NotUnderstoodError, Seq, lifted, unknown
 from model import range_cache as model
 from model import watermark
 from model.machine import BadValue
@@ -92,6 +92,13 @@ EXPECTED = {
     "what-threads-owe-is-in-the-total": "proved",
     "a-removal-counts-what-it-clears": "proved",
     "one-task-has-the-marker": "proved",
+    "a-slot-is-less-than-its-length-early": "proved",
+    "a-slot-is-due-when-the-timer-wakes": "proved",
+    "the-timer-is-never-later-than-the-first-slot": "proved",
+    "a-multiplied-backoff-never-decreases": "proved",
+    "delays-keep-to-their-bounds": "proved",
+    "a-pending-entry-is-nacked-again-by-the-rule": "confirmed_over_all_paths",
+    "slots-and-wake-ups-agree": "confirmed_over_all_paths",
 }
 
 
@@ -239,7 +246,7 @@ def test_the_command_says_what_there_is_to_ask(brokerproof: Any) -> None:
     assert ran.code == 2
     others = ", ".join(name for name in subject_names() if claims_about(name))
     assert f"nothing is claimed about {bare}; there are claims about {others}" in ran.err
-    assert "legacy_cache, range_cache" in others
+    assert "legacy_cache, negative_acks" in others
 
 
 def test_the_command_shows_a_person_what_was_shown(brokerproof: Any) -> None:
@@ -567,6 +574,25 @@ def formats(n: int) -> str:
     return f"{n}"
 
 
+#: a table of the module
+UNITS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+def in_units(unit: Literal["ms", "us", "ns"], bits: int) -> int:
+    grain = UNITS[unit] << 3
+    return bits % 2**4 + grain
+
+
+def keeps_looking(numbers: list[int]) -> int:
+    return 1 if [n + 1 for n in numbers if n > 0] else 0
+
+
+def grows_by(least: int, share: float, count: int) -> int:
+    if share <= 1 or least < 1:
+        raise ValueError("nothing grows by that")
+    return int(least * share**count / 3) + int(least / 7)
+
+
 def looks_up(n: int) -> Any:
     return {n: n}[n]
 
@@ -651,7 +677,7 @@ NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (tries, (int,), "this statement is not understood"),
     (goes_round, (int,), "this statement is not understood"),
     (makes_a_function, (int,), "this expression is not understood: lambda"),
-    (formats, (int,), "this expression is not understood: f"),
+    (keeps_looking, (list[int],), "whether any is chosen"),
     (looks_up, (int,), "this expression is not understood"),
     (may_be_none, (Pair,), "cannot show that this is not None"),
     (may_be_outside, (list[int], int), "cannot show that the place is inside"),
@@ -697,6 +723,30 @@ def test_a_loop_over_a_range_is_a_loop_over_its_numbers() -> None:
     [found] = [w for w in loop.round({**begun.names, "(at)": at}, [*begun.when, at >= 0]) if w.how == "return"]
     assert proof.show("where", z3.And(found.value == left + at, numbers.at(found.value) == 0), found.when)
     assert proof.show("inside", z3.And(found.value < right, found.value >= left), found.when)
+
+
+def test_what_a_text_says_is_not_known() -> None:
+    assert not Proof().show("a text", Reader().call(formats, z3.Int("n")) == unknown(object, "text"))
+
+
+def test_tables_of_a_module_are_looked_up() -> None:
+    with pytest.raises(NotUnderstoodError, match="cannot show that the key is there"):
+        Reader().call(in_units, unknown(Literal["ms", "us", "ns"], "unit"), z3.Int("bits"))
+    unit: Literal["ms", "us", "ns"]
+    for unit in ("ms", "us", "ns"):
+        for bits in (-9, 0, 7, 8, 20_000_000):
+            terms = Reader().call(in_units, lifted(unit), z3.Int("bits"))
+            assert known(terms, {"bits": bits}) == in_units(unit, bits)
+
+
+def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others() -> None:
+    least, count, share = z3.Int("least"), z3.Int("count"), unknown(float, "share")
+    [way] = Reader().paths(grows_by, least, share, count)
+    assert Proof().show("what was not refused", z3.And(share.real > 1, least >= 1), way.when)
+    for number, part, times in ((1, 1.5, 3), (10**15 + 1, 3.7, 9), (7, 1.1, 0)):
+        bound: dict[str, Any] = {"least": number, "count": times}
+        bind(float, "share", part, bound)
+        assert known(way.value, bound) == grows_by(number, part, times)
 
 
 def test_a_function_without_a_file_is_refused() -> None:

@@ -90,6 +90,7 @@ class Expressions:
             ast.Compare: self._compared,
             ast.IfExp: self._either,
             ast.Subscript: self._subscript,
+            ast.JoinedStr: lambda node, place: self.fresh(object, "text", place),  # nothing is known of what it says
             ast.ListComp: self._comprehended,
             ast.Call: self._called,
         }
@@ -193,6 +194,8 @@ class Expressions:
 
     def _subscript(self, node: ast.Subscript, place: Place) -> Any:
         value, index = self.value(node.value, place), node.slice
+        if isinstance(value, dict) and value:
+            return self._looked_up(value, self.value(index, place), place, node)
         if isinstance(value, tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
             return value[index.value]
         if isinstance(value, Seq) and isinstance(index, ast.Slice) and index.step is None:
@@ -203,6 +206,15 @@ class Expressions:
         if isinstance(value, Seq) and not isinstance(index, ast.Slice):
             return value.at(self.inside(index, value, place, node))
         return refuse(node, "this index is not understood")
+
+    def _looked_up(self, table: Mapping[Any, Any], key: Any, place: Place, node: ast.AST) -> Any:
+        """What a table of the module has for a key. Raises NotUnderstoodError unless the key is shown to be there."""
+        is_key = [as_term(equal(key, each)) for each in table]
+        self.require(z3.Or(*is_key), place, node, "the key is there")
+        *others, found = table.values()
+        for here, value in zip(reversed(is_key[:-1]), reversed(others), strict=True):
+            found = merged(here, value, found)
+        return found
 
     # ---- truths
 
@@ -371,6 +383,8 @@ class Expressions:
             then = self._result(function.then, arguments, named, node, yes)
             return merged(function.when, then, self._result(function.other, arguments, named, node, no))
         if not isinstance(function, types.FunctionType):
+            if callable(function) and not z3.is_expr(function) and function in self.instead:
+                return self.instead[function](*arguments, **named)
             return refuse(node, "this call is not understood")
         bound = inspect.signature(function).bind(*arguments, **named)
         bound.apply_defaults()
@@ -398,6 +412,8 @@ class Expressions:
 
 def _together(ways: Sequence[Path], known: int) -> Any:
     """The value of one of several ways, whichever is taken; their first so many conditions are known to hold."""
+    if not ways:
+        raise NotUnderstoodError("a function that never comes to an end")
     value = ways[-1].value
     for way in reversed(ways[:-1]):
         value = merged(z3.And(*way.when[known:]), way.value, value)

@@ -26,6 +26,7 @@ from invariants.proofs.terms import (
     exact,
     lifted,
     merged,
+    power,
     rounded,
     truth,
 )
@@ -53,17 +54,30 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
         return _of_floats(operator, left, right, node)
     left, right = _as_number(left), _as_number(right)
     if _is_whole(left) and _is_whole(right) and not (z3.is_bv(left) or z3.is_bv(right)):  # those could overflow
-        match operator:
-            case ast.Add():
-                return left + right
-            case ast.Sub():
-                return left - right
-            case ast.Mult():
-                return left * right
-            case ast.FloorDiv():
-                return _floor(left, right)
-            case ast.RShift() if isinstance(right, int) and right >= 0:
-                return as_term(left) / 2**right if z3.is_expr(left) else left >> right
+        return _of_wholes(operator, left, right, node)
+    return _refuse(node)
+
+
+def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
+    match operator:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.FloorDiv():
+            return _floor(left, right)
+        case ast.RShift() if isinstance(right, int) and right >= 0:
+            return as_term(left) / 2**right if z3.is_expr(left) else left >> right
+        case ast.LShift() if isinstance(right, int) and right >= 0:
+            return left * 2**right
+        case ast.Mod() if isinstance(right, int) and right > 0:
+            return left % right  # as in Python, not below zero
+        case ast.Pow() if isinstance(left, int) and isinstance(right, int) and right >= 0:
+            return left**right
+        case ast.Div():
+            return Double(rounded(z3.ToReal(as_term(left)) / z3.ToReal(as_term(right))))  # rounded once
     return _refuse(node)
 
 
@@ -100,10 +114,14 @@ def _of_floats(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> 
             case ast.Sub():
                 return z3.fpSub(NEAREST, a, b)
         return _refuse(node)
+    if isinstance(operator, ast.Pow) and _is_whole(right):
+        return Double(power(exact(left), as_term(right)))
     x, y = exact(left), exact(right)
     match operator:
         case ast.Mult():
             return Double(rounded(x * y))
+        case ast.Div():
+            return Double(rounded(x / y))
         case ast.Add():
             return Double(rounded(x + y))
         case ast.Sub():
@@ -150,12 +168,19 @@ _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 def _ordered(order: type[ast.cmpop], left: Any, right: Any, node: ast.AST) -> Any:
     if _is_whole(left) and _is_whole(right):
         return _ORDERS[order](left, right)
-    a, b = lifted(left), lifted(right)
+    a, b = _as_double(left, right), _as_double(right, left)
     if isinstance(a, Double) and isinstance(b, Double):
         return _ORDERS[order](a.real, b.real)
     if isinstance(a, Rec) and isinstance(b, Rec) and a.kind is b.kind:
         return _in_order_of_fields(order, [*a.fields.values()], [*b.fields.values()], node)
     return _refuse(node)
+
+
+def _as_double(value: Any, other: Any) -> Any:
+    """A whole number that is compared with a float is not rounded for it."""
+    if _is_whole(value) and not z3.is_bv(value) and isinstance(other, Double | float):
+        return Double(z3.ToReal(as_term(value)))
+    return lifted(value)
 
 
 def _in_order_of_fields(order: type[ast.cmpop], left: list[Any], right: list[Any], node: ast.AST) -> Any:

@@ -43,7 +43,7 @@ class Reader(Expressions):
         lists: Mapping[str, tuple[Any, Measures]] | None = None,
     ) -> None:
         """`any_result` are functions of which nothing is assumed but the type of their result; `instead` has stand-ins
-        for functions, which work on terms; `lists` says what an empty list that is given such a name will hold.
+        for functions, which work on terms; `lists` says what a list that is given such a name holds, or will hold.
         """
         super().__init__(given, any_result, instead or {})
         self.lists = dict(lists or {})
@@ -91,6 +91,8 @@ class Reader(Expressions):
             case ast.AugAssign(target, operator, value):
                 change = ast.BinOp(_read_target(target), operator, value)
                 return [self._assigned(target, v, way, space) for way, v in self._ways(change, path, space)]
+            case ast.Raise():
+                return []  # the program stops here: what is said is said of where it goes on
             case ast.Assert():
                 condition = truth(self.value(node.test, Place(path, space)))
                 return [path.also(as_term(condition))]  # the program goes on only where it holds
@@ -158,8 +160,10 @@ class Reader(Expressions):
     def _assigned(self, target: ast.expr, value: Any, path: Path, space: Mapping[str, Any]) -> Path:
         match target:
             case ast.Name(name):
-                if name in self.lists and isinstance(value, tuple) and not value:
-                    value = Seq.empty(*self.lists[name])
+                if name in self.lists and isinstance(value, tuple):
+                    items, value = value, Seq.empty(*self.lists[name])
+                    for item in items:
+                        value = value.appended(item)
                 return path.named(name, value)
             case ast.Tuple(targets) if isinstance(value, tuple) and len(value) == len(targets):
                 for each, v in zip(targets, value, strict=True):

@@ -142,6 +142,7 @@ def _nothing(sort: Any) -> Any:
 #: the functions of `terms.py` that have a meaning of their own
 _OF_TERMS: dict[str, Callable[..., Any]] = {
     "rounded": lambda exact: Fraction(float(exact)),
+    "power": lambda base, exponent: Fraction(float(base) ** exponent),
     "is_not_empty": bool,
     "empty": tuple,
 }
@@ -161,6 +162,8 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     z3.Z3_OP_MUL: lambda *each: math.prod(each),
     z3.Z3_OP_UMINUS: lambda a: -a,
     z3.Z3_OP_IDIV: lambda a, b: a // b if b > 0 else -(a // -b),
+    z3.Z3_OP_DIV: lambda a, b: Fraction(a) / b,
+    z3.Z3_OP_MOD: lambda a, b: a % abs(b),
     z3.Z3_OP_TO_REAL: Fraction,
     z3.Z3_OP_TO_INT: math.floor,
 }

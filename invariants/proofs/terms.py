@@ -32,6 +32,8 @@ is_not_empty = z3.Function("is_not_empty", TOKEN, z3.BoolSort())
 EMPTY = z3.Const("empty", TOKEN)
 #: the nearest double of a real number: what IEEE 754 makes of an exact product
 rounded = z3.Function("rounded", z3.RealSort(), z3.RealSort())
+#: the double that the platform gives for a float to the power of a whole number; of it nothing is known here
+power = z3.Function("power", z3.RealSort(), z3.IntSort(), z3.RealSort())
 
 #: What a sequence adds up: by name, a whole number for each element.
 Measures = Mapping[str, Callable[[Any], Any]]
@@ -485,8 +487,9 @@ def equal(a: Any, b: Any) -> Any:
     a, b = _token(lifted(a), b), _token(lifted(b), a)
     if isinstance(a, Word) and isinstance(b, Word):
         return a.code == b.code
-    if isinstance(a, Double) and isinstance(b, Double):
-        return a.real == b.real
+    if isinstance(a, Double) or isinstance(b, Double):
+        x, y = (each.real if isinstance(each, Double) else z3.ToReal(each) for each in (a, b))
+        return x == y
     if isinstance(a, Rec) and isinstance(b, Rec) and a.kind is b.kind:
         return z3.And(*[equal(a.fields[f], b.fields[f]) for f in a.fields])
     if z3.is_expr(a) and z3.is_expr(b) and a.sort() == b.sort():
@@ -513,6 +516,8 @@ def truth(value: Any) -> Any:
         return value.length > 0
     if isinstance(value, Rec):
         return bool(value.fields)
+    if isinstance(value, Chosen):
+        raise NotUnderstoodError("whether any is chosen")
     if not z3.is_expr(value):
         return bool(value)
     if z3.is_bool(value):
