@@ -54,11 +54,9 @@ class Chunks(NamedTuple):
 
 def kept_of(rule: str, kept: tuple[MessageId, ...], position: Position, told: Told) -> tuple[MessageId, ...]:
     """The ids that are kept, after one more negative acknowledgement."""
-    if rule == "with_partition":
-        return with_id(kept, MessageId(position, told.partition))
     if rule == "traced" and (told.traced or told.kind == "chunk"):
         return with_id(kept, MessageId(position, told.partition, told.kind, told.first_chunk, told.batch_index))
-    return kept
+    return with_id(kept, MessageId(position, told.partition)) if rule == "with_partition" else kept
 
 
 def with_id(kept: tuple[MessageId, ...], new: MessageId) -> tuple[MessageId, ...]:

@@ -65,13 +65,18 @@ def spans(cfg: Config, s: State) -> tuple[int, ...]:
         found += [slot.time - clock for slot in s.slots[:3]]
     regular = cfg.timer in ("idle_period", "every_nack", "ticker")
     most = 60 * (period(cfg) if regular else max(wait, length, 20 * UNITS_OF[cfg.unit]))
+    if min(found) >= 0 and max(found) <= most:
+        return tuple(found)
     return tuple([span for span in found if 0 <= span <= most])
 
 
+#: Mostly none, so that runs are on time; or a little, a long one, and one with which no run comes.
+LAGS = {unit: (0, 0, 0, 0, 1, 2 * by, 80 * by, 2 * 10**9 * by) for unit, by in UNITS_OF.items()}
+
+
 def lags(cfg: Config, s: State) -> tuple[int, ...]:
-    """Mostly none, so that runs are on time; or a little, a long one, and one with which no run comes."""
-    late = 2 * UNITS_OF[cfg.unit]
-    return (0, 0, 0, 0, 1, late, 40 * late, 10**9 * late)
+    """How late runs are."""
+    return LAGS[cfg.unit]
 
 
 def jumps(cfg: Config, s: State) -> tuple[int, ...]:
