@@ -159,9 +159,9 @@ def following(link: Link) -> Link | None:
     """The next one in order, by the links that this one has, whether or not it is still in the tree."""
     if link.right is not None:
         return leftmost(link.right)
-    above, below = link.parent, link
+    below, above = link, link.parent
     while above is not None and above.right is below:
-        above, below = above.parent, above
+        below, above = above, above.parent
     return above
 
 
@@ -182,7 +182,7 @@ def links_of(link: Link | None) -> list[Link]:
 
 def shape_of(link: Link | None) -> Tree:
     """A part of the tree as the model has it."""
-    return link and Node(link.time, link.height, shape_of(link.left), shape_of(link.right))
+    return None if link is None else Node(link.time, link.height, shape_of(link.left), shape_of(link.right))
 
 
 def linked(tree: Tree, parent: Link | None) -> Link | None:

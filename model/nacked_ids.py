@@ -81,7 +81,7 @@ def ids_of(kept: tuple[MessageId, ...], entries: list[Position], rule: str) -> l
     told = {each.position: each for each in kept}
     if rule == "entries":
         return [told.get(entry) or MessageId(entry) for entry in dict.fromkeys(entries)]
-    ids = [told.pop(entry, None) or MessageId(entry) for entry in entries]
+    ids = [told.pop(entry) if entry in told else MessageId(entry) for entry in entries]
     return ids if rule == "slots" else list(dict.fromkeys(ids))
 
 
