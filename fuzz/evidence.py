@@ -25,13 +25,17 @@ BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
 
 
 class Defect(NamedTuple):
-    """A real defect, and what fails under the profile of the version that has it."""
+    """A real defect, and what fails under the profile of the version that has it.
+
+    The table begins with those that say `first`: what a reader should see first need not come first in the alphabet.
+    """
 
     subject: str
     title: str
     reported: str
     profile: str
     cause: str
+    first: bool = False
 
 
 class Shown(NamedTuple):
@@ -48,7 +52,10 @@ class Shown(NamedTuple):
 
 
 def defects() -> list[Defect]:
-    """All defects, in the order of their files. Raises BadValue for a file that does not read."""
+    """All defects, in the order of their files but for those that come first.
+
+    Raises BadValue for a file that does not read.
+    """
     found = []
     for name in subject_names():
         resource = files("fuzz") / "defects" / f"{name}.toml"
@@ -58,9 +65,9 @@ def defects() -> list[Defect]:
                 found += [Defect(subject=name, **table) for table in tables]
             except (tomllib.TOMLDecodeError, KeyError, TypeError) as problem:
                 raise BadValue(
-                    f"fuzz/defects/{name}.toml: {problem}; a defect has title, reported, profile, cause"
+                    f"fuzz/defects/{name}.toml: {problem}; a defect has title, reported, profile, cause, and may say first"
                 ) from None
-    return found
+    return sorted(found, key=lambda defect: not defect.first)
 
 
 def show_all(seconds: float, tell: Callable[[int, int], None]) -> list[Shown]:
@@ -76,9 +83,9 @@ def show_all(seconds: float, tell: Callable[[int, int], None]) -> list[Shown]:
             if defect.cause in found:
                 finding, at = found[defect.cause]
                 short = shrink(find_subject(subject), finding)
-                shown.append(Shown(*defect, command, at, len(short.actions)))
+                shown.append(Shown(*defect[:-1], command, at, len(short.actions)))
             else:
-                shown.append(Shown(*defect, command, None, None))
+                shown.append(Shown(*defect[:-1], command, None, None))
             tell(len(shown), len(every))
     return shown
 

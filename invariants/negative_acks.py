@@ -124,16 +124,19 @@ def no_delay_is_shorter_than_the_least(cfg: Config, before: State, event: Event,
 def a_nack_goes_to_the_slot_of_its_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a nack its entry is in a slot that begins no later than it is due, and less than a slot's length before.
 
-    That is the only licence to redeliver early. Where an entry is pending once, the earlier or the first nack wins.
+    That is the only licence to redeliver early. Under the option that an entry is pending once, an earlier slot stays.
     """
     if was_refused(event):
         return True
     due = before.now + before.skew + event.outcome.delay
-    times = [time for time, entry in pending(after) if entry == event.arguments["entry"]]
+    earlier = {time for time, entry in pending(before) if entry == event.arguments["entry"]}
+    times = {time for time, entry in pending(after) if entry == event.arguments["entry"]}
+    if cfg.again == "earliest" and earlier and min(earlier) <= due:
+        return times == earlier
     return any(due - slot_length(cfg) < time <= due for time in times)
 
 
-@always(negative_acks, on=("nack",))
+@always(negative_acks, on=("nack",), given=lambda cfg: cfg.again != "earliest")
 def a_nack_disturbs_no_other(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A nack adds at most its own entry in one slot; what was pending before it is pending in the same slots after it.
 

@@ -354,7 +354,6 @@ def test_what_is_packed_is_what_came(row: Row) -> None:
     ("profile", "broken"),
     [
         ("pulsar-2026-07", {"the_timer_is_set_for_the_first_slot", "nothing_comes_late", "close_is_final"}),
-        ("coalescing", {"a_nack_goes_to_the_slot_of_its_due_time", "a_nack_disturbs_no_other"}),
     ],
 )
 def test_the_explorer_finds_what_a_profile_breaks(profile: str, broken: set[str]) -> None:
