@@ -21,6 +21,7 @@ import z3  # type: ignore[import-untyped]
 
 from fuzz.prove import LIMIT, ask, changed, claims_about, holds
 from fuzz.subject import subject_names
+from invariants.proofs import masks
 from invariants.proofs.claim import Control, Proof
 from invariants.proofs.range_cache_passes import random_config, random_state
 from invariants.proofs.reading import Reader
@@ -99,6 +100,15 @@ EXPECTED = {
     "delays-keep-to-their-bounds": "proved",
     "a-pending-entry-is-nacked-again-by-the-rule": "confirmed_over_all_paths",
     "slots-and-wake-ups-agree": "confirmed_over_all_paths",
+    "an-entry-is-deleted-when-nothing-of-it-is-left": "proved",
+    "individual-acks-commute": "proved",
+    "a-cumulative-ack-brings-nothing-back": "proved",
+    "the-mark-moves-over-deleted-entries-only": "proved",
+    "a-record-keeps-to-its-caps": "proved",
+    "a-recovery-invents-nothing": "proved",
+    "an-overlap-is-exact-and-symmetric": "proved",
+    "a-conjunction-leaves-what-both-leave": "proved",
+    "positions-with-sets-are-in-one-order": "proved",
 }
 
 
@@ -654,6 +664,14 @@ def divides(n: int, m: int) -> int:
     return n // m
 
 
+def adds_masks(one: int, place: int) -> int:
+    return one + (1 << place)
+
+
+def shifts_back(one: int, place: int) -> int:
+    return one >> place - 1
+
+
 def has_no_value(n: int) -> int:
     return n.bit_length()
 
@@ -690,6 +708,7 @@ NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (looks_where_none_may_be, (list[int], Pair), "cannot show that this is not None"),
     (changes_what_it_is_given, (list[int],), "numbers was handed in"),
     (divides, (int, int), "cannot show that the divisor is not zero"),
+    (adds_masks, (int, int), "cannot show that the shift is not negative"),
     (has_no_value, (int,), "there is no bit_length"),
     (writes_a_field, (Pair,), "this assignment is not understood"),
     (of_two_kinds, (int,), "as the case may be"),
@@ -723,6 +742,79 @@ def test_a_loop_over_a_range_is_a_loop_over_its_numbers() -> None:
     [found] = [w for w in loop.round({**begun.names, "(at)": at}, [*begun.when, at >= 0]) if w.how == "return"]
     assert proof.show("where", z3.And(found.value == left + at, numbers.at(found.value) == 0), found.when)
     assert proof.show("inside", z3.And(found.value < right, found.value >= left), found.when)
+
+
+def bits_of(one: int, other: int, place: int) -> tuple[int, ...]:
+    return (
+        one & other,
+        one | other,
+        one ^ other,
+        ~one & other,
+        one & 5,
+        one | 1 << place,
+        one >> place << place,
+        other << place,
+        one & (one - 1),
+        other - 1,
+        1 if one >> place & 1 else 0,
+        1 if one & other == 0 else 0,
+    )
+
+
+def test_masks_are_not_added_and_not_shifted_back() -> None:
+    one, place = masks.unknown_mask("one"), z3.Int("place")
+    with pytest.raises(NotUnderstoodError, match="this operation is not understood"):
+        Reader([place >= 0]).call(adds_masks, one, place)
+    with pytest.raises(NotUnderstoodError, match="cannot show that the shift is not negative"):
+        Reader([place >= 0]).call(shifts_back, one, place)
+
+
+def test_masks_are_numbers_by_their_bits() -> None:
+    one, other, place, bit = masks.unknown_mask("one"), masks.unknown_mask("other"), z3.Int("place"), z3.Int("bit")
+    [way] = Reader([place >= 0]).paths(bits_of, one, other, place)
+    draw, proof = random.Random(12), Proof()
+    for _ in range(25):
+        numbers, at, here = (draw.getrandbits(6), draw.getrandbits(6) + 1), draw.randrange(5), draw.randrange(9)
+        known_of = [one == masks.of_number(numbers[0]), other == masks.of_number(numbers[1]), place == at, bit == here]
+        for terms, number in zip(way.value, bits_of(*numbers, at), strict=True):
+            said = terms[bit] == bool(number >> here & 1) if masks.is_mask(terms) else terms == number
+            proof.show(f"{numbers} at {at}, {here}", said, known_of)
+            proof.show("no bit is below place 0", z3.Not(terms[-1]) if masks.is_mask(terms) else True)
+    assert proof.answer().verdict == "proved"
+    assert not Proof().show("some", one != masks.NONE)
+
+
+def either_number(first: int, second: int | None) -> tuple[int, int, bool, bool]:
+    more = first or first > -1 or True
+    return first or 7, second or first, bool(first > 0 or first < -3), bool(more)
+
+
+def test_or_gives_the_value_that_it_looked_at() -> None:
+    [way] = Reader().paths(either_number, z3.Int("first"), unknown(int | None, "second"))
+    for first in (-5, 0, 4):
+        for second in (None, 0, 3):
+            bound: dict[str, Any] = {"first": first}
+            bind(int | None, "second", second, bound)
+            assert known(way.value, bound) == either_number(first, second)
+
+
+def up_to_some(numbers: tuple[int, ...], end: int) -> tuple[int, ...]:
+    return numbers[:end] if end >= 0 else ()
+
+
+def unpacked(pair: Pair) -> int:
+    left, right = pair
+    return left if right is None else right
+
+
+def test_parts_end_with_their_sequence_and_records_are_taken_apart() -> None:
+    numbers, end = Seq.unknown(int, "numbers"), z3.Int("end")
+    terms = Reader([numbers.length >= 0]).call(up_to_some, numbers, end), Reader().call(unpacked, unknown(Pair, "pair"))
+    for some in ((), (4,), (4, 5, 6)):
+        for there in (-1, 0, 2, 9):
+            bound: dict[str, Any] = {"end": there, "numbers.length": len(some), "numbers": dict(enumerate(some))}
+            bind(Pair, "pair", Pair(1, None if there < 0 else there), bound)
+            assert known(terms, bound) == (up_to_some(some, there), unpacked(Pair(1, None if there < 0 else there)))
 
 
 def test_what_a_text_says_is_not_known() -> None:

@@ -11,8 +11,9 @@ from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs import operators
+from invariants.proofs import masks, operators
 from invariants.proofs.terms import (
+    SUM,
     Choice,
     Chosen,
     Maybe,
@@ -84,7 +85,7 @@ class Expressions:
             ast.Attribute: lambda node, place: self._attribute(self.value(node.value, place), node.attr, node, place),
             ast.Tuple: self._tuple,
             ast.List: self._tuple,
-            ast.BoolOp: self._all_or_any,
+            ast.BoolOp: self._last_looked_at,
             ast.UnaryOp: self._unary,
             ast.BinOp: self._binary,
             ast.Compare: self._compared,
@@ -129,6 +130,8 @@ class Expressions:
     def _binary(self, node: ast.BinOp, place: Place) -> Any:
         left = self.not_none(self.value(node.left, place), place, node)
         right = self.not_none(self.value(node.right, place), place, node)
+        if isinstance(node.op, ast.LShift | ast.RShift) and z3.is_expr(right):
+            self.require(right >= 0, place, node, "the shift is not negative")
         if isinstance(node.op, ast.Div | ast.FloorDiv):
             self.require(operators.compared(ast.NotEq(), right, 0, node), place, node, "the divisor is not zero")
         return operators.binary(node.op, left, right, node)
@@ -192,6 +195,13 @@ class Expressions:
                 return seq.length + where
         return where
 
+    def _end_in(self, index: ast.expr, seq: Seq, place: Place) -> Any:
+        """Where a part ends: at the end of the sequence, if the index is further on."""
+        end = self._place_in(index, seq, place)
+        if not self.can_be([*place.path.when, *place.extra, end > seq.length]):
+            return end
+        return z3.If(end < seq.length, end, seq.length)
+
     def _subscript(self, node: ast.Subscript, place: Place) -> Any:
         value, index = self.value(node.value, place), node.slice
         if isinstance(value, dict) and value:
@@ -200,7 +210,7 @@ class Expressions:
             return value[index.value]
         if isinstance(value, Seq) and isinstance(index, ast.Slice) and index.step is None:
             first = as_term(0) if index.lower is None else self._place_in(index.lower, value, place)
-            end = value.length if index.upper is None else self._place_in(index.upper, value, place)
+            end = value.length if index.upper is None else self._end_in(index.upper, value, place)
             self.require(z3.And(first >= 0, first <= end, end <= value.length), place, node, "the part is inside")
             return value.part(first, end)
         if isinstance(value, Seq) and not isinstance(index, ast.Slice):
@@ -219,17 +229,39 @@ class Expressions:
     # ---- truths
 
     def _unary(self, node: ast.UnaryOp, place: Place) -> Any:
-        value = self.value(node.operand, place)
         if isinstance(node.op, ast.Not):
-            said = truth(value)
+            said = self.condition(node.operand, place)
             return not said if isinstance(said, bool) else z3.Not(said)
+        value = self.value(node.operand, place)
+        if isinstance(node.op, ast.Invert) and masks.is_mask(value):
+            return masks.inverted(value)
         return -value if isinstance(node.op, ast.USub) else refuse(node, "this operation is not understood")
+
+    def condition(self, node: ast.expr, place: Place) -> Any:
+        """Whether an expression is true, where only this is asked of it."""
+        return self._all_or_any(node, place) if isinstance(node, ast.BoolOp) else truth(self.value(node, place))
+
+    def _last_looked_at(self, node: ast.BoolOp, place: Place) -> Any:
+        """`and`, `or` give the value that they looked at last, which is a truth only where all of them are."""
+        is_all, at, values = isinstance(node.op, ast.And), place, []
+        for part in node.values:
+            values.append(self.value(part, at))
+            said = as_term(truth(values[-1]))
+            at = at.also(said if is_all else z3.Not(said))
+        if all(isinstance(each, bool) or (z3.is_bool(each) and not masks.is_mask(each)) for each in values):
+            return self._all_or_any(node, place)
+        *before, last = [int(v) if isinstance(v, bool) else operators.as_number(v) for v in values]
+        for value in reversed(before):
+            known = value.value if isinstance(value, Maybe) and not is_all else value  # `or` gives no None from here
+            said = truth(value)
+            last = merged(said, last, known) if is_all else merged(said, known, last)
+        return last
 
     def _all_or_any(self, node: ast.BoolOp, place: Place) -> Any:
         """`and`, `or`: what comes later is only worked out where what comes before lets it."""
         is_all, said = isinstance(node.op, ast.And), []
         for part in node.values:
-            one = truth(self.value(part, place))
+            one = self.condition(part, place)
             if isinstance(one, bool) and one is not is_all:
                 said.append(z3.BoolVal(one))
                 break
@@ -272,7 +304,7 @@ class Expressions:
         return same
 
     def _either(self, node: ast.IfExp, place: Place) -> Any:
-        condition = truth(self.value(node.test, place))
+        condition = self.condition(node.test, place)
         if isinstance(condition, bool):
             return self.value(node.body if condition else node.orelse, place)
         yes, no = place.also(condition), place.also(z3.Not(condition))
@@ -337,7 +369,7 @@ class Expressions:
         inner = Place(place.path.named(name, element), place.space, (*place.extra, as_term(was)), (where,))
         before, conditions = len(inner.path.when), [as_term(was)]
         for each in node.generators[0].ifs:
-            conditions.append(as_term(truth(self.value(each, inner))))
+            conditions.append(as_term(self.condition(each, inner)))
             inner = inner.also(conditions[-1])
         item = self.value(node.elt, inner)
         if isinstance(item, Maybe) and not self.can_be([*inner.path.when, *inner.extra, z3.Not(item.defined)]):
@@ -369,6 +401,8 @@ class Expressions:
         if function is operators.SORTED and isinstance(arguments[0], Seq) and not named:
             self._made += 1
             return arguments[0].reordered(f"{self._prefix}sorted#{self._made}")
+        if function is operators.SUM_OF and isinstance(arguments[0], Seq) and SUM not in arguments[0].totals:
+            return self.fresh(int, "sum", place)
         if isinstance(function, operators.BuiltIn) and named.keys() <= {"default"}:
             if not function.takes_none:
                 arguments = [self.not_none(each, place, node) for each in arguments]

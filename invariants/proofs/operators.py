@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import z3  # type: ignore[import-untyped]
 
+from invariants.proofs import masks
 from invariants.proofs.terms import (
     SUM,
     Chosen,
@@ -50,12 +51,20 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
         for each in right:
             left = left.appended(each)
         return left
+    if masks.is_mask(left) or masks.is_mask(right) or _shifts_by_unknown(operator, right):
+        said = masks.binary(operator, left, right)
+        return _refuse(node) if said is None else said
     if _is_float(left) or _is_float(right):
         return _of_floats(operator, left, right, node)
-    left, right = _as_number(left), _as_number(right)
+    left, right = as_number(left), as_number(right)
     if _is_whole(left) and _is_whole(right) and not (z3.is_bv(left) or z3.is_bv(right)):  # those could overflow
         return _of_wholes(operator, left, right, node)
     return _refuse(node)
+
+
+def _shifts_by_unknown(operator: ast.operator, right: Any) -> bool:
+    """A shift by a number that is not known makes a mask of a number that is."""
+    return isinstance(operator, ast.LShift | ast.RShift) and z3.is_expr(right) and masks.number_in(right) is None
 
 
 def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
@@ -81,9 +90,10 @@ def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> 
     return _refuse(node)
 
 
-def _as_number(value: Any) -> Any:
+def as_number(value: Any) -> Any:
     """A truth counts as one or nothing."""
-    return z3.If(value, z3.IntVal(1), z3.IntVal(0)) if z3.is_expr(value) and z3.is_bool(value) else value
+    is_truth = z3.is_expr(value) and z3.is_bool(value) and not masks.is_mask(value)
+    return z3.If(value, z3.IntVal(1), z3.IntVal(0)) if is_truth else value
 
 
 def _floor(left: Any, right: Any) -> Any:
@@ -205,10 +215,12 @@ def _whole_part(value: Any) -> Any:
         return z3.If(real >= 0, z3.ToInt(real), -z3.ToInt(-real))
     if isinstance(value, int | float):
         return int(value)
-    return _as_number(value)
+    return as_number(value)
 
 
 def _length(value: Any) -> Any:
+    if isinstance(value, Rec) and hasattr(value.kind, "length_of"):  # it stands for a tuple
+        return value.kind.length_of(value)
     return value.length if isinstance(value, Seq) else len(value)
 
 
@@ -258,12 +270,15 @@ def _range(first: Any, end: Any) -> Seq:
 #: `sorted`: of the result nothing is known but the sums; the reader of expressions gives it a name
 SORTED = BuiltIn(_sorted)
 
+#: `sum`: of a sequence whose sum nobody keeps, any number
+SUM_OF = BuiltIn(_sum)
+
 #: Python's own functions that may be called.
 BUILT_IN: dict[str, Any] = {
     "bool": BuiltIn(truth, takes_none=True),
     "int": BuiltIn(_whole_part),
     "len": BuiltIn(_length),
-    "sum": BuiltIn(_sum),
+    "sum": SUM_OF,
     "max": BuiltIn(_extreme(ast.Gt)),
     "min": BuiltIn(_extreme(ast.Lt)),
     "tuple": BuiltIn(_same),

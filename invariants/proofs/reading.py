@@ -21,7 +21,7 @@ from typing import Any, cast, get_args
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.expressions import HANDED_IN, Expressions, Path, Place, refuse
-from invariants.proofs.terms import Maybe, Measures, NotUnderstoodError, Seq, as_term, truth
+from invariants.proofs.terms import Maybe, Measures, NotUnderstoodError, Rec, Seq, as_term
 
 __all__ = ["AT", "OVER", "Loop", "Path", "Reader", "source_of"]
 
@@ -94,7 +94,7 @@ class Reader(Expressions):
             case ast.Raise():
                 return []  # the program stops here: what is said is said of where it goes on
             case ast.Assert():
-                condition = truth(self.value(node.test, Place(path, space)))
+                condition = self.condition(node.test, Place(path, space))
                 return [path.also(as_term(condition))]  # the program goes on only where it holds
             case ast.If():
                 return self._split(node, path, space)
@@ -135,7 +135,7 @@ class Reader(Expressions):
         return path.named(name, value.appended(item))
 
     def _split(self, node: ast.If, path: Path, space: Mapping[str, Any]) -> list[Path]:
-        condition = truth(self.value(node.test, Place(path, space)))
+        condition = self.condition(node.test, Place(path, space))
         if isinstance(condition, bool):
             return self.run(node.body if condition else node.orelse, path, space)
         return [
@@ -165,6 +165,8 @@ class Reader(Expressions):
                     for item in items:
                         value = value.appended(item)
                 return path.named(name, value)
+            case ast.Tuple(targets) if isinstance(value, Rec) and len(value.fields) == len(targets):
+                return self._assigned(target, tuple(value.fields.values()), path, space)
             case ast.Tuple(targets) if isinstance(value, tuple) and len(value) == len(targets):
                 for each, v in zip(targets, value, strict=True):
                     path = self._assigned(each, v, path, space)
@@ -215,7 +217,7 @@ class Loop:
         """The condition for another round."""
         if isinstance(self.node, ast.For):
             return names[AT] < names[OVER].length
-        return as_term(truth(self.reader.value(self.node.test, Place(Path(names), self.space))))
+        return as_term(self.reader.condition(self.node.test, Place(Path(names), self.space)))
 
     def round(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
         """The ways through one round that starts with these names; `next` where another may follow."""

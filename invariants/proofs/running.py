@@ -153,6 +153,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     z3.Z3_OP_NOT: lambda a: not a,
     z3.Z3_OP_IMPLIES: lambda a, b: not a or b,
     z3.Z3_OP_EQ: lambda a, b: a == b,
+    z3.Z3_OP_DISTINCT: lambda a, b: a != b,
     z3.Z3_OP_LE: lambda a, b: a <= b,
     z3.Z3_OP_LT: lambda a, b: a < b,
     z3.Z3_OP_GE: lambda a, b: a >= b,

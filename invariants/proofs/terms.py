@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import z3  # type: ignore[import-untyped]
 
+from invariants.proofs import masks
 from model.values import fields_of
 
 TOKEN = z3.DeclareSort("Token")
@@ -440,7 +441,7 @@ def merged(when: Any, then: Any, other: Any) -> Any:
         if len(then) == len(other):
             return tuple(merged(when, a, b) for a, b in zip(then, other, strict=True))
         raise NotUnderstoodError("tuples of different lengths")
-    then, other = _token(lifted(then), other), _token(lifted(other), then)
+    then, other = _alike(lifted(then), other), _alike(lifted(other), then)
     if isinstance(then, Word) and isinstance(other, Word):
         return Word(z3.If(when, then.code, other.code))
     if isinstance(then, Double) and isinstance(other, Double):
@@ -454,10 +455,21 @@ def merged(when: Any, then: Any, other: Any) -> Any:
     raise NotUnderstoodError(f"{type(then).__name__} or {type(other).__name__}, as the case may be")
 
 
-def _token(value: Any, other: Any) -> Any:
-    """The empty tuple, where a token is wanted."""
-    is_empty = isinstance(value, tuple) and not value
-    return EMPTY if is_empty and z3.is_expr(other) and other.sort() == TOKEN else value
+def _alike(value: Any, other: Any) -> Any:
+    """The empty tuple in the form that the other has, and a known number as a mask where the other is one.
+
+    A record that stands for a tuple has `has_any` and `none`, and perhaps `length_of`.
+    """
+    if masks.is_mask(other):
+        mask = masks.as_mask(value)
+        return value if mask is None else mask
+    if not (isinstance(value, tuple) and not value):
+        return value
+    if z3.is_expr(other) and other.sort() == TOKEN:
+        return EMPTY
+    if isinstance(other, Seq):
+        return Seq.empty(other.kind, other.measures)
+    return other.kind.none() if isinstance(other, Rec) and hasattr(other.kind, "none") else value
 
 
 def _merged_maybe(when: Any, then: Any, other: Any) -> Maybe:
@@ -484,7 +496,7 @@ def equal(a: Any, b: Any) -> Any:
     """Whether two values are the same, as a term or a Python truth. Raises NotUnderstoodError for sequences."""
     if a is None or b is None or isinstance(a, Maybe) or isinstance(b, Maybe):
         return _equal_maybe(a, b)
-    a, b = _token(lifted(a), b), _token(lifted(b), a)
+    a, b = _alike(lifted(a), b), _alike(lifted(b), a)
     if isinstance(a, Word) and isinstance(b, Word):
         return a.code == b.code
     if isinstance(a, Double) or isinstance(b, Double):
@@ -515,11 +527,17 @@ def truth(value: Any) -> Any:
     if isinstance(value, Seq):
         return value.length > 0
     if isinstance(value, Rec):
-        return bool(value.fields)
+        return value.kind.has_any(value) if hasattr(value.kind, "has_any") else bool(value.fields)
+    if isinstance(value, Word):
+        return value.code != code_of("")
+    if isinstance(value, Double):
+        return value.real != 0
     if isinstance(value, Chosen):
         raise NotUnderstoodError("whether any is chosen")
     if not z3.is_expr(value):
         return bool(value)
+    if masks.is_mask(value):  # before truths, for which Z3 takes a function to truths, too
+        return value != masks.NONE
     if z3.is_bool(value):
         return value
     return is_not_empty(value) if value.sort() == TOKEN else value != 0

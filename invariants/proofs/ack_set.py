@@ -1,0 +1,274 @@
+"""What solvers have shown about ack sets: laws of what pending acks ask of them, for sets of any length.
+
+A set is the mask of the places of its bits (`masks.py`). That words and masks are two forms of one thing was run, on
+sets at random, and not shown.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs import masks
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.reading import Reader
+from invariants.proofs.terms import Maybe, Rec, as_term, lifted, unknown
+from model import ack_set as model
+from model.ack_set import AckPosition, AckSet, Config
+
+MODEL = "model.ack_set"
+
+
+class Words(NamedTuple):
+    """A set as an array: how many words it has, and its mask."""
+
+    length: int
+    mask: object
+
+    @staticmethod
+    def none() -> Rec:
+        """No words."""
+        return Rec(Words, {"length": z3.IntVal(0), "mask": masks.NONE})
+
+    @staticmethod
+    def has_any(words: Rec) -> Any:
+        """Whether there is a word."""
+        return words.fields["length"] > 0
+
+    @staticmethod
+    def length_of(words: Rec) -> Any:
+        """How many words there are."""
+        return words.fields["length"]
+
+
+def mask_of(words: Any) -> Any:
+    """Stands in for the mask of a set that is there: the type checker has looked."""
+    return (words.value if isinstance(words, Maybe) else words).fields["mask"]
+
+
+class Sets:
+    """Any sets, and a reader to which a set is its length and its mask."""
+
+    def __init__(self) -> None:
+        self.proof, self.place = Proof(), z3.Int("i")
+        self.cfg = lifted(Config()).replace({"batch_size": z3.Int("batch size")})
+        self.known: list[Any] = [self.cfg.fields["batch_size"] >= 0, self.place >= 0]
+        self._made = 0
+        instead: dict[Callable[..., Any], Callable[..., Any]] = {
+            model.mask_of: mask_of,
+            model.words_of: self._words_of,
+            model.all_of: masks.below,
+            model.first_of: self._first_of,
+        }
+        self.reader = Reader(self.known, instead=instead)
+
+    def any_set(self, name: str) -> Rec:
+        """Any set: no bit of it is beyond its words."""
+        return self._ending(z3.Int(f"words of {name}"), masks.unknown_mask(name))
+
+    def _ending(self, length: Any, mask: Any) -> Rec:
+        bit = z3.Int("(any bit)")
+        self.known += [length >= 0, z3.ForAll([bit], z3.Implies(mask[bit], z3.And(bit >= 0, bit < 64 * length)))]
+        return Rec(Words, {"length": length, "mask": mask})
+
+    def _words_of(self, mask: Any) -> Rec:
+        """Stands in for the words of a mask, of which the last is not zero."""
+        self._made += 1
+        words, last = self._ending(z3.Int(f"words#{self._made}"), mask), z3.Int(f"last#{self._made}")
+        length = words.fields["length"]
+        self.known.append(z3.Implies(length > 0, z3.And(mask[last], last >= 64 * (length - 1))))
+        return words
+
+    def _first_of(self, mask: Any) -> Any:
+        """Stands in for the first bit of a mask; -1 if there is none."""
+        self._made += 1
+        first, bit = z3.Int(f"first#{self._made}"), z3.Int("(any bit)")
+        none = z3.ForAll([bit], z3.Not(z3.And(bit >= 0, mask[bit])))
+        before = z3.ForAll([bit], z3.Implies(z3.And(bit >= 0, bit < first), z3.Not(mask[bit])))
+        self.known.append(z3.Or(z3.And(first == -1, none), z3.And(first >= 0, mask[first], before)))
+        return first
+
+
+def random_sets(count: int) -> Iterator[tuple[Config, AckSet, AckSet]]:
+    """Sets of batches of one to three words, with zeros at the end or without; always the same."""
+    draw = random.Random(160)  # noqa: S311
+    for _ in range(count):
+        size = draw.choice((1, 10, 64, 100, 130))
+        pair = []
+        for _ in range(2):
+            part = draw.getrandbits(size) & draw.choice((-1, draw.getrandbits(size), 2**64 - 1, 7))
+            pair.append(model.words_of(part) + (0,) * draw.choice((0, 0, 1)))
+        yield Config(batch_size=draw.choice((size, size, 0))), pair[0], pair[1]
+
+
+def words_are_masks(proof: Proof) -> None:
+    """Runs the functions of words and masks for which there are stand-ins."""
+    for _, one, _other in random_sets(100):
+        mask = model.mask_of(one)
+        bits = [i for i in range(64 * len(one)) if one[i // 64] >> i % 64 & 1]
+        proof.compare(f"the mask of {one}", [i for i in range(mask.bit_length()) if mask >> i & 1], bits)
+        words = model.words_of(mask)
+        cut = len(one) - next((i for i, word in enumerate(reversed(one)) if word), len(one))
+        proof.compare(f"the words of {mask}", words, one[:cut])
+        proof.compare(f"the first of {mask}", model.first_of(mask), min(bits, default=-1))
+        proof.compare(f"all of {len(bits)}", model.all_of(len(bits)), sum(1 << i for i in range(len(bits))))
+
+
+# ---- the claims -------------------------------------------------------------------------------------------
+
+
+@claim(
+    "an-overlap-is-exact-and-symmetric",
+    "z3",
+    "For any two sets and any batch: they overlap exactly if some message of the batch is acknowledged in both, and "
+    "so in either order; where the size of the batch is not known, the longer array stands for it; a missing set "
+    "overlaps with none.",
+    Control(
+        "an overlap is looked for in the words that both have when zeros at the end are cut, as shipped",
+        MODEL,
+        'overlap: Literal["within_batch", "words_of_both"] = "within_batch"',
+        'overlap: Literal["within_batch", "words_of_both"] = "words_of_both"',
+    ),
+)
+def overlap_is_exact() -> Answer:
+    """Two transactions must not acknowledge one message: PIP-160 asks it of sets whose last word may be all zeros."""
+    it = Sets()
+    one, other, i = it.any_set("one"), it.any_set("other"), it.place
+    is_there = z3.Bool("is there")
+    state = unknown(model.State, "s")
+
+    def overlap(first: Any, second: Any) -> Any:
+        [said] = [way.value[1] for way in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, first, second)]
+        return as_term(said)
+
+    said, turned = overlap(one, other), overlap(other, one)
+    size = it.cfg.fields["batch_size"]
+    lengths = [Words.length_of(words) for words in (one, other)]
+    longer = 64 * z3.If(lengths[0] > lengths[1], *lengths)
+    in_both = z3.And(z3.Not(mask_of(one)[i]), z3.Not(mask_of(other)[i]), i < z3.If(size > 0, size, longer))
+    bit = z3.Int("(any bit)")
+    some = z3.Exists([bit], z3.substitute(z3.And(bit >= 0, in_both), (i, bit)))
+    it.proof.possible("two sets", it.known)
+    it.proof.show("a message of both is an overlap", z3.Implies(in_both, said), it.known, direct=True)
+    it.proof.show("an overlap is a message of both", z3.Implies(said, some), it.known, direct=True)
+    it.proof.show("in either order", said == turned, it.known, direct=True)
+    for missing in (Maybe(is_there, one), other), (other, Maybe(is_there, one)):
+        for way in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, *missing):
+            none = z3.Implies(z3.Not(is_there), z3.Not(as_term(way.value[1])))
+            it.proof.show("a missing set", none, [*it.known, *way.when], direct=True)
+    words_are_masks(it.proof)
+    for cfg, a, b in random_sets(300):
+        count = cfg.batch_size or 64 * max(len(a), len(b))
+        both = any(not (model.mask_of(a) | model.mask_of(b)) >> n & 1 for n in range(count))
+        ran = [model.is_ack_set_overlap(cfg, model.start(cfg), *pair)[1] for pair in ((a, b), (b, a))]
+        it.proof.run(f"{a} and {b} of {count}", ran == [both, both], ran)
+    return it.proof.answer()
+
+
+@claim(
+    "a-conjunction-leaves-what-both-leave",
+    "z3",
+    "For any two sets, of any length: what is left of both together is exactly what each of them leaves; so it is the "
+    "same in either order, the same set once more changes nothing, and no acknowledged message comes back.",
+    Control(
+        "messages of either set are left",
+        MODEL,
+        "return s, words_of(mask_of(first) & mask_of(second))",
+        "return s, words_of(mask_of(first) | mask_of(second))",
+    ),
+)
+def conjunction_leaves_both() -> Answer:
+    """Acknowledgements add up: andAckSet of PIP-160."""
+    it = Sets()
+    one, other, i, state = it.any_set("one"), it.any_set("other"), it.place, unknown(model.State, "s")
+
+    def both(first: Rec, second: Rec) -> Any:
+        [way] = it.reader.paths(model.and_ack_set, it.cfg, state, first, second)
+        return way.value[1]
+
+    said, turned = both(one, other), both(other, one)
+    again = both(said, other)
+    left, of_one, of_other = mask_of(said)[i], mask_of(one)[i], mask_of(other)[i]
+    it.proof.possible("two sets", it.known)
+    it.proof.show("what both leave", left == z3.And(of_one, of_other), it.known, direct=True)
+    it.proof.show("in either order", left == mask_of(turned)[i], it.known, direct=True)
+    it.proof.show("once more", left == mask_of(again)[i], it.known, direct=True)
+    words_are_masks(it.proof)
+    for cfg, a, b in random_sets(200):
+        ran = [model.and_ack_set(cfg, model.start(cfg), *pair)[1] for pair in ((a, b), (b, a))]
+        wanted = model.words_of(model.mask_of(a) & model.mask_of(b))
+        it.proof.run(f"{a} and {b}", ran == [wanted, wanted], ran)
+    return it.proof.answer()
+
+
+def position(name: str, ack_set: Any) -> Rec:
+    """Any position, with such a set."""
+    made: Rec = unknown(AckPosition, name).replace({"ack_set": ack_set})
+    return made
+
+
+@claim(
+    "positions-with-sets-are-in-one-order",
+    "z3",
+    "For any three positions with sets of any length or without: a comparison the other way round has the opposite "
+    "sign, what is before another that is not behind a third is not behind the third, a position of an earlier entry "
+    "comes first whatever the sets, and in one entry none comes behind one that acknowledges all of it.",
+    Control(
+        "an entry of which all is acknowledged comes before its parts",
+        MODEL,
+        "return s, one - two if one >= 0 and two >= 0 else two - one",
+        "return s, one - two",
+    ),
+)
+def positions_are_ordered() -> Answer:
+    """A cumulative acknowledgement of a transaction must be behind the one before: compareToWithAckSet of PIP-160."""
+    it = Sets()
+    of = [position(name, Maybe(z3.Bool(f"{name} has a set"), it.any_set(f"set of {name}"))) for name in ("a", "b", "c")]
+    state = unknown(model.State, "s")
+
+    def compared(x: int, y: int) -> Any:
+        return as_term(_result(it, state, of[x], of[y]))
+
+    there, back, on, over = compared(0, 1), compared(1, 0), compared(1, 2), compared(0, 2)
+    known = it.known
+    it.proof.possible("three positions", [*known, there < 0, on < 0])
+    it.proof.show(
+        "the other way round", z3.And((there < 0) == (back > 0), (there == 0) == (back == 0)), known, direct=True
+    )
+    in_turn = z3.Implies(z3.And(there <= 0, on <= 0), z3.And(over <= 0, z3.Implies(over == 0, there == 0)))
+    it.proof.show("one after the other", in_turn, known, direct=True)
+    a, b = of[0].fields, of[1].fields
+    same_ledger = a["ledger"] == b["ledger"]
+    earlier = z3.Or(a["ledger"] < b["ledger"], z3.And(same_ledger, a["entry"] < b["entry"]))
+    it.proof.show("an earlier entry comes first", z3.Implies(earlier, there < 0), known, direct=True)
+    all_of_it = z3.And(same_ledger, a["entry"] == b["entry"], z3.Not(b["ack_set"].defined))
+    it.proof.show("all of an entry comes last", z3.Implies(all_of_it, there <= 0), known, direct=True)
+    words_are_masks(it.proof)
+    for cfg, one, other in random_sets(200):
+        p, q = (AckPosition(1, 0, True, each) for each in (one, other))
+        whole = AckPosition(1, 0, True, None)
+        ran = [_run(cfg, *pair) for pair in ((p, q), (q, p), (p, whole), (whole, p))]
+        signs = (ran[0] > 0) == (ran[1] < 0) and (ran[0] == 0) == (ran[1] == 0) and ran[2] <= 0 <= ran[3]
+        it.proof.run(f"{one} and {other}", signs, ran)
+    return it.proof.answer()
+
+
+def _result(it: Sets, state: Rec, one: Rec, other: Rec) -> Any:
+    """What a comparison gives, put together from its ways."""
+    ways = it.reader.paths(model.compare_with_ack_set, it.cfg, state, one, other)
+    value = ways[-1].value[1]
+    for way in reversed(ways[:-1]):
+        value = z3.If(z3.And(*way.when), as_term(way.value[1]), as_term(value))
+    return value
+
+
+def _run(cfg: Config, one: AckPosition, other: AckPosition) -> int:
+    outcome = model.compare_with_ack_set(cfg, model.start(cfg), one, other)[1]
+    assert isinstance(outcome, int)
+    return outcome
+
+
+claims = (overlap_is_exact, conjunction_leaves_both, positions_are_ordered)
