@@ -450,6 +450,20 @@ def an_idle_limiter_grants_every_read(cfg: Config, before: State, event: Event, 
     return not idle or isinstance(event.outcome, Refused) or after.limiter.waiting == before.limiter.waiting
 
 
+@always(entry_cache, given=limited)
+def no_more_wait_than_may(cfg: Config, s: State) -> bool:
+    """No more reads wait for permits than the setting allows."""
+    return len(s.limiter.waiting) <= cfg.permits_queue_size
+
+
+@always(entry_cache, given=lambda cfg: limited(cfg) and queued(cfg))
+def nobody_who_waits_for_permits_fails_early(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Who waits for permits fails only when it has waited as long as the timeout."""
+    failed = {answer.request for answer in answered(event) if not answer.ok}
+    least = before.ranges.now_ns - cfg.permits_timeout_ns
+    return all(w.since_ns <= least for w in before.limiter.waiting if w.request in failed)
+
+
 # ---- what must happen now and then --------------------------------------------------------------------
 
 

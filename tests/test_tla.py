@@ -110,6 +110,7 @@ def test_every_scope_has_a_run(name: str) -> None:
                 "every_request_is_answered_once",
                 "an_eviction_says_what_left",
                 "misses_are_counted_by_entry",
+                "nobody_who_waits_for_permits_fails_early",
             },
         ),
         ("cache_steps", set()),

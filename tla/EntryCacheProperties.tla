@@ -120,6 +120,9 @@ NobodyReadsWithoutPermits ==
 \* The request that has waited longest would not fit: nobody waits for permits that are free.
 WhoWaitsForPermitsCouldNotHaveThem == waiting = <<>> \/ ~Fits(Contents, Head(waiting).permits)
 
+\* No more reads wait for permits than the setting allows.
+NoMoreWaitThanMay == max_reads_in_flight_bytes > 0 => Len(waiting) <= permits_queue_size
+
 -----------------------------------------------------------------------------
 (* Of adding and evicting. *)
 

@@ -247,6 +247,7 @@ subject = Subject(
         "cursor_updated.cursor": movers,
         "position": (*POSITIONS, None),
         "add_cursor.position": (*POSITIONS, None, WIDE, *POSITIONS),
+        "update_cursor.position": (*POSITIONS, None, *POSITIONS, WIDE),
         "durable": (True, False),
         "advance.millis": waits,
     },

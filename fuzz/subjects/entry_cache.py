@@ -17,6 +17,8 @@ from model.reads_limiter import Grant, Limiter, Waiting
 from model.shared_reads import Held, Part, Request, StorageRead, all_held, overlaps
 
 POSITIONS = tuple(Position(ledger, entry) for ledger in (1, 2) for entry in range(6))
+#: inserted only: the last of a page and the first of the next one, before the first entry, before all that is stored
+FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
@@ -433,6 +435,7 @@ subject = Subject(
         "cache": (0, 1),
         "ledger": (1, 1, 1, 2, 2, 3),
         "position": POSITIONS,
+        "insert.position": (*POSITIONS, *FAR),
         "first": (0, 0, 1, 2, 3),
         "last": (2, 3, 2, 4, 1, 5, 6, 0),
         "bytes": (10, 1, 0, 40),
