@@ -64,11 +64,13 @@ OwnTimes(e, after) == {p[1] : p \in {p \in after.s.pairs : p[2] = e}}
 Due(after) == now + after.delay
 
 \* After a nack its entry is in a slot that begins no later than it is due, and less than a slot's length before.
+\* Under the option that an entry is pending once, an earlier slot stays.
 ANackGoesToTheSlotOfItsDueTime ==
   LET Holds(e, c, after) ==
-        after.is_taken => CASE again = "first_stays" -> TRUE
-                            [] again = "earliest" -> \E t \in OwnTimes(e, after) : t <= Due(after)
-                            [] OTHER -> \E t \in OwnTimes(e, after) : Due(after) - SlotLength < t /\ t <= Due(after)
+        LET earlier == {p[1] : p \in {p \in pairs : p[2] = e}}
+        IN after.is_taken =>
+             IF again = "earliest" /\ \E t \in earlier : t <= Due(after) THEN OwnTimes(e, after) = earlier
+             ELSE \E t \in OwnTimes(e, after) : Due(after) - SlotLength < t /\ t <= Due(after)
   IN InNacks(entry, Holds)
 
 \* A nack adds at most its own entry in one slot; what was pending before it is pending in the same slots after it.
@@ -82,12 +84,6 @@ ANackDisturbsNoOther ==
 ANackMakesNoTimerLater ==
   LET Holds(e, c, after) == deadline # None => after.s.deadline # None /\ after.s.deadline <= deadline
   IN InNacks(AnyEntry, Holds)
-
-\* Each nack has a redelivery of its own: its entry is pending for its own due time, whatever was pending before.
-ALaterNackOfAnEntryCounts ==
-  LET Holds(e, c, after) ==
-        after.is_taken => \E t \in OwnTimes(e, after) : t <= Due(after) /\ Due(after) - t < SlotLength
-  IN InNacks(entry, Holds)
 
 -----------------------------------------------------------------------------
 (* Slots and the timer. *)
@@ -105,13 +101,13 @@ TheTimerIsSetForTheFirstSlot ==
 -----------------------------------------------------------------------------
 (* What is redelivered, and when. *)
 
-\* What is pending is redelivered when its slot begins, or at once if it has begun, late by no more than the timer.
+\* What is pending is redelivered before its slot ends, or at once if it has ended, late by no more than the timer.
 NothingComesLate ==
   LET Holds(after, late) ==
         \A p \in pairs :
-          LET latest == Most(p[1], now) + late
+          LET latest == Most(p[1] + SlotLength - 1, now) + late
           IN latest <= after.s.now => \E given \in Commands(after) : given.at <= latest /\ p[2] \in EntriesOf(given.pairs)
-  IN life = "open" => InRuns(Holds)
+  IN life = "open" => InTime(Holds)
 
 \* Each redelivered entry was pending in a slot that had begun.
 NothingComesEarly ==
