@@ -59,6 +59,31 @@ class Benchmark(NamedTuple):
     run: Callable[[], Measured]
 
 
+class Point(NamedTuple):
+    """A point of a line in a plot: a measured result at some x."""
+
+    x: float
+    result: str
+    column: str = "value"  # or baseline
+
+
+class Line(NamedTuple):
+    """A line in a plot."""
+
+    label: str
+    points: tuple[Point, ...]
+
+
+class Plot(NamedTuple):
+    """A picture of some results, with logarithmic axes; modules in `fuzz/benchmarks/` state theirs as `plots`."""
+
+    title: str
+    about: str
+    x: str
+    y: str
+    lines: tuple[Line, ...]
+
+
 def benchmarks() -> list[Benchmark]:
     """All benchmarks: the engines', then the components'."""
     found = [_lockstep(find_subject(name)) for name in subject_names(honest_only=True)]

@@ -79,7 +79,8 @@ def _complain(message: str, code: int = WRONG) -> int:
 
 
 def _out() -> Console:
-    return Console(highlight=False, soft_wrap=True)
+    # what is not read from a terminal is looked through with other tools: names must not be broken there
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
 
 
 def _err() -> Console:
@@ -481,12 +482,19 @@ def bench(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks whose names start so (default: all).")
     ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page with plots, too.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run the benchmarks, each against its baseline in the same run."""
     from fuzz.bench import run_bench
 
+    if out is not None and not out.absolute().parent.is_dir():
+        raise BadValue(f"{out}: there is no such directory to write to")
     results = run_bench(names or [], _err())
+    if out is not None:
+        from fuzz.bench_report import write_report
+
+        write_report(out, results)
 
     def show(console: Console) -> None:
         table = Table(Column("benchmark", overflow="fold"), "value", "unit", "baseline", "ratio", box=None)
@@ -498,7 +506,6 @@ def bench(
                 f"{r['baseline']:,.4g}" if r["baseline"] < 1000 else f"{r['baseline']:,.0f}",
                 f"{r['ratio']:.2f}",
             )
-        # names are looked for with other tools: only a terminal may break them
-        console.print(table, width=None if console.is_terminal else 160)
+        console.print(table)
 
     _answer(as_json, {"results": results}, show)

@@ -65,7 +65,7 @@ def defects() -> list[Defect]:
                 found += [Defect(subject=name, **table) for table in tables]
             except (tomllib.TOMLDecodeError, KeyError, TypeError) as problem:
                 raise BadValue(
-                    f"fuzz/defects/{name}.toml: {problem}; a defect has title, reported, profile, cause, and may say first"
+                    f"fuzz/defects/{name}.toml: {problem}; a defect has title, reported, profile, cause, perhaps first"
                 ) from None
     return sorted(found, key=lambda defect: not defect.first)
 

@@ -107,7 +107,8 @@ def _is_meant(p: Any, spec: Spec) -> bool:
 
 
 @cache
-def _pyplot() -> Any:
+def pyplot() -> Any:
+    """The plotting library, set up for files; it is slow to import."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -117,11 +118,11 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _picture(figure: Any) -> str:
+def picture(figure: Any) -> str:
     """A figure as a data URI, so that the report is one file."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150, bbox_inches="tight")
-    _pyplot().close(figure)
+    pyplot().close(figure)
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
 
 
@@ -137,7 +138,7 @@ def _heat_map(subject: Subject, total: Total) -> str:
         if first:
             counts[place[first]][place[second]] = count
     size = 0.24 * len(names) + 1.6
-    figure, axes = _pyplot().subplots(figsize=(size + 0.8, size))
+    figure, axes = pyplot().subplots(figsize=(size + 0.8, size))
     most = max((c for row in counts for c in row if c == c), default=1)  # noqa: PLR0124  (not a number is not itself)
     image = axes.imshow(counts, cmap="YlGnBu", norm=LogNorm(vmin=1, vmax=max(most, 2)), aspect="equal")
     axes.set_xticks(range(len(names)), names, rotation=90)
@@ -145,13 +146,13 @@ def _heat_map(subject: Subject, total: Total) -> str:
     axes.set_xlabel("action")
     axes.set_ylabel("action before it")
     figure.colorbar(image, ax=axes, shrink=0.7, label="times")
-    return _picture(figure)
+    return picture(figure)
 
 
 def _saturation(total: Total, first_seed: int, traces: int) -> str:
     """How many kinds of states had been seen after how many traces: a flat curve means little new is coming."""
     firsts = sorted(first - first_seed + 1 for _, first in total.of("abstract").values())
-    figure, axes = _pyplot().subplots(figsize=(4.6, 2.6))
+    figure, axes = pyplot().subplots(figsize=(4.6, 2.6))
     if firsts:
         axes.step(
             [0, *firsts, max(traces, firsts[-1])],
@@ -164,12 +165,12 @@ def _saturation(total: Total, first_seed: int, traces: int) -> str:
     axes.set_ylabel("kinds of states seen")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25)
-    return _picture(figure)
+    return picture(figure)
 
 
 def _throughput(state: State) -> str:
     """Steps a second of one worker, by subject, round by round."""
-    figure, axes = _pyplot().subplots(figsize=(6.4, 2.6))
+    figure, axes = pyplot().subplots(figsize=(6.4, 2.6))
     for subject in sorted({r["subject"] for r in state.runs}):
         rounds: dict[int, list[dict[str, Any]]] = {}
         for row in state.runs:
@@ -187,7 +188,7 @@ def _throughput(state: State) -> str:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.25)
     axes.legend(frameon=False, loc="lower left", ncols=3)
-    return _picture(figure)
+    return picture(figure)
 
 
 # ---- one finding --------------------------------------------------------------------------------------

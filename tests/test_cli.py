@@ -188,6 +188,23 @@ def test_evidence_is_written_between_its_marks(tmp_path: Path) -> None:
     assert path.read_text() == "no marks"
 
 
+def test_a_page_of_benchmarks_has_the_plots_whose_results_are_there(tmp_path: Path) -> None:
+    from fuzz.bench_report import stated_plots, write_report
+
+    plots = stated_plots()
+    assert plots
+    measured = {p.result for plot in plots for line in plot.lines for p in line.points}
+    results = [{"name": name, "value": 2.0, "baseline": 8.0, "ratio": 4.0, "unit": "bytes"} for name in measured]
+    write_report(tmp_path / "all.html", results)
+    page = (tmp_path / "all.html").read_text()
+    assert page.count("data:image/png;base64,") == len(plots)
+    assert all(name in page for name in measured)
+    write_report(tmp_path / "fewer.html", results[1:])
+    assert (tmp_path / "fewer.html").read_text().count("data:image/png;base64,") < len(plots)
+    with pytest.raises(BadValue, match="cannot be written"):
+        write_report(tmp_path, results)
+
+
 def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shape only: numbers belong to `make bench`."""
     from fuzz.benchmarks import range_cache

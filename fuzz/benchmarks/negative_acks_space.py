@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from pyroaring import BitMap
 
 import fuzz.benchmarks
-from fuzz.bench import Benchmark, Measured
+from fuzz.bench import Benchmark, Line, Measured, Plot, Point
 from impl.nack_slots import Slots
 from model.machine import BadValue
 from model.redelivery_delay import trimmed
@@ -264,3 +264,21 @@ def of_row(row: Row) -> list[Benchmark]:
 
 
 benchmarks = [each for row in ROWS for each in of_row(row)]
+
+#: Where bitmaps lose: the fewer entries a slot has, the more the containers around them weigh. Ours has none there.
+_FEW = [(2.0**row.bits, f"negative_acks_space.{row.name}") for row in ROWS if row.name.startswith("few")]
+plots = (
+    Plot(
+        "Entries in a slot, and bytes an entry",
+        "A bitmap for each slot and ledger loses against a hash map where slots have few entries: the break-even is "
+        "where its line crosses the map's. Packed pages have no bitmap there, but gaps of a byte or less.",
+        "entries in a slot",
+        "bytes an entry",
+        (
+            Line("ours: packed pages", tuple(Point(x, f"{name}.bitmaps") for x, name in _FEW)),
+            Line("slot, ledger, bitmap", tuple(Point(x, f"{name}.bitmaps", "baseline") for x, name in _FEW)),
+            Line("slot, ledger, set", tuple(Point(x, f"{name}.sets", "baseline") for x, name in _FEW)),
+            Line("hash map before PIP-393", tuple(Point(x, f"{name}.hash_map", "baseline") for x, name in _FEW)),
+        ),
+    ),
+)
