@@ -260,7 +260,7 @@ def again_by_rule() -> Answer:
 @claim(
     "slots-and-wake-ups-agree",
     "crosshair",
-    "When an entry is nacked at any time, with any delay from 0 on, at every precision from 0 to 3 bits, while the "
+    "When an entry is nacked at any time, with any delay from 0 on, with a precision of 0 or 3 bits, while the "
     "timer is set for any time or not at all, and with both rules of when a slot is due: implementation and model put "
     "it in the same slot and set the timer for the same time.",
     Control(

@@ -59,7 +59,7 @@ def nacks_agree(now: int, timer: int | None, delay: int, bits: int, inclusive: b
     """An entry is nacked while a timer is set, or none.
 
     pre: 0 <= now and 0 <= delay
-    pre: 0 <= bits <= 3
+    pre: bits == 0 or bits == 3
     post: _
     """
     cfg = Config(precision_bits=bits, least_delay_ms=0, backoff=(delay,), due_at_its_time=inclusive)
