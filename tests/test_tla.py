@@ -57,6 +57,9 @@ QUICK = [
     "nacks_before_393_moves_the_first",
     "nacks_go_passes_slots_over",
     "nacks_cpp_puts_the_timer_off",
+    "batch_smoke",
+    "batch_shipped_forgets_acks",
+    "batch_shipped_drops_resets",
 ]
 
 
@@ -135,6 +138,7 @@ def test_every_scope_has_a_run(name: str) -> None:
                 "pieces_are_remembered",
             },
         ),
+        ("batch_acks", {"every_reset_is_answered"}),  # tickets have no numbers
     ],
 )
 def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
@@ -153,6 +157,7 @@ def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
         ("cache_steps", set()),
         # chunked messages are not modelled; see test_the_wall_clock_of_nacks
         ("negative_acks", {"remember_chunks", "wall_clock_jumps"}),
+        ("batch_acks", set()),
     ],
 )
 def test_every_action_is_driven_by_a_run_that_compares_steps(name: str, without: set[str]) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 from fuzz.subject import Scope, Subject
 from impl.batch_acks import BatchAcks
 from invariants import batch_acks as invariants
 from model.ack_set import AckSet, words_of
 from model.batch_acks import Ack, batch_acks
-from model.batch_acks_state import Config, Partial, State
+from model.batch_acks_state import Acks, Config, Partial, Reset, State, Write
 from model.positions import Position
 
 #: How many entries from the one before the mark on are acknowledged more often than the others.
@@ -270,6 +272,49 @@ NIGHTLY = Scope(
 )
 
 
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, whose masks are sets and whose resets are numbered only by their order."""
+    found = variables["writing"]
+    resets = tuple([read_reset(i, each) for i, each in enumerate(found["resets"] if found else (), 1)])
+    write = found and Write(read_acks(found["record"]), resets, resets[-1] if found["applies"] else None)
+    waiting: list[Reset | None] = []
+    ticket = len(resets) + 1
+    for each in variables["waiting"]:
+        waiting.append(None if each is None else read_reset(ticket, each))
+        ticket += each is not None
+    return State(
+        variables["ledgers"],
+        read_acks(variables["known"]),
+        variables["read_next"],
+        read_acks(variables["durable"]),
+        variables["dirty"],
+        write,
+        tuple(waiting),
+        variables["reading"],
+        variables["batch_acks"],
+        ticket,
+    )
+
+
+def read_acks(acks: Mapping[str, Any]) -> Acks:
+    """What is acknowledged, with masks for the sets of the twin."""
+    partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
+    return Acks(acks["mark"], mask(acks["deleted"]), tuple(partial))
+
+
+def read_reset(ticket: int, each: Mapping[str, Any]) -> Reset:
+    """A reset of the twin, with its ticket."""
+    return Reset(ticket, each["to"], mask(each["remaining"]))
+
+
+def mask(numbers: Iterable[int]) -> int:
+    """The mask with these bits."""
+    return sum(1 << n for n in numbers)
+
+
 # ---- states that `check` must not let pass ------------------------------------------------------------
 
 
@@ -353,4 +398,6 @@ subject = Subject(
         "something_waits_for_nothing": something_waits_for_nothing,
     },
     steps=96,
+    tla="BatchAcks",
+    from_tla=from_tla,
 )
