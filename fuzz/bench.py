@@ -20,6 +20,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from rich.console import Console
@@ -99,9 +100,15 @@ def benchmarks() -> list[Benchmark]:
     found += [_exploring(subject, checked=False) for subject in twins]
     found += [_exploring(subject, checked=True) for subject in twins]
     found += [_guidance(subject, kind) for subject in twins for kind in guidance.kinds_of(subject)]
-    for module in sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__)):
-        found += importlib.import_module(f"fuzz.benchmarks.{module}").benchmarks
+    for module in of_components():
+        found += module.benchmarks
     return found
+
+
+def of_components() -> list[ModuleType]:
+    """The modules of `fuzz/benchmarks/`, by name."""
+    names = sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__))
+    return [importlib.import_module(f"fuzz.benchmarks.{name}") for name in names]
 
 
 def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:

@@ -6,18 +6,13 @@ names. One whose results were not measured in this run is left out.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
-import fuzz.benchmarks
-from fuzz.bench import Plot
-from fuzz.report import BLUE, INK, RED, picture, pyplot
+from fuzz.bench import Plot, of_components
+from fuzz.report import BLUE, INK, RED, page, picture, pyplot
 from fuzz.version import code_version
 from model.machine import BadValue
 
@@ -26,31 +21,28 @@ _COLOURS = (BLUE, RED, INK, "#1b7f4b", "#8a5a00")
 
 def stated_plots() -> list[Plot]:
     """All plots that benchmarks state."""
-    names = sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__))
-    modules = [importlib.import_module(f"fuzz.benchmarks.{name}") for name in names]
-    return [plot for module in modules for plot in getattr(module, "plots", ())]
+    return [plot for module in of_components() for plot in getattr(module, "plots", ())]
 
 
 def write_report(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
     """Writes the page. Raises BadValue for a place that cannot be written. Cost: a picture for each plot."""
     measured = {r["name"]: r for r in results}
     shown = [plot for plot in stated_plots() if all(p.result in measured for line in plot.lines for p in line.points)]
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((files("fuzz") / "templates" / "bench.html").read_text(encoding="utf-8"))
-    page = template.render(
+    text = page(
+        "bench.html",
         version=code_version(),
         results=results,
         plots=[{"title": plot.title, "about": plot.about, "picture": _drawn(plot, measured)} for plot in shown],
     )
     try:
-        path.write_text(page, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as problem:
         raise BadValue(f"{path}: cannot be written: {problem.strerror}") from None
 
 
 def _drawn(plot: Plot, measured: Mapping[str, Mapping[str, Any]]) -> str:
     figure, axes = pyplot().subplots(figsize=(7.2, 3.6))
-    for colour, line in zip(_COLOURS, plot.lines, strict=False):
+    for colour, line in zip(cycle(_COLOURS), plot.lines, strict=False):
         xs = [p.x for p in line.points]
         ys = [measured[p.result][p.column] for p in line.points]
         axes.plot(xs, ys, marker="o", markersize=4, linewidth=1.4, color=colour, label=line.label)

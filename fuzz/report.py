@@ -29,9 +29,8 @@ INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 
 def render(plan: Plan, state: State, failed: Sequence[str]) -> str:
     """The report as HTML. Cost: a few pictures for each subject, one checked run for each finding."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string((files("fuzz") / "templates" / "report.html").read_text(encoding="utf-8"))
-    return template.render(
+    return page(
+        "report.html",
         plan=plan,
         state=state,
         failed=failed,
@@ -43,6 +42,13 @@ def render(plan: Plan, state: State, failed: Sequence[str]) -> str:
         findings=[_finding(f) for f in state.merged_findings()],
         throughput=_throughput(state) if state.runs else None,
     )
+
+
+def page(template: str, **values: Any) -> str:
+    """A page from one of the templates, which share their style."""
+    loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    return environment.get_template(template).render(**values)
 
 
 # ---- one subject --------------------------------------------------------------------------------------
@@ -187,7 +193,7 @@ def _throughput(state: State) -> str:
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.25)
-    axes.legend(frameon=False, loc="lower left", ncols=3)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.02, 0.5))  # beside: it hides no line
     return picture(figure)
 
 

@@ -189,11 +189,13 @@ def test_evidence_is_written_between_its_marks(tmp_path: Path) -> None:
 
 
 def test_a_page_of_benchmarks_has_the_plots_whose_results_are_there(tmp_path: Path) -> None:
+    from fuzz.bench import benchmarks
     from fuzz.bench_report import stated_plots, write_report
 
     plots = stated_plots()
     assert plots
     measured = {p.result for plot in plots for line in plot.lines for p in line.points}
+    assert measured <= {each.name for each in benchmarks()}  # a plot of what is never measured would never be seen
     results = [{"name": name, "value": 2.0, "baseline": 8.0, "ratio": 4.0, "unit": "bytes"} for name in measured]
     write_report(tmp_path / "all.html", results)
     page = (tmp_path / "all.html").read_text()
