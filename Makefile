@@ -16,7 +16,7 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "brokerproof needs Python 3.11 or later; say which: make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
 # A minute's fuzzing over every honest subject, on Spark in local mode.
