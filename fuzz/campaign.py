@@ -105,11 +105,12 @@ class Plan(NamedTuple):
 
     specs: tuple[Spec, ...]
     seed: int
+    version: str = ""  # of the code that runs it; empty: this code's
 
     def manifest(self) -> dict[str, Any]:
         """As it stands in campaign.json."""
         return {
-            "brokerproof": code_version(),
+            "brokerproof": self.version or code_version(),
             "seed": self.seed,
             "block": BLOCK,
             "specs": [s._asdict() for s in self.specs],
@@ -220,7 +221,7 @@ def read_plan(store: Store) -> Plan:
         raise BadValue(f"{store.place('')} holds no campaign: there is no {MANIFEST}")
     try:
         data = orjson.loads(text)
-        return Plan(tuple(Spec(**s) for s in data["specs"]), data["seed"])
+        return Plan(tuple(Spec(**s) for s in data["specs"]), data["seed"], data["brokerproof"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         raise BadValue(f"{store.place(MANIFEST)} is not a campaign's manifest") from None
 

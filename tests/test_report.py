@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz.campaign import Inline, Plan, State, open_campaign, run_campaign
+from fuzz.campaign import Inline, Plan, State, open_campaign, read_plan, run_campaign
 from fuzz.commands import failures
 from fuzz.coverage import Total
 from fuzz.report import render, steps_of
@@ -31,6 +31,17 @@ def test_it_is_one_file_that_asks_for_nothing(planted: tuple[Plan, State]) -> No
     assert re.findall(r'(?:src|href)="(?!data:|#)', html) == []
     assert "<script" not in html
     assert "http" not in re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", html)
+
+
+def test_it_names_the_version_that_ran_and_not_only_the_one_that_shows(planted: tuple[Plan, State]) -> None:
+    plan, state = planted
+    assert "shown by" not in render(plan, state, [])
+    store = MemoryStore()
+    open_campaign(store, plan._replace(version="0.1.0+older"))
+    old = read_plan(store)
+    assert old.version == "0.1.0+older"
+    html = render(old, state, [])
+    assert "version <code>0.1.0+older</code> (shown by <code>" in html
 
 
 def test_it_shows_what_was_found_step_by_step(planted: tuple[Plan, State]) -> None:
