@@ -28,12 +28,12 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
-import orjson
 import pyarrow as pa
 
 from fuzz.coverage import Row, Total
 from fuzz.store import Store, read_table, write_table
 from fuzz.version import code_version
+from fuzz.wire import NotJSON, from_json, to_json
 from fuzz.work import (
     BLOCK,
     Found,
@@ -192,14 +192,14 @@ def check_folder(store: Store, plan: Plan) -> bool:
         return False
     wanted = plan.manifest()
     try:
-        there = orjson.loads(text)
+        there = from_json(text)
         differs = [key for key in wanted if there.get(key) != wanted[key]]
-    except (orjson.JSONDecodeError, AttributeError):
+    except (NotJSON, AttributeError):
         raise BadValue(f"{store.place(MANIFEST)} is not a campaign's manifest; use another --out") from None
     if differs:
         key = differs[0]
         name = {"brokerproof": "version", "specs": "subjects, profile or mutant"}.get(key, key)
-        here, now = (orjson.dumps(each).decode() for each in (there.get(key), wanted[key]))
+        here, now = (to_json(each).decode() for each in (there.get(key), wanted[key]))
         raise BadValue(
             f"{store.place('')} holds a campaign of another {name} ({here}, this is {now}); use another --out"
         )
@@ -210,7 +210,7 @@ def open_campaign(store: Store, plan: Plan) -> State:
     """What the folder holds of this plan; a new folder gets its manifest. Raises BadValue as check_folder."""
     if check_folder(store, plan):
         return read_state(store, plan)
-    store.write(MANIFEST, orjson.dumps(plan.manifest(), option=orjson.OPT_INDENT_2))
+    store.write(MANIFEST, to_json(plan.manifest(), indent=True))
     return State(next_seed={spec.subject: plan.seed for spec in plan.specs})
 
 
@@ -220,9 +220,9 @@ def read_plan(store: Store) -> Plan:
     if text is None:
         raise BadValue(f"{store.place('')} holds no campaign: there is no {MANIFEST}")
     try:
-        data = orjson.loads(text)
+        data = from_json(text)
         return Plan(tuple(Spec(**s) for s in data["specs"]), data["seed"], data["brokerproof"])
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (NotJSON, KeyError, TypeError):
         raise BadValue(f"{store.place(MANIFEST)} is not a campaign's manifest") from None
 
 
@@ -315,7 +315,7 @@ def write_traces(store: Store, findings: Iterable[Found]) -> None:
 
 def trace_name(found: Found) -> str:
     """The file name of a finding's trace."""
-    opening = orjson.loads(found.trace.split("\n", 1)[0])
+    opening = from_json(found.trace.split("\n", 1)[0])
     return str(opening["trace"]).replace("/", "-") + ".jsonl"
 
 

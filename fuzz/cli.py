@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import orjson
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 from typer.exceptions import TyperException
 
+from fuzz.wire import to_json
 from model.machine import BadValue
 
 app = typer.Typer(
@@ -90,7 +90,7 @@ def _err() -> Console:
 def _answer(as_json: bool, data: dict[str, Any], show: Callable[[Console], None]) -> None:
     """One JSON object, or what a person reads; both on standard output."""
     if as_json:
-        sys.stdout.write(orjson.dumps(data).decode() + "\n")
+        sys.stdout.write(to_json(data).decode() + "\n")
         sys.stdout.flush()
     else:
         show(_out())
@@ -258,8 +258,8 @@ def replay(
 def _show_difference(console: Console, d: dict[str, Any]) -> None:
     place = f"{d['trace']}, line {d['line']}: {d['op']} in {', '.join(d['fields'])}"
     console.print(f"[bold red]differs[/] {escape(place)}")
-    console.print(f"  expected {escape(orjson.dumps(d['expected']).decode())}")
-    console.print(f"  actual   {escape(orjson.dumps(d['actual']).decode())}")
+    console.print(f"  expected {escape(to_json(d['expected']).decode())}")
+    console.print(f"  actual   {escape(to_json(d['actual']).decode())}")
     if d.get("message"):
         console.print(f"  {escape(d['message'])}")
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
-import orjson
-
 from fuzz.subject import Subject
+from fuzz.wire import to_json
 from model.machine import plain
 
 RowKind = Literal["pair", "refused", "abstract", "witness"]
@@ -54,7 +53,7 @@ class Coverage:
         for action, count in enumerate(self.refused):
             if count:
                 yield Row("refused", names[action], count, -1)
-        keyed = sorted((orjson.dumps(plain(key)).decode(), seed) for key, seed in self.abstract.items())
+        keyed = sorted((to_json(plain(key)).decode(), seed) for key, seed in self.abstract.items())
         for text, seed in keyed:
             yield Row("abstract", text, 0, seed)
         for name, seed in sorted(self.witnesses.items()):

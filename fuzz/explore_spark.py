@@ -12,11 +12,10 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-import orjson
-
 from fuzz.explore import Bounded, Exploration, Failure, Search, Tell, bounded, explained, without_repeats
 from fuzz.lockstep import Hang, watchdog
 from fuzz.mutants import subject_or_mutant
+from fuzz.wire import from_json, to_json
 from model.machine import plain
 from model.values import fitter
 
@@ -44,13 +43,13 @@ def spread(key: bytes) -> int:
 
 def text_of(state: Any) -> bytes:
     """A state as JSON."""
-    return orjson.dumps(plain(state))
+    return to_json(plain(state))
 
 
 def state_from(space: Bounded, text: bytes) -> Any:
     """A state from JSON."""
     kind: Any = type(space.start)
-    return fitter(kind)(orjson.loads(text), "state", space.cfg)
+    return fitter(kind)(from_json(text), "state", space.cfg)
 
 
 def explore_on_spark(where: Where, spark: Any, partitions: int, tell: Tell | None = None) -> Exploration:
@@ -108,13 +107,13 @@ def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tup
         for form in search.graph.states[1:]:
             yield "state", (text_of(form), text)
         for failure in search.failures:
-            step = orjson.dumps(failure.step[0] if failure.step else None).decode()
+            step = to_json(failure.step[0] if failure.step else None).decode()
             yield "failure", (failure.kind, failure.what, text, step)
     yield "transitions", transitions
 
 
 def _failure(kind: str, what: str, step: str) -> Failure:
-    name = orjson.loads(step)
+    name = from_json(step)
     return Failure(kind, what, 0, (name, ()) if name else None)
 
 

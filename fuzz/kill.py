@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from fuzz.cover import cover
 from fuzz.explore import bounded, explore
 from fuzz.generate import generate, recipe
@@ -26,6 +24,7 @@ from fuzz.generated import Generated, source_with
 from fuzz.lockstep import HANG_SECONDS, NONE_MUTED, Finding, Hang, Lockstep, watchdog
 from fuzz.mutants import Mutant, mutants_of, mutated_source, plant, plant_source, reasons_of
 from fuzz.subject import Subject, find_profile, find_subject
+from fuzz.wire import from_json, to_json
 from model.machine import BadValue
 
 #: Traces in which the properties that a bug of the specification breaks are gathered.
@@ -248,21 +247,21 @@ def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
 
     def work(each: Iterable[str]) -> Iterator[str]:
         for text in each:
-            yield orjson.dumps(run_job(job_from(text))._asdict()).decode()
+            yield to_json(run_job(job_from(text))._asdict()).decode()
 
     lines = spark.sparkContext.parallelize(texts, pieces).mapPartitions(work).collect()
-    return [Kill(**orjson.loads(line)) for line in lines]
+    return [Kill(**from_json(line)) for line in lines]
 
 
 def job_text(job: Job) -> str:
     """A job as JSON."""
     generated = job.generated._asdict() if job.generated is not None else None
-    return orjson.dumps({**job._asdict(), "generated": generated}).decode()
+    return to_json({**job._asdict(), "generated": generated}).decode()
 
 
 def job_from(text: str) -> Job:
     """A job from JSON."""
-    data = orjson.loads(text)
+    data = from_json(text)
     generated = Generated(**data["generated"]) if data["generated"] is not None else None
     return Job(**{**data, "generated": generated})
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import orjson
 
 from fuzz.campaign import Plan, State
 from fuzz.coverage import Total
@@ -21,6 +20,7 @@ from fuzz.mutants import subject_or_mutant
 from fuzz.subject import Subject
 from fuzz.trace import Trace, read_traces
 from fuzz.version import code_version
+from fuzz.wire import to_json
 from fuzz.work import Found, Spec, prepared
 from model.machine import BadValue, plain
 
@@ -274,7 +274,7 @@ def _said(data: Any) -> str:
         return " ".join(f"{k}={_said(v)}" for k, v in data.items()) or "{}"
     if isinstance(data, list):
         return "[" + ", ".join(_said(v) for v in data) + "]"
-    return orjson.dumps(data).decode()
+    return to_json(data).decode()
 
 
 def _lines(data: Any, marked: list[str]) -> list[dict[str, Any]]:

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
-
+from fuzz.wire import NotJSON, from_json, to_json
 from model.machine import BadValue
 
 
@@ -64,14 +63,14 @@ class Trace:
     def lines(self) -> Iterator[bytes]:
         """The trace as it stands in a file, a line at a time, newlines included."""
         opening = {"trace": self.id, "component": self.component, "config": self.config}
-        yield orjson.dumps({**opening, **self.header, "operations": len(self.operations)}) + b"\n"
+        yield to_json({**opening, **self.header, "operations": len(self.operations)}) + b"\n"
         for each in self.operations:
             line: dict[str, Any] = {"op": each.op, "args": each.args}
             if each.result is not ABSENT:
                 line["result"] = each.result
             if each.observe is not ABSENT:
                 line["observe"] = each.observe
-            yield orjson.dumps(line) + b"\n"
+            yield to_json(line) + b"\n"
 
 
 def content_name(data: bytes) -> str:
@@ -135,8 +134,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
-        data = orjson.loads(line)
-    except orjson.JSONDecodeError as problem:
+        data = from_json(line)
+    except NotJSON as problem:
         cut = "" if line.endswith(b"\n") else "; the file seems to be cut off here"
         raise BadTrace(path, number, f"not JSON ({problem.msg} at column {problem.colno}){cut}") from None
     if not isinstance(data, dict):

@@ -15,8 +15,6 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import orjson
-
 from fuzz.coverage import Row, Total
 from fuzz.lockstep import NONE_MUTED, Finding, Lockstep, all_but, replay
 from fuzz.mutants import subject_or_mutant
@@ -24,6 +22,7 @@ from fuzz.shrink import shrink
 from fuzz.subject import Subject, find_profile
 from fuzz.trace import ABSENT, Operation, Trace, content_name
 from fuzz.version import code_version
+from fuzz.wire import from_json, to_json
 from model.machine import BadValue, plain
 
 #: Traces in a block. Small, so that a task can be cut to any length; large, so that its overhead is nothing.
@@ -175,7 +174,7 @@ def trace_of(subject: Subject, spec: Spec, finding: Finding, against: Any = None
         header["mutant"] = spec.mutant
     if against is not None:
         header["against"] = plain(against)
-    name = content_name(orjson.dumps([subject.name, finding.signature, [o[:2] for o in operations]]))
+    name = content_name(to_json([subject.name, finding.signature, [o[:2] for o in operations]]))
     return Trace(f"{subject.name}/{name}", subject.name, plain(finding.config), operations, header)
 
 
@@ -184,12 +183,12 @@ def trace_of(subject: Subject, spec: Spec, finding: Finding, against: Any = None
 
 def task_text(task: Task) -> str:
     """A task as JSON."""
-    return orjson.dumps({**task._asdict(), "spec": task.spec._asdict(), "version": code_version()}).decode()
+    return to_json({**task._asdict(), "spec": task.spec._asdict(), "version": code_version()}).decode()
 
 
 def task_from(text: str) -> Task:
     """A task from JSON. Raises BadValue when this worker runs other code than the driver."""
-    data = orjson.loads(text)
+    data = from_json(text)
     if data["version"] != code_version():
         raise BadValue(
             f"this worker has version {code_version()} and the driver {data['version']}; "
@@ -204,12 +203,12 @@ def part_text(part: Part) -> str:
     data["task"] = {**part.task._asdict(), "spec": part.task.spec._asdict()}
     data["findings"] = [f._asdict() for f in part.findings]
     data["coverage"] = [list(r) for r in part.coverage]
-    return orjson.dumps(data).decode()
+    return to_json(data).decode()
 
 
 def part_from(text: str) -> Part:
     """A part from JSON."""
-    data = orjson.loads(text)
+    data = from_json(text)
     task = data.pop("task")
     data["task"] = Task(Spec(**task["spec"]), task["first_seed"], task["traces"])
     data["findings"] = tuple(Found(**f) for f in data["findings"])

@@ -10,6 +10,7 @@ import pytest
 
 from fuzz.recording import recordings
 from fuzz.trace import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
+from fuzz.wire import NotJSON, from_json, to_json
 from tests.conftest import RECORDINGS
 
 RECORDED = sorted({each.component for each in recordings()})
@@ -25,6 +26,28 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         assert [o[:4] for o in first.operations] == [o[:4] for o in operations]
         assert (first.id, first.config, first.header) == ("a", {"x": 1}, {"seed": 3})
         assert second.operations == []
+
+
+HUGE = 2**64, -(2**63) - 1, 10**40, 2**63 - 1, -(2**63), 0
+
+
+def test_integers_of_any_size_are_read_again_as_they_were(tmp_path: Path) -> None:
+    told = {"of a batch": list(HUGE), "text": "1" * 30 + "é\n"}
+    for indent in (False, True):
+        assert from_json(to_json(told, indent=indent)) == told
+        assert b"\n" in to_json(told, indent=indent) if indent else b"\n" not in to_json(told)
+    write_traces(
+        tmp_path / "t.jsonl", [Trace("a", "c", told, [Operation("put", {"set": HUGE[0]}, HUGE[2], ABSENT, 0)])]
+    )
+    [trace] = read_traces(tmp_path / "t.jsonl")
+    assert trace.config == told
+    assert [o[:3] for o in trace.operations] == [("put", {"set": HUGE[0]}, HUGE[2])]
+
+
+@pytest.mark.parametrize("data", [b"{", b"NaN", b'"\xff"', b"[" + b"1" * 30, b"[" + b"1" * 30 + b",Infinity]", ""])
+def test_what_is_no_json_is_refused_with_large_numbers_in_it_or_without(data: bytes | str) -> None:
+    with pytest.raises(NotJSON):
+        from_json(data)
 
 
 def test_an_absent_result_is_not_null(tmp_path: Path) -> None:
