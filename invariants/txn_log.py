@@ -44,9 +44,8 @@ def said_then(said: Said, record: Record, place: Place) -> Said:
     places = (*said.places, place)
     if record.op == "NEW":
         return said._replace(places=places)
-    if record.op == "UPDATE":
-        stays = record.to == said.status and said.status not in HAS_ENDED
-        if record.expected == said.status and (stays or (said.status, record.to) in STEPS):
+    if record.to is not None:
+        if (said.status, record.to) in STEPS:
             return said._replace(status=record.to, places=places)
     elif said.status == "OPEN":
         field = "partitions" if record.op == "ADD_PARTITION" else "subscriptions"
@@ -367,9 +366,10 @@ def a_replay_is_complete_or_fails(cfg: Config, before: State, event: Event, afte
 
     As shipped, reading that stops for good is taken for the end of the log.
     """
+    if not is_recovered(event):
+        return True
     rest = range(before.read_next, before.first + len(before.log))
-    unread = [n for n in rest if left(before.acks, n, len(before.log[n - before.first]))]
-    return not is_recovered(event) or not unread
+    return not any(left(before.acks, n, len(before.log[n - before.first])) for n in rest)
 
 
 @always(txn_log, on=REPLAY)

@@ -24,8 +24,8 @@ Two decisions beside the proposal:
                        parts that are cut each on their own can keep a deleted end, and forget its deleted beginning
 
 Not modelled: when a batch is written (`max_records`, and otherwise at any time: see `model/txn_writer.py`), bytes,
-names of topics, owners, the times of later records, how often the cursor is written, reads that fail and are tried
-again, and what participants do.
+names of topics, owners, the times of later records, updates that expect another status than the one before, how often
+the cursor is written, reads that fail and are tried again, and what participants do.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from model.txn_log_state import (
     Promise,
     Record,
     State,
-    Status,
+    Target,
     Told,
     Txn,
     closed_cursor,
@@ -120,10 +120,8 @@ def add_participant(
 
 
 @txn_log.action
-def update_status(
-    cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Status, expected: Status
-) -> Step[State, Answers]:
-    """A transaction is to go from the expected status to another one, if it has that when this is durable.
+def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Target) -> Step[State, Answers]:
+    """A transaction is to go one step further, if it is in the status before when this is durable.
 
     Where it has the new status already, the caller is told that it is done, and nothing is written.
     """
@@ -134,7 +132,7 @@ def update_status(
         return not_found(s, txn)
     if t.status == to:
         return s, (Answer(txn, "UPDATE", "done"),)
-    return appended(cfg, s, Record(txn, "UPDATE", s.last_id, expected=expected, to=to))
+    return appended(cfg, s, Record(txn, "UPDATE", s.last_id, to=to))
 
 
 @txn_log.action
@@ -248,7 +246,7 @@ def with_effect(cfg: Config, s: State, record: Record, place: Place) -> tuple[St
         before, after = txn_of(s.txns, record.txn), txn_of(effect.txns, record.txn)
         if after is not None:
             promise = promise_of(after)
-        elif before is not None:
+        elif before is not None and record.to is not None:
             promise = Promise(before.id, record.to, before.partitions, before.subscriptions)
         promised, told_id = with_promise(s.promised, promise), max(s.told_id, record.txn)
         s = s._replace(txns=effect.txns, promised=promised, told_id=told_id)

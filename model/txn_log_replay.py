@@ -12,13 +12,14 @@ from model.batch_acks_state import Acks, is_deleted, settled
 from model.machine import Failed
 from model.txn_log_state import (
     ENDED,
-    MOVES,
+    EXPECTED,
     Config,
     Place,
     Promise,
     Record,
     State,
     Status,
+    Target,
     Txn,
     deletes_parts,
     effect_of,
@@ -108,9 +109,8 @@ def with_replayed(cfg: Config, s: State, record: Record, place: Place) -> State:
     """
     effect = effect_of(s.txns, record, place, record.start_ms + record.timeout_ms)
     txns = effect.txns
-    is_end = effect.told == "done" and record.op == "UPDATE" and record.to in ENDED
-    if is_end:
-        s = s._replace(promised=with_end(s.promised, record))
+    if effect.told == "done" and record.to in ENDED:
+        s = s._replace(promised=with_end(s.promised, record.txn, record.to))
         ending = txn_of(s.txns, record.txn)
         if ending is not None and not cfg.replay_removes_first and not s.cursor_works:
             txns = with_txn(txns, ending._replace(status=record.to, places=(*ending.places, place)))
@@ -152,19 +152,14 @@ def with_promise(promised: tuple[Promise, ...], new: Promise) -> tuple[Promise, 
     return tuple([p for p in promised if p.id < new.id]) + (new,) + tuple([p for p in promised if p.id > new.id])
 
 
-def with_end(promised: tuple[Promise, ...], record: Record) -> tuple[Promise, ...]:
+def with_end(promised: tuple[Promise, ...], txn: int, end: Target) -> tuple[Promise, ...]:
     """A transaction has ended as a durable record says; one that could not end so is known as before."""
-    return tuple(
-        [
-            p._replace(status=record.to) if p.id == record.txn and is_reachable(p.status, record.to) else p
-            for p in promised
-        ]
-    )
+    return tuple([p._replace(status=end) if p.id == txn and may_end(p.status, end) else p for p in promised])
 
 
-def is_reachable(before: Status, after: Status) -> bool:
-    """Whether a transaction may go from one status to the other in any number of steps."""
-    return any(after in MOVES[step] for step in MOVES[before])
+def may_end(status: Status, end: Target) -> bool:
+    """Whether a transaction in a status that callers know can end in this way."""
+    return status in ("OPEN", EXPECTED[end], end)
 
 
 def promised_from(promised: tuple[Promise, ...], txns: tuple[Txn, ...]) -> tuple[Promise, ...]:

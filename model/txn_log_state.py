@@ -69,14 +69,15 @@ class Config(NamedTuple):
 
 Op = Literal["NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE"]
 Status = Literal["OPEN", "COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
+#: What a transaction can be updated to.
+Target = Literal["COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
 
-#: Where a transaction may go from each status; to stay is no move but is allowed.
-MOVES: dict[Status, tuple[Status, ...]] = {
-    "OPEN": ("OPEN", "COMMITTING", "ABORTING"),
-    "COMMITTING": ("COMMITTING", "COMMITTED"),
-    "COMMITTED": ("COMMITTED",),
-    "ABORTING": ("ABORTING", "ABORTED"),
-    "ABORTED": ("ABORTED",),
+#: From where a transaction may come to each status: this is what its record expects.
+EXPECTED: dict[Target, Status] = {
+    "COMMITTING": "OPEN",
+    "COMMITTED": "COMMITTING",
+    "ABORTING": "OPEN",
+    "ABORTED": "ABORTING",
 }
 #: With these a transaction has ended.
 ENDED: tuple[Status, ...] = ("COMMITTED", "ABORTED")
@@ -89,8 +90,7 @@ class Record(NamedTuple):
     op: Op
     last_id: int  # the last id that was given when the record was made
     name: int = 0  # of the partition or subscription
-    expected: Status = "OPEN"
-    to: Status = "OPEN"
+    to: Target | None = None
     start_ms: int = 0
     timeout_ms: int = 0
 
@@ -217,11 +217,6 @@ def without_txn(txns: tuple[Txn, ...], txn: int) -> tuple[Txn, ...]:
     return tuple([t for t in txns if t.id != txn])
 
 
-def is_legal(before: Status, after: Status) -> bool:
-    """Whether a transaction may go from one status to the other in one step."""
-    return after in MOVES[before]
-
-
 class Effect(NamedTuple):
     """What a durable record does: the map after it, what it deletes, and whether it was in time."""
 
@@ -234,8 +229,8 @@ def effect_of(txns: tuple[Txn, ...], record: Record, place: Place, deadline_ms: 
     """What a durable record does to the map, live and at replay alike.
 
     A transaction that ends leaves the map, and all its records are deleted. A record that comes too late, of a
-    transaction that has ended or with a status that is not expected, changes nothing and is deleted. A second NEW of an
-    id that lives adds its place.
+    transaction that has ended or is not in the status that it expects, changes nothing and is deleted. A second NEW of
+    an id that lives adds its place.
     """
     t = txn_of(txns, record.txn)
     if record.op == "NEW":
@@ -244,8 +239,8 @@ def effect_of(txns: tuple[Txn, ...], record: Record, place: Place, deadline_ms: 
         return Effect(with_txn(txns, t._replace(places=(*t.places, place))), (), "done")
     if t is None:
         return Effect(txns, (place,), "invalid_status")
-    if record.op == "UPDATE":
-        if t.status != record.expected or not is_legal(t.status, record.to):
+    if record.to is not None:
+        if t.status != EXPECTED[record.to]:
             return Effect(txns, (place,), "invalid_status")
         if record.to in ENDED:
             return Effect(without_txn(txns, t.id), (*t.places, place), "done")
