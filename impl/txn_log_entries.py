@@ -12,12 +12,12 @@ from functools import lru_cache
 
 from impl.txn_records import Subscription, TransactionRecord, batched_entry, plain_entry, read_entry
 from model.machine import BadValue
-from model.txn_log_state import EXPECTED, Entry, Record
+from model.txn_log_state import EXPECTED, Entry, Record, Target
 
 _TOPIC = "persistent://public/default/topic-partition-"
 _SUBSCRIPTION = "subscription-"
 #: from and to -> to
-_TARGETS = {(EXPECTED[to], to): to for to in EXPECTED}
+_TARGETS: dict[tuple[str | None, str | None], Target] = {(EXPECTED[to], to): to for to in EXPECTED}
 
 
 def to_wire(record: Record) -> TransactionRecord:
