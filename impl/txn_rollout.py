@@ -186,12 +186,11 @@ class TxnRollout:
             return Refused("illegal_state", "a flag is on")
         if self._batching and self.cfg.ledgers_are_noted == "when_stores_have_stopped":
             return Refused("illegal_state", "a store goes on writing batches until it is opened again")
-        count = 0
+        if self._stores[0].noted is not None:
+            return 0
         for store in self._stores:
-            if store.noted is None:
-                store.noted = store.ids[-1]
-                count += 1
-        return count
+            store.noted = store.ids[-1]
+        return len(self._stores)
 
     # ---- stores are opened and closed ----
 

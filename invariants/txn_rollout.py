@@ -182,14 +182,15 @@ def what_has_ended_is_deleted(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout)
 def an_open_transaction_is_not_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The number of open transactions of a store becomes smaller only when transactions end, by as many as ended."""
+    """A store has fewer open transactions only when transactions end: one of it, or all of every store that is open."""
     if after.stores is before.stores or event.name in OPENS:
         return True
     fewer = [still_open(old) - still_open(new) for old, new in zip(before.stores, after.stores, strict=True)]
     if event.name == "end_transaction" and not isinstance(event.outcome, Refused):
         return fewer[event.arguments["store"]] == 1 and sum(fewer) == 1
     if event.name == "end_transactions":
-        return bool(sum(fewer) == event.outcome and not any(still_open(s) for s in after.stores if s.owner is not None))
+        wanted = [0 if store.owner is None else still_open(store) for store in before.stores]
+        return bool(fewer == wanted and sum(wanted) == event.outcome)
     return max(fewer) <= 0
 
 

@@ -238,19 +238,18 @@ def turn_flags_off(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def note_ledgers(cfg: Config, s: State) -> Step[State, int]:
-    """Operators note the last ledger of every store, once: what lies behind it is plain. The outcome counts stores.
+    """Operators note the last ledger of every store: what lies behind it is plain. The outcome counts stores.
 
-    They wait until the flags are off, and until no store writes batches any more.
+    They wait until the flags are off, and until no store writes batches any more; what was noted once stays.
     """
     if not flags_are_off(s):
         return refused(s, "illegal_state", "a flag is on")
     if cfg.ledgers_are_noted == "when_stores_have_stopped" and any(store.batching for store in s.stores):
         return refused(s, "illegal_state", "a store goes on writing batches until it is opened again")
-    count = len([store for store in s.stores if store.noted is None])
-    if not count:
+    if s.stores[0].noted is not None:
         return s, 0
-    noted = [store._replace(noted=store.ledgers[-1].id) if store.noted is None else store for store in s.stores]
-    return s._replace(stores=tuple(noted)), count
+    noted = [store._replace(noted=store.ledgers[-1].id) for store in s.stores]
+    return s._replace(stores=tuple(noted)), len(noted)
 
 
 # ---- stores are opened and closed ---------------------------------------------------------------------

@@ -36,6 +36,9 @@ COUNTS = {
     ("batch_acks", "smoke"): (3_906, 93_744, 11),
     ("batch_acks", "ci"): (9_066, 262_914, 17),
     ("batch_acks", "queue"): (9_454, 113_448, 13),
+    ("txn_rollout", "smoke"): (441, 10_143, 12),
+    ("txn_rollout", "ci"): (3_387, 81_288, 16),
+    ("txn_rollout", "stores"): (554, 7_756, 14),
 }
 SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(name).scopes]
 

@@ -1,0 +1,295 @@
+"""Upgrades and downgrades with batched logs: stateful tests, worked examples, and what each careless step does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fuzz.explore import bounded, explore
+from fuzz.stateful import stateful_test
+from fuzz.subject import find_subject
+from impl.txn_rollout import TxnRollout
+from model import txn_rollout as m
+from model.machine import BadValue, Failed, Refused
+from model.txn_rollout import Config, Entry, State, txn_rollout
+
+SUBJECT = find_subject("txn_rollout")
+
+TestTxnRollout = stateful_test(SUBJECT)
+
+ONE = Config(brokers=2, stores=1)
+UPGRADE: tuple[Any, ...] = (("upgrade_broker", 0), ("upgrade_broker", 1), ("set_flag", 0, True), ("set_flag", 1, True))
+#: The first steps of a downgrade, in the proposal's order as we read it.
+STOP: tuple[Any, ...] = (("turn_flags_off",), ("reopen_stores",), ("note_ledgers",))
+
+
+def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
+    """The state after some steps of the model and of the implementation, which must agree, and the outcomes."""
+    state, body, outcomes = txn_rollout.start(cfg), TxnRollout(cfg), []
+    for name, *arguments in steps:
+        state, outcome = txn_rollout.step(cfg, state, name, tuple(arguments))
+        assert getattr(body, name)(*arguments) == outcome
+        assert body.view() == state
+        assert body.check() == []
+        outcomes.append(outcome)
+    return state, outcomes
+
+
+def end(cfg: Config, *steps: Any) -> Any:
+    """The outcome of the last of some steps."""
+    return ran(cfg, *steps)[1][-1]
+
+
+def broken(profile: str, scope: str = "smoke", **settings: Any) -> tuple[set[str], set[str]]:
+    """What is broken in a scope under a profile: properties, and what does not come in the end."""
+    space = bounded(SUBJECT, scope, profile)
+    space = type(space)(SUBJECT, profile, replace(space.scope, settings={**space.scope.settings, **settings}))
+    found = explore(space)
+    return {v.finding.broken_property or "" for v in found.violations}, {lasso.name for lasso in found.lassos}
+
+
+# ---- upgrade ------------------------------------------------------------------------------------------
+
+
+def test_an_upgrade_by_the_steps() -> None:
+    state, outcomes = ran(
+        ONE, *UPGRADE, ("open_store", 0, 0), ("append", 0, 2), ("close_store", 0), ("open_store", 0, 1)
+    )
+    assert outcomes[-3:] == [1, None, 2]
+    assert state.stores[0].batching
+    assert [e for ledger in state.stores[0].ledgers for e in ledger.entries] == [Entry(2, 2, 0)]
+
+
+def test_one_old_broker_left_and_the_flag_is_on() -> None:
+    """What the steps are for: the store moves to the old broker, which cannot read it, and stays closed."""
+    moved = (
+        ("upgrade_broker", 0),
+        ("set_flag", 0, True),
+        ("open_store", 0, 0),
+        ("append", 0, 1),
+        ("restart_broker", 0),
+        ("open_store", 0, 1),
+    )
+    assert isinstance(end(ONE._replace(operators_follow_the_steps=False), *moved), Failed)
+    assert ran(ONE, *moved)[1][1] == Refused("illegal_state", "there is an old broker left")
+    assert "an_old_broker_meets_no_batch" in broken("no-steps")[0]
+
+
+def test_plain_entries_are_read_by_old_and_new_in_turn() -> None:
+    state, outcomes = ran(
+        ONE,
+        ("open_store", 0, 1),
+        ("append", 0, 2),
+        ("upgrade_broker", 0),
+        ("close_store", 0),
+        ("open_store", 0, 0),
+        ("append", 0, 1),
+        ("close_store", 0),
+        ("open_store", 0, 1),
+    )
+    assert (outcomes[4], outcomes[-1]) == (2, 3)
+    assert not any(e.batch for ledger in state.stores[0].ledgers for e in ledger.entries)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("then", [True, False])
+def test_a_new_broker_reads_whatever_its_flag_is(first: bool, then: bool) -> None:
+    """The four pairs of writing and reading, with a mixture behind them."""
+    steps = (
+        *UPGRADE[:2],
+        ("set_flag", 0, first),
+        ("open_store", 0, 0),
+        ("append", 0, 2),
+        ("set_flag", 0, not first),
+        ("reopen_stores",),
+        ("append", 0, 2),
+        ("set_flag", 0, then),
+        ("reopen_stores",),
+    )
+    assert end(ONE, *steps) == 4
+
+
+def test_a_store_keeps_its_mode_until_it_is_opened_again() -> None:
+    opened = (*UPGRADE, ("open_store", 0, 0), ("turn_flags_off",))
+    assert end(ONE, *opened, ("append", 0, 3)) == 1
+    assert end(ONE, *opened, ("reopen_stores",), ("append", 0, 3)) == 3
+    assert end(m.at_once.config._replace(stores=1), *opened, ("append", 0, 3)) == 3
+    assert broken("flags-at-once")[0] == {"a_store_keeps_its_mode_until_it_is_opened_again"}
+
+
+# ---- downgrade ----------------------------------------------------------------------------------------
+
+
+def test_a_downgrade_by_the_steps() -> None:
+    state, outcomes = ran(
+        ONE,
+        *UPGRADE,
+        ("open_store", 0, 0),
+        ("append", 0, 2),
+        *STOP,
+        ("reopen_stores",),
+        ("end_transaction", 0, 0),
+        ("append", 0, 1),
+        ("trim",),
+        ("downgrade_broker", 0),
+        ("end_transaction", 0, 0),
+        ("downgrade_broker", 0),
+        ("trim",),
+        ("downgrade_broker", 0),
+        ("open_store", 0, 0),
+    )
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refused)]
+    assert len(refused) == 2, "while a transaction of the batch is open, and then while its ledger is there"
+    assert outcomes[-1] == 1, "the old broker finds the plain entry"
+    assert not state.brokers[0].new
+
+
+def test_a_batch_of_a_long_transaction_pins_the_log() -> None:
+    pinned = (*UPGRADE, ("open_store", 0, 0), ("append", 0, 2), *STOP, ("end_transaction", 0, 0), ("append", 0, 1))
+    state, outcomes = ran(ONE, *pinned, ("roll_ledger", 0), ("end_transaction", 0, 1), ("trim",))
+    assert outcomes[-2:] == [0, 0]
+    assert [len(ledger.entries) for ledger in state.stores[0].ledgers] == [1, 0, 0]
+    assert end(ONE, *pinned, ("roll_ledger", 0), ("end_transactions",), ("trim",)) == 2
+
+
+def test_a_ledger_that_is_noted_too_early() -> None:
+    """Note 2 of the proposal: a store that is still open with batching writes another batch, in a later ledger."""
+    early = (
+        *UPGRADE,
+        ("open_store", 0, 0),
+        ("append", 0, 1),
+        ("turn_flags_off",),
+        ("note_ledgers",),
+        ("end_transactions",),
+        ("append", 0, 1),
+        ("reopen_stores",),
+        ("trim",),
+        ("downgrade_broker", 0),
+    )
+    assert isinstance(end(ONE, *early), Refused)
+    assert ran(ONE, *early)[1][7] == Refused(
+        "illegal_state", "a store goes on writing batches until it is opened again"
+    )
+
+
+def test_noting_too_early_needs_a_ledger_that_is_rolled() -> None:
+    """Without it all batches of a store that is not opened again are in the ledger that was noted."""
+    properties, lassos = broken("pulsar-2026-07")
+    assert properties == {
+        "an_old_broker_meets_no_batch",
+        "where_a_batch_is_every_broker_is_new",
+        "no_batch_lies_behind_the_noted_ledger",
+    }
+    assert lassos == set()
+    assert broken("pulsar-2026-07", "stores") == (set(), set())
+
+
+def test_noting_early_does_no_harm_where_stores_change_with_the_flag() -> None:
+    """The proposal's order is right for a flag that stores obey at once."""
+    properties, _ = broken("flags-at-once", ledgers_are_noted="when_flags_are_off")
+    assert properties == {"a_store_keeps_its_mode_until_it_is_opened_again"}
+
+
+def test_a_downgrade_that_never_ends() -> None:
+    """Up to 4.0: with batching off nothing of a batch can be deleted, and its transactions are back each time."""
+    cfg = m.older.config._replace(stores=1)
+    ended = (*UPGRADE, ("open_store", 0, 0), ("append", 0, 2), ("end_transaction", 0, 0), *STOP)
+    around = (("end_transactions",), ("trim",), ("reopen_stores",))
+    state, outcomes = ran(cfg, *ended, *around, *around)
+    assert outcomes[-7:] == [1, 2, 0, 2, 2, 0, 2], "two transactions end, again and again: one of them had ended before"
+    assert not m.may_downgrade(state)
+    properties, lassos = broken("pulsar-4.0")
+    assert lassos == {"the_downgrade_ends"}
+    assert properties >= {"an_ended_transaction_stays_ended", "what_has_ended_is_deleted"}
+
+
+@pytest.mark.parametrize("settings", [{"deletion_is_tied_to_batching": False}, {"batch_index_acks": True}])
+def test_either_remedy_ends_the_downgrade(settings: dict[str, bool]) -> None:
+    properties, lassos = broken("pulsar-4.0", ledgers_are_noted="when_stores_have_stopped", **settings)
+    assert (properties, lassos) == (set(), set())
+
+
+def test_a_batch_of_one_is_deleted_whole_under_any_rule() -> None:
+    cfg = m.older.config._replace(stores=1)
+    steps = (*UPGRADE, ("open_store", 0, 0), ("append", 0, 1), ("turn_flags_off",), ("reopen_stores",))
+    state, outcomes = ran(cfg, *steps, ("end_transaction", 0, 0), ("trim",))
+    assert outcomes[-2:] == [0, 1]
+    assert state.stores[0].ledgers[0].entries == ()
+
+
+def test_a_downgrade_that_is_broken_off_begins_anew() -> None:
+    state, outcomes = ran(
+        ONE, *UPGRADE, ("open_store", 0, 0), *STOP, ("roll_ledger", 0), ("reopen_stores",), ("set_flag", 0, True)
+    )
+    assert m.may_downgrade(ran(ONE, *UPGRADE, ("open_store", 0, 0), *STOP, ("reopen_stores",))[0])
+    assert outcomes[-3] == Refused("illegal_state", "nothing is in the ledger")
+    assert state.stores[0].noted is None
+
+
+def test_the_ledgers_of_all_stores_are_waited_for() -> None:
+    two = Config(brokers=1, stores=2)
+    steps = (
+        ("upgrade_broker", 0),
+        ("set_flag", 0, True),
+        ("open_store", 0, 0),
+        ("open_store", 1, 0),
+        ("append", 1, 2),
+        ("turn_flags_off",),
+        ("close_store", 0),
+        ("open_store", 0, 0),
+    )
+    assert isinstance(end(two, *steps, ("note_ledgers",)), Refused), "the other store still writes batches"
+    noted = (*steps, ("reopen_stores",), ("note_ledgers",), ("reopen_stores",), ("trim",))
+    assert isinstance(end(two, *noted, ("downgrade_broker", 0)), Refused)
+    assert end(two, *noted, ("end_transactions",), ("trim",), ("downgrade_broker", 0)) == 2
+
+
+# ---- bad input ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments", "said"),
+    [
+        ("open_store", {"store": 2, "broker": 0}, "open_store.store is 2, must be integer from 0, below the setting"),
+        ("set_flag", {"broker": 5, "on": True}, "set_flag.broker is 5"),
+        ("set_flag", {"broker": 0, "on": 1}, "set_flag.on is 1, must be true or false"),
+        ("append", {"store": 0, "records": 0}, "append.records is 0, must be integer of 1 or more"),
+        ("end_transaction", {"store": 0, "entry": -1}, "end_transaction.entry is -1"),
+        ("trim", {"store": 0}, "trim has no argument store"),
+    ],
+)
+def test_arguments_that_make_no_sense(action: str, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        txn_rollout.actions[action].arguments(arguments, m.reference.config)
+    assert said in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"brokers": 0}, "txn_rollout.brokers is 0, must be integer of 1 or more"),
+        ({"ledgers_are_noted": "never"}, "must be one of when_stores_have_stopped, when_flags_are_off"),
+        ({"flag": True}, "txn_rollout has no setting flag; it has brokers, stores, batch_index_acks"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        txn_rollout.configure(settings)
+    assert said in str(problem.value)
+
+
+def test_what_is_refused() -> None:
+    for steps, said in (
+        ((("downgrade_broker", 0),), "the broker is old already"),
+        ((("upgrade_broker", 0), ("upgrade_broker", 0)), "the broker is new already"),
+        ((("set_flag", 0, False),), "an old broker has no flag"),
+        ((("append", 0, 1),), "the store is closed"),
+        ((("roll_ledger", 0),), "the store is closed"),
+        ((("end_transaction", 0, 0),), "the store is closed"),
+        ((("open_store", 0, 0), ("end_transaction", 0, 0)), "there is no such entry"),
+        ((("open_store", 0, 0), ("open_store", 0, 1)), "the store is open"),
+        ((*UPGRADE, ("note_ledgers",)), "a flag is on"),
+    ):
+        assert end(ONE, *steps).why == said
