@@ -171,7 +171,7 @@ PrefixOf(a, kept) ==
   IN IF lost = {} THEN kept
      ELSE Acks(kept.mark, {n \in kept.deleted : n < limit}, {p \in kept.partial : p.entry < limit})
 
-\* What a record of the cursor holds: everything, if it can; else all up to some entry, or as shipped the lowest of each.
+\* What a record of the cursor holds: everything, if it can.  Else all up to some entry; as shipped the lowest of each.
 Snapshot(s) ==
   LET Kept(kept) == IF caps_keep = "each_its_own" THEN kept ELSE PrefixOf(s.known, kept)
   IN With(Capped(s.ledgers, s.known), Kept)
@@ -405,6 +405,11 @@ Completed(s) ==
   LET ended == {p \in s.promised : HasEnded(p.status) /\ OfId(p.id, s.txns) = {}}
   IN [s EXCEPT !.status = "ready", !.read_next = 0,
                !.promised = ended \cup {PromiseOf(t, t.status) : t \in s.txns}]
+
+\* What is to be committed and aborted at once, and what is open, with its deadline.
+Handed(s) == [to_commit |-> {t.id : t \in {u \in s.txns : u.status = "COMMITTING"}},
+              to_abort |-> {t.id : t \in {u \in s.txns : u.status = "ABORTING"}},
+              open |-> {<<t.id, t.deadline_ms>> : t \in {u \in s.txns : u.status = "OPEN"}}]
 
 AfterReplay(s) == IF s.status # "replaying" \/ IsRead(s) THEN Refusal(s) ELSE Taken(Replayed(s), <<>>)
 AfterCompletion(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Refusal(s) ELSE Taken(Completed(s), <<>>)
