@@ -13,10 +13,15 @@ from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Refused
 from model.positions import Position
 from model.txn_writer import txn_writer
-from model.txn_writer_state import Answer, Config, Record, State, Told, Write, is_batching
+from model.txn_writer_state import Answer, Config, Record, State, Told, Write
 
 ENDS = ("complete_write", "fail_write")
 TASKS = ("add", "close", "run_writer_tasks", "advance_time")
+
+
+def batches(cfg: Config) -> bool:
+    """Records are batched: that is asked for, and a batch may have two."""
+    return cfg.batching and cfg.max_records >= 2
 
 
 def told(event: Event) -> Told:
@@ -148,7 +153,7 @@ def an_entry_is_one_record_or_a_batch_within_its_limits(cfg: Config, s: State) -
     return shaped and all(fits(cfg, write) for write in s.in_flight)
 
 
-@always(txn_writer, on=TASKS, given=is_batching)
+@always(txn_writer, on=TASKS, given=batches)
 def what_is_large_goes_alone_and_what_is_small_in_a_batch(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
@@ -157,7 +162,7 @@ def what_is_large_goes_alone_and_what_is_small_in_a_batch(
     return not small and all(each.size < cfg.max_bytes for each in after.buffer)
 
 
-@always(txn_writer, given=lambda cfg: not is_batching(cfg))
+@always(txn_writer, given=lambda cfg: not batches(cfg))
 def without_batching_nothing_has_a_header(cfg: Config, s: State) -> bool:
     """With batching off no entry begins with the magic number, nothing is buffered, no timer is set, no task waits."""
     batched = [entry.batched for entry in s.log] + [write.batched for write in s.in_flight]
@@ -238,7 +243,7 @@ def there_is_one_timer_or_tick_at_most(cfg: Config, s: State) -> bool:
     count = (s.timer is not None) + sum([task == "tick" for task in s.tasks])
     if count > 1 or (s.timer is not None and s.timer <= s.now) or (s.status == "closed" and s.timer is not None):
         return False
-    return count == 1 or not is_batching(cfg) or cfg.delay_from != "tick" or s.status != "open"
+    return count == 1 or not batches(cfg) or cfg.delay_from != "tick" or s.status != "open"
 
 
 @always(txn_writer, given=lambda cfg: cfg.delay_from == "first_record")
@@ -287,7 +292,7 @@ def a_closed_writer_holds_nothing(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def a_writer_that_closes_writes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Once close was called no entry is submitted, unless the writer is one that flushes then; after close, none at all.
+    """Once close was called no entry is submitted, unless the writer is one that flushes then; after it, none at all.
 
     Whatever comes to a closed writer fails, and is told that it is closed.
     """
@@ -345,31 +350,31 @@ def flushed_by(event: Event, reason: str) -> bool:
     return any(flush.reason == reason for flush in told(event).flushes)
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=TASKS, given=batches)
 def a_batch_goes_for_its_records(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A batch has enough records."""
     return flushed_by(event, "records")
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=TASKS, given=batches)
 def a_batch_goes_for_its_size(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A batch has enough bytes, and not enough records."""
     return flushed_by(event, "size")
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=TASKS, given=batches)
 def a_batch_goes_before_a_large_record(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A record comes that is large alone, and something is in the buffer."""
     return flushed_by(event, "large") and any(not write.batched for write in told(event).writes)
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=TASKS, given=batches)
 def a_batch_of_one_goes_for_the_delay(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The timer fires, and one record is in the buffer."""
     return flushed_by(event, "delay") and any(w.batched and len(w.records) == 1 for w in told(event).writes)
 
 
-@sometimes(txn_writer, on=TASKS, given=is_batching)
+@sometimes(txn_writer, on=TASKS, given=batches)
 def a_batch_cannot_be_serialised(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Records fail together because one of them cannot be serialised among others."""
     return bool(told(event).flushes) and [a.outcome for a in told(event).answers].count("serialization") > 1
@@ -393,7 +398,7 @@ def a_failure_overtakes_a_success(cfg: Config, before: State, event: Event, afte
     return bool(after.in_flight) and any(a.outcome == "fenced" for a in told(event).answers)
 
 
-@sometimes(txn_writer, on=TASKS, given=lambda cfg: is_batching(cfg) and cfg.thread == "queued")
+@sometimes(txn_writer, on=TASKS, given=lambda cfg: batches(cfg) and cfg.thread == "queued")
 def a_later_record_fails_before_an_earlier_one(cfg: Config, before: State, event: Event, after: State) -> bool:
     """While the writer closes, a record that waited for the thread fails before those in the buffer."""
     numbers = [a.record for a in told(event).answers if a.outcome == "closed"]

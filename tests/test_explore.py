@@ -39,6 +39,9 @@ COUNTS = {
     ("txn_rollout", "smoke"): (441, 10_143, 12),
     ("txn_rollout", "ci"): (3_387, 81_288, 16),
     ("txn_rollout", "stores"): (554, 7_756, 14),
+    ("txn_writer", "smoke"): (5_046, 35_322, 22),
+    ("txn_writer", "failures"): (2_624, 28_864, 16),
+    ("txn_writer", "ci"): (10_272, 102_720, 19),
 }
 SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(name).scopes]
 

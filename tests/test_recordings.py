@@ -24,6 +24,7 @@ FILES = {
     "negative_acks_tracker.jsonl.gz": (64, 6_356),
     "negative_acks_tracker_before_393.jsonl.gz": (71, 6_314),
     "negative_acks_tracker_go.jsonl.gz": (110, 6_351),
+    "txn_log_buffered_writer.jsonl.gz": (79, 6_874),
 }
 
 
