@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import re
 from collections.abc import Callable
@@ -538,6 +539,63 @@ def test_tables_of_a_module_are_looked_up() -> None:
         for bits in (-9, 0, 7, 8, 20_000_000):
             terms = Reader().call(in_units, lifted(unit), z3.Int("bits"))
             assert known(terms, {"bits": bits}) == in_units(unit, bits)
+
+
+@functools.lru_cache(maxsize=8)
+def one_more(n: int) -> int:
+    return n + 1
+
+
+def among(pair: Pair, at: int) -> int:
+    first = one_more(pair.left)
+    limits = [first] if pair.right is None else [first - 5, first, at]
+    limits.append(7)
+    return (first, 5, min(limits))[at % 3]
+
+
+def test_values_that_are_known_one_by_one_are_looked_at_one_by_one() -> None:
+    ways = Reader().paths(among, unknown(Pair, "pair"), z3.Int("at"))
+    assert len(ways) == 2, "lists of different lengths are ways of their own"
+    for at in range(3):
+        for pair in (Pair(1, None), Pair(1, -4), Pair(9, 8)):
+            bound: dict[str, Any] = {"at": at}
+            bind(Pair, "pair", pair, bound)
+            [way] = [way for way in ways if all(worked(each)(bound) for each in way.when)]
+            assert known(way.value, bound) == among(pair, at)
+    with pytest.raises(NotUnderstoodError, match="cannot show that the place is inside"):
+        Reader().call(one_of_two, z3.Int("at"))
+
+
+def one_of_two(at: int) -> int:
+    return (4, 5)[at]
+
+
+def with_all(pairs: list[Pair]) -> int:
+    count = 0
+    for left, right in pairs:
+        count += left if right is None else right
+    return count
+
+
+def test_a_loop_over_records_takes_them_apart() -> None:
+    pairs, at = Seq.unknown(Pair, "pairs"), z3.Int("at")
+    loop = Reader([at >= 0]).loop(with_all)
+    [begun] = loop.begin(pairs)
+    [way] = loop.round({**begun.names, "(at)": at, "count": z3.Int("count")}, begun.when)
+    item = pairs.at(at).fields
+    added = z3.If(item["right"].defined, item["right"].value, item["left"])
+    assert Proof().show("one more", way.names["count"] == z3.Int("count") + added, way.when)
+
+
+def some_or_all(numbers: tuple[int, ...], all_of_them: bool) -> int:
+    chosen = numbers if all_of_them else (3,)
+    return len(chosen)
+
+
+def test_a_tuple_that_is_known_may_stand_for_a_sequence() -> None:
+    numbers, flag = Seq.unknown(int, "numbers"), z3.Bool("flag")
+    [way] = Reader().paths(some_or_all, numbers, flag)
+    assert Proof().show("how many", way.value == z3.If(flag, numbers.length, 1), way.when)
 
 
 def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -76,7 +77,8 @@ class Expressions:
         any_result: Sequence[Callable[..., Any]],
         instead: Mapping[Callable[..., Any], Callable[..., Any]],
     ) -> None:
-        self.given, self.any_result, self.instead = list(given), tuple(any_result), dict(instead)
+        self.given, self.any_result = list(given), tuple([uncached(each) for each in any_result])
+        self.instead = {uncached(each): other for each, other in instead.items()}
         self._made, self._prefix = 0, ""
         self.chosen: list[Chosen] = []  # what comprehensions with a condition have chosen, in the order of the source
         self._handlers: dict[type[ast.expr], Callable[[Any, Place], Any]] = {
@@ -206,8 +208,8 @@ class Expressions:
         value, index = self.value(node.value, place), node.slice
         if isinstance(value, dict) and value:
             return self._looked_up(value, self.value(index, place), place, node)
-        if isinstance(value, tuple) and isinstance(index, ast.Constant) and isinstance(index.value, int):
-            return value[index.value]
+        if isinstance(value, tuple) and value and not isinstance(index, ast.Slice):
+            return self._one_of(value, self.value(index, place), place, node)
         if isinstance(value, Seq) and isinstance(index, ast.Slice) and index.step is None:
             first = as_term(0) if index.lower is None else self._place_in(index.lower, value, place)
             end = value.length if index.upper is None else self._end_in(index.upper, value, place)
@@ -224,6 +226,18 @@ class Expressions:
         *others, found = table.values()
         for here, value in zip(reversed(is_key[:-1]), reversed(others), strict=True):
             found = merged(here, value, found)
+        return found
+
+    def _one_of(self, values: Sequence[Any], index: Any, place: Place, node: ast.AST) -> Any:
+        """One of several values that are known one by one. Raises NotUnderstoodError unless the place is inside."""
+        if isinstance(index, int) and -len(values) <= index < len(values):
+            return values[index]
+        if not z3.is_expr(index):
+            return refuse(node, "this index is not understood")
+        self.require(z3.And(index >= 0, index < len(values)), place, node, "the place is inside")
+        found = values[-1]
+        for i, value in reversed([*enumerate(values[:-1])]):
+            found = merged(index == i, value, found)
         return found
 
     # ---- truths
@@ -387,7 +401,7 @@ class Expressions:
     def _called(self, node: ast.Call, place: Place) -> Any:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("_replace", "index"):
             return self._method(self.value(node.func.value, place), node.func.attr, node, place)
-        function = self.value(node.func, place)
+        function = uncached(self.value(node.func, place))
         if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
             if function in (operators.BUILT_IN["tuple"], operators.BUILT_IN["list"]):
                 return self._comprehended(node.args[0], place)
@@ -452,6 +466,11 @@ def _together(ways: Sequence[Path], known: int) -> Any:
     for way in reversed(ways[:-1]):
         value = merged(z3.And(*way.when[known:]), way.value, value)
     return value
+
+
+def uncached(function: Any) -> Any:
+    """A function that remembers its results, as the function that it is: values do not change."""
+    return function.__wrapped__ if isinstance(function, functools._lru_cache_wrapper) else function
 
 
 def refuse(node: ast.AST, why: str) -> NoReturn:

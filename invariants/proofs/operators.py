@@ -239,6 +239,10 @@ def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
     def of(*values: Any, default: Any = ...) -> Any:
         if len(values) == 1 and isinstance(values[0], Chosen) and default is None:
             return values[0].first_by(before)
+        if len(values) == 1 and isinstance(values[0], tuple) and values[0] and default is ...:
+            values = values[0]
+            if len(values) == 1:
+                return values[0]
         if len(values) < 2 or default is not ...:
             raise NotUnderstoodError("the least or most of a sequence, unless some are chosen or else None")
         best = values[0]

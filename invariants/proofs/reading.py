@@ -20,7 +20,7 @@ from typing import Any, cast, get_args
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.expressions import HANDED_IN, Expressions, Path, Place, refuse
+from invariants.proofs.expressions import HANDED_IN, Expressions, Path, Place, refuse, uncached
 from invariants.proofs.terms import Maybe, Measures, NotUnderstoodError, Rec, Seq, as_term
 
 __all__ = ["AT", "OVER", "Loop", "Path", "Reader", "source_of"]
@@ -51,6 +51,7 @@ class Reader(Expressions):
 
     def paths(self, function: Callable[..., Any], *arguments: Any, when: Sequence[Any] = ()) -> list[Path]:
         """Every way through a function that can be taken. Raises NotUnderstoodError."""
+        function = uncached(function)
         tree = source_of(function)
         if self._depth == DEEPEST:
             raise NotUnderstoodError(f"{function.__name__} calls itself, or too deep")
@@ -87,10 +88,10 @@ class Reader(Expressions):
                 _check_own(name, path, node)
                 return [self._appended(name, v, way, space, node) for way, v in self._ways(item, path, space)]
             case ast.Assign([target], value) | ast.AnnAssign(target, _, ast.expr() as value):
-                return [self._assigned(target, v, way, space) for way, v in self._ways(value, path, space)]
+                return [self.assigned(target, v, way, space) for way, v in self._ways(value, path, space)]
             case ast.AugAssign(target, operator, value):
                 change = ast.BinOp(_read_target(target), operator, value)
-                return [self._assigned(target, v, way, space) for way, v in self._ways(change, path, space)]
+                return [self.assigned(target, v, way, space) for way, v in self._ways(change, path, space)]
             case ast.Raise():
                 return []  # the program stops here: what is said is said of where it goes on
             case ast.Assert():
@@ -120,11 +121,30 @@ class Reader(Expressions):
             arguments = [self.value(a, place) for a in node.args]
             for inner in self.paths(function, *arguments, when=way.when):
                 yield Path(path.names, inner.when), inner.value
+        elif isinstance(node, ast.IfExp):
+            yield from self._either_way(node, path, space)
         else:
             value = self.value(node, place)
             if isinstance(node, ast.Name) and isinstance(value, Seq):
                 refuse(node, "a second name for a sequence")  # a change to one would be a change to the other
             yield way, value
+
+    def _either_way(self, node: ast.IfExp, path: Path, space: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+        """One of two values; where they have no common form, or only one can be, their ways are kept apart."""
+        condition = as_term(self.condition(node.test, Place(path, space)))
+        cases = [(condition, node.body), (z3.Not(condition), node.orelse)]
+        cases = [(case, branch) for case, branch in cases if self.can_be([*path.when, case])]
+        if len(cases) == 2:
+            way = Path(path.names, path.when)
+            try:
+                value = self.value(node, Place(way, space))
+            except NotUnderstoodError:
+                pass
+            else:
+                yield way, value
+                return
+        for case, branch in cases:
+            yield from self._ways(branch, path.also(case), space)
 
     def _appended(self, name: str, item: Any, path: Path, space: Mapping[str, Any], node: ast.AST) -> Path:
         value = path.names[name]
@@ -157,7 +177,8 @@ class Reader(Expressions):
             going = [Path(w.names, w.when) for w in ways if w.how in ("next", "continue")]
         return ended + going
 
-    def _assigned(self, target: ast.expr, value: Any, path: Path, space: Mapping[str, Any]) -> Path:
+    def assigned(self, target: ast.expr, value: Any, path: Path, space: Mapping[str, Any]) -> Path:
+        """The way on which a target stands for a value. Raises NotUnderstoodError."""
         match target:
             case ast.Name(name):
                 if name in self.lists and isinstance(value, tuple):
@@ -166,10 +187,10 @@ class Reader(Expressions):
                         value = value.appended(item)
                 return path.named(name, value)
             case ast.Tuple(targets) if isinstance(value, Rec) and len(value.fields) == len(targets):
-                return self._assigned(target, tuple(value.fields.values()), path, space)
+                return self.assigned(target, tuple(value.fields.values()), path, space)
             case ast.Tuple(targets) if isinstance(value, tuple) and len(value) == len(targets):
                 for each, v in zip(targets, value, strict=True):
-                    path = self._assigned(each, v, path, space)
+                    path = self.assigned(each, v, path, space)
                 return path
             case ast.Subscript(ast.Name(name), index) if isinstance(path.names.get(name), Seq):
                 _check_own(name, path, target)
@@ -234,6 +255,8 @@ class Loop:
                 path = path.named(name, item)
             case ast.Tuple([ast.Name(number), ast.Name(name)]) if self._counted():
                 path = path.named(number, at).named(name, item)
+            case ast.Tuple() if not self._counted():
+                path = self.reader.assigned(self.node.target, item, path, self.space)
             case _:
                 refuse(self.node, "this loop is not understood")
         return path.named(AT, at + 1)

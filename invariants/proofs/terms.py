@@ -456,19 +456,25 @@ def merged(when: Any, then: Any, other: Any) -> Any:
 
 
 def _alike(value: Any, other: Any) -> Any:
-    """The empty tuple in the form that the other has, and a known number as a mask where the other is one.
+    """A tuple in the form that the other has, if that is a sequence; the empty one in any; and a known number as a mask
+    where the other is one.
 
     A record that stands for a tuple has `has_any` and `none`, and perhaps `length_of`.
     """
     if masks.is_mask(other):
         mask = masks.as_mask(value)
         return value if mask is None else mask
-    if not (isinstance(value, tuple) and not value):
+    if not isinstance(value, tuple) or hasattr(value, "_fields"):
+        return value
+    if isinstance(other, Seq):
+        made = Seq.empty(other.kind, other.measures)
+        for each in value:
+            made = made.appended(each)
+        return made
+    if value:
         return value
     if z3.is_expr(other) and other.sort() == TOKEN:
         return EMPTY
-    if isinstance(other, Seq):
-        return Seq.empty(other.kind, other.measures)
     return other.kind.none() if isinstance(other, Rec) and hasattr(other.kind, "none") else value
 
 

@@ -1,0 +1,8 @@
+"""What solvers have shown about the transaction log of a coordinator, for any number of records and transactions."""
+
+from __future__ import annotations
+
+from invariants.proofs import txn_log_deletions as deletions
+from invariants.proofs import txn_log_replays as replays
+
+claims = (*deletions.claims, *replays.claims)
