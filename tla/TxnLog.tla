@@ -18,12 +18,13 @@
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
+  None,
   \* Settings, and rules on which versions differ.
   start_batching, max_records, max_active, max_ranges, max_batch_records, max_ranges_in_metadata, batch_index_acks,
   parts_are_deletable, partial_deletes_are_dirty, metadata_keeps_sets, caps_keep, unknown_outcome,
   replay_removes_first, stopped_replay, empty_watermark,
   \* The values of the actions' arguments.
-  timeout_ms, txn, op, name, to, expected, by_ms, write_fails_durable, fence_durable, crash_durable, reopen_batching
+  timeout_ms, txn, op, name, to, by_ms, write_fails_durable, fence_durable, crash_durable, reopen_batching
 
 VARIABLES
   status,          \* replaying, ready, stopped, or failed
@@ -65,19 +66,15 @@ Members(list) == {list[k] : k \in DOMAIN list}
 -----------------------------------------------------------------------------
 (* Transactions and records. *)
 
-\* Where a transaction may go from each status; to stay is no move but is allowed.
-Moves == [OPEN |-> {"OPEN", "COMMITTING", "ABORTING"},
-          COMMITTING |-> {"COMMITTING", "COMMITTED"},
-          COMMITTED |-> {"COMMITTED"},
-          ABORTING |-> {"ABORTING", "ABORTED"},
-          ABORTED |-> {"ABORTED"}]
-IsReachable(before, after) == \E between \in Moves[before] : after \in Moves[between]
+\* From where a transaction may come to each status: this is what its record expects.
+Expected == [COMMITTING |-> "OPEN", COMMITTED |-> "COMMITTING", ABORTING |-> "OPEN", ABORTED |-> "ABORTING"]
+\* Whether a transaction in a status that callers know can end in this way.
+MayEnd(at, end) == at \in {"OPEN", Expected[end], end}
 HasEnded(each) == each \in {"COMMITTED", "ABORTED"}
 
-\* A record; what its kind does not need has its default.
+\* A record; what its kind does not need has its default.  An update alone has a status to go to.
 RecordOf(id, kind, last) ==
-  [txn |-> id, op |-> kind, last_id |-> last, name |-> 0, expected |-> "OPEN", to |-> "OPEN", start_ms |-> 0,
-   timeout_ms |-> 0]
+  [txn |-> id, op |-> kind, last_id |-> last, name |-> 0, to |-> None, start_ms |-> 0, timeout_ms |-> 0]
 
 OfId(id, ts) == {t \in ts : t.id = id}
 TheOne(ts) == CHOOSE t \in ts : TRUE
@@ -94,8 +91,8 @@ EffectOf(ts, r, place, deadline) ==
               places |-> <<place>>]
   IN IF r.op = "NEW" THEN Done(IF mine = {} THEN new ELSE [t EXCEPT !.places = places])
      ELSE IF mine = {} THEN late
-     ELSE IF r.op = "UPDATE" THEN
-       IF t.status # r.expected \/ r.to \notin Moves[t.status] THEN late
+     ELSE IF r.to # None THEN
+       IF t.status # Expected[r.to] THEN late
        ELSE IF HasEnded(r.to) THEN [txns |-> ts \ mine, deleted |-> Members(places), told |-> "done"]
        ELSE Done([t EXCEPT !.status = r.to, !.places = places])
      ELSE IF t.status # "OPEN" THEN late
@@ -225,9 +222,9 @@ AfterParticipant(s, id, kind, n) ==
   IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Refusal(s)
   ELSE Appended(s, [RecordOf(id, kind, s.last_id) EXCEPT !.name = n])
 
-\* A transaction is to have another status.  Where it has it already, nothing is written.
-AfterUpdate(s, id, into, from) ==
-  LET r == [RecordOf(id, "UPDATE", s.last_id) EXCEPT !.expected = from, !.to = into]
+\* A transaction is to go one step further.  Where it has it already, nothing is written.
+AfterUpdate(s, id, into) ==
+  LET r == [RecordOf(id, "UPDATE", s.last_id) EXCEPT !.to = into]
   IN IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Refusal(s)
      ELSE IF TheOne(OfId(id, s.txns)).status = into THEN Taken(s, <<AnswerTo(r, "done")>>) ELSE Appended(s, r)
 
@@ -376,13 +373,13 @@ IsRead(s) == NextEntry(s) = EndOf(s)
 
 \* A transaction has ended as a durable record says; one that could not end so is known as before.
 WithEnd(ps, r) ==
-  {IF p.id = r.txn /\ IsReachable(p.status, r.to) THEN [p EXCEPT !.status = r.to] ELSE p : p \in ps}
+  {IF p.id = r.txn /\ MayEnd(p.status, r.to) THEN [p EXCEPT !.status = r.to] ELSE p : p \in ps}
 
 \* What a record says is done again; its deadline counts from when the transaction was begun.  As shipped, a transaction
 \* that ends stays in the map as ended when its records cannot be deleted.
 WithReplayed(s, r, place) ==
   LET Done(effect) ==
-        LET is_end == effect.told = "done" /\ r.op = "UPDATE" /\ HasEnded(r.to)
+        LET is_end == effect.told = "done" /\ HasEnded(r.to)
             t == TheOne(OfId(r.txn, s.txns))
             stays == is_end /\ ~replay_removes_first /\ ~s.cursor_works
             ts == IF stays THEN effect.txns \cup {[t EXCEPT !.status = r.to, !.places = Append(@, place)]}
@@ -485,7 +482,7 @@ Init == /\ status = "ready"
 
 NewTransaction == \E timeout \in timeout_ms : Become(AfterNew(Contents, timeout))
 AddParticipant == \E id \in txn, kind \in op, n \in name : Become(AfterParticipant(Contents, id, kind, n))
-UpdateStatus == \E id \in txn, into \in to, from \in expected : Become(AfterUpdate(Contents, id, into, from))
+UpdateStatus == \E id \in txn, into \in to : Become(AfterUpdate(Contents, id, into))
 LowWatermark == Become(AfterWatermark(Contents))
 Expired == UNCHANGED vars
 AdvanceTime == \E by \in by_ms : Become(Taken([Contents EXCEPT !.now_ms = @ + by], <<>>))
@@ -507,12 +504,9 @@ ReadFails == Become(AfterStop(Contents))
 -----------------------------------------------------------------------------
 (* Bounds. *)
 
-RECURSIVE RecordsIn(_)
-RecordsIn(entries) == IF entries = <<>> THEN 0 ELSE Len(Head(entries)) + RecordsIn(Tail(entries))
-
-IdsAtMost(n) == last_id < n
-EntriesAtMost(n) == Len(log) + Len(in_flight) <= n
-RecordsAtMost(n) == RecordsIn(log) + RecordsIn(in_flight) + Len(buffer) <= n
+EntriesAtMost(n) == Len(log) <= n
 LedgersAtMost(n) == Len(ledgers) <= n
-ClockAtMost(n) == now_ms <= n
+IdsAtMost(n) == last_id < n
+InFlightAtMost(n) == Len(in_flight) <= n
+LateAtMost(n) == now_ms <= n
 =============================================================================

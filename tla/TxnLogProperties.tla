@@ -18,7 +18,7 @@ EXTENDS TxnLog
 InAppends(Holds(_)) ==
   /\ \A timeout \in timeout_ms : Holds(AfterNew(Contents, timeout))
   /\ \A id \in txn, kind \in op, n \in name : Holds(AfterParticipant(Contents, id, kind, n))
-  /\ \A id \in txn, into \in to, from \in expected : Holds(AfterUpdate(Contents, id, into, from))
+  /\ \A id \in txn, into \in to : Holds(AfterUpdate(Contents, id, into))
   /\ Holds(AfterFlush(Contents))
 InFailures(Holds(_)) ==
   /\ \A n \in write_fails_durable : Holds(AfterFailure(Contents, n))
@@ -58,9 +58,7 @@ Begun(r, place) == [id |-> r.txn, status |-> "OPEN", partitions |-> {}, subscrip
 SaidThen(said, r, place) ==
   LET more == [said EXCEPT !.places = Append(@, place)]
   IN CASE r.op = "NEW" -> more
-       [] r.op = "UPDATE" ->
-            IF r.expected = said.status /\ (<<said.status, r.to>> \in Steps \/ (r.to = said.status /\ ~HasEnded(r.to)))
-            THEN [more EXCEPT !.status = r.to] ELSE said
+       [] r.op = "UPDATE" -> IF <<said.status, r.to>> \in Steps THEN [more EXCEPT !.status = r.to] ELSE said
        [] r.op = "ADD_PARTITION" -> IF said.status = "OPEN" THEN [more EXCEPT !.partitions = @ \cup {r.name}] ELSE said
        [] OTHER -> IF said.status = "OPEN" THEN [more EXCEPT !.subscriptions = @ \cup {r.name}] ELSE said
 
@@ -100,7 +98,7 @@ AcknowledgedMeansDurable ==
                         /\ \A k \in DOMAIN after.told : AnswerTo(in_flight[1][k], after.told[k].told) = after.told[k]
   IN /\ \A timeout \in timeout_ms : Never(AfterNew(Contents, timeout))
      /\ \A id \in txn, kind \in op, n \in name : Never(AfterParticipant(Contents, id, kind, n))
-     /\ \A id \in txn, into \in to, from \in expected : Updated(id, into, AfterUpdate(Contents, id, into, from))
+     /\ \A id \in txn, into \in to : Updated(id, into, AfterUpdate(Contents, id, into))
      /\ Never(AfterFlush(Contents))
      /\ InFailures(Never)
      /\ InReopenings(Never)
@@ -122,8 +120,8 @@ EveryCallerIsToldOnce ==
       Lost(after) == OnTheWay(after.s) = <<>> /\ after.told = <<>>
   IN /\ \A timeout \in timeout_ms : Once(AfterNew(Contents, timeout), <<<<last_id + 1, "NEW">>>>)
      /\ \A id \in txn, kind \in op, n \in name : Once(AfterParticipant(Contents, id, kind, n), <<<<id, kind>>>>)
-     /\ \A id \in txn, into \in to, from \in expected :
-          LET after == AfterUpdate(Contents, id, into, from)
+     /\ \A id \in txn, into \in to :
+          LET after == AfterUpdate(Contents, id, into)
           IN after.is_taken => InAnyTurn(after, <<<<id, "UPDATE">>>>)
      /\ OfNobodyElse(AfterFlush(Contents))
      /\ OfNobodyElse(AfterWritten(Contents))
@@ -332,7 +330,7 @@ OnlyACompleteStoreServes ==
   IN status # "ready" =>
        /\ \A timeout \in timeout_ms : Refused(AfterNew(Contents, timeout))
        /\ \A id \in txn, kind \in op, n \in name : Refused(AfterParticipant(Contents, id, kind, n))
-       /\ \A id \in txn, into \in to, from \in expected : Refused(AfterUpdate(Contents, id, into, from))
+       /\ \A id \in txn, into \in to : Refused(AfterUpdate(Contents, id, into))
        /\ Refused(AfterWatermark(Contents))
 
 \* A new transaction is refused while as many live as may.
