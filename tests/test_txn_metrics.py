@@ -1,0 +1,229 @@
+"""The metrics of buffered writers: names, labels, buckets, and numbers that add up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from fuzz.generate import generate
+from fuzz.subject import find_profile, find_subject
+from impl import txn_metrics
+from impl.txn_metrics import METRICS, PREFIXES, TRIGGERS, Log, TxnMetrics, proposed_name, shipped_name
+from impl.txn_writer import TxnWriter
+from model.machine import BadValue
+from model.txn_writer_state import Config, Flush
+
+SUBJECT = find_subject("txn_writer")
+LOGS: tuple[Log, ...] = ("txn_tc", "pending_ack")
+
+#: What the proposal's table prints.
+PROPOSED = [
+    "pulsar_txn_tc_log_records_count_per_entry",
+    "pulsar_txn_tc_batched_log_entry_size_bytes",
+    "pulsar_txn_tc_batched_log_olderst_record_delay_time_seconds",
+    "pulsar_txn_tc_batched_log_triggering_count_by_records",
+    "pulsar_txn_tc_batched_log_triggering_count_by_size",
+    "pulsar_txn_tc_batched_log_triggering_count_by_delay_time",
+    "pulsar_pending_ack_batched_log_records_count_per_entry",
+    "pulsar_pending_ack_batched_log_entry_size_bytes",
+    "pulsar_pending_ack_batched_log_olderst_record_delay_time_seconds",
+    "pulsar_pending_ack_batched_log_triggering_count_by_records",
+    "pulsar_pending_ack_batched_log_triggering_count_by_size",
+    "pulsar_pending_ack_batched_log_triggering_count_by_delay_time",
+]
+
+#: Of a scrape: the sample's name and labels, and its value.
+Scraped = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def scrape(metrics: TxnMetrics) -> Scraped:
+    """What a server of Prometheus would read."""
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    samples = [sample for family in families for sample in family.samples if not sample.name.endswith("_created")]
+    return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples}
+
+
+def total(scraped: Scraped, name: str) -> float:
+    """The sum of all samples of that name."""
+    return sum(value for (found, _), value in scraped.items() if found == name)
+
+
+def flushes_of(body: TxnWriter, cfg: Config, seed: int) -> Iterator[Flush]:
+    """Drives a writer with the actions of a seed; what it says that it flushed."""
+    state = SUBJECT.machine.start(cfg)
+    for name, arguments in generate(SUBJECT, cfg, seed, 200):
+        state, outcome = SUBJECT.machine.step(cfg, state, name, arguments)
+        told = getattr(body, name)(*arguments)
+        assert told == outcome
+        yield from getattr(told, "flushes", ())
+
+
+def config(profile: str, **settings: object) -> Config:
+    """A profile with settings; what is drawn by a seed is fixed, for the writer must have the same."""
+    fixed = {"max_records": 4, "max_bytes": 60, "max_delay_ms": 7, "start": 5, "thread": "queued", "writes": "at_once"}
+    cfg: Config = SUBJECT.machine.configure(fixed | settings, find_profile(SUBJECT, profile))
+    return cfg
+
+
+@pytest.mark.parametrize("profile", ["reference", "pulsar-2026-07", "proposal", "size-is-a-cap", "flush-on-close"])
+def test_triggers_sum_up_to_the_batches_of_every_histogram(profile: str) -> None:
+    """Over random runs of two writers of one broker; what was flushed is counted from their outcomes."""
+    metrics, flushes = TxnMetrics("txn_tc"), list[Flush]()
+    for seed in range(40):
+        cfg = config(profile)
+        body = TxnWriter(cfg, metrics.of_writer("standalone", seed % 2))
+        flushes += flushes_of(body, cfg, seed)
+    assert len(flushes) > 200
+    scraped = scrape(metrics)
+    for metric in METRICS:
+        name = proposed_name("txn_tc", metric)
+        if metric.reason is None:
+            assert total(scraped, f"{name}_count") == len(flushes)
+        else:
+            counted = [flush for flush in flushes if flush.reason == metric.reason]
+            assert total(scraped, f"{name}_total") == len(counted)
+    by_trigger = [total(scraped, f"{proposed_name('txn_tc', m)}_total") for m in TRIGGERS]
+    assert sum(by_trigger) == len(flushes)
+    assert [count > 0 for count in by_trigger] == [True, True, True, True, profile == "flush-on-close"]
+    records, size, delay = (f"{proposed_name('txn_tc', m)}_sum" for m in METRICS[:3])
+    assert total(scraped, records) == sum(flush.records for flush in flushes)
+    assert total(scraped, size) == sum(flush.size for flush in flushes)
+    assert total(scraped, delay) == pytest.approx(sum(flush.waited for flush in flushes) / 1000)
+
+
+def test_the_names_are_the_proposal_s() -> None:
+    in_proposal = [m for m in METRICS if m.reason not in ("large", "close")]
+    assert [proposed_name(log, m) for log in LOGS for m in in_proposal] == PROPOSED
+    for log in LOGS:
+        metrics = TxnMetrics(log)
+        metrics.of_writer("c", 1 if log == "txn_tc" else None)
+        families = {family.name for family in metrics.registry.collect()}
+        assert families == {proposed_name(log, m) for m in METRICS}
+
+
+def test_the_table_in_the_documentation_is_the_table_in_the_code() -> None:
+    rows = [line.split() for line in (txn_metrics.__doc__ or "").splitlines()]
+    for metric in METRICS:
+        [row] = [row for row in rows if row[:1] == [metric.name]]
+        assert row[1] == (metric.shipped or "none")
+        listed = row[2:] if metric.name != METRICS[1].name else [*row[2:], *rows[rows.index(row) + 1]]
+        assert [float(bound) for bound in listed] == list(metric.buckets)
+    assert len([row for row in rows if row and row[0].startswith("_batched_log_")]) == len(METRICS)
+
+
+def test_shipped_names_stand_beside_them() -> None:
+    assert [shipped_name("txn_tc", m) for m in METRICS][:4] == [
+        "pulsar_txn_tc_bufferedwriter_batch_records",
+        "pulsar_txn_tc_bufferedwriter_batch_size_bytes",
+        "pulsar_txn_tc_bufferedwriter_batch_oldest_record_delay_seconds",
+        "pulsar_txn_tc_bufferedwriter_flush_trigger_max_records",
+    ]
+    assert shipped_name("pending_ack", METRICS[-2]) == (
+        "pulsar_txn_pending_ack_store_bufferedwriter_flush_trigger_large_data"
+    )
+    assert shipped_name("pending_ack", METRICS[-1]) is None
+    assert not any(str(shipped_name("txn_tc", m)).endswith("_count") for m in METRICS), "the library would add another"
+
+
+def bounds(scraped: Scraped, name: str) -> dict[str, float]:
+    """A histogram's buckets, by their bounds."""
+    return {dict(labels)["le"]: value for (found, labels), value in scraped.items() if found == f"{name}_bucket"}
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "within"),
+    [(0, [1, 1, 1]), (1, [1, 1, 1]), (2, [0, 1, 1]), (5, [0, 1, 1]), (10, [0, 0, 1]), (11, [0, 0, 0])],
+)
+def test_delays_are_seconds_with_bounds_of_milliseconds(waited_ms: int, within: list[int]) -> None:
+    metrics = TxnMetrics("pending_ack")
+    metrics.of_writer("c").flushed("delay", 1, 1, waited_ms)
+    found = bounds(scrape(metrics), "pulsar_pending_ack_batched_log_olderst_record_delay_time_seconds")
+    assert found == {"0.001": within[0], "0.005": within[1], "0.01": within[2], "+Inf": 1}
+
+
+def test_buckets_of_records_and_bytes() -> None:
+    metrics = TxnMetrics("txn_tc")
+    metrics.of_writer("c", 0).flushed("records", 512, 102_400, 0)
+    scraped = scrape(metrics)
+    found = bounds(scraped, "pulsar_txn_tc_log_records_count_per_entry")
+    assert found == {"10.0": 0, "50.0": 0, "100.0": 0, "200.0": 0, "500.0": 0, "1000.0": 1, "+Inf": 1}
+    sizes = bounds(scraped, "pulsar_txn_tc_batched_log_entry_size_bytes")
+    assert [float(bound) for bound in sizes][:-1] == [128, 512, 1024, 2048, 4096, 16384, 102400, 1232896]
+    assert [int(value) for value in sizes.values()] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+
+
+def test_labels() -> None:
+    metrics = TxnMetrics("txn_tc")
+    for coordinator in (0, 1, 1):
+        metrics.of_writer("eu", coordinator).flushed("size", 2, 3, 0)
+    scraped, name = scrape(metrics), "pulsar_txn_tc_batched_log_triggering_count_by_size_total"
+    labels = [(("cluster", "eu"), ("coordinator_id", str(each))) for each in (0, 1)]
+    assert [scraped[name, each] for each in labels] == [1, 2]
+    pending = TxnMetrics("pending_ack")
+    pending.of_writer("eu").flushed("size", 2, 3, 0)
+    name = "pulsar_pending_ack_batched_log_triggering_count_by_size_total"
+    assert scrape(pending)[name, (("cluster", "eu"),)] == 1
+    assert [labels for _, _, labels in PREFIXES.values()] == [("cluster", "coordinator_id"), ("cluster",)]
+
+
+def test_labels_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(
+        BadValue, match="metrics of txn_tc have the labels cluster, coordinator_id; coordinator_id is N"
+    ):
+        TxnMetrics("txn_tc").of_writer("c")
+    with pytest.raises(BadValue, match="metrics of pending_ack have the labels cluster; coordinator_id is 3"):
+        TxnMetrics("pending_ack").of_writer("c", 3)
+
+
+def test_both_logs_share_a_registry_and_neither_comes_twice() -> None:
+    registry = CollectorRegistry()
+    TxnMetrics("txn_tc", registry)
+    TxnMetrics("pending_ack", registry)
+    assert len(list(registry.collect())) == 2 * len(METRICS)
+    with pytest.raises(ValueError, match="Duplicated timeseries"):
+        TxnMetrics("txn_tc", registry)
+
+
+@pytest.mark.parametrize("settings", [{"batching": False}, {"max_records": 1}])
+def test_with_batching_off_nothing_is_counted(settings: dict[str, object]) -> None:
+    metrics = TxnMetrics("pending_ack")
+    before, cfg = scrape(metrics), config("reference", **settings)
+    body = TxnWriter(cfg, metrics.of_writer("c"))
+    chance = random.Random(5)
+    stored = sum(len(body.add(chance.randrange(200), "nothing").writes) for _ in range(50))
+    body.advance_time(1000)
+    body.close()
+    assert stored == 50
+    assert set(scrape(metrics).values()) == {0}, "the labels are there, and nothing was counted"
+    assert before == {}, "no label, no sample"
+
+
+def test_a_large_record_counts_only_for_the_batch_before_it() -> None:
+    metrics = TxnMetrics("txn_tc")
+    body = TxnWriter(config("reference", thread="immediate"), metrics.of_writer("c", 7))
+    body.add(60, "nothing")
+    assert set(scrape(metrics).values()) == {0}
+    body.add(10, "nothing")
+    body.advance_time(3)
+    assert [len(write.records) for write in body.add(61, "nothing").writes] == [1, 1]
+    scraped = scrape(metrics)
+    assert total(scraped, "pulsar_txn_tc_batched_log_triggering_count_by_large_record_total") == 1
+    assert total(scraped, "pulsar_txn_tc_log_records_count_per_entry_sum") == 1
+    assert total(scraped, "pulsar_txn_tc_batched_log_entry_size_bytes_sum") == 10
+    assert total(scraped, "pulsar_txn_tc_batched_log_olderst_record_delay_time_seconds_sum") == 0.003
+
+
+def test_a_flush_that_fails_is_counted() -> None:
+    """Before the write: a fenced ledger, and a batch that cannot be serialised."""
+    metrics = TxnMetrics("txn_tc")
+    body = TxnWriter(config("reference", thread="immediate", max_records=2), metrics.of_writer("c", 7))
+    body.add(1, "nothing")
+    assert [a.outcome for a in body.add(1, "batch").answers] == ["serialization"] * 2
+    body.fence()
+    body.add(1, "nothing")
+    assert [a.outcome for a in body.add(1, "nothing").answers] == ["fenced"] * 2
+    assert total(scrape(metrics), "pulsar_txn_tc_batched_log_triggering_count_by_records_total") == 2
