@@ -24,8 +24,8 @@ broker:
 The first one of a coordinator is printed `pulsar_txn_tc_log_records_count_per_entry` in the proposal, and so it is
 here; its author's later text (apache/pulsar#16758) has it like the others. `olderst` is the proposal's spelling. It
 prints the bucket of 100 KiB as 12400 where its own text says 100KB: here it is 102400, as shipped. The last bucket is
-called 1MB and is 1232896, both there and as shipped. The last two triggers are not in the proposal, which speaks neither
-of large records nor of a close; without them the sum would not come out.
+called 1MB and is 1232896, both there and as shipped. The last two triggers are not in the proposal, which says nothing
+of large records or of a close; without them the sum would not come out.
 
 Two slips to know when shipped numbers are read. The delay is observed in seconds, and its bounds 1, 5 and 10 were meant
 as milliseconds, as the proposal's text has it: nearly all that is shipped falls into the first bucket. And names that
