@@ -598,6 +598,27 @@ def test_a_tuple_that_is_known_may_stand_for_a_sequence() -> None:
     assert Proof().show("how many", way.value == z3.If(flag, numbers.length, 1), way.when)
 
 
+class Ends(NamedTuple):
+    """Stands for a tuple of which only the last value is looked at."""
+
+    last: int
+
+    @staticmethod
+    def item_of(ends: Any, index: int) -> Any:
+        """The last value."""
+        return ends.fields["last"] if index == -1 else None
+
+
+def last_of_all(rows: tuple[tuple[int, ...], ...]) -> int:
+    return rows[-1][-1]
+
+
+def test_a_record_may_stand_for_a_tuple() -> None:
+    rows = Seq.unknown(Ends, "rows")
+    last = Reader([rows.length > 0]).call(last_of_all, rows)
+    assert last.eq(rows.at(rows.length + -1).fields["last"])
+
+
 def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others() -> None:
     least, count, share = z3.Int("least"), z3.Int("count"), unknown(float, "share")
     [way] = Reader().paths(grows_by, least, share, count)

@@ -210,6 +210,8 @@ class Expressions:
             return self._looked_up(value, self.value(index, place), place, node)
         if isinstance(value, tuple) and value and not isinstance(index, ast.Slice):
             return self._one_of(value, self.value(index, place), place, node)
+        if isinstance(value, Rec) and hasattr(value.kind, "item_of"):  # it stands for a tuple
+            return value.kind.item_of(value, self.value(index, place))
         if isinstance(value, Seq) and isinstance(index, ast.Slice) and index.step is None:
             first = as_term(0) if index.lower is None else self._place_in(index.lower, value, place)
             end = value.length if index.upper is None else self._end_in(index.upper, value, place)

@@ -459,7 +459,7 @@ def _alike(value: Any, other: Any) -> Any:
     """A tuple in the form that the other has, if that is a sequence; the empty one in any; and a known number as a mask
     where the other is one.
 
-    A record that stands for a tuple has `has_any` and `none`, and perhaps `length_of`.
+    A record that stands for a tuple has `has_any` and `none`, and perhaps `length_of` or `item_of`.
     """
     if masks.is_mask(other):
         mask = masks.as_mask(value)

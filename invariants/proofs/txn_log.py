@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from invariants.proofs import txn_log_deletions as deletions
+from invariants.proofs import txn_log_ids as ids
 from invariants.proofs import txn_log_replays as replays
 
-claims = (*deletions.claims, *replays.claims)
+claims = (*deletions.claims, *replays.claims, *ids.claims)
