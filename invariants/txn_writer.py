@@ -58,14 +58,22 @@ def fits(cfg: Config, write: Write) -> bool:
 # ---- answers ------------------------------------------------------------------------------------------
 
 
-@always(txn_writer)
+@always(txn_writer, given=lambda cfg: batches(cfg) or cfg.unserialisable_alone == "callback")
 def a_record_without_an_answer_is_on_its_way(cfg: Config, s: State) -> bool:
     """Until its callback is told, a record waits for the thread, in the buffer or for the ledger: none is forgotten.
 
-    As shipped, a large record is forgotten if the batch before it cannot be serialised, and so is a record that cannot
-    be serialised with batching off, whose caller gets an exception instead.
+    As shipped, a large record is forgotten if the batch before it cannot be serialised: not even close answers it.
     """
     return sorted(held(s)) == list(s.unanswered)
+
+
+@always(txn_writer, on=("add",))
+def no_caller_gets_an_exception(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Whatever is wrong with a record, its callback is told of it, and the caller who hands it over gets no exception.
+
+    As shipped, it is the other way round for a record that cannot be serialised while batching is off.
+    """
+    return not told(event).thrown
 
 
 @always(txn_writer)

@@ -122,7 +122,7 @@ recordings = (
             deviation(
                 "an_exception_takes_the_place_of_the_callback",
                 "unserialisable_alone",
-                "a_record_without_an_answer_is_on_its_way",
+                "no_caller_gets_an_exception",
                 "edge/single_serializer_fails_unbatched",
             ),
             deviation("a_second_close_returns_at_once", "second_close", "a_close_is_done_when_it_says_so", ""),
