@@ -239,7 +239,7 @@ class TxnRollout:
 
     # ---- logs ----
 
-    def append(self, store: int, records: int) -> int | Refused:
+    def write_records(self, store: int, records: int) -> int | Refused:
         """See the model."""
         at = self._stores[store]
         if at.owner is None:

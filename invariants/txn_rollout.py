@@ -121,7 +121,7 @@ def an_opened_store_writes_as_the_flag_says(cfg: Config, before: State, event: E
     )
 
 
-@always(txn_rollout, on=("append",))
+@always(txn_rollout, on=("write_records",))
 def an_entry_is_written_as_the_store_does(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Records come into one batch where the store writes batches, be it of one record; else each comes into an entry.
 

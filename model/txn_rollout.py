@@ -321,7 +321,7 @@ def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
 
 
 @txn_rollout.action
-def append(cfg: Config, s: State, store: StoreName, records: Count) -> Step[State, int]:
+def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> Step[State, int]:
     """Records of so many transactions are written: as one batch, or each in an entry. The outcome counts entries."""
     old = s.stores[store]
     if old.owner is None:

@@ -60,6 +60,9 @@ QUICK = [
     "batch_smoke",
     "batch_shipped_forgets_acks",
     "batch_shipped_drops_resets",
+    "rollout_smoke",
+    "rollout_shipped_meets_a_batch",
+    "rollout_older_never_ends",
 ]
 
 
@@ -139,6 +142,7 @@ def test_every_scope_has_a_run(name: str) -> None:
             },
         ),
         ("batch_acks", {"every_reset_is_answered"}),  # tickets have no numbers
+        ("txn_rollout", set()),
     ],
 )
 def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
@@ -158,6 +162,7 @@ def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
         # chunked messages are not modelled; see test_the_wall_clock_of_nacks
         ("negative_acks", {"remember_chunks", "wall_clock_jumps"}),
         ("batch_acks", set()),
+        ("txn_rollout", set()),
     ],
 )
 def test_every_action_is_driven_by_a_run_that_compares_steps(name: str, without: set[str]) -> None:

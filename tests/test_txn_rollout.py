@@ -55,7 +55,7 @@ def broken(profile: str, scope: str = "smoke", **settings: Any) -> tuple[set[str
 
 def test_an_upgrade_by_the_steps() -> None:
     state, outcomes = ran(
-        ONE, *UPGRADE, ("open_store", 0, 0), ("append", 0, 2), ("close_store", 0), ("open_store", 0, 1)
+        ONE, *UPGRADE, ("open_store", 0, 0), ("write_records", 0, 2), ("close_store", 0), ("open_store", 0, 1)
     )
     assert outcomes[-3:] == [1, None, 2]
     assert state.stores[0].batching
@@ -68,7 +68,7 @@ def test_one_old_broker_left_and_the_flag_is_on() -> None:
         ("upgrade_broker", 0),
         ("set_flag", 0, True),
         ("open_store", 0, 0),
-        ("append", 0, 1),
+        ("write_records", 0, 1),
         ("restart_broker", 0),
         ("open_store", 0, 1),
     )
@@ -81,11 +81,11 @@ def test_plain_entries_are_read_by_old_and_new_in_turn() -> None:
     state, outcomes = ran(
         ONE,
         ("open_store", 0, 1),
-        ("append", 0, 2),
+        ("write_records", 0, 2),
         ("upgrade_broker", 0),
         ("close_store", 0),
         ("open_store", 0, 0),
-        ("append", 0, 1),
+        ("write_records", 0, 1),
         ("close_store", 0),
         ("open_store", 0, 1),
     )
@@ -101,10 +101,10 @@ def test_a_new_broker_reads_whatever_its_flag_is(first: bool, then: bool) -> Non
         *UPGRADE[:2],
         ("set_flag", 0, first),
         ("open_store", 0, 0),
-        ("append", 0, 2),
+        ("write_records", 0, 2),
         ("set_flag", 0, not first),
         ("reopen_stores",),
-        ("append", 0, 2),
+        ("write_records", 0, 2),
         ("set_flag", 0, then),
         ("reopen_stores",),
     )
@@ -113,9 +113,9 @@ def test_a_new_broker_reads_whatever_its_flag_is(first: bool, then: bool) -> Non
 
 def test_a_store_keeps_its_mode_until_it_is_opened_again() -> None:
     opened = (*UPGRADE, ("open_store", 0, 0), ("turn_flags_off",))
-    assert end(ONE, *opened, ("append", 0, 3)) == 1
-    assert end(ONE, *opened, ("reopen_stores",), ("append", 0, 3)) == 3
-    assert end(m.at_once.config._replace(stores=1), *opened, ("append", 0, 3)) == 3
+    assert end(ONE, *opened, ("write_records", 0, 3)) == 1
+    assert end(ONE, *opened, ("reopen_stores",), ("write_records", 0, 3)) == 3
+    assert end(m.at_once.config._replace(stores=1), *opened, ("write_records", 0, 3)) == 3
     assert broken("flags-at-once")[0] == {"a_store_keeps_its_mode_until_it_is_opened_again"}
 
 
@@ -127,11 +127,11 @@ def test_a_downgrade_by_the_steps() -> None:
         ONE,
         *UPGRADE,
         ("open_store", 0, 0),
-        ("append", 0, 2),
+        ("write_records", 0, 2),
         *STOP,
         ("reopen_stores",),
         ("end_transaction", 0, 0),
-        ("append", 0, 1),
+        ("write_records", 0, 1),
         ("trim",),
         ("downgrade_broker", 0),
         ("end_transaction", 0, 0),
@@ -147,7 +147,14 @@ def test_a_downgrade_by_the_steps() -> None:
 
 
 def test_a_batch_of_a_long_transaction_pins_the_log() -> None:
-    pinned = (*UPGRADE, ("open_store", 0, 0), ("append", 0, 2), *STOP, ("end_transaction", 0, 0), ("append", 0, 1))
+    pinned = (
+        *UPGRADE,
+        ("open_store", 0, 0),
+        ("write_records", 0, 2),
+        *STOP,
+        ("end_transaction", 0, 0),
+        ("write_records", 0, 1),
+    )
     state, outcomes = ran(ONE, *pinned, ("roll_ledger", 0), ("end_transaction", 0, 1), ("trim",))
     assert outcomes[-2:] == [0, 0]
     assert [len(ledger.entries) for ledger in state.stores[0].ledgers] == [1, 0, 0]
@@ -159,11 +166,11 @@ def test_a_ledger_that_is_noted_too_early() -> None:
     early = (
         *UPGRADE,
         ("open_store", 0, 0),
-        ("append", 0, 1),
+        ("write_records", 0, 1),
         ("turn_flags_off",),
         ("note_ledgers",),
         ("end_transactions",),
-        ("append", 0, 1),
+        ("write_records", 0, 1),
         ("reopen_stores",),
         ("trim",),
         ("downgrade_broker", 0),
@@ -195,7 +202,7 @@ def test_noting_early_does_no_harm_where_stores_change_with_the_flag() -> None:
 def test_a_downgrade_that_never_ends() -> None:
     """Up to 4.0: with batching off nothing of a batch can be deleted, and its transactions are back each time."""
     cfg = m.older.config._replace(stores=1)
-    ended = (*UPGRADE, ("open_store", 0, 0), ("append", 0, 2), ("end_transaction", 0, 0), *STOP)
+    ended = (*UPGRADE, ("open_store", 0, 0), ("write_records", 0, 2), ("end_transaction", 0, 0), *STOP)
     around = (("end_transactions",), ("trim",), ("reopen_stores",))
     state, outcomes = ran(cfg, *ended, *around, *around)
     assert outcomes[-7:] == [1, 2, 0, 2, 2, 0, 2], "two transactions end, again and again: one of them had ended before"
@@ -213,7 +220,7 @@ def test_either_remedy_ends_the_downgrade(settings: dict[str, bool]) -> None:
 
 def test_a_batch_of_one_is_deleted_whole_under_any_rule() -> None:
     cfg = m.older.config._replace(stores=1)
-    steps = (*UPGRADE, ("open_store", 0, 0), ("append", 0, 1), ("turn_flags_off",), ("reopen_stores",))
+    steps = (*UPGRADE, ("open_store", 0, 0), ("write_records", 0, 1), ("turn_flags_off",), ("reopen_stores",))
     state, outcomes = ran(cfg, *steps, ("end_transaction", 0, 0), ("trim",))
     assert outcomes[-2:] == [0, 1]
     assert state.stores[0].ledgers[0].entries == ()
@@ -235,7 +242,7 @@ def test_the_ledgers_of_all_stores_are_waited_for() -> None:
         ("set_flag", 0, True),
         ("open_store", 0, 0),
         ("open_store", 1, 0),
-        ("append", 1, 2),
+        ("write_records", 1, 2),
         ("turn_flags_off",),
         ("close_store", 0),
         ("open_store", 0, 0),
@@ -255,7 +262,7 @@ def test_the_ledgers_of_all_stores_are_waited_for() -> None:
         ("open_store", {"store": 2, "broker": 0}, "open_store.store is 2, must be integer from 0, below the setting"),
         ("set_flag", {"broker": 5, "on": True}, "set_flag.broker is 5"),
         ("set_flag", {"broker": 0, "on": 1}, "set_flag.on is 1, must be true or false"),
-        ("append", {"store": 0, "records": 0}, "append.records is 0, must be integer of 1 or more"),
+        ("write_records", {"store": 0, "records": 0}, "write_records.records is 0, must be integer of 1 or more"),
         ("end_transaction", {"store": 0, "entry": -1}, "end_transaction.entry is -1"),
         ("trim", {"store": 0}, "trim has no argument store"),
     ],
@@ -285,7 +292,7 @@ def test_what_is_refused() -> None:
         ((("downgrade_broker", 0),), "the broker is old already"),
         ((("upgrade_broker", 0), ("upgrade_broker", 0)), "the broker is new already"),
         ((("set_flag", 0, False),), "an old broker has no flag"),
-        ((("append", 0, 1),), "the store is closed"),
+        ((("write_records", 0, 1),), "the store is closed"),
         ((("roll_ledger", 0),), "the store is closed"),
         ((("end_transaction", 0, 0),), "the store is closed"),
         ((("open_store", 0, 0), ("end_transaction", 0, 0)), "there is no such entry"),
