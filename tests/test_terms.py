@@ -598,6 +598,22 @@ def test_a_tuple_that_is_known_may_stand_for_a_sequence() -> None:
     assert Proof().show("how many", way.value == z3.If(flag, numbers.length, 1), way.when)
 
 
+def how_many_above(numbers: tuple[int, ...], least: int) -> int:
+    return sum([number > least for number in numbers])
+
+
+def test_a_sum_that_nobody_keeps_grows_step_by_step() -> None:
+    numbers, least, n = Seq.unknown(int, "numbers"), z3.Int("least"), z3.Int("n")
+    reader, proof = Reader(), Proof()
+    [way] = reader.paths(how_many_above, numbers, least)
+    [count] = reader.sums
+    assert proof.show("not more than there are", z3.And(way.value >= 0, way.value <= numbers.length), way.when)
+    given = [n >= 0, n < numbers.length, *count.facts(n)]
+    grows = count.upto(n + 1) == count.upto(n) + z3.If(numbers.at(n) > least, 1, 0)
+    assert proof.show("one more", grows, given)
+    assert not proof.show("any number", way.value == 0, way.when)
+
+
 class Ends(NamedTuple):
     """Stands for a tuple of which only the last value is looked at."""
 

@@ -21,6 +21,7 @@ from invariants.proofs.terms import (
     NotUnderstoodError,
     Rec,
     Seq,
+    Tally,
     as_term,
     coerced,
     equal,
@@ -81,6 +82,7 @@ class Expressions:
         self.instead = {uncached(each): other for each, other in instead.items()}
         self._made, self._prefix = 0, ""
         self.chosen: list[Chosen] = []  # what comprehensions with a condition have chosen, in the order of the source
+        self.sums: list[Tally] = []  # what was added up, in the order of the source
         self._handlers: dict[type[ast.expr], Callable[[Any, Place], Any]] = {
             ast.Constant: lambda node, place: node.value,
             ast.Name: self._name,
@@ -418,12 +420,24 @@ class Expressions:
             self._made += 1
             return arguments[0].reordered(f"{self._prefix}sorted#{self._made}")
         if function is operators.SUM_OF and isinstance(arguments[0], Seq) and SUM not in arguments[0].totals:
-            return self.fresh(int, "sum", place)
+            return self._summed(arguments[0], place)
         if isinstance(function, operators.BuiltIn) and named.keys() <= {"default"}:
             if not function.takes_none:
                 arguments = [self.not_none(each, place, node) for each in arguments]
             return function.of(*arguments, **named)
         return self._result(function, arguments, named, node, place)
+
+    def _summed(self, seq: Seq, place: Place) -> Any:
+        """A sum that nobody keeps: any number, of which `sums` says how it grows. Of truths it counts some or all."""
+        any_item = seq.at(z3.Int("(place)"))
+        if place.index or not z3.is_expr(operators.as_number(any_item)) or masks.is_mask(any_item):
+            return self.fresh(int, "sum", place)
+        self._made += 1
+        tally = Tally(f"{self._prefix}sum#{self._made}", seq.length, lambda at: (operators.as_number(seq.at(at)), []))
+        self.sums.append(tally)
+        if z3.is_bool(any_item):
+            place.learn(z3.And(tally.whole() >= 0, tally.whole() <= seq.length))
+        return tally.whole()
 
     def _result(
         self, function: Any, arguments: list[Any], named: Mapping[str, Any], node: ast.Call, place: Place
