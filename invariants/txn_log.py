@@ -236,13 +236,9 @@ def what_is_not_dirty_is_durable(cfg: Config, s: State) -> bool:
 
 
 @always(txn_log)
-def only_stored_deletions_are_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
+def only_stored_deletions_are_trimmed(cfg: Config, s: State) -> bool:
     """Whole ledgers are dropped, none of which has an entry that a crash would bring back, and never the last one."""
-    if after.first == before.first:
-        return True
-    dropped = len(before.ledgers) - len(after.ledgers)
-    is_whole = after.ledgers == before.ledgers[dropped:] and sum(before.ledgers[:dropped]) == after.first - before.first
-    return event.name == "trim" and is_whole and after.first <= before.durable.mark and len(after.ledgers) > 0
+    return s.first <= s.durable.mark and len(s.ledgers) > 0 and sum(s.ledgers) == len(s.log)
 
 
 @always(txn_log)
