@@ -1,10 +1,402 @@
-"""The buffered writer of a transaction log: worked examples, bad input, and what the shipped rules do."""
+"""The buffered writer of a transaction log: stateful tests, bad input, worked examples, and what the shipped rules do."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from fuzz.explore import bounded, explore
 from fuzz.stateful import stateful_test
-from fuzz.subject import find_subject
+from fuzz.subject import find_profile, find_subject
+from impl.txn_writer import TxnWriter
+from model import txn_writer as m
+from model.machine import BadValue, Refused
+from model.positions import Position
+from model.txn_writer_state import Answer, Config, Entry, Flush, State, Told, Write, start
 
 SUBJECT = find_subject("txn_writer")
 
 TestTxnWriter = stateful_test(SUBJECT)
+
+PROFILES = list(SUBJECT.machine.profiles)
+BATCHING = {"max_records": 3, "max_bytes": 50, "max_delay_ms": 10}
+
+
+def config(profile: str = "reference", **settings: Any) -> Config:
+    """A profile with small limits."""
+    found: Config = SUBJECT.machine.configure(BATCHING | settings, find_profile(SUBJECT, profile))
+    return found
+
+
+REFERENCE, SHIPPED = config(), config("pulsar-2026-07")
+QUEUED, SHIPPED_QUEUED = config(thread="queued"), config("pulsar-2026-07", thread="queued")
+
+
+def after(cfg: Config, *steps: Any, start_at: State | None = None) -> tuple[State, list[Any]]:
+    """The state after some actions, and their outcomes, of the model and of the implementation."""
+    s, outcomes = start_at or start(cfg), []
+    body = TxnWriter.load(cfg, s)
+    for name, *arguments in steps:
+        s, outcome = m.txn_writer.step(cfg, s, name, tuple(arguments))
+        assert getattr(body, name)(*arguments) == outcome
+        assert body.check() == []
+        outcomes.append(outcome)
+    assert body.view() == s
+    return s, outcomes
+
+
+def add(size: int, fails_on: str = "nothing") -> tuple[Any, ...]:
+    """A record of that size."""
+    return "add", size, fails_on
+
+
+def wait(by: int) -> tuple[Any, ...]:
+    """Time passes."""
+    return "advance_time", by
+
+
+def run(count: int = 1000) -> tuple[Any, ...]:
+    """The writer's thread runs tasks."""
+    return "run_writer_tasks", count
+
+
+CLOSE, DONE, LOST = ("close",), ("complete_write",), ("fail_write", False)
+
+
+def failures(outcomes: list[Any], why: str = "") -> list[Any]:
+    """The records that were told of a failure, in the order in which they were; with the reason, if none is asked for."""
+    failed = [a for told in outcomes for a in told.answers if a.outcome != "ok"]
+    return [a.record for a in failed if a.outcome == why] if why else [(a.record, a.outcome) for a in failed]
+
+
+def reasons(outcomes: list[Any]) -> list[str]:
+    """Why the buffer was flushed, each time."""
+    return [flush.reason for told in outcomes for flush in told.flushes]
+
+
+# ---- batches
+
+
+def test_the_example_of_the_proposal() -> None:
+    """N records become one entry; each caller gets the entry's position, the batch's size, and its place in it."""
+    s, outcomes = after(REFERENCE, add(10), add(11), add(12), DONE)
+    assert outcomes[2].writes == (Write(1, True, (1, 2, 3), 33 + 4),)
+    position = Position(1, 0)
+    assert outcomes[3].answers == tuple(Answer(number, "ok", position, number - 1, 3) for number in (1, 2, 3))
+    assert s.log == (Entry(position, True, (1, 2, 3), True),)
+
+
+def test_a_batch_does_not_wait_for_the_one_before_it() -> None:
+    s, _ = after(REFERENCE, *[add(1)] * 9)
+    assert [write.records for write in s.in_flight] == [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "flushed"),
+    [
+        ((10, 10), []),
+        ((10, 10, 10), [Flush("records", 3, 30, 0)]),
+        ((0, 0, 0), [Flush("records", 3, 0, 0)]),
+        ((25, 24), []),
+        ((25, 25), [Flush("size", 2, 50, 0)]),
+        ((49, 49), [Flush("size", 2, 98, 0)]),
+        ((25, 24, 30), [Flush("records", 3, 79, 0)]),
+        ((10, 50), [Flush("large", 1, 10, 0)]),
+        ((50,), []),
+    ],
+)
+def test_triggers_in_their_order(sizes: tuple[int, ...], flushed: list[Flush]) -> None:
+    """Records before size; less than twice max_bytes is possible; a large record only flushes what is there."""
+    _, outcomes = after(REFERENCE, *map(add, sizes))
+    assert [flush for told in outcomes for flush in told.flushes] == flushed
+
+
+def test_a_large_record_is_written_alone_behind_what_was_there() -> None:
+    _, outcomes = after(REFERENCE, add(10), add(50), add(10))
+    assert outcomes[1].writes == (Write(1, True, (1,), 14), Write(2, False, (2,), 50))
+    _, outcomes = after(config(writes="at_once"), add(10), add(50))
+    assert outcomes[1].answers == (Answer(1, "ok", Position(1, 0), 0, 1), Answer(2, "ok", Position(1, 1)))
+
+
+def test_without_a_byte_allowed_every_record_is_large() -> None:
+    _, outcomes = after(config(max_bytes=0), add(0), add(7))
+    assert [write.batched for told in outcomes for write in told.writes] == [False, False]
+
+
+@pytest.mark.parametrize("settings", [{"batching": False}, {"max_records": 1}, {"max_records": 0}])
+def test_without_batching_every_record_is_written_in_its_call(settings: dict[str, Any]) -> None:
+    """Not even the writer's thread is needed, and there is no timer."""
+    cfg = config(thread="queued", **settings)
+    s, outcomes = after(cfg, add(10), add(100), wait(1000), ("complete_write",), CLOSE, add(3))
+    assert [told.writes for told in outcomes[:2]] == [(Write(1, False, (1,), 10),), (Write(2, False, (2,), 100),)]
+    assert outcomes[3].answers == (Answer(1, "ok", Position(1, 0)),)
+    assert outcomes[4] == Told(1, closed=1)
+    assert outcomes[5].answers == (Answer(3, "closed"),)
+    assert (s.timer, len(s.in_flight)) == (None, 1)
+
+
+def test_a_cap_is_kept_by_flushing_before() -> None:
+    cfg = config("size-is-a-cap")
+    s, outcomes = after(cfg, add(30), add(21), add(29), add(49), add(2))
+    assert [flush for told in outcomes for flush in told.flushes] == [
+        Flush("size", 1, 30, 0),
+        Flush("size", 2, 50, 0),
+        Flush("size", 1, 49, 0),
+    ]
+    assert [each.number for each in s.buffer] == [5]
+
+
+# ---- the delay
+
+
+def test_the_tick_runs_freely() -> None:
+    """It comes again and again, whatever is there; a record may wait for much less than the delay, never for longer."""
+    s, outcomes = after(REFERENCE, wait(25), add(1), wait(4), wait(1), add(1), wait(45))
+    assert [outcomes[i].number for i in (0, 2, 3, 5)] == [2, 0, 1, 4], "how often it came while time passed"
+    assert [flush.waited for told in outcomes for flush in told.flushes] == [5, 10]
+    assert s.timer == 80
+
+
+def test_by_the_proposal_s_text_the_delay_counts_from_the_first_record() -> None:
+    cfg = config("proposal")
+    s, outcomes = after(cfg, wait(25), add(1), wait(5), add(1), wait(4), wait(1), wait(100))
+    assert [(told.number, told.flushes) for told in outcomes[4:]] == [
+        (0, ()),
+        (1, (Flush("delay", 2, 2, 10),)),
+        (0, ()),
+    ]
+    assert s.timer is None
+    s, _ = after(cfg, add(1), wait(5), add(1), add(1), wait(1), add(1))
+    assert s.timer == 16, "the timer of the batch that has gone is gone"
+
+
+def test_a_batch_that_goes_for_its_records_leaves_the_tick_as_it_is() -> None:
+    s, _ = after(REFERENCE, wait(4), *[add(1)] * 3)
+    assert s.timer == 10
+
+
+def test_a_slow_thread_has_one_tick_at_most() -> None:
+    """The avalanche of ticks that apache/pulsar#16679 ended."""
+    s, outcomes = after(QUEUED, wait(1000))
+    assert (s.tasks, s.timer, outcomes[0].number) == (("tick",), None, 1)
+    s, _ = after(QUEUED, run(), start_at=s)
+    assert (s.tasks, s.timer) == ((), 1010)
+
+
+def test_a_record_that_comes_just_after_a_tick_goes_with_the_next_one() -> None:
+    """It waited for two delays before apache/pulsar#16679."""
+    _, outcomes = after(REFERENCE, wait(15), add(1), wait(5))
+    assert outcomes[-1].flushes == (Flush("delay", 1, 1, 5),)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_an_idle_writer_still_keeps_the_delay(profile: str) -> None:
+    """The tick died of an empty buffer in a revision of apache/pulsar#16758."""
+    _, outcomes = after(config(profile), wait(100), add(1), wait(10))
+    assert reasons(outcomes) == ["delay"]
+
+
+# ---- the ledger
+
+
+def test_a_failure_reaches_its_batch_alone() -> None:
+    s, outcomes = after(REFERENCE, *[add(1)] * 6, LOST, DONE)
+    assert failures(outcomes) == [(number, "write_failed") for number in (1, 2, 3)]
+    assert [entry.records for entry in s.log] == [(4, 5, 6)]
+
+
+def test_a_failed_write_may_be_stored_all_the_same() -> None:
+    """Its callers were told so; it has a position, and the next entry comes behind it."""
+    s, outcomes = after(REFERENCE, *[add(1)] * 6, ("fail_write", True), DONE)
+    assert failures(outcomes, "write_failed") == [1, 2, 3]
+    assert s.log == (Entry(Position(1, 0), True, (1, 2, 3), False), Entry(Position(1, 1), True, (4, 5, 6), True))
+    assert outcomes[-1].answers[0] == Answer(4, "ok", Position(1, 1), 0, 3)
+
+
+def test_what_is_in_flight_comes_into_the_ledger_of_its_end() -> None:
+    s, _ = after(REFERENCE, *[add(1)] * 6, DONE, ("roll_ledger",), DONE)
+    assert [entry.position for entry in s.log] == [Position(1, 0), Position(2, 0)]
+
+
+def test_a_fence_refuses_at_once_and_overtakes_what_is_in_flight() -> None:
+    s, outcomes = after(REFERENCE, *[add(1)] * 3, ("fence",), *[add(1)] * 3, add(60), DONE)
+    assert failures(outcomes) == [(number, "fenced") for number in (4, 5, 6, 7)]
+    assert [entry.records for entry in s.log] == [(1, 2, 3)]
+    assert s.unanswered == ()
+
+
+# ---- serialisation
+
+
+@pytest.mark.parametrize("cfg", [REFERENCE, SHIPPED], ids=["reference", "shipped"])
+def test_a_record_without_a_size_fails_alone(cfg: Config) -> None:
+    s, outcomes = after(cfg, add(1), add(1, "size"), add(60, "single"), add(1, "single"))
+    assert failures(outcomes) == [(2, "serialization"), (3, "serialization")]
+    assert [each.number for each in s.buffer] == [4], "in a batch it does no harm"
+
+
+def test_a_batch_that_cannot_be_serialised_fails_as_a_whole() -> None:
+    s, outcomes = after(REFERENCE, add(1), add(1, "batch"), add(60))
+    assert failures(outcomes) == [(1, "serialization"), (2, "serialization")]
+    assert outcomes[-1].writes == (Write(1, False, (3,), 60),)
+    assert s.unanswered == (3,)
+
+
+def test_shipped_it_stays_and_takes_a_large_record_along() -> None:
+    """Flushed again and again, and nobody is told until close; the large record, not even then."""
+    steps = [add(1), add(1, "batch"), add(1), add(1), add(60), wait(30)]
+    s, outcomes = after(SHIPPED, *steps)
+    assert reasons(outcomes) == ["records", "records", "large", "delay", "delay", "delay"]
+    assert (failures(outcomes), len(s.buffer), s.unanswered) == ([], 4, (1, 2, 3, 4, 5))
+    s, outcomes = after(SHIPPED, CLOSE, start_at=s)
+    assert failures(outcomes, "closed") == [1, 2, 3, 4]
+    assert s.unanswered == (5,)
+    s, _ = after(REFERENCE, *steps, DONE, DONE)
+    assert s.unanswered == ()
+
+
+@pytest.mark.parametrize(("profile", "thrown"), [("reference", False), ("pulsar-2026-07", True)])
+def test_with_batching_off_a_failure_is_an_answer_and_shipped_an_exception(profile: str, thrown: bool) -> None:
+    s, outcomes = after(config(profile, batching=False), add(1, "single"), add(1))
+    assert outcomes[0].thrown is thrown
+    assert failures(outcomes) == ([] if thrown else [(1, "serialization")])
+    assert s.unanswered == ((1, 2) if thrown else (2,))
+
+
+# ---- close
+
+
+def test_a_close_fails_what_is_buffered_and_leaves_what_is_in_flight() -> None:
+    s, outcomes = after(REFERENCE, *[add(1)] * 5, CLOSE, add(1), DONE, CLOSE, wait(100))
+    assert failures(outcomes) == [(4, "closed"), (5, "closed"), (6, "closed")]
+    assert outcomes[5] == Told(1, answers=outcomes[5].answers, closed=1)
+    assert outcomes[8] == Told(1), "it was closed already"
+    assert [entry.records for entry in s.log] == [(1, 2, 3)]
+    assert (s.status, s.buffer, s.size, s.timer) == ("closed", (), 0, None)
+
+
+@pytest.mark.parametrize(("cfg", "held"), [(QUEUED, 0), (SHIPPED_QUEUED, 2)], ids=["reference", "shipped"])
+def test_under_close_later_records_fail_first(cfg: Config, held: int) -> None:
+    """As apache/pulsar#16999 and #18290 had to allow; shipped, the buffer keeps what it held."""
+    adds = [add(10)] * 4
+    s, outcomes = after(cfg, *adds, run(2), CLOSE, add(10), run(1), run())
+    assert failures(outcomes, "closed") == [3, 4, 1, 2, 5]
+    assert (len(s.buffer), s.size) == (held, 10 * held)
+
+
+def test_a_tick_behind_a_close_does_nothing() -> None:
+    for cfg in (QUEUED, SHIPPED_QUEUED):
+        s, outcomes = after(cfg, add(10), run(), CLOSE, wait(10), run())
+        assert (reasons(outcomes), failures(outcomes, "closed"), s.timer) == ([], [1], None)
+
+
+def test_a_tick_before_the_end_of_a_close_fails_what_it_flushes() -> None:
+    s, outcomes = after(QUEUED, add(10), run(), wait(10), CLOSE, run())
+    assert (reasons(outcomes), failures(outcomes, "closed")) == (["delay"], [1])
+    assert (s.status, s.in_flight) == ("closed", ())
+
+
+def test_a_close_comes_to_its_end_though_the_tick_runs_already() -> None:
+    """Before apache/pulsar#16758 a writer whose timer could not be cancelled was never closed."""
+    s, outcomes = after(QUEUED, wait(10), CLOSE, run())
+    assert (s.status, outcomes[-1].closed) == ("closed", 1)
+
+
+@pytest.mark.parametrize(("cfg", "done"), [(QUEUED, 0), (SHIPPED_QUEUED, 1)], ids=["reference", "shipped"])
+def test_a_second_close_waits_for_the_first(cfg: Config, done: int) -> None:
+    s, outcomes = after(cfg, CLOSE, CLOSE)
+    assert ([told.number for told in outcomes], s.status) == ([0, done], "closing")
+    assert after(cfg, run(), start_at=s)[1] == [Told(1, closed=2 - done)]
+
+
+def test_a_close_that_flushes() -> None:
+    cfg = config("flush-on-close", thread="queued")
+    s, outcomes = after(cfg, add(10), run(), CLOSE, add(10), run(), DONE)
+    assert (reasons(outcomes), failures(outcomes)) == (["close"], [(2, "closed")])
+    assert [entry.records for entry in s.log] == [(1,)]
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ((DONE,), "no write is in flight"),
+        ((add(1), LOST), "no write is in flight"),
+        ((("fence",), ("fence",)), "the ledger is fenced"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_changes_nothing(steps: tuple[Any, ...], said: str) -> None:
+    s, _ = after(REFERENCE, *steps[:-1])
+    again, outcomes = after(REFERENCE, steps[-1], start_at=s)
+    assert outcomes == [Refused("illegal_state", said)]
+    assert again == s
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "said"),
+    [
+        ("add", {"size": -1, "fails_on": "nothing"}, "add.size is -1, must be integer of 0 or more"),
+        ("add", {"size": 1, "fails_on": "all"}, "add.fails_on is 'all', must be one of nothing, size, single, batch"),
+        ("add", {"size": 1}, "add lacks its argument fails_on"),
+        ("fail_write", {"durable": 1}, "fail_write.durable is 1, must be true or false"),
+        ("advance_time", {"by": -5}, "advance_time.by is -5, must be integer of 0 or more"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_an_error_that_names_it(action: str, data: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        SUBJECT.machine.actions[action].arguments(data, REFERENCE)
+    assert str(problem.value) == said
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_delay_ms": 0}, "txn_writer.max_delay_ms is 0, must be integer of 1 or more"),
+        ({"max_bytes": -1}, "txn_writer.max_bytes is -1, must be integer of 0 or more"),
+        ({"thread": "own"}, "txn_writer.thread is 'own', must be one of immediate, queued"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused_by_its_name(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        SUBJECT.machine.configure(settings)
+    assert said in str(problem.value)
+
+
+# ---- at length
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_batches_are_used_again(profile: str) -> None:
+    """A long run makes as many batches as are ever in flight at once, and one for the buffer: each is given back."""
+    body, most = TxnWriter(config(profile)), 0
+    for number in range(600):
+        for name, *arguments in (add(number % 30), wait(10 * (number % 7 == 0))):
+            getattr(body, name)(*arguments)
+            most = max(most, len(body.view().in_flight))
+        while len(body.view().in_flight) > 1:
+            body.fail_write(number % 2 == 0) if number % 5 == 0 else body.complete_write()
+    assert body.check() == []
+    assert (body._pool.made, most > 1) == (most + 1, True)
+
+
+@pytest.mark.nightly
+def test_every_shipped_rule_shows_in_some_scope() -> None:
+    found = explore(bounded(SUBJECT, "failures", "pulsar-2026-07"))
+    broken = {v.finding.broken_property for v in found.violations} | {lasso.name for lasso in found.lassos}
+    assert broken >= {
+        "the_buffer_is_below_its_limits",
+        "a_record_without_an_answer_is_on_its_way",
+        "a_record_waits_no_longer_than_the_delay",
+        "a_close_is_done_when_it_says_so",
+        "a_closed_writer_holds_nothing",
+        "what_is_buffered_goes",
+    }
+
+
+@pytest.mark.nightly
+def test_the_nightly_scope() -> None:
+    found = explore(bounded(SUBJECT, "nightly"), implementation=False)
+    assert (found.distinct_states, found.violations, found.lassos) == (102_740, [], [])

@@ -151,15 +151,13 @@ FAILURES_SCOPE = Scope(
 NIGHTLY = Scope(
     actions=tuple(txn_writer.actions),
     settings=dict(SMOKE.settings),
-    domains=dict(SMOKE.domains) | {"size": (1, 2, 3), "fails_on": ("nothing", "batch"), "durable": (False, True)},
-    most={"records": 4, "tasks": 3, "closers": 2, "ledgers": 2, "age": 3},
+    domains=dict(SMOKE.domains) | {"fails_on": ("nothing", "batch"), "durable": (False, True)},
+    most={"records": 3, "tasks": 3, "closers": 2, "ledgers": 2, "age": 3},
     because=dict(SMOKE.because)
     | {
         "actions": "all that there are",
-        "size": "small, so that two are too much for a batch, and large alone",
         "fails_on": "nothing, and a record that takes its batch along",
         "durable": "both, after each failed write",
-        "records": "four that are somewhere: two batches",
         "closers": "two: the second one comes while the first one waits",
         "ledgers": "two: what is in flight comes into either",
     },
