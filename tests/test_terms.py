@@ -614,6 +614,21 @@ def test_a_sum_that_nobody_keeps_grows_step_by_step() -> None:
     assert not proof.show("any number", way.value == 0, way.when)
 
 
+def scaled(n: int, *, by: int = 2) -> int:
+    return n * by
+
+
+def scaled_twice(n: int) -> int:
+    return scaled(scaled(n), by=3)
+
+
+def test_keywords_are_handed_on() -> None:
+    n = z3.Int("n")
+    assert known(Reader().call(scaled_twice, n), {"n": 5}) == scaled_twice(5) == 30
+    [way] = Reader().paths(scaled, n, named={"by": 7})
+    assert known(way.value, {"n": 3}) == scaled(3, by=7)
+
+
 class Ends(NamedTuple):
     """Stands for a tuple of which only the last value is looked at."""
 

@@ -100,7 +100,13 @@ class Expressions:
             ast.Call: self._called,
         }
 
-    def paths(self, function: Callable[..., Any], *arguments: Any, when: Sequence[Any] = ()) -> list[Path]:
+    def paths(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        when: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> list[Path]:
         """Every way through a function; the reader of statements knows."""
         raise NotImplementedError
 
@@ -457,7 +463,7 @@ class Expressions:
         if function in self.any_result:
             return self.fresh(get_type_hints(function, include_extras=True)["return"], function.__name__, place)
         when = [*place.path.when, *place.extra]
-        ways = self.paths(function, *bound.args, when=when)
+        ways = self.paths(function, *bound.args, when=when, named=bound.kwargs)
         if any(len(way.when) > len(when) for way in ways):
             place.learn(z3.Or(*[z3.And(*way.when[len(when) :]) for way in ways]))  # one of them was taken
         return _together(ways, len(when))

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from invariants.proofs import pending_acks_index as index
+from invariants.proofs import pending_acks_parts as parts
 
-claims = (*index.claims,)
+claims = (*index.claims, *parts.claims)

@@ -49,14 +49,20 @@ class Reader(Expressions):
         self.lists = dict(lists or {})
         self._depth = 0
 
-    def paths(self, function: Callable[..., Any], *arguments: Any, when: Sequence[Any] = ()) -> list[Path]:
-        """Every way through a function that can be taken. Raises NotUnderstoodError."""
+    def paths(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        when: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> list[Path]:
+        """Every way through a function that can be taken; `named` are its keywords. Raises NotUnderstoodError."""
         function = uncached(function)
         tree = source_of(function)
         if self._depth == DEEPEST:
             raise NotUnderstoodError(f"{function.__name__} calls itself, or too deep")
         self._depth += 1
-        ways = self.run(tree.body, _start(function, arguments, when), _space(function))
+        ways = self.run(tree.body, _start(function, arguments, when, named), _space(function))
         self._depth -= 1
         return [Path(w.names, w.when, "return", w.value) for w in ways]
 
@@ -281,9 +287,14 @@ def _space(function: Any) -> Mapping[str, Any]:
     return space
 
 
-def _start(function: Callable[..., Any], arguments: Sequence[Any], when: Sequence[Any] = ()) -> Path:
+def _start(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    when: Sequence[Any] = (),
+    named: Mapping[str, Any] | None = None,
+) -> Path:
     """The way into a function."""
-    bound = inspect.signature(function).bind(*arguments)
+    bound = inspect.signature(function).bind(*arguments, **(named or {}))
     bound.apply_defaults()
     return Path({**bound.arguments, HANDED_IN: frozenset(bound.arguments)}, when)
 
