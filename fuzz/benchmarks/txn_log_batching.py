@@ -308,8 +308,8 @@ plots = (
     ),
     Plot(
         "Concurrent transactions, and how long their requests take",
-        "What it costs: a record waits for the tick. What it buys: a ledger that takes a while for each entry has fewer "
-        f"of them. Here that is {BUSY_US} microseconds, which is assumed; the others store any number at a time.",
+        "What it costs: a record waits for the tick. What it buys: a ledger that takes a while for each entry has "
+        f"fewer of them. Here that is {BUSY_US} microseconds, which is assumed; the others store any number at a time.",
         "concurrent transactions",
         "microseconds a transaction",
         (
