@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from fuzz.subject import Scope, Subject
 from impl.txn_log import TxnLog
 from invariants import txn_log as invariants
-from model.batch_acks_state import Partial
+from model.batch_acks_state import Acks, Partial
 from model.txn_log import txn_log
-from model.txn_log_state import Config, State
+from model.txn_log_state import Config, Place, Promise, Record, State, Txn
 
 #: How many of the transactions that live are driven.
 _DRIVEN = 4
@@ -265,6 +268,61 @@ NIGHTLY = Scope(
 )
 
 
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin: its masks and transactions are sets, its entries are numbered from the first kept."""
+    v = variables
+    promised = sorted(
+        Promise(p["id"], p["status"], mask(p["partitions"]), mask(p["subscriptions"])) for p in v["promised"]
+    )
+    return State(
+        v["status"],
+        v["ledger"],
+        v["batching"],
+        v["cursor_works"],
+        read_entry(v["buffer"]),
+        tuple([read_entry(entry) for entry in v["in_flight"]]),
+        0,
+        tuple(v["ledgers"]),
+        tuple([read_entry(entry) for entry in v["log"]]),
+        v["ledger_id"],
+        tuple(sorted(read_txn(t) for t in v["txns"])),
+        v["last_id"],
+        read_acks(v["known"]),
+        read_acks(v["stored"]),
+        v["dirty"],
+        v["read_next"],
+        v["now_ms"],
+        tuple(promised),
+        v["told_id"],
+        v["told_watermark"],
+    )
+
+
+def read_entry(entry: Iterable[Mapping[str, Any]]) -> tuple[Record, ...]:
+    """The records of an entry, whose fields have the model's names."""
+    return tuple([Record(**record) for record in entry])
+
+
+def read_txn(t: Mapping[str, Any]) -> Txn:
+    """A transaction, with masks for the sets of the twin."""
+    places = tuple([Place(*place) for place in t["places"]])
+    return Txn(t["id"], t["status"], mask(t["partitions"]), mask(t["subscriptions"]), t["deadline_ms"], places)
+
+
+def read_acks(acks: Mapping[str, Any]) -> Acks:
+    """What is deleted, with masks for the sets of the twin."""
+    partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
+    return Acks(acks["mark"], mask(acks["deleted"]), tuple(partial))
+
+
+def mask(numbers: Iterable[int]) -> int:
+    """The mask with these bits."""
+    return sum(1 << n for n in numbers)
+
+
 # ---- states that `check` must not let pass ------------------------------------------------------------
 
 
@@ -397,4 +455,6 @@ subject = Subject(
         "the_stored_mark_is_trimmed": the_stored_mark_is_trimmed,
     },
     steps=96,
+    tla="TxnLog",
+    from_tla=from_tla,
 )
