@@ -97,6 +97,17 @@ EXPECTED = {
     "an-overlap-is-exact-and-symmetric": "proved",
     "a-conjunction-leaves-what-both-leave": "proved",
     "positions-with-sets-are-in-one-order": "proved",
+    "an-ack-set-deletes-one-record": "proved",
+    "an-entry-goes-with-its-last-record": "proved",
+    "a-record-cut-by-its-caps-keeps-the-order": "proved",
+    "no-ended-transaction-returns": "proved",
+    "transactions-go-where-they-may": "proved",
+    "the-watermark-is-below-all-that-live": "proved",
+    "the-watermark-of-an-empty-store-is-below-all-to-come": "confirmed_over_all_paths",
+    "no-id-is-given-twice": "proved",
+    "a-batch-is-less-than-two-limits": "proved",
+    "records-are-counted-before-bytes": "proved",
+    "what-makes-a-batch-be-written-agrees": "confirmed_over_all_paths",
 }
 
 

@@ -17,7 +17,7 @@ from invariants.proofs.claim import Proof
 from invariants.proofs.range_cache_passes import random_config, random_state
 from invariants.proofs.reading import Reader
 from invariants.proofs.running import bind, known, worked
-from invariants.proofs.terms import NotUnderstoodError, Seq, lifted, unknown
+from invariants.proofs.terms import Listener, NotUnderstoodError, Seq, lifted, unknown
 from model import range_cache as model
 from model import watermark
 from model.positions import Position
@@ -627,6 +627,29 @@ def test_keywords_are_handed_on() -> None:
     assert known(Reader().call(scaled_twice, n), {"n": 5}) == scaled_twice(5) == 30
     [way] = Reader().paths(scaled, n, named={"by": 7})
     assert known(way.value, {"n": 3}) == scaled(3, by=7)
+
+
+def tells(pair: Pair, out: Any) -> int:
+    out.begin(pair.left)
+    if pair.right is None:
+        out.numbers.append(pair.left)
+        return tells(Pair(*(pair.left, 0)), out)
+    parts = (pair.left, pair.right)
+    out.numbers += [each + 1 for each in parts]
+    return pair.right
+
+
+def test_a_listener_hears_what_it_is_told_and_where() -> None:
+    out, pair, proof = Listener(), unknown(Pair, "pair"), Proof()
+    left, right = pair.fields["left"], pair.fields["right"]
+    ways = Reader().paths(tells, pair, out)
+    assert len(ways) == 2
+    assert [each.arguments for each in out.said("begin")] == [(left,), (left,)], "once for each call"
+    [alone] = out.said("numbers.append")
+    assert proof.show("where none is", z3.Not(right.defined), alone.when)
+    assert [len(each.arguments[0]) for each in out.said("numbers +=")] == [2, 2]
+    for heard in out.said("numbers +="):
+        assert proof.show("one more each", heard.arguments[0][0] == left + 1, heard.when)
 
 
 class Ends(NamedTuple):

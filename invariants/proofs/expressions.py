@@ -346,6 +346,9 @@ class Expressions:
         if more or place.index or not isinstance(generator.target, ast.Name):
             return refuse(node, "this comprehension is not understood")
         name = generator.target.id
+        if isinstance(over, tuple) and not generator.ifs:
+            places = [Place(place.path.named(name, each), place.space, place.extra) for each in over]
+            return tuple([self.value(node.elt, each) for each in places])
         if not isinstance(over, Seq | Chosen):
             return self.fresh(object, "tuple", place) if z3.is_expr(over) else refuse(node, "over what is not known")
         self._made += 1
@@ -416,7 +419,7 @@ class Expressions:
             if function in (operators.BUILT_IN["tuple"], operators.BUILT_IN["list"]):
                 return self._comprehended(node.args[0], place)
             return refuse(node, "this call is not understood")
-        arguments = [self.value(a, place) for a in node.args]
+        arguments = [value for each in node.args for value in self._argument(each, place)]
         named = {k.arg or "": self.value(k.value, place) for k in node.keywords}
         if isinstance(function, type) and hasattr(function, "_fields"):
             fields = inspect.signature(function).bind(*arguments, **named)
@@ -432,6 +435,15 @@ class Expressions:
                 arguments = [self.not_none(each, place, node) for each in arguments]
             return function.of(*arguments, **named)
         return self._result(function, arguments, named, node, place)
+
+    def _argument(self, node: ast.expr, place: Place) -> Sequence[Any]:
+        """The value of an argument, or the values of one that stands for several."""
+        if not isinstance(node, ast.Starred):
+            return [self.value(node, place)]
+        several = self.value(node.value, place)
+        if isinstance(several, Rec):
+            return [*several.fields.values()]
+        return several if isinstance(several, tuple) else refuse(node, "how many these are is not known")
 
     def _summed(self, seq: Seq, place: Place) -> Any:
         """A sum that nobody keeps: any number, of which `sums` says how it grows. Of truths it counts some or all."""

@@ -21,7 +21,7 @@ from typing import Any, cast, get_args
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.expressions import HANDED_IN, Expressions, Path, Place, refuse, uncached
-from invariants.proofs.terms import Maybe, Measures, NotUnderstoodError, Rec, Seq, as_term
+from invariants.proofs.terms import Heard, Listener, Maybe, Measures, NotUnderstoodError, Rec, Seq, as_term
 
 __all__ = ["AT", "OVER", "Loop", "Path", "Reader", "source_of"]
 
@@ -81,7 +81,7 @@ class Reader(Expressions):
         going: list[Path] = [path]
         ended: list[Path] = []
         for statement in statements:
-            ways = [w for p in going for w in self._statement(statement, p, space)]
+            ways = [w for p in going for w in self._told(statement, p, space) or self._statement(statement, p, space)]
             going = [w for w in ways if w.how == "next"]
             ended += [w for w in ways if w.how != "next"]
         return ended + going
@@ -151,6 +151,23 @@ class Reader(Expressions):
                 return
         for case, branch in cases:
             yield from self._ways(branch, path.also(case), space)
+
+    def _told(self, node: ast.stmt, path: Path, space: Mapping[str, Any]) -> list[Path]:
+        """The way on if a listener is told something, which is noted where it is so; none for any other statement."""
+        match node:
+            case ast.Expr(ast.Call(ast.Attribute() as target, arguments, [])):
+                what = ast.unparse(target)
+            case ast.AugAssign(ast.Attribute() as target, ast.Add(), value):
+                what, arguments = f"{ast.unparse(target)} +=", [value]
+            case _:
+                return []
+        listener = _listener(target, path)
+        if listener is None:
+            return []
+        way = Path(path.names, path.when)
+        values = tuple([self.value(each, Place(way, space)) for each in arguments])
+        listener.heard.append(Heard(what.partition(".")[2], values, list(way.when)))
+        return [way]
 
     def _appended(self, name: str, item: Any, path: Path, space: Mapping[str, Any], node: ast.AST) -> Path:
         value = path.names[name]
@@ -297,6 +314,14 @@ def _start(
     bound = inspect.signature(function).bind(*arguments, **(named or {}))
     bound.apply_defaults()
     return Path({**bound.arguments, HANDED_IN: frozenset(bound.arguments)}, when)
+
+
+def _listener(node: ast.expr, path: Path) -> Listener | None:
+    """Who is told something in a call of a method, if it is a listener or a part of one."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    owner = path.names.get(node.id) if isinstance(node, ast.Name) else None
+    return owner if isinstance(owner, Listener) else None
 
 
 def _check_own(name: str, path: Path, node: ast.AST) -> None:

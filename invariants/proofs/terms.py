@@ -6,6 +6,7 @@
     tuple or list     `Seq`: a length and a function from the place to the element, so that any length will do
     text              `Word`: its number in a table of all words met
     float             `Double`: a real number that is only rounded where the program rounds
+    what only listens `Listener`: keeps what it is told
     anything else     a token, of which nothing is known but whether it equals another and whether it is empty
 
 A sequence keeps running totals of measures, such as the bytes of its elements; every operation says what it
@@ -21,7 +22,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import z3  # type: ignore[import-untyped]
 
@@ -83,6 +84,25 @@ class Double:
     """A float, by the real number that it is."""
 
     real: Any
+
+
+class Heard(NamedTuple):
+    """Something that a listener is told: by what call, with what, and where that is so."""
+
+    what: str
+    arguments: tuple[Any, ...]
+    when: list[Any]
+
+
+class Listener:
+    """An object that is only told things, and changes nothing that a rule looks at; it keeps what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[Heard] = []
+
+    def said(self, what: str) -> list[Heard]:
+        """What was told by calls of that name, such as `answers.append`."""
+        return [each for each in self.heard if each.what == what]
 
 
 @dataclass(frozen=True, eq=False)
