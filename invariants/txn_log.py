@@ -23,6 +23,7 @@ REPLAY = ("replay_entry", "replay_completes", "read_fails")
 #: The only steps that a transaction takes: from, to.
 STEPS = {("OPEN", "COMMITTING"), ("OPEN", "ABORTING"), ("COMMITTING", "COMMITTED"), ("ABORTING", "ABORTED")}
 HAS_ENDED = {"COMMITTED", "ABORTED"}
+COMMITS, ABORTS = {"COMMITTING", "COMMITTED"}, {"ABORTING", "ABORTED"}
 
 
 class Said(NamedTuple):
@@ -194,6 +195,18 @@ def an_entry_is_deleted_when_all_its_records_are(cfg: Config, s: State) -> bool:
     return left_in(s, s.acks) == needed and gone == [n for n, mask in enumerate(needed, s.first) if mask == 0]
 
 
+@always(txn_log, on=("written",))
+def an_end_deletes_what_the_transaction_had(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When a transaction ends, all its records are deleted, in batches, too, whether the store batches now or not.
+
+    As shipped before 4.1, a store that is opened without batching ignores deletions in batches that it finds.
+    """
+    alive = {t.id for t in after.txns}
+    ended = [t for t in before.txns if t.id not in alive] if after.cursor_works else []
+    masks = left_in(after, after.acks) if ended else []
+    return not any(masks[p.entry - after.first] >> p.at & 1 for t in ended for p in t.places)
+
+
 @always(txn_log)
 def deletions_only_grow(cfg: Config, before: State, event: Event, after: State) -> bool:
     """What is deleted stays deleted as long as the store is open."""
@@ -233,6 +246,32 @@ def what_is_not_dirty_is_durable(cfg: Config, s: State) -> bool:
     if s.dirty or ranges > cfg.max_ranges or len(s.acks.partial) > cfg.max_batch_records:
         return True
     return all(found & ~known == 0 for found, known in zip(left_in(s, s.durable), left_in(s, s.acks), strict=True))
+
+
+@always(txn_log, on=("reopen",))
+def a_clean_close_keeps_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A store that is closed, and opened with batching again, knows all deletions that a record of the cursor can hold.
+
+    As shipped until pull request 26474, the metadata store gives no parts of entries back.
+    """
+    ranges = (before.acks.deleted & ~(before.acks.deleted << 1)).bit_count() + len(before.ledgers)
+    fits = ranges <= cfg.max_ranges and len(before.acks.partial) <= cfg.max_batch_records
+    is_clean = not is_error(event) and before.cursor_works and before.ledger != "fenced"
+    return after.acks == before.acks or not (fits and is_clean and event.arguments["batching"])
+
+
+@always(txn_log, on=("persist",))
+def a_record_holds_all_up_to_some_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A record of the cursor that cannot hold all deletions has every one up to some entry, and none from there on.
+
+    As shipped, it has the lowest ranges of entries and the lowest parts, as many as there may be of each: the end of a
+    transaction stays deleted, and its beginning comes back.
+    """
+    if event.outcome is not True:
+        return True
+    pairs = list(zip(left_in(after, after.acks), left_in(after, after.durable), strict=True))
+    lost = next((n for n, (known, found) in enumerate(pairs) if known != found), len(pairs))
+    return all(found == (1 << len(entry)) - 1 for entry, (_, found) in zip(after.log[lost:], pairs[lost:], strict=True))
 
 
 @always(txn_log)
@@ -288,17 +327,40 @@ def is_kept(promise: Promise, t: Txn) -> bool:
     return participants and may_become(promise.status, t.status)
 
 
-@always(txn_log, on=REPLAY)
+@always(txn_log, on=("replay_completes",))
 def no_ended_transaction_returns(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction of which callers were told that it is committed or aborted is in no store that is opened later.
+    """A transaction of which callers were told that it is committed or aborted lives in no store that has read its
+    log later.
 
     As shipped, it comes back as open after a clean restart, when its first record is part of an entry and its last one
-    is not, and as ended when its records could not be deleted.
+    is not.
     """
     if not is_recovered(event):
         return True
-    found = {t.id for t in after.txns}
+    found = {t.id for t in after.txns if t.status not in HAS_ENDED}
     return not any(promise.status in HAS_ENDED and promise.id in found for promise in before.promised)
+
+
+@always(txn_log)
+def a_decision_is_final(cfg: Config, s: State) -> bool:
+    """Where callers were told that a transaction is committing or committed, the log does not say the opposite, nor the
+    other way round: no restart can find another decision than the one that was acknowledged.
+
+    As shipped, it can: the opposite had failed before, and is in the log all the same, where it comes first.
+    """
+    said = what_the_log_says(s)
+    decided = [{p.status, said[p.id].status} for p in s.promised if p.id in said]
+    return not any(pair & COMMITS and pair & ABORTS for pair in decided)
+
+
+@always(txn_log)
+def what_has_ended_leaves_the_store(cfg: Config, s: State) -> bool:
+    """No transaction that is committed or aborted stays in a store that serves, whether its records could be deleted
+    or not.
+
+    As shipped, it does when a replay ends it and its records cannot be deleted; the watermark stays below it.
+    """
+    return s.status != "ready" or not any(t.status in HAS_ENDED for t in s.txns)
 
 
 @always(txn_log, on=REPLAY)

@@ -519,3 +519,9 @@ earlier = txn_log.profile(
     "the same before 4.1, where parts of entries could not be deleted unless the log was batched or a broker said so",
     shipped.config._replace(batch_index_acks=False),
 )
+
+goes_on = txn_log.profile(
+    "goes-on",
+    "the reference with one shipped rule: a store goes on after an append whose outcome is not known",
+    Config(unknown_outcome="goes_on"),
+)

@@ -388,7 +388,6 @@ subject = Subject(
         "max_ranges": (10_000, 1, 2, 0),
         "max_batch_records": (10_000, 1, 2, 0),
         "max_ranges_in_metadata": (1000, 1, 0),
-        "batch_index_acks": (True, False),
     },
     weights={
         "new_transaction": 4,
