@@ -369,8 +369,6 @@ class PendingAcks:
         self._claims.forget()
         self._index.clear()
         self._progress, self._attempts, self._low_watermark = self._log.base, 0, 0
-        if self.cfg.replay_begins_at_the_mark:
-            self._read = self._log.base
 
     def _count(self, entry: Entry, position: int) -> int:
         """An entry of the log is counted, and what may go goes; how many entries. O(records, log keys)."""
@@ -529,8 +527,6 @@ class PendingAcks:
         """The store is ready; who has waited comes to the log, in order. O(those who wait)."""
         queue, self._queue = self._queue, []
         self._status, self._attempts, self._progress = "ready", 0, self._log.base
-        if self.cfg.replay_begins_at_the_mark:
-            self._read = self._log.base
         answers = []
         for call in queue:
             told, _ = self._append(call)
@@ -605,13 +601,14 @@ class PendingAcks:
         return wrong
 
     def view(self) -> State:
-        """The model's state of this. O(everything)."""
+        """The model's state of this. Where the log's cursor stands counts only until it goes back. O(everything)."""
         base, (acks, durable) = self._log.base, self._cursor.view()
+        has_read = self._status == "initializing" or not self.cfg.replay_begins_at_the_mark
         return State(
             acks,
             durable,
             self._log.view(),
-            self._read - base,
+            self._read - base if has_read else 0,
             self._index.view(base),
             self._status,  # type: ignore[arg-type]
             max(self._progress - base, 0),

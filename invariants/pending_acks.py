@@ -14,7 +14,7 @@ from invariants.properties import Event, always, eventually, once_per_state, som
 from model.batch_acks_state import Acks
 from model.machine import Failed, Refused
 from model.pending_acks import Effects, pending_acks
-from model.pending_acks_state import Call, Config, Entry, Part, Record, State
+from model.pending_acks_state import Call, Config, Part, Record, State
 
 REQUESTS = ("ack_individual", "ack_cumulative", "commit", "abort")
 ENDS = ("written", "cursor_refuses")
@@ -88,11 +88,12 @@ class Said(NamedTuple):
     committed: list[Held]
 
 
-def said(log: tuple[Entry, ...]) -> Said:
-    """What the records of a log say, one after the other."""
+@once_per_state
+def said(s: State) -> Said:
+    """What the records of the log say, one after the other."""
     held: dict[int, Held] = {}
     committed: list[Held] = []
-    for each in (each for entry in log for each in entry):
+    for each in (each for entry in s.log for each in entry):
         if each.op == "ack":
             held[each.txn] = with_ack(held.get(each.txn, Held({}, None)), each)
         elif each.op == "commit" and each.txn in held:
@@ -102,6 +103,7 @@ def said(log: tuple[Entry, ...]) -> Said:
     return Said(held, committed)
 
 
+@once_per_state
 def in_memory(s: State) -> dict[int, Held]:
     """What each transaction holds in memory."""
     held = {h.txn: Held({p.entry: p for p in h.parts}, None) for h in s.held}
@@ -152,9 +154,9 @@ def memory_is_what_the_log_says(cfg: Config, s: State) -> bool:
     acknowledgement of which the cursor has a part, it forgets the set of a cumulative one, it ends that of another
     transaction, it may read less than the log; and an append that failed changes memory.
     """
-    if s.status != "ready":
+    if s.status != "ready" or (not s.log and not s.held and s.cumulative is None):
         return True
-    wanted, found = said(s.log).held, in_memory(s)
+    wanted, found = said(s).held, in_memory(s)
     for txn in wanted.keys() | found.keys():
         one, other = (each.get(txn, Held({}, None)).bits(cfg, s.acks.mark) for each in (wanted, found))
         if one != other and not_acked(cfg, s.acks, one) != not_acked(cfg, s.acks, other):
@@ -170,7 +172,7 @@ def a_committed_ack_is_not_redelivered(cfg: Config, s: State) -> bool:
     """
     if s.status != "ready":
         return True
-    committed = said(s.log).committed
+    committed = said(s).committed
     return not any(not_acked(cfg, s.acks, each.bits(cfg, s.acks.mark)) for each in committed)
 
 

@@ -81,6 +81,7 @@ class Messages(NamedTuple):
     messages: int
 
 
+@record
 class Record(NamedTuple):
     """A record of the log. `cumulative` is the type of an acknowledgement, or of what an end is the end of."""
 
@@ -94,6 +95,7 @@ class Record(NamedTuple):
 Entry = tuple[Record, ...]
 
 
+@record
 class Call(NamedTuple):
     """A record on its way into the log, and who waits for it."""
 
@@ -158,7 +160,7 @@ def _rules(batch_sizes: tuple[int, ...]) -> cursor.Config:
 
 def everything_of(cfg: Config, entry: int) -> int:
     """The mask of all messages of an entry."""
-    return all_of(cfg.batch_sizes[entry % len(cfg.batch_sizes)])
+    return (1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1
 
 
 def acked_of(cfg: Config, acks: Acks, entry: int) -> int:
