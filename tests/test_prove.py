@@ -100,6 +100,7 @@ EXPECTED = {
     "an-ack-set-deletes-one-record": "proved",
     "an-entry-goes-with-its-last-record": "proved",
     "a-record-cut-by-its-caps-keeps-the-order": "proved",
+    "a-record-is-known-by-its-index-in-its-batch": "proved",
     "no-ended-transaction-returns": "proved",
     "transactions-go-where-they-may": "proved",
     "the-watermark-is-below-all-that-live": "proved",
@@ -107,6 +108,7 @@ EXPECTED = {
     "no-id-is-given-twice": "proved",
     "a-batch-is-less-than-two-limits": "proved",
     "records-are-counted-before-bytes": "proved",
+    "each-record-is-told-its-place-in-its-batch": "proved",
     "what-makes-a-batch-be-written-agrees": "confirmed_over_all_paths",
 }
 

@@ -652,6 +652,17 @@ def test_a_listener_hears_what_it_is_told_and_where() -> None:
         assert proof.show("one more each", heard.arguments[0][0] == left + 1, heard.when)
 
 
+def with_places(numbers: list[int]) -> list[int]:
+    return [place + number for place, number in enumerate(numbers)]
+
+
+def test_a_comprehension_may_count_its_places() -> None:
+    numbers, at = Seq.unknown(int, "numbers"), z3.Int("at")
+    [way] = Reader().paths(with_places, numbers)
+    assert Proof().show("a place", way.value.at(at) == at + numbers.at(at), way.when)
+    assert known(Reader().call(with_places, (4, 5)), {}) == (4, 6)
+
+
 class Ends(NamedTuple):
     """Stands for a tuple of which only the last value is looked at."""
 

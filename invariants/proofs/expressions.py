@@ -342,24 +342,31 @@ class Expressions:
     def _comprehended(self, node: ast.ListComp | ast.GeneratorExp, place: Place) -> Any:
         """A sequence made from another: element by element, or, if some are left out, any at all of that kind."""
         [generator, *more] = node.generators
-        over = self.value(generator.iter, place)
-        if more or place.index or not isinstance(generator.target, ast.Name):
+        inner, number, name = _gone_over(generator)
+        over = self.value(inner, place)
+        if more or place.index or not name:
             return refuse(node, "this comprehension is not understood")
-        name = generator.target.id
+
+        def named(item: Any, where: Any) -> Path:
+            path = place.path.named(name, item)
+            return path.named(number, as_term(where)) if number else path
+
         if isinstance(over, tuple) and not generator.ifs:
-            places = [Place(place.path.named(name, each), place.space, place.extra) for each in over]
+            places = [Place(named(each, i), place.space, place.extra) for i, each in enumerate(over)]
             return tuple([self.value(node.elt, each) for each in places])
         if not isinstance(over, Seq | Chosen):
             return self.fresh(object, "tuple", place) if z3.is_expr(over) else refuse(node, "over what is not known")
         self._made += 1
         about = f"{self._prefix}each#{self._made}"
         if generator.ifs or isinstance(over, Chosen):
+            if number:
+                return refuse(node, "this comprehension is not understood")
             return self._chosen(node, about, over, place)
 
         def at(where: Any) -> Any:
             kept = self._made, self._prefix  # what is unknown of an element depends on its place and on nothing else
             self._made, self._prefix = 0, f"{about}."
-            inner = Place(place.path.named(name, over.at(where)), place.space, place.extra, (as_term(where),))
+            inner = Place(named(over.at(where), where), place.space, place.extra, (as_term(where),))
             element = coerced(over.kind, self.value(node.elt, inner))
             self._made, self._prefix = kept
             return element
@@ -490,6 +497,16 @@ class Expressions:
             place.learn(is_there)
             return where
         return refuse(node, f"{name} is not understood")
+
+
+def _gone_over(generator: ast.comprehension) -> tuple[ast.expr, str, str]:
+    """What a comprehension goes over, and its names for places, if it counts them, and for elements; else no name."""
+    match generator.iter, generator.target:
+        case ast.Call(ast.Name("enumerate"), [inner], []), ast.Tuple([ast.Name(number), ast.Name(name)]):
+            return inner, number, name
+        case inner, ast.Name(name):
+            return inner, "", name
+    return generator.iter, "", ""
 
 
 def _together(ways: Sequence[Path], known: int) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from invariants.proofs import txn_log_deletions as deletions
 from invariants.proofs import txn_log_ids as ids
+from invariants.proofs import txn_log_places as places
 from invariants.proofs import txn_log_replays as replays
 
-claims = (*deletions.claims, *replays.claims, *ids.claims)
+claims = (*deletions.claims, *places.claims, *replays.claims, *ids.claims)

@@ -1,4 +1,4 @@
-"""What solvers have shown about the buffered writer: when a batch is written, and how large it can be."""
+"""What solvers have shown about the buffered writer: when a batch is written, how large it can be, and who is told."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from invariants.proofs import txn_writer_contracts as contracts
 from invariants.proofs.claim import Answer, Control, Proof, claim, explored
 from invariants.proofs.induction import facts_of
 from invariants.proofs.reading import Path, Reader
-from invariants.proofs.terms import Heard, Listener, Rec, Seq, as_term, code_of, lifted, unknown
+from invariants.proofs.terms import Heard, Listener, Rec, Seq, as_term, code_of, equal, lifted, unknown
 from model import txn_writer as model
 from model import txn_writer_state as state
-from model.txn_writer_state import Buffered, Config, Flush, Record, State
+from model.positions import Position
+from model.txn_writer_state import Buffered, Config, Flush, Record, State, Write
 
 MODEL = "model.txn_writer"
 BYTES = "bytes"
@@ -202,6 +203,49 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
 
 
 @claim(
+    "each-record-is-told-its-place-in-its-batch",
+    "z3",
+    "For an entry of any number of records, when it is stored: each is told once and in order, with the position of "
+    "the entry; in a batch with its index and with how many records the batch has, and else without.",
+    Control(
+        "places in a batch count from one",
+        MODEL,
+        '[Answer(number, "ok", position, i, batch) for',
+        '[Answer(number, "ok", position, i + 1, batch) for',
+    ),
+)
+def told_its_place() -> Answer:
+    """PIP-160: a record's position has batchIndex and batchSize, by which it is deleted from the log."""
+    proof, k, out = Proof(), z3.Int("k"), Listener()
+    s, write = unknown(State, "s"), unknown(Write, "write")
+    records = write.fields["records"]
+    known = [k >= 0, k < records.length]
+    Reader(known).paths(model.completed, s, write, out)
+    told = out.said("answers +=")
+    proof.need("batches are told, and plain records", len(told) == 2)
+    for heard in told:
+        [all_of_them] = heard.arguments
+        answer, there = all_of_them.at(k).fields, [*known, *heard.when]
+        proof.possible("an entry", there)
+        proof.show("each one", all_of_them.length == records.length, there, direct=True)
+        proof.show("its own", answer["record"] == records.at(k), there, direct=True)
+        where = as_term(equal(answer["position"], Position(s.fields["ledger"], s.fields["next_entry"])))
+        proof.show("where it is", where, there, direct=True)
+        placed = [as_term(equal(answer[name], value)) for name, value in (("place", k), ("batch", records.length))]
+        bare = [as_term(equal(answer[name], None)) for name in ("place", "batch")]
+        batched = write.fields["batched"]
+        proof.show("in a batch", z3.Implies(batched, z3.And(*placed)), there, direct=True)
+        proof.show("alone", z3.Implies(z3.Not(batched), z3.And(*bare)), there, direct=True)
+    for n in range(1, 101):
+        heard_, numbers = model.Happening(), tuple(range(n, 2 * n))
+        after = model.completed(state.start(Config()), Write(1, True, numbers, 0), heard_)
+        places = [(answer.record, answer.place, answer.batch) for answer in heard_.answers]
+        wanted = [(number, i, n) for i, number in enumerate(numbers)]
+        proof.run(f"{n} records", places == wanted and after.log[-1].records == numbers, places[:2])
+    return proof.answer()
+
+
+@claim(
     "what-makes-a-batch-be-written-agrees",
     "crosshair",
     "When a record of any size comes to a buffer of none, one or two records of any sizes, with any limits of records "
@@ -224,4 +268,4 @@ def triggers_agree() -> Answer:
     return explored(contracts.triggers_agree)
 
 
-claims = (batch_is_less_than_two_limits, records_before_bytes, triggers_agree)
+claims = (batch_is_less_than_two_limits, records_before_bytes, told_its_place, triggers_agree)

@@ -1,0 +1,104 @@
+"""A claim about the places of records: live and at replay, a record is known by its entry and its index there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs import masks
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.reading import AT, OVER, Path, Reader
+from invariants.proofs.terms import Rec, Seq, lifted, unknown
+from invariants.proofs.txn_log_ids import histories
+from model import txn_log as model
+from model import txn_log_replay as replay
+from model import txn_log_state as state
+from model.txn_log_state import Config, Entry, Record, State
+
+
+def entries(length: Any, records: Seq) -> Seq:
+    """Any number of entries, of which one is looked at, whichever it is: it has these records."""
+    return Seq(Entry, length, lambda place: records, {}, {})
+
+
+class Doing:
+    """Stands in for what a record does, and notes which record it was, where it stands, and where that is so."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[Rec, Rec]] = []
+        self.then: Rec = unknown(State, "then")
+
+    def live(self, _cfg: Any, _s: Rec, record: Rec, place: Rec) -> tuple[Rec, Any]:
+        """A record is durable."""
+        self.done.append((record, place))
+        return self.then, z3.Int("answer")
+
+    def again(self, _cfg: Any, _s: Rec, record: Rec, place: Rec) -> Rec:
+        """A record is read again."""
+        self.done.append((record, place))
+        return self.then
+
+
+@claim(
+    "a-record-is-known-by-its-index-in-its-batch",
+    "z3",
+    "For any log and an entry of any number of records: when it is durable, each record does its part with the number "
+    "of its entry and its index in it, one after the other; when it is read again, exactly those records do theirs "
+    "that are not deleted, with the same number and the same index.",
+    Control(
+        "places in an entry that is read again are counted from its end",
+        "model.txn_log_replay",
+        "s = with_replayed(cfg, s, record, Place(entry, index))",
+        "s = with_replayed(cfg, s, record, Place(entry, len(records) - 1 - index))",
+    ),
+)
+def known_by_its_index() -> Answer:
+    """PIP-160: a record's position is its entry with its batch index, by which it is deleted."""
+    proof, records, k = Proof(), Seq.unknown(Record, "records"), z3.Int("k")
+    count, length, first = z3.Int("in flight"), z3.Int("log.length"), z3.Int("first")
+    s: Rec = unknown(State, "s")
+    s = s.replace({"first": first, "log": entries(length, records), "in_flight": entries(count, records)})
+    known = [count > 0, length >= 0, first >= 0, records.length > 0, k >= 0, k < records.length]
+    known.append(s.fields["ledgers"].length > 0)
+    cfg = lifted(Config())
+
+    live = Doing()
+    loop = Reader(known, instead={model.with_effect: live.live}).loop(model.written)
+    for begun in [way for way in loop.begin(cfg, s) if way.how == "next"]:
+        proof.need("an entry's records are gone over", begun.names[OVER] is records)
+        for way in loop.round({**begun.names, AT: k}, [*known, *begun.when]):
+            _does_its_part(proof, live, way, records, k, first + length)
+
+    entry, left = z3.Int("entry"), masks.unknown_mask("left")
+    again = Doing()
+    inside = [*known, entry >= first, entry < first + length]
+    instead: dict[Callable[..., Any], Callable[..., Any]] = {
+        replay.with_replayed: again.again,
+        state.live_of: lambda acks, number, size: left,
+    }
+    loop = Reader(inside, instead=instead).loop(replay.replayed)
+    [begun] = loop.begin(cfg, s, entry)
+    proof.need("an entry's records are read", begun.names[OVER] is records)
+    for way in loop.round({**begun.names, AT: k}, [*inside, *begun.when]):
+        does = way.names["s"] is again.then
+        proof.show("exactly what is left is done", left[k] == does, way.when, direct=True)
+        if does:
+            _does_its_part(proof, again, way, records, k, entry)
+    for _, after in histories(20, 60):
+        told = {t.id: t.places for t in after.txns}
+        right = all(after.log[n - after.first][at].txn == txn for txn, places in told.items() for n, at in places)
+        proof.run("a history", right, told)
+    return proof.answer()
+
+
+def _does_its_part(proof: Proof, doing: Doing, way: Path, records: Seq, k: Any, number: Any) -> None:
+    """The record at a place was done once, with its number and its index."""
+    proof.possible("a record of an entry", way.when)
+    proof.need("a record does its part once", len(doing.done) == 1 and doing.done[0][0] is records.at(k))
+    place = doing.done[0][1].fields
+    proof.show("by its entry and its index", z3.And(place["entry"] == number, place["at"] == k), way.when, direct=True)
+
+
+claims: Sequence[Any] = (known_by_its_index,)
