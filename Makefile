@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CAMPAIGN_SECONDS ?= 60
-EXPLORED := range_cache cache_steps entry_cache active_cursors negative_acks batch_acks
+EXPLORED := range_cache cache_steps entry_cache active_cursors negative_acks batch_acks \
+  txn_writer txn_log pending_acks txn_rollout
 
 .PHONY: setup campaign test nightly bench evidence environment lock clean
 
