@@ -63,6 +63,12 @@ QUICK = [
     "rollout_smoke",
     "rollout_shipped_meets_a_batch",
     "rollout_older_never_ends",
+    "txn_log_smoke",
+    "txn_log_cursor",
+    "txn_log_trimmed",
+    "txn_log_half_an_order",
+    "txn_log_shipped_returns",
+    "txn_log_later_returns",
 ]
 
 
@@ -97,7 +103,7 @@ def test_every_success_has_an_exact_count() -> None:
     assert [run.name for run in RUNS.values() if (run.expected == "success") != (run.distinct_states is not None)] == []
 
 
-@pytest.mark.parametrize("name", ["range_cache", "entry_cache", "cache_steps"])
+@pytest.mark.parametrize("name", ["range_cache", "entry_cache", "cache_steps", "txn_log"])
 def test_every_scope_has_a_run(name: str) -> None:
     subject = find_subject(name)
     plain = {run.scope for run in RUNS.values() if run.module == subject.tla and run.profile == "reference"}
@@ -143,6 +149,7 @@ def test_every_scope_has_a_run(name: str) -> None:
         ),
         ("batch_acks", {"every_reset_is_answered"}),  # tickets have no numbers
         ("txn_rollout", set()),
+        ("txn_log", set()),
     ],
 )
 def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
@@ -163,6 +170,7 @@ def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
         ("negative_acks", {"remember_chunks", "wall_clock_jumps"}),
         ("batch_acks", set()),
         ("txn_rollout", set()),
+        ("txn_log", set()),
     ],
 )
 def test_every_action_is_driven_by_a_run_that_compares_steps(name: str, without: set[str]) -> None:
@@ -289,6 +297,36 @@ def test_the_wall_clock_of_nacks(tmp_path: Path) -> None:
     result = makes(run, tmp_path, space=Bounded(subject, "pulsar-2026-07", scope))
     assert result.differences == []
     assert result.edges_checked > result.distinct_states > 100
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"), [("goes_on", "violated RecoveryGivesWhatWasPromised"), ("reopens", "success")]
+)
+def test_an_acknowledged_commit_that_a_restart_loses(rule: str, expected: str, tmp_path: Path) -> None:
+    """It needs one ledger more than the subject's scope of failures has: one that was lost, one after it, a third."""
+    subject = find_subject("txn_log")
+    failures = subject.scopes["failures"]
+    scope = replace(
+        failures,
+        actions=(
+            "new_transaction",
+            "update_status",
+            "written",
+            "write_fails",
+            "crash",
+            "replay_entry",
+            "replay_completes",
+        ),
+        settings={**failures.settings, "unknown_outcome": rule},
+        domains={**failures.domains, "to": ("COMMITTING", "ABORTING")},
+        most={**failures.most, "ledgers": 3, "in_flight": 1},
+    )
+    run = RUNS["txn_log_shipped_differs_from_its_log"]._replace(
+        checks=("RecoveryGivesWhatWasPromised",), expected=expected
+    )
+    result = makes(run, tmp_path, space=Bounded(subject, "reference", scope))
+    assert result.differences == []
+    assert result.distinct_states > 100
 
 
 # ---- values -------------------------------------------------------------------------------------------

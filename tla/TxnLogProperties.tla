@@ -157,6 +157,13 @@ AnEntryIsDeletedWhenAllItsRecordsAre ==
   IN IsServed => \A n \in Entries(Contents) : /\ LeftIn(Contents, known, n) = Needed(n)
                                               /\ IsDeleted(known, n) = (Needed(n) = {})
 
+\* When a transaction ends, all its records are deleted, in batches, too, whether the store batches now or not.
+IsLeftIn(s, a, place) == place[2] \in LeftIn(s, a, place[1])
+AnEndDeletesWhatTheTransactionHad ==
+  LET s == AfterWritten(Contents).s
+      IsGone(t) == \A place \in Members(t.places) : ~IsLeftIn(s, s.known, place)
+  IN s.cursor_works => \A t \in txns : OfId(t.id, s.txns) # {} \/ IsGone(t)
+
 \* What is deleted stays deleted as long as the store is open.
 DeletionsOnlyGrow ==
   LET Grown(after) ==
@@ -173,16 +180,27 @@ DeletionsOnlyGrow ==
 
 \* Whatever a crash leaves of the deletions: where the record that ended a transaction is deleted, so is its first one.
 \* Else the transaction would come back.
-IsLeftIn(s, a, place) == place[2] \in LeftIn(s, a, place[1])
 EndsAfterBeginnings(s, a) ==
   \A e \in Ended(WhatTheLogSays(s)) : IsLeftIn(s, a, e.places[1]) => IsLeftIn(s, a, Last(e.places))
 AClosingRecordIsNotDeletedBeforeItsBeginning == EndsAfterBeginnings(Contents, stored)
 
 \* With no deletion left to be written, a crash forgets none, as far as a record of the cursor can hold them.
+Fits == /\ Cardinality({n \in known.deleted : n - 1 \notin known.deleted}) + Len(ledgers) <= max_ranges
+        /\ Cardinality(known.partial) <= max_batch_records
 WhatIsNotDirtyIsDurable ==
-  LET ranges == Cardinality({n \in known.deleted : n - 1 \notin known.deleted}) + Len(ledgers)
-  IN ~dirty /\ ranges <= max_ranges /\ Cardinality(known.partial) <= max_batch_records =>
-       \A n \in Entries(Contents) : LeftIn(Contents, stored, n) \subseteq LeftIn(Contents, known, n)
+  ~dirty /\ Fits => \A n \in Entries(Contents) : LeftIn(Contents, stored, n) \subseteq LeftIn(Contents, known, n)
+
+\* A store that is closed, and opened with batching again, knows all deletions that a record of the cursor can hold.
+ACleanCloseKeepsDeletions ==
+  LET after == AfterReopening(Contents, TRUE)
+  IN TRUE \in reopen_batching /\ after.is_taken /\ Fits /\ cursor_works /\ ledger # "fenced" => after.s.known = known
+
+\* A record of the cursor that cannot hold all deletions has every one up to some entry, and none from there on.
+ARecordHoldsAllUpToSomeEntry ==
+  LET s == AfterPersist(Contents).s
+      Found(n) == LeftIn(s, s.stored, n)
+      Lost == {n \in Entries(s) : Found(n) # LeftIn(s, s.known, n)}
+  IN dirty /\ ~s.dirty => \A m \in Lost : \A n \in Entries(s) : n >= m => Found(n) = AllOf(s, n)
 
 \* Whole ledgers are dropped, none of which has an entry that a crash would bring back, and never the last one.
 OnlyStoredDeletionsAreTrimmed ==
@@ -192,6 +210,7 @@ OnlyStoredDeletionsAreTrimmed ==
      /\ after = SubSeq(ledgers, dropped + 1, Len(ledgers))
      /\ SumTo(ledgers, dropped) = Trimmed
      /\ Trimmed <= stored.mark
+     /\ stored.mark >= 0 /\ SumTo(ledgers, Len(ledgers)) = Len(log)
 
 \* When no transaction lives, the mark stands at the end of the log: everything written so far can be trimmed.
 WhenAllEndedAllIsDeletable == IsServed /\ txns = {} => known.mark = Len(log)
@@ -211,9 +230,22 @@ RecoveryGivesWhatWasPromised ==
       Kept(s) == \A p \in promised : HasEnded(p.status) \/ \E t \in OfId(p.id, s.txns) : IsKept(p, t)
   IN InRecoveries(Kept)
 
-\* A transaction of which callers were told that it is committed or aborted is in no store that is opened later.
+\* A transaction of which callers were told that it is committed or aborted lives in no store that has read its
+\* log later.
 NoEndedTransactionReturns ==
-  LET Gone(s) == \A p \in promised : HasEnded(p.status) => OfId(p.id, s.txns) = {} IN InRecoveries(Gone)
+  LET after == AfterCompletion(Contents)
+  IN after.is_taken => \A p \in promised : HasEnded(p.status) => Living(OfId(p.id, after.s.txns)) = {}
+
+\* Where callers were told that a transaction is committing or committed, the log does not say the opposite, nor the
+\* other way round: no restart can find another decision than the one that was acknowledged.
+ADecisionIsFinal ==
+  LET Way(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
+      said == WhatTheLogSays(Contents)
+  IN \A p \in promised : \A e \in OfId(p.id, said) : Cardinality(Way(p.status) \cup Way(e.status)) < 2
+
+\* No transaction that is committed or aborted stays in a store that serves, whether its records could be
+\* deleted or not.
+WhatHasEndedLeavesTheStore == status = "ready" => Ended(txns) = {}
 
 \* After a replay each transaction knows the places of exactly those of its records that had an effect, in order.
 RecoveredPositionsAreTheLiveOnes ==
@@ -235,14 +267,15 @@ ReplayMakesNoIllegalMove ==
         /\ (t.partitions = then.partitions /\ t.subscriptions = then.subscriptions) \/ t.status = "OPEN"
   IN \A t \in txns : \A then \in OfId(t.id, AfterReplay(Contents).s.txns) : Moved(t, then)
 
+\* What a replay finds; deadlines aside, which count from the beginnings then.
 RECURSIVE ReplayedToTheEnd(_)
 ReplayedToTheEnd(s) == IF IsRead(s) THEN s ELSE With(Replayed(s), ReplayedToTheEnd)
+Bare(ts) == {[t EXCEPT !.deadline_ms = 0] : t \in ts}
+FoundBy(opened) == Bare(ReplayedToTheEnd(opened).txns)
 
 \* A store that has just been opened and crashes, or is closed, finds the same transactions once more.
 ASecondReplayChangesNothing ==
-  LET Bare(ts) == {[t EXCEPT !.deadline_ms = 0] : t \in ts}
-      Same(s) == \A again \in {AfterCrash(s, 0).s, AfterReopening(s, s.batching).s} :
-                   Bare(ReplayedToTheEnd(again).txns) = Bare(s.txns)
+  LET Same(s) == \A again \in {AfterCrash(s, 0).s, AfterReopening(s, s.batching).s} : FoundBy(again) = Bare(s.txns)
       after == AfterCompletion(Contents)
   IN after.is_taken => Same(after.s)
 
@@ -354,6 +387,13 @@ AReplayComesToItsEnd == status # "replaying"
 
 \* When no transaction lives and deletions go on to be written, every ledger but the last one is trimmed.
 AllEndedMeansAllIsTrimmed == IsServed /\ ledger # "fenced" /\ txns = {} => Len(ledgers) = 1
+
+-----------------------------------------------------------------------------
+(* Recovered is what there was: whatever is lost of deletions, and of what nobody was told to be done. *)
+
+ARestartFindsTheSame ==
+  LET Same(after) == after.is_taken => FoundBy(after.s) = Bare(txns)
+  IN status = "ready" => Same(AfterCrash(Contents, 0)) /\ InReopenings(Same)
 
 -----------------------------------------------------------------------------
 (* The order of deletions. *)
