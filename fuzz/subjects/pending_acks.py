@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from fuzz.subject import Scope, Subject
 from impl.pending_acks import PendingAcks
 from invariants import pending_acks as invariants
-from model.log_index import Key
+from model.batch_acks_state import Acks, Partial
+from model.log_index import Key, LogIndex, next_lag
 from model.pending_acks import AckOf, pending_acks
-from model.pending_acks_state import Config, State
+from model.pending_acks_state import Call, Config, Cumulative, Holder, Part, Record, State
 
 #: How many entries from the one before the mark on are acknowledged.
 _NEAR = 5
@@ -52,9 +55,17 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
     return (*found, (AckOf(start + 1, 0),), (), (AckOf(start, None),) * 2, (AckOf(start, everything),))
 
 
+def rests(cfg: Config, s: State) -> Lists:
+    """What transactions leave of the entries of which they hold a part."""
+    parts = [part for holder in s.held for part in holder.parts if part.leaves]
+    sizes = cfg.batch_sizes
+    return tuple([(AckOf(n, 2 ** sizes[n % len(sizes)] - 1 & ~(leaves or 0)),) for n, leaves in parts])
+
+
 def lists(cfg: Config, s: State) -> Lists:
-    """Entries around the mark one by one and in pairs."""
-    return lists_near(cfg.batch_sizes, first(s))
+    """Entries around the mark one by one and in pairs, and the rest of what is held in part."""
+    found = lists_near(cfg.batch_sizes, first(s))
+    return (*found, *rests(cfg, s) * 8) if s.held else found
 
 
 def entries(cfg: Config, s: State) -> tuple[int, ...]:
@@ -258,6 +269,67 @@ NIGHTLY = Scope(
 )
 
 
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin: its masks and what a transaction holds are sets; the next lag goes without saying."""
+    v = variables
+    keys = tuple([Key(each["entry"], each["at"]) for each in v["log_index"]["keys"]])
+    claim = v["cumulative"]
+    in_flight = tuple([read_calls(calls) for calls in v["in_flight"]])
+    buffer, queue = read_calls(v["buffer"]), read_calls(v["queue"])
+    waiting = [call for calls in (*in_flight, buffer, queue) for call in calls if call.ticket]
+    return State(
+        read_acks(v["acks"]),
+        read_acks(v["durable"]),
+        tuple([tuple([read_record(each) for each in entry]) for entry in v["log"]]),
+        v["read"],
+        LogIndex(v["log_index"]["lag"], next_lag(cfg.min_lag, len(keys)), v["log_index"]["max_ack"], keys),
+        v["status"],
+        v["progress"],
+        v["attempts"],
+        queue,
+        buffer,
+        in_flight,
+        tuple([Holder(each["txn"], read_parts(sorted(each["parts"], key=by_entry))) for each in v["held"]]),
+        claim and Cumulative(claim["txn"], *read_parts([claim["part"]])),
+        v["low_watermark"],
+        len(waiting) + 1,
+    )
+
+
+def read_calls(calls: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
+    """The calls of the twin."""
+    return tuple([Call(each["ticket"], read_record(each["record"]), each["low_watermark"]) for each in calls])
+
+
+def read_record(each: Mapping[str, Any]) -> Record:
+    """A record of the twin."""
+    return Record(each["op"], each["cumulative"], each["txn"], read_parts(each["parts"]))
+
+
+def read_parts(parts: Iterable[Mapping[str, Any]]) -> tuple[Part, ...]:
+    """Parts of entries, with masks for the sets of the twin."""
+    return tuple([Part(each["entry"], None if each["leaves"] is None else mask(each["leaves"])) for each in parts])
+
+
+def read_acks(acks: Mapping[str, Any]) -> Acks:
+    """What is acknowledged, with masks for the sets of the twin."""
+    partial = tuple([Partial(each["entry"], mask(each["remaining"])) for each in sorted(acks["partial"], key=by_entry)])
+    return Acks(acks["mark"], mask(acks["deleted"]), partial)
+
+
+def by_entry(each: Mapping[str, Any]) -> int:
+    """What parts are sorted by."""
+    return int(each["entry"])
+
+
+def mask(numbers: Iterable[int]) -> int:
+    """The mask with these bits."""
+    return sum(1 << n for n in numbers)
+
+
 # ---- states that `check` must not let pass ------------------------------------------------------------
 
 
@@ -372,4 +444,6 @@ subject = Subject(
         "the_log_s_cursor_is_outside": the_log_s_cursor_is_outside,
     },
     steps=128,
+    tla="PendingAcks",
+    from_tla=from_tla,
 )

@@ -1,0 +1,375 @@
+------------------------- MODULE PendingAcksProperties -------------------------
+(***************************************************************************)
+(* What a pending-ack store promises: the twin of                          *)
+(* invariants/pending_acks.py, under the same names.                       *)
+(*                                                                         *)
+(* The log is the truth: what it says is worked out here anew, message by  *)
+(* message, and compared with what memory holds.  A message is             *)
+(* <<entry, place in it>>.                                                 *)
+(*                                                                         *)
+(* A promise about a step is an invariant here: from every reached state,  *)
+(* the action with any of its arguments would keep it.                     *)
+(***************************************************************************)
+EXTENDS PendingAcks
+
+-----------------------------------------------------------------------------
+(* Messages. *)
+
+InEntry(n, places) == {<<n, i>> : i \in places}
+
+\* The messages of a part, where parts count and where they do not.
+BitsOfPart(part) == InEntry(part.entry, MessagesOf(part))
+CountedBits(part) ==
+  IF part.leaves = None \/ part.leaves = {} THEN InEntry(part.entry, AllOf(part.entry))
+  ELSE IF batch_acks THEN BitsOfPart(part) ELSE {}
+
+\* Those of the messages that are not acknowledged.
+NotAcked(a, bits) == {each \in bits : each[2] \notin AckedOf(a, each[1])}
+
+\* What a transaction holds: [parts, cumulative]; and the messages of it from a mark on.
+NotHeld == [parts |-> {}, cumulative |-> None]
+Bits(h, mark, Of(_)) ==
+  UNION {Of(p) : p \in h.parts}
+    \cup (IF h.cumulative = None THEN {}
+          ELSE UNION {InEntry(n, AllOf(n)) : n \in mark..h.cumulative.entry - 1} \cup Of(h.cumulative))
+
+\* What each transaction holds in memory: a function of transactions; and that of any transaction.
+InMemory(s) ==
+  LET claim == IF s.cumulative = None THEN {} ELSE {s.cumulative.txn}
+  IN [txn \in {h.txn : h \in Members(s.held)} \cup claim |->
+        [parts |-> HeldBy(s, txn), cumulative |-> IF txn \in claim THEN s.cumulative.part ELSE None]]
+OfTxn(memory, txn) == IF txn \in DOMAIN memory THEN memory[txn] ELSE NotHeld
+
+\* What a log says, one record after the other: what each transaction holds, and what was committed.
+WithSaid(said, r) ==
+  LET old == OfTxn(said.holds, r.txn)
+      new == IF r.cumulative THEN [old EXCEPT !.cumulative = r.parts[1]]
+             ELSE [old EXCEPT !.parts = Merged(@, Members(r.parts))]
+  IN IF r.op = "ack"
+     THEN [said EXCEPT !.holds = [txn \in DOMAIN @ \cup {r.txn} |-> IF txn = r.txn THEN new ELSE @[txn]]]
+     ELSE [holds |-> [txn \in DOMAIN said.holds \ {r.txn} |-> said.holds[txn]],
+           committed |-> said.committed \cup (IF r.op = "commit" /\ r.txn \in DOMAIN said.holds THEN {old} ELSE {})]
+RECURSIVE SaidBy(_, _)
+SaidBy(said, records) ==
+  LET Rest(after) == SaidBy(after, Tail(records))
+  IN IF records = <<>> THEN said ELSE With(WithSaid(said, records[1]), Rest)
+Said == SaidBy([holds |-> <<>>, committed |-> {}], Joined(log))
+
+-----------------------------------------------------------------------------
+(* Steps. *)
+
+\* Holds(result) of the requests; Holds(result, calls) of what comes back, calls those that a store which serves
+\* calls back.
+InAcks(Holds(_, _, _, _)) ==
+  /\ \A txn \in ack_individual_txn, list \in ack_individual_acks :
+       Holds(txn, [k \in DOMAIN list |-> PartOf(list[k].entry, list[k].leaves)], FALSE,
+             AfterAckIndividual(Contents, txn, list))
+  /\ \A txn \in ack_cumulative_txn, n \in ack_cumulative_entry, leaves \in ack_cumulative_leaves :
+       Holds(txn, <<PartOf(n, leaves)>>, TRUE, AfterAckCumulative(Contents, txn, n, leaves))
+Ends ==
+  {AfterEnd(Contents, "commit", txn, mark) : txn \in commit_txn, mark \in commit_low_watermark}
+    \cup {AfterEnd(Contents, "abort", txn, mark) : txn \in abort_txn, mark \in abort_low_watermark}
+InRequests(Holds(_)) ==
+  LET OfAck(txn, parts, is_cumulative, after) == Holds(after)
+  IN InAcks(OfAck) /\ \A after \in Ends : Holds(after)
+
+Comes == IF status = "ready" /\ in_flight # <<>> THEN in_flight[1] ELSE <<>>
+InCallbacks(Holds(_)) == \A refuses \in {TRUE, FALSE} : Holds(AfterCompleted(Contents, refuses))
+\* The only call that comes back, if it is of this kind.
+IsTheEnd(op) == Len(Comes) = 1 /\ Comes[1].record.op = op
+InReads(Holds(_)) == IsReading(Contents) /\ read < Len(log) => Holds(AfterReadEntry(Contents))
+InReadFailures(Holds(_)) ==
+  IsReading(Contents) => \A stops \in read_fails_stops : Holds(AfterReadFailure(Contents, stops))
+InFailures(Holds(_)) ==
+  in_flight # <<>> => \A is_durable \in write_fails_durable : Holds(AfterFailure(Contents, is_durable))
+InOthers(Holds(_)) ==
+  /\ Holds(AfterFlush(Contents))
+  /\ Holds(AfterOpening(Contents))
+  /\ Holds(AfterReplayed(Contents))
+  /\ Holds(AfterClosing(Contents))
+
+\* What callers were told, by ticket.
+ToldTo(after, ticket) ==
+  LET answers == {a \in after.answers : a.ticket = ticket} IN IF answers = {} THEN "" ELSE TheOne(answers).told
+
+-----------------------------------------------------------------------------
+(* Memory and the log. *)
+
+\* Whenever the store serves, live or after a replay, exactly what its log says is pending, message by message.
+MemoryIsWhatTheLogSays ==
+  status = "ready" =>
+    LET said == Said.holds
+        memory == InMemory(Contents)
+        Left(of, txn) == NotAcked(acks, Bits(OfTxn(of, txn), acks.mark, CountedBits))
+    IN \A txn \in DOMAIN said \cup DOMAIN memory : Left(said, txn) = Left(memory, txn)
+
+\* Whenever the store serves, every message that a transaction held when it was committed is acknowledged.
+ACommittedAckIsNotRedelivered ==
+  status = "ready" => \A each \in Said.committed : NotAcked(acks, Bits(each, acks.mark, CountedBits)) = {}
+
+\* No message is pending in two transactions by acknowledgements of its own entry.
+NoTwoTransactionsHoldOneMessage ==
+  \A j, k \in DOMAIN held :
+    j < k => \A p \in held[j].parts, q \in held[k].parts : NotAcked(acks, BitsOfPart(p) \cap BitsOfPart(q)) = {}
+
+\* A store that is not open holds nothing, and nobody waits in its buffer or its queue.
+OnlyAStoreThatIsOpenHasMemory ==
+  /\ buffer # <<>> => status = "ready"
+  /\ queue # <<>> => status = "initializing"
+  /\ held # <<>> \/ cumulative # None \/ log_index.lag > 0 => status \in {"ready", "initializing"}
+
+-----------------------------------------------------------------------------
+(* Requests. *)
+
+\* Who asks for anything is told once what became of it, unless a crash comes first.
+EveryRequestIsAnswered ==
+  LET Tickets(s) == {c.ticket : c \in Members(OpenCalls(s))}
+      Told(after) == {a.ticket : a \in after.answers}
+      Holds(after) ==
+        /\ Tickets(after.s) \cup Told(after) = 1..after.s.next_ticket - 1
+        /\ Tickets(after.s) \cap Told(after) = {}
+        /\ Cardinality(Told(after)) = Cardinality(after.answers)
+        /\ Cardinality(Tickets(after.s)) = Len(OpenCalls(after.s))
+      Crashed(after) == after.outcome = "refused" \/ OpenCalls(after.s) = <<>>
+  IN /\ InRequests(Holds)
+     /\ InCallbacks(Holds)
+     /\ InFailures(Holds)
+     /\ InOthers(Holds)
+     /\ InReads(Holds)
+     /\ InReadFailures(Holds)
+     /\ \A survive \in crash_survive : Crashed(AfterCrash(Contents, survive))
+
+\* Requests come to the log in the order in which they were asked, also those from before the store was open.
+RequestsKeepTheirOrder ==
+  LET Holds(after) ==
+        LET calls == OpenCalls(after.s) IN \A j, k \in DOMAIN calls : j < k => calls[j].ticket < calls[k].ticket
+  IN InRequests(Holds) /\ InCallbacks(Holds) /\ InFailures(Holds) /\ InOthers(Holds) /\ InReadFailures(Holds)
+
+\* A store that serves refuses an acknowledgement exactly if somebody has it.
+OnlyAConflictIsAConflict ==
+  LET coming == {c.record : c \in {c \in Members(OnTheWay(Contents)) : c.record.op = "ack"}}
+      single == UNION ({h.parts : h \in Members(held)} \cup {Members(r.parts) : r \in {r \in coming : ~r.cumulative}})
+      IsCumulative(c) == c.record.op = "ack" /\ c.record.cumulative
+      others == SelectSeq(OnTheWay(Contents), IsCumulative)
+      last == IF others # <<>> THEN [txn |-> Last(others).record.txn, part |-> Last(others).record.parts[1]]
+              ELSE cumulative
+      Reached(part) == UNION {InEntry(n, AllOf(n)) : n \in 0..part.entry - 1} \cup BitsOfPart(part)
+      IsTaken(part) ==
+        LET asked == BitsOfPart(part)
+        IN \/ NotAcked(acks, InEntry(part.entry, AllOf(part.entry))) = {}
+           \/ \E claim \in single : asked \cap BitsOfPart(claim) # {}
+           \/ part.leaves # None /\ NotAcked(acks, asked) # asked
+      IsBehind(txn, part) ==
+        \/ part.entry < acks.mark
+        \/ last # None /\ (last.txn # txn \/ Reached(part) \subseteq Reached(last.part))
+      Holds(txn, parts, is_cumulative, after) ==
+        status = "ready" /\ after.outcome # "refused" =>
+          ((after.outcome = "failed") =
+             (/\ conflicts_are_found = "before_the_append"
+              /\ IF is_cumulative THEN IsBehind(txn, parts[1]) ELSE \E k \in DOMAIN parts : IsTaken(parts[k])))
+  IN InAcks(Holds)
+
+\* A request that was answered with a conflict leaves no record: else a replay could bring it back.
+WhatIsRejectedIsNotInTheLog ==
+  LET tickets == IF in_flight = <<>> THEN {} ELSE {c.ticket : c \in Members(in_flight[1])}
+      Holds(after) == \A a \in after.answers : a.told = "conflict" => a.ticket \notin tickets
+  IN InCallbacks(Holds)
+
+\* When a caller is told that a transaction is committed, all that it held is acknowledged, and it holds nothing.
+WhoIsToldOfACommitHasIt ==
+  LET call == Comes[1]
+      mine == OfTxn(InMemory(Contents), call.record.txn)
+      Holds(after) ==
+        ToldTo(after, call.ticket) = "done" =>
+          /\ NotAcked(after.s.acks, Bits(mine, acks.mark, CountedBits)) = {}
+          /\ call.record.txn \notin DOMAIN InMemory(after.s)
+  IN IsTheEnd("commit") => InCallbacks(Holds)
+
+\* When a transaction is committed, each entry is acknowledged of which it acknowledged all messages one by one.
+MessagesOneByOneCountAsTheEntry ==
+  LET whole == {p.entry : p \in {p \in HeldBy(Contents, Comes[1].record.txn) : p.leaves \in {None, {}}}}
+      Holds(after) == \A n \in whole : AckedOf(after.s.acks, n) = AllOf(n)
+  IN IsTheEnd("commit") /\ cumulative = None => Holds(AfterCompleted(Contents, FALSE))
+
+\* A commit of a transaction that holds anything is answered only when its record is in the log.
+ACommitIsNotAnsweredBeforeItIsInTheLog ==
+  \A txn \in DOMAIN InMemory(Contents) \cap commit_txn, mark \in commit_low_watermark :
+    AfterEnd(Contents, "commit", txn, mark).answers = {}
+
+\* After an append that failed, and is perhaps in the log, the store serves nobody until its log was read again.
+AFailedAppendChangesNoMemory ==
+  LET Holds(after) == after.s.status \notin {"ready", "initializing"} IN InFailures(Holds)
+
+\* If the cursor does not take what a transaction commits, its caller is told of failure, and the store is opened anew,
+\* or the acknowledgements stay pending.
+ACommitThatIsRefusedIsNotDone ==
+  LET memory == InMemory(Contents)
+      IsOnly(call) == Cardinality({k \in DOMAIN Comes : Comes[k].record.txn = call.record.txn}) = 1
+      Holds(after) ==
+        \A call \in Members(Comes) :
+          /\ call.record.txn \in DOMAIN memory
+          /\ IsOnly(call)
+          /\ call.record.op = "commit"
+          /\ ToldTo(after, call.ticket) = "done"
+          => NotAcked(after.s.acks, Bits(memory[call.record.txn], acks.mark, CountedBits)) = {}
+  IN Comes # <<>> => Holds(AfterCompleted(Contents, TRUE))
+
+\* Only a crash makes the subscription's cursor forget an acknowledgement, and none makes its storage forget.
+WhatIsAcknowledgedStaysSo ==
+  LET entries == 0..Greatest({a.mark : a \in {acks, durable}} \cup acks.deleted \cup durable.deleted
+                               \cup {p.entry : p \in acks.partial \cup durable.partial})
+      IsPart(old, new) == new.mark >= old.mark /\ \A n \in entries : AckedOf(old, n) \subseteq AckedOf(new, n)
+      Stays(after) == IsPart(durable, after.s.durable)
+      Holds(after) == IsPart(acks, after.s.acks) /\ Stays(after)
+  IN /\ InCallbacks(Holds)
+     /\ InFailures(Holds)
+     /\ InReads(Holds)
+     /\ InReadFailures(Holds)
+     /\ InOthers(Holds)
+     /\ Holds(AfterPersist(Contents))
+     /\ \A n \in acknowledge_entry, leaves \in acknowledge_leaves : Holds(AfterAcknowledge(Contents, n, leaves))
+     /\ \A survive \in crash_survive : Stays(AfterCrash(Contents, survive))
+
+-----------------------------------------------------------------------------
+(* Aborts. *)
+
+\* The messages that consumers get again.
+AgainBy(after) == UNION {InEntry(each.entry, each.messages) : each \in after.redelivered}
+
+\* When a transaction is aborted, consumers get every message again that only it held and that is not acknowledged.
+AnAbortedAckIsRedelivered ==
+  LET memory == InMemory(Contents)
+      txn == Comes[1].record.txn
+      Of(h) == Bits(h, acks.mark, BitsOfPart)
+      others == UNION {Of(memory[other]) : other \in DOMAIN memory \ {txn}}
+      Holds(after) == AgainBy(after) = NotAcked(acks, Of(OfTxn(memory, txn))) \ others
+  IN IsTheEnd("abort") => InCallbacks(Holds)
+
+\* No message is redelivered that is acknowledged, or that another transaction holds when an abort releases it.
+WhatIsPendingIsNotRedelivered ==
+  LET memory == InMemory(Contents)
+      ended == {c.record.txn : c \in {c \in Members(Comes) : c.record.op # "ack"}}
+      Holds(after) ==
+        after.s.status = "ready" =>
+          LET others == UNION {Bits(memory[txn], after.s.acks.mark, CountedBits) : txn \in DOMAIN memory \ ended}
+          IN AgainBy(after) = NotAcked(acks, AgainBy(after)) \ others
+  IN Comes # <<>> => InCallbacks(Holds)
+
+\* When a transaction has ended, each that holds anything and is not above the low watermark is on its way out.
+StaleTransactionsAreAborted ==
+  LET call == Last(Comes)
+      marks == {c.low_watermark : c \in {c \in Members(Comes) : c.record.op # "ack"}}
+      Holds(after) ==
+        after.s.status = "ready" /\ ToldTo(after, call.ticket) = "done" =>
+          LET ending == {c.record.txn : c \in {c \in Members(OnTheWay(after.s)) : c.record.op = "abort"}}
+          IN \A txn \in DOMAIN InMemory(after.s) :
+               txn > Greatest(marks \cup {after.s.low_watermark}) \/ txn \in ending
+  IN Comes # <<>> /\ Last(Comes).record.op # "ack" => InCallbacks(Holds)
+
+-----------------------------------------------------------------------------
+(* The log and its index. *)
+
+\* The log with the entries in flight.
+Whole == log \o [k \in DOMAIN in_flight |-> RecordsOf(in_flight[k])]
+
+\* An entry of the log goes only when every entry of the topic that it acknowledges is behind the durable mark.
+WhatIsTrimmedWasAcknowledged ==
+  LET Holds(after) == \A n \in EntriesOf(Joined(SubSeq(Whole, 1, after.trimmed))) : n < durable.mark
+  IN InCallbacks(Holds) /\ InReads(Holds)
+
+\* The log grows behind its last entry and is cut in front, entry by entry: no record goes alone, none changes.
+WholeEntriesAreTrimmed ==
+  LET Is(found, most) ==
+        \E end \in Len(log)..Len(log) + most :
+          /\ Len(found) <= end
+          /\ end <= Len(Whole)
+          /\ SubSeq(Whole, end - Len(found) + 1, end) = found
+      Grows(after) == Is(after.s.log, 1)
+      Stays(after) == Is(after.s.log, 0)
+  IN /\ InCallbacks(Grows)
+     /\ InFailures(Grows)
+     /\ InReads(Stays)
+     /\ InReadFailures(Stays)
+     /\ InOthers(Stays)
+     /\ \A survive \in crash_survive : Is(AfterCrash(Contents, survive).s.log, Len(in_flight))
+
+Keys == log_index.keys
+RecordsIn(from, to) == Len(Joined(SubSeq(log, from + 1, to)))
+
+\* Keys stand in the order of entries of the topic and of the log alike, none twice, none behind the log's end.
+TheIndexGrowsInBothColumns ==
+  \A k \in DOMAIN Keys :
+    /\ 0 <= Keys[k].at /\ Keys[k].at < Len(log)
+    /\ k > 1 => Keys[k - 1].entry < Keys[k].entry /\ Keys[k - 1].at < Keys[k].at
+
+\* Between one key and the next there are as many records as the setting says, times the keys that were there.
+TheIndexStaysSparse ==
+  \A k \in 2..Len(Keys) : RecordsIn(Keys[k - 1].at + 1, Keys[k].at + 1) >= min_lag * (k - 1)
+
+\* Up to a key's entry of the log, itself included, no entry of the topic behind the key's is acknowledged.
+AKeySpeaksOfAllBeforeIt ==
+  \A k \in DOMAIN Keys : \A n \in EntriesOf(Joined(SubSeq(log, 1, Keys[k].at + 1))) : n <= Keys[k].entry
+
+\* The lag is the number of records in the log behind the last key, as far as they were called back or read.
+TheLagCountsWhatHasNoKey ==
+  status \in {"ready", "initializing"} =>
+    log_index.lag = RecordsIn(IF Keys = <<>> THEN 0 ELSE Last(Keys).at + 1,
+                              IF status = "ready" THEN Len(log) ELSE progress)
+
+\* When an entry was written or read, no key is left before the durable mark: what it speaks of is trimmed.
+NothingIsKeptThatTheIndexLetsGo ==
+  LET Holds(after) ==
+        after.s.status \in {"ready", "initializing"} =>
+          \A key \in Members(after.s.log_index.keys) : key.entry >= after.s.durable.mark
+  IN (in_flight # <<>> => Holds(AfterCompleted(Contents, FALSE))) /\ InReads(Holds)
+
+-----------------------------------------------------------------------------
+(* Replay. *)
+
+\* A store whose log could not be read to the end is not ready, and those who wait for it are told of failure.
+AReplayThatStopsEarlyFails == LET Holds(after) == after.s.status # "ready" IN InReadFailures(Holds)
+
+\* Each read that fails brings the replay nearer to its end.
+AReadIsNotTriedForEver ==
+  LET Holds(after) == after.s.attempts > attempts \/ after.s.status # "initializing" IN InReadFailures(Holds)
+
+\* As long as a replay goes on, there is something to read, and each step reads an entry.
+AStepOfAReplayReads == IsReading(Contents) => AfterReadEntry(Contents).outcome # "failed"
+
+\* An end that is read again changes nothing of what other transactions hold.
+AReplayedEndIsItsOwnerS ==
+  LET old == InMemory(Contents)
+      named == {r.txn : r \in Members(log[read + 1])}
+      Holds(after) == \A txn \in DOMAIN old \ named : OfTxn(InMemory(after.s), txn) = old[txn]
+  IN InReads(Holds)
+
+\* An acknowledgement that is read again is dropped only where the cursor has it, entry by entry of its list.
+AReplayDropsNoMessageThatIsLeft ==
+  LET r == log[read + 1][1]
+      claimed == {p.entry : p \in UNION {h.parts : h \in Members(held)}}
+      left == {p.entry : p \in {p \in Members(r.parts) : AckedOf(acks, p.entry) = {}}} \ claimed
+      Holds(after) ==
+        Len(log[read + 1]) = 1 /\ r.op = "ack" /\ ~r.cumulative => left \subseteq {p.entry : p \in HeldBy(after.s, r.txn)}
+  IN InReads(Holds)
+
+\* A cumulative acknowledgement that is read again is of the messages of which it was, and of no more.
+ACumulativeAckKeepsItsSet ==
+  LET Holds(after) ==
+        LET new == after.s.cumulative
+        IN new = None \/ new = cumulative
+             \/ \E r \in Members(Joined(log)) : /\ r.op = "ack"
+                                                /\ r.cumulative
+                                                /\ r.txn = new.txn
+                                                /\ r.parts = <<new.part>>
+  IN InReads(Holds)
+
+-----------------------------------------------------------------------------
+(* What must come in the end, once only the fair actions go on happening. *)
+
+\* A replay comes to its end if it goes on reading; and also if every read of it fails.
+AReplayEnds == status # "initializing"
+AReplayWhoseReadsFailEnds == status # "initializing" \/ progress = Len(log)
+
+\* If entries are written and replays go on, nobody waits for ever.
+RequestsAreAnsweredInTheEnd == OpenCalls(Contents) = <<>>
+=============================================================================
