@@ -1,6 +1,6 @@
 """What solvers are asked: every claim stands, and every control falls.
 
-The claims' checks run as the command runs them, once for all tests. The reader of sources is in `test_terms.py`.
+The claims' checks run as the command runs them, once for all tests. The reader of sources is in `test_terms.py` and `test_reading.py`.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ EXPECTED = {
     "keys-of-the-index-are-in-order": "proved",
     "what-is-trimmed-is-acknowledged": "proved",
     "an-overlap-of-pending-acks-is-a-common-message": "proved",
+    "who-is-let-through-takes-what-nobody-has": "proved",
     "an-acknowledgement-adds-its-messages-and-no-others": "proved",
     "an-end-frees-exactly-what-its-transaction-held": "proved",
     "a-batch-is-less-than-two-limits": "proved",

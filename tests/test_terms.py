@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import re
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from invariants.proofs.claim import Proof
 from invariants.proofs.range_cache_passes import random_config, random_state
 from invariants.proofs.reading import Reader
 from invariants.proofs.running import bind, known, worked
-from invariants.proofs.terms import Listener, NotUnderstoodError, Seq, lifted, unknown
+from invariants.proofs.terms import NotUnderstoodError, Seq, lifted, unknown
 from model import range_cache as model
 from model import watermark
 from model.positions import Position
@@ -539,149 +538,6 @@ def test_tables_of_a_module_are_looked_up() -> None:
         for bits in (-9, 0, 7, 8, 20_000_000):
             terms = Reader().call(in_units, lifted(unit), z3.Int("bits"))
             assert known(terms, {"bits": bits}) == in_units(unit, bits)
-
-
-@functools.lru_cache(maxsize=8)
-def one_more(n: int) -> int:
-    return n + 1
-
-
-def among(pair: Pair, at: int) -> int:
-    first = one_more(pair.left)
-    limits = [first] if pair.right is None else [first - 5, first, at]
-    limits.append(7)
-    return (first, 5, min(limits))[at % 3]
-
-
-def test_values_that_are_known_one_by_one_are_looked_at_one_by_one() -> None:
-    ways = Reader().paths(among, unknown(Pair, "pair"), z3.Int("at"))
-    assert len(ways) == 2, "lists of different lengths are ways of their own"
-    for at in range(3):
-        for pair in (Pair(1, None), Pair(1, -4), Pair(9, 8)):
-            bound: dict[str, Any] = {"at": at}
-            bind(Pair, "pair", pair, bound)
-            [way] = [way for way in ways if all(worked(each)(bound) for each in way.when)]
-            assert known(way.value, bound) == among(pair, at)
-    with pytest.raises(NotUnderstoodError, match="cannot show that the place is inside"):
-        Reader().call(one_of_two, z3.Int("at"))
-
-
-def one_of_two(at: int) -> int:
-    return (4, 5)[at]
-
-
-def with_all(pairs: list[Pair]) -> int:
-    count = 0
-    for left, right in pairs:
-        count += left if right is None else right
-    return count
-
-
-def test_a_loop_over_records_takes_them_apart() -> None:
-    pairs, at = Seq.unknown(Pair, "pairs"), z3.Int("at")
-    loop = Reader([at >= 0]).loop(with_all)
-    [begun] = loop.begin(pairs)
-    [way] = loop.round({**begun.names, "(at)": at, "count": z3.Int("count")}, begun.when)
-    item = pairs.at(at).fields
-    added = z3.If(item["right"].defined, item["right"].value, item["left"])
-    assert Proof().show("one more", way.names["count"] == z3.Int("count") + added, way.when)
-
-
-def some_or_all(numbers: tuple[int, ...], all_of_them: bool) -> int:
-    chosen = numbers if all_of_them else (3,)
-    return len(chosen)
-
-
-def test_a_tuple_that_is_known_may_stand_for_a_sequence() -> None:
-    numbers, flag = Seq.unknown(int, "numbers"), z3.Bool("flag")
-    [way] = Reader().paths(some_or_all, numbers, flag)
-    assert Proof().show("how many", way.value == z3.If(flag, numbers.length, 1), way.when)
-
-
-def how_many_above(numbers: tuple[int, ...], least: int) -> int:
-    return sum([number > least for number in numbers])
-
-
-def test_a_sum_that_nobody_keeps_grows_step_by_step() -> None:
-    numbers, least, n = Seq.unknown(int, "numbers"), z3.Int("least"), z3.Int("n")
-    reader, proof = Reader(), Proof()
-    [way] = reader.paths(how_many_above, numbers, least)
-    [count] = reader.sums
-    assert proof.show("not more than there are", z3.And(way.value >= 0, way.value <= numbers.length), way.when)
-    given = [n >= 0, n < numbers.length, *count.facts(n)]
-    grows = count.upto(n + 1) == count.upto(n) + z3.If(numbers.at(n) > least, 1, 0)
-    assert proof.show("one more", grows, given)
-    assert not proof.show("any number", way.value == 0, way.when)
-
-
-def scaled(n: int, *, by: int = 2) -> int:
-    return n * by
-
-
-def scaled_twice(n: int) -> int:
-    return scaled(scaled(n), by=3)
-
-
-def test_keywords_are_handed_on() -> None:
-    n = z3.Int("n")
-    assert known(Reader().call(scaled_twice, n), {"n": 5}) == scaled_twice(5) == 30
-    [way] = Reader().paths(scaled, n, named={"by": 7})
-    assert known(way.value, {"n": 3}) == scaled(3, by=7)
-
-
-def tells(pair: Pair, out: Any) -> int:
-    out.begin(pair.left)
-    if pair.right is None:
-        out.numbers.append(pair.left)
-        return tells(Pair(*(pair.left, 0)), out)
-    parts = (pair.left, pair.right)
-    out.numbers += [each + 1 for each in parts]
-    return pair.right
-
-
-def test_a_listener_hears_what_it_is_told_and_where() -> None:
-    out, pair, proof = Listener(), unknown(Pair, "pair"), Proof()
-    left, right = pair.fields["left"], pair.fields["right"]
-    ways = Reader().paths(tells, pair, out)
-    assert len(ways) == 2
-    assert [each.arguments for each in out.said("begin")] == [(left,), (left,)], "once for each call"
-    [alone] = out.said("numbers.append")
-    assert proof.show("where none is", z3.Not(right.defined), alone.when)
-    assert [len(each.arguments[0]) for each in out.said("numbers +=")] == [2, 2]
-    for heard in out.said("numbers +="):
-        assert proof.show("one more each", heard.arguments[0][0] == left + 1, heard.when)
-
-
-def with_places(numbers: list[int]) -> list[int]:
-    return [place + number for place, number in enumerate(numbers)]
-
-
-def test_a_comprehension_may_count_its_places() -> None:
-    numbers, at = Seq.unknown(int, "numbers"), z3.Int("at")
-    [way] = Reader().paths(with_places, numbers)
-    assert Proof().show("a place", way.value.at(at) == at + numbers.at(at), way.when)
-    assert known(Reader().call(with_places, (4, 5)), {}) == (4, 6)
-
-
-class Ends(NamedTuple):
-    """Stands for a tuple of which only the last value is looked at."""
-
-    last: int
-
-    @staticmethod
-    def item_of(ends: Any, index: int) -> Any:
-        """The last value."""
-        return ends.fields["last"] if index == -1 else None
-
-
-def last_of_all(rows: tuple[tuple[int, ...], ...]) -> int:
-    return rows[-1][-1]
-
-
-def test_a_record_may_stand_for_a_tuple() -> None:
-    rows = Seq.unknown(Ends, "rows")
-    last = Reader([rows.length > 0]).call(last_of_all, rows)
-    assert last.eq(rows.at(rows.length + -1).fields["last"])
 
 
 def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others() -> None:

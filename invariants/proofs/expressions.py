@@ -8,7 +8,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, NoReturn, cast, get_args, get_origin, get_type_hints
 
 import z3  # type: ignore[import-untyped]
 
@@ -69,6 +69,13 @@ class Place:
         self.path.when.append(z3.Implies(z3.And(*self.extra), fact) if self.extra else fact)
 
 
+class Some(NamedTuple):
+    """What is known of an `any`: where one is found, if any is; and of a place, that any is if what is there is."""
+
+    where: Any
+    fact: Callable[[Any], Any]
+
+
 class Expressions:
     """Follows expressions. What it assumes of unknown values is in `given`."""
 
@@ -82,6 +89,7 @@ class Expressions:
         self.instead = {uncached(each): other for each, other in instead.items()}
         self._made, self._prefix = 0, ""
         self.chosen: list[Chosen] = []  # what comprehensions with a condition have chosen, in the order of the source
+        self.anys: list[Some] = []  # of each `any` over a sequence, in the order of the source
         self.sums: list[Tally] = []  # what was added up, in the order of the source
         self._handlers: dict[type[ast.expr], Callable[[Any, Place], Any]] = {
             ast.Constant: lambda node, place: node.value,
@@ -256,7 +264,7 @@ class Expressions:
         if isinstance(node.op, ast.Not):
             said = self.condition(node.operand, place)
             return not said if isinstance(said, bool) else z3.Not(said)
-        value = self.value(node.operand, place)
+        value = self.not_none(self.value(node.operand, place), place, node)
         if isinstance(node.op, ast.Invert) and masks.is_mask(value):
             return masks.inverted(value)
         return -value if isinstance(node.op, ast.USub) else refuse(node, "this operation is not understood")
@@ -425,8 +433,11 @@ class Expressions:
         if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
             if function in (operators.BUILT_IN["tuple"], operators.BUILT_IN["list"]):
                 return self._comprehended(node.args[0], place)
-            return refuse(node, "this call is not understood")
-        arguments = [value for each in node.args for value in self._argument(each, place)]
+            if function is not operators.ANY_OF:
+                return refuse(node, "this call is not understood")
+            arguments = [self._comprehended(node.args[0], place)]
+        else:
+            arguments = [value for each in node.args for value in self._argument(each, place)]
         named = {k.arg or "": self.value(k.value, place) for k in node.keywords}
         if isinstance(function, type) and hasattr(function, "_fields"):
             fields = inspect.signature(function).bind(*arguments, **named)
@@ -437,6 +448,8 @@ class Expressions:
             return arguments[0].reordered(f"{self._prefix}sorted#{self._made}")
         if function is operators.SUM_OF and isinstance(arguments[0], Seq) and SUM not in arguments[0].totals:
             return self._summed(arguments[0], place)
+        if function is operators.ANY_OF and isinstance(arguments[0], Seq):
+            return self._any_of(arguments[0], place, node)
         if isinstance(function, operators.BuiltIn) and named.keys() <= {"default"}:
             if not function.takes_none:
                 arguments = [self.not_none(each, place, node) for each in arguments]
@@ -463,6 +476,19 @@ class Expressions:
         if z3.is_bool(any_item):
             place.learn(z3.And(tally.whole() >= 0, tally.whole() <= seq.length))
         return tally.whole()
+
+    def _any_of(self, seq: Seq, place: Place, node: ast.AST) -> Any:
+        """Whether any is true of a sequence: then some is, as `anys` has it."""
+        if place.index:
+            return refuse(node, "any in a comprehension")
+        said, where = self.fresh(bool, "any", place), self.fresh(int, "any at", place)
+
+        def is_true(at: Any) -> Any:
+            return z3.And(at >= 0, at < seq.length, as_term(truth(seq.at(at))))
+
+        place.learn(z3.Implies(said, is_true(where)))
+        self.anys.append(Some(where, lambda at: z3.Implies(is_true(as_term(at)), said)))
+        return said
 
     def _result(
         self, function: Any, arguments: list[Any], named: Mapping[str, Any], node: ast.Call, place: Place

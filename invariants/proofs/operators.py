@@ -274,6 +274,16 @@ def _range(first: Any, end: Any) -> Seq:
 #: `sorted`: of the result nothing is known but the sums; the reader of expressions gives it a name
 SORTED = BuiltIn(_sorted)
 
+
+def _any(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return z3.Or(*[as_term(truth(each)) for each in value])
+    raise NotUnderstoodError(f"any of {type(value).__name__}")
+
+
+#: `any`: of a sequence, the reader of expressions gives it a name
+ANY_OF = BuiltIn(_any)
+
 #: `sum`: of a sequence whose sum nobody keeps, any number
 SUM_OF = BuiltIn(_sum)
 
@@ -283,6 +293,7 @@ BUILT_IN: dict[str, Any] = {
     "int": BuiltIn(_whole_part),
     "len": BuiltIn(_length),
     "sum": SUM_OF,
+    "any": ANY_OF,
     "max": BuiltIn(_extreme(ast.Gt)),
     "min": BuiltIn(_extreme(ast.Lt)),
     "tuple": BuiltIn(_same),

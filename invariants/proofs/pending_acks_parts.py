@@ -13,6 +13,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs import masks
 from invariants.proofs.ack_set import Sets
+from invariants.proofs.batch_acks_cursor import SIZE, Cursor
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.reading import AT, Reader
 from invariants.proofs.terms import Maybe, Rec, Seq, as_term, equal, lifted, unknown
@@ -74,6 +75,84 @@ def overlap_is_a_common_message() -> Answer:
         it.proof.run(f"{one:x} and {other:x} of {count}", ran == bool(both), (ran, both[:3]))
         it.proof.run(f"{one:x} of {count}", model.overlaps(plain, Part(0, one), Part(0, None)), "a whole entry")
     return it.proof.answer()
+
+
+@claim(
+    "who-is-let-through-takes-what-nobody-has",
+    "z3",
+    "For batches of any size, masks of any length and any number of transactions that hold something of an entry: an "
+    "acknowledgement of a part of it is let through exactly if none of its messages is acknowledged in the "
+    "subscription, and none is held; one of the whole entry exactly if the entry is not acknowledged as a whole, and "
+    "nothing of it is held.",
+    Control(
+        "a whole entry is let through though parts of it are pending",
+        STATE,
+        'return f"entry {part.entry} is pending" if claims else ""',
+        'return ""',
+    ),
+)
+def takes_what_nobody_has() -> Answer:
+    """PIP-160: a conflict is found by messages, not by entries, where acknowledgements are of parts of batches."""
+    it = Cursor()
+    proof, i, place, bit = it.proof, it.i, z3.Int("place"), z3.Int("(any bit)")
+    size, claims_ = z3.Int("size"), any_parts()
+    entry, leaves = it.e, Maybe(z3.Bool("a part"), masks.unknown_mask("leaves"))
+    cfg, part = lifted(Config()).replace({"batch_sizes": (size,)}), Rec(Part, {"entry": entry, "leaves": leaves})
+    s: Rec = unknown(State, "s").replace({"acks": it.acks})
+    known = [*it.sound(entry), SIZE(entry) == size, claims_.length >= 0]
+    instead = {**it.instead, model.claims_on: lambda cfg, s, number: claims_}
+    reader = Reader(known, instead=instead)
+    ways = reader.paths(model.conflict_of_part, cfg, s, part)
+    own = acks(part, entry, i)
+
+    def is_held(at: Any, message: Any) -> Any:
+        return z3.And(message < size, acks(part, entry, message), acks_at(claims_, at, entry, message))
+
+    found = [any_.where for any_ in reader.anys]
+    same_entry = [ENTRY(at) == entry for at in (place, *found)]
+    for way in ways:
+        there = [*known, *same_entry, *way.when, *[any_.fact(place) for any_ in reader.anys]]
+        proof.possible("an acknowledgement", there)
+        inside = z3.And(place >= 0, place < claims_.length)
+        if isinstance(way.value, str):
+            free = z3.And(z3.Not(is_held(place, i)), z3.Implies(z3.Not(leaves.defined), z3.Not(inside)))
+            proof.show("nobody has it", free, there, direct=True)
+            acked = z3.And(leaves.defined, own, i < size, z3.Not(it.is_left(it.acks, entry, i)))
+            proof.show("it is not acknowledged", z3.Not(acked), there, direct=True)
+            proof.show("the entry is not acknowledged", z3.Not(it.deleted(it.acks, entry)), there, direct=True)
+            continue
+        gone = z3.And(bit >= 0, bit < size, acks(part, entry, bit), z3.Not(it.is_left(it.acks, entry, bit)))
+        held = [z3.And(bit >= 0, is_held(at, bit)) for at in found]
+        wholly = [z3.And(acks_at(claims_, at, entry, 0), z3.Not(IS_PART(at))) for at in found]
+        why = z3.Or(
+            it.deleted(it.acks, entry),
+            z3.And(leaves.defined, z3.Exists([bit], z3.Or(gone, *held))),
+            z3.And(leaves.defined, z3.Or(*wholly)),
+            z3.And(z3.Not(leaves.defined), claims_.length > 0),
+        )
+        proof.show("a conflict has its reason", why, there, direct=True)
+    proof.need("some are let through, and some are not", len({isinstance(way.value, str) for way in ways}) == 2)
+    draw = random.Random(16)  # noqa: S311
+    for _ in range(300):
+        _run_of_conflicts(proof, draw)
+    return proof.answer()
+
+
+def _run_of_conflicts(proof: Proof, draw: random.Random) -> None:
+    """Lets an acknowledgement through or not, and looks for its messages one by one."""
+    cfg, sets_of = Config(batch_sizes=(3,)), (None, 1, 2, 3, 4, 5, 6)
+    held: tuple[Holder, ...] = ()
+    for txn in range(1, draw.randint(1, 4)):
+        held = model.holding(held, txn, (Part(draw.randrange(2), draw.choice(sets_of)),))
+    acked = model.with_parts(cfg, model.start(cfg).acks, (Part(0, draw.choice((3, 6, 7))),))
+    s = model.start(cfg)._replace(held=held, acks=acked)
+    part = Part(0, draw.choice(sets_of))
+    mine = {n for n in range(3) if model.bits_of(cfg, part) >> n & 1}
+    theirs = [each for holder in held for each in holder.parts if each.entry == 0]
+    taken = {n for n in range(3) for each in theirs if model.bits_of(cfg, each) >> n & 1}
+    gone = {n for n in range(3) if model.acked_of(cfg, acked, 0) >> n & 1}
+    free = not theirs if part.leaves is None else not mine & (taken | gone)
+    proof.run(f"{part} where {held} hold", free == (model.conflict_of_part(cfg, s, part) == ""), gone)
 
 
 # ---- what a transaction holds -------------------------------------------------------------------------
@@ -246,4 +325,9 @@ def _run_of_ends(proof: Proof, draw: random.Random) -> None:
     proof.run(f"{end.op} of {mine} with {cumulative}", kept, after.cumulative)
 
 
-claims: Sequence[Any] = (overlap_is_a_common_message, acknowledgement_adds_its_messages, end_frees_its_own)
+claims: Sequence[Any] = (
+    overlap_is_a_common_message,
+    takes_what_nobody_has,
+    acknowledgement_adds_its_messages,
+    end_frees_its_own,
+)

@@ -350,7 +350,7 @@ def _run_of_replay(proof: Proof, draw: random.Random) -> None:
         effect: Effect = model.effect_of(txns, record, Place(n, 0), 0)
         if effect.told == "done":
             effective.append(n)
-            has_ended = not effect.txns
+            has_ended = record.to in ENDS
         txns = effect.txns
     first_goes = draw.random() < 0.5
     may_go_ = [n for n in range(len(log)) if first_goes or n not in effective]
