@@ -181,7 +181,7 @@ def no_two_transactions_hold_one_message(cfg: Config, s: State) -> bool:
     """No message is pending in two transactions by acknowledgements of its own entry: one of them got a conflict.
 
     As shipped, a part of an entry whose messages another transaction acknowledged one by one is no conflict, and an
-    append that failed makes it pending without a check.
+    acknowledgement whose append failed is pending without a check.
     """
     seen: Bits = {}
     for holder in s.held:
@@ -271,12 +271,42 @@ def what_is_rejected_is_not_in_the_log(cfg: Config, before: State, event: Event,
     return not any(what == "conflict" and ticket in tickets for ticket, what in told(event).items())
 
 
+@always(pending_acks, on=("written",))
+def who_is_told_of_an_ack_has_it_alone(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When a caller is told that an acknowledgement is pending, no message of its list is pending in another's name.
+
+    As shipped, a message is, if it lies in the zero words at the end of another transaction's set, which are cut.
+    """
+    calls = comes(before, event)
+    if len(calls) != 1 or calls[0].record.op != "ack" or told(event).get(calls[0].ticket) != "done":
+        return True
+    parts = calls[0].record.parts if not calls[0].record.cumulative else ()
+    asked = {part.entry: everything(cfg, part.entry) & ~(part.leaves or 0) for part in parts}
+    others = [part for holder in before.held if holder.txn != calls[0].record.txn for part in holder.parts]
+    return not any(asked.get(part.entry, 0) & ~(part.leaves or 0) for part in others)
+
+
 @always(pending_acks, on=ENDS)
 def who_is_told_of_a_commit_has_it(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When a caller is told that a transaction is committed, all that it held is acknowledged, and it holds nothing.
 
-    As shipped, it is acknowledged only in part if another cumulative acknowledgement is pending.
+    As shipped, the record says of which kind the commit is, as it looked when the commit came; the rest stays pending.
     """
+    return all_is_committed(cfg, before, event, after)
+
+
+@always(pending_acks, on=ENDS)
+def a_cumulative_commit_takes_the_rest_along(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A commit of a transaction that has acknowledged in both ways is a commit of both.
+
+    As shipped, only the cumulative acknowledgement is committed, and the others stay pending.
+    """
+    calls = comes(before, event)
+    return not (calls and calls[0].record.cumulative) or all_is_committed(cfg, before, event, after)
+
+
+def all_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """If this is a commit alone, and done, all that its transaction held is acknowledged, and it holds nothing."""
     answers, calls = told(event), comes(before, event)
     if len(calls) != 1 or calls[0].record.op != "commit" or answers.get(calls[0].ticket) != "done":
         return True
@@ -292,11 +322,12 @@ def messages_one_by_one_count_as_the_entry(cfg: Config, before: State, event: Ev
     As shipped until pull request 24406, it is not where acknowledgements of parts of entries do not count.
     """
     calls = comes(before, event)
-    if len(calls) != 1 or calls[0].record.op != "commit" or before.cumulative is not None:
+    txns = [call.record.txn for call in calls]
+    ended = [call.record.txn for call in calls if call.record.op == "commit" and txns.count(call.record.txn) == 1]
+    if not ended or before.cumulative is not None or any(call.record.cumulative for call in calls):
         return True
-    held = in_memory(before).get(calls[0].record.txn, Held({}, None))
-    whole = [n for n, part in held.parts.items() if not part.leaves]
-    return all(acked(cfg, after.acks, n) == everything(cfg, n) for n in whole)
+    parts = [part for txn, held in in_memory(before).items() if txn in ended for part in held.parts.values()]
+    return all(part.leaves or acked(cfg, after.acks, part.entry) == everything(cfg, part.entry) for part in parts)
 
 
 @always(pending_acks, on=("commit",))
@@ -354,19 +385,38 @@ def what_is_acknowledged_stays_so(cfg: Config, before: State, event: Event, afte
 def an_aborted_ack_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When a transaction is aborted, consumers get every message again that only it held and that is not acknowledged.
 
-    As shipped, nothing of it is released while another cumulative acknowledgement is pending.
+    As shipped, nothing of it is released while another transaction has a cumulative acknowledgement.
     """
+    ended = aborted(before, event)
+    return ended is None or ended.cumulative is not None or redelivers(cfg, before, event, ended)
+
+
+@always(pending_acks, on=ENDS)
+def an_aborted_cumulative_ack_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When a cumulative acknowledgement is aborted, consumers get everything again up to it that nobody else has.
+
+    As shipped, nothing of it is released if the abort came before the acknowledgement was in the log.
+    """
+    ended = aborted(before, event)
+    return ended is None or ended.cumulative is None or redelivers(cfg, before, event, ended)
+
+
+def aborted(before: State, event: Event) -> Held | None:
+    """If this is an abort alone, what its transaction held."""
     calls = comes(before, event)
-    if len(calls) != 1 or calls[0].record.op != "abort":
-        return True
-    held, mark = in_memory(before).get(calls[0].record.txn, Held({}, None)), before.acks.mark
-    counted = cfg._replace(batch_acks=True)
-    wanted = not_acked(cfg, before.acks, held.bits(counted, mark))
-    for txn, each in in_memory(before).items():
-        if txn != calls[0].record.txn:
-            others = each.bits(counted, mark)
-            wanted = {n: bits & ~others.get(n, 0) for n, bits in wanted.items()}
-    return dict(event.outcome.redelivered) == {n: bits for n, bits in wanted.items() if bits}
+    is_it = len(calls) == 1 and calls[0].record.op == "abort"
+    return in_memory(before).get(calls[0].record.txn, Held({}, None)) if is_it else None
+
+
+def redelivers(cfg: Config, before: State, event: Event, ended: Held) -> bool:
+    """Exactly what is not acknowledged, and what nobody else holds, is redelivered of what has ended."""
+    txn, mark, counted = before.in_flight[0][0].record.txn, before.acks.mark, cfg._replace(batch_acks=True)
+    wanted = not_acked(cfg, before.acks, ended.bits(counted, mark))
+    for other, each in in_memory(before).items():
+        if other != txn:
+            bits = each.bits(counted, mark)
+            wanted = {n: mine & ~bits.get(n, 0) for n, mine in wanted.items()}
+    return dict(event.outcome.redelivered) == {n: mine for n, mine in wanted.items() if mine}
 
 
 @always(pending_acks, on=ENDS)
@@ -387,7 +437,8 @@ def what_is_pending_is_not_redelivered(cfg: Config, before: State, event: Event,
 def stale_transactions_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When a transaction has ended, each that holds anything and is not above the low watermark is on its way out.
 
-    As shipped, only the one that acknowledged first is looked at: behind one above the mark the others wait.
+    As shipped, only the one that acknowledged first is looked at, and only if the one that ends held anything: the
+    others wait.
     """
     calls = comes(before, event)
     if after.status != "ready" or not calls or calls[-1].record.op == "ack" or calls[-1].ticket not in told(event):
@@ -406,7 +457,8 @@ def stale_transactions_are_aborted(cfg: Config, before: State, event: Event, aft
 def what_is_trimmed_was_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An entry of the log goes only when every entry of the topic that it acknowledges is behind the durable mark.
 
-    As shipped, one whose append was reported as failed may go too early: the index does not know of it.
+    As shipped, one whose append was reported as failed may go too early, for the index does not know of it: then an
+    acknowledgement that is committed later is lost in a crash.
     """
     gone = event.outcome.trimmed if isinstance(event.outcome, Effects) else 0
     gone = event.outcome if event.name == "read_entry" and not is_error(event) else gone
@@ -529,7 +581,9 @@ def a_replay_drops_no_message_that_is_left(cfg: Config, before: State, event: Ev
     if len(records) != 1 or records[0].op != "ack" or records[0].cumulative:
         return True
     claimed = {part.entry for holder in before.held for part in holder.parts}
-    left = {part.entry for part in records[0].parts if not acked(cfg, before.acks, part.entry)} - claimed
+    if claimed & {part.entry for part in records[0].parts}:
+        return True
+    left = {part.entry for part in records[0].parts if not acked(cfg, before.acks, part.entry)}
     return left <= {part.entry for holder in after.held if holder.txn == records[0].txn for part in holder.parts}
 
 
