@@ -24,6 +24,7 @@ from fuzz.tla_module import camel, read_module
 from fuzz.tla_values import Function, ModelValue, parse_state, parse_value, read_dump, tla
 from fuzz.tlc import Job, distinct_states_of, find_jar, result_of, run_tlc
 from model.machine import BadValue
+from model.pending_acks import AckOf
 from model.positions import Position
 from tests.conftest import ROOT
 
@@ -69,6 +70,10 @@ QUICK = [
     "txn_log_half_an_order",
     "txn_log_shipped_returns",
     "txn_log_later_returns",
+    "pending_smoke",
+    "pending_rejected_comes_back",
+    "pending_set_is_not_live",
+    "pending_replay_spins",
 ]
 
 
@@ -149,6 +154,7 @@ def test_every_scope_has_a_run(name: str) -> None:
         ),
         ("batch_acks", {"every_reset_is_answered"}),  # tickets have no numbers
         ("txn_rollout", set()),
+        ("pending_acks", set()),
         ("txn_log", set()),
     ],
 )
@@ -170,6 +176,7 @@ def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
         ("negative_acks", {"remember_chunks", "wall_clock_jumps"}),
         ("batch_acks", set()),
         ("txn_rollout", set()),
+        ("pending_acks", set()),
         ("txn_log", set()),
     ],
 )
@@ -327,6 +334,67 @@ def test_an_acknowledged_commit_that_a_restart_loses(rule: str, expected: str, t
     result = makes(run, tmp_path, space=Bounded(subject, "reference", scope))
     assert result.differences == []
     assert result.distinct_states > 100
+
+
+WHOLE, PART, BOTH = (AckOf(0, None),), (AckOf(0, 2),), (AckOf(0, None), AckOf(1, None))
+
+
+@pytest.mark.parametrize(
+    ("rules", "actions", "settings", "domains", "records", "broken"),
+    [
+        (
+            {"parts_of_whole_entries_conflict": False, "conflicts_are_found": "in_the_log"},
+            (),
+            {},
+            {"acks": (WHOLE, PART)},
+            2,
+            "EveryRequestIsAnswered",
+        ),
+        (
+            {"recovery_drops": "the_whole_record"},
+            ("acknowledge",),
+            {"batch_sizes": (1,), "batching": False},
+            {"acks": (BOTH,), "entry": (0,), "leaves": (None,), "txn": (1,)},
+            2,
+            "ACommittedAckIsNotRedelivered",
+        ),
+        pytest.param(
+            {"failed_appends": "change_memory"},
+            ("write_fails",),
+            {"batch_sizes": (1,), "batching": False},
+            {"acks": (WHOLE, (AckOf(1, None),)), "durable": (True,), "commit.txn": (2,)},
+            4,
+            "WhatIsTrimmedWasAcknowledged",
+            marks=pytest.mark.nightly,
+        ),
+    ],
+)
+def test_shipped_rules_of_pending_acks_that_no_scope_shows(
+    rules: dict[str, Any],
+    actions: tuple[str, ...],
+    settings: dict[str, Any],
+    domains: dict[str, Any],
+    records: int,
+    broken: str,
+    tmp_path: Path,
+) -> None:
+    """A whole entry and parts of it; a list of which the cursor has one; an entry of the log that the index missed."""
+    subject = find_subject("pending_acks")
+    smoke = subject.scopes["smoke"]
+    scope = replace(
+        smoke,
+        actions=(*smoke.actions, *actions),
+        settings={**smoke.settings, **settings},
+        domains={**smoke.domains, **domains},
+        most={"records": records, "on_the_way": 1},
+    )
+    run = RUNS["pending_smoke"]._replace(checks=("always",), distinct_states=None)
+    result = makes(run, tmp_path, space=Bounded(subject, "reference", scope))
+    assert result.differences == []
+    assert result.edges_checked > result.distinct_states > 100
+    scope = replace(scope, settings={**scope.settings, **rules})
+    run = run._replace(checks=(broken,), edges=False, expected=f"violated {broken}")
+    assert makes(run, tmp_path, space=Bounded(subject, "reference", scope)).differences == []
 
 
 # ---- values -------------------------------------------------------------------------------------------

@@ -349,7 +349,8 @@ AReplayDropsNoMessageThatIsLeft ==
       claimed == {p.entry : p \in UNION {h.parts : h \in Members(held)}}
       left == {p.entry : p \in {p \in Members(r.parts) : AckedOf(acks, p.entry) = {}}} \ claimed
       Holds(after) ==
-        Len(log[read + 1]) = 1 /\ r.op = "ack" /\ ~r.cumulative => left \subseteq {p.entry : p \in HeldBy(after.s, r.txn)}
+        Len(log[read + 1]) = 1 /\ r.op = "ack" /\ ~r.cumulative =>
+          left \subseteq {p.entry : p \in HeldBy(after.s, r.txn)}
   IN InReads(Holds)
 
 \* A cumulative acknowledgement that is read again is of the messages of which it was, and of no more.
