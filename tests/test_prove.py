@@ -101,6 +101,7 @@ EXPECTED = {
     "an-entry-goes-with-its-last-record": "proved",
     "a-record-cut-by-its-caps-keeps-the-order": "proved",
     "a-record-is-known-by-its-index-in-its-batch": "proved",
+    "an-end-deletes-all-records-of-its-transaction": "proved",
     "no-ended-transaction-returns": "proved",
     "transactions-go-where-they-may": "proved",
     "the-watermark-is-below-all-that-live": "proved",

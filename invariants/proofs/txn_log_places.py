@@ -1,8 +1,9 @@
-"""A claim about the places of records: live and at replay, a record is known by its entry and its index there."""
+"""Claims about the places of records: by what a record is known, and which ones are deleted, live and at replay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import z3  # type: ignore[import-untyped]
@@ -10,12 +11,13 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs import masks
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.reading import AT, OVER, Path, Reader
-from invariants.proofs.terms import Rec, Seq, lifted, unknown
+from invariants.proofs.terms import Rec, Seq, as_term, equal, lifted, unknown
 from invariants.proofs.txn_log_ids import histories
+from invariants.proofs.txn_log_replays import Transaction, map_is_as_said, random_record
 from model import txn_log as model
 from model import txn_log_replay as replay
 from model import txn_log_state as state
-from model.txn_log_state import Config, Entry, Record, State
+from model.txn_log_state import Config, Effect, Entry, Place, Record, State, Txn
 
 
 def entries(length: Any, records: Seq) -> Seq:
@@ -101,4 +103,73 @@ def _does_its_part(proof: Proof, doing: Doing, way: Path, records: Seq, k: Any, 
     proof.show("by its entry and its index", z3.And(place["entry"] == number, place["at"] == k), way.when, direct=True)
 
 
-claims: Sequence[Any] = (known_by_its_index,)
+@claim(
+    "an-end-deletes-all-records-of-its-transaction",
+    "z3",
+    "For any transaction with records at any number of places and any record of it, by the rule that is the same live "
+    "and at replay: a record that has an effect adds its place behind the others, or, if it is the end, deletes all of them and itself at once; one "
+    "that comes too late deletes itself alone, and no other record deletes any.",
+    Control(
+        "the record that ends a transaction is not deleted with the others",
+        "model.txn_log_state",
+        "return Effect(without_txn(txns, t.id), (*t.places, place)",
+        "return Effect(without_txn(txns, t.id), t.places",
+    ),
+)
+def end_deletes_all() -> Answer:
+    """PIP-160: when a transaction has ended, the positions of all its records are deleted from the log."""
+    it, k = Transaction(), z3.Int("k")
+    proof, was = it.proof, it.slot("txn")
+    places: Seq = was.value.fields["places"]
+    given = [*it.known, it.is_its, places.length >= 0, k >= 0]
+    new = it.map_of(was)
+    for way in it.reader.paths(state.effect_of, new, it.record, it.place, z3.Int("deadline"), when=[it.is_its]):
+        effect, there = way.value.fields, [*given, *way.when]
+        then, deleted = effect["txns"].fields["here"], _as_seq(effect["deleted"])
+        done = as_term(equal(effect["told"], "done"))
+        ends = z3.And(done, was.defined, z3.Not(then.defined))
+        proof.possible("a record", there)
+        count = z3.If(ends, places.length + 1, z3.If(done, 0, 1))
+        proof.show("how many are deleted", deleted.length == count, there, direct=True)
+        itself = as_term(equal(deleted.at(deleted.length - 1), it.place))
+        proof.show("itself, if any", z3.Implies(deleted.length > 0, itself), there, direct=True)
+        others = z3.Implies(z3.And(ends, k < places.length), as_term(equal(deleted.at(k), places.at(k))))
+        proof.show("and all others", others, there, direct=True)
+        after: Seq = then.value.fields["places"]
+        before = z3.If(was.defined, places.length, 0)
+        adds = z3.And(after.length == before + 1, as_term(equal(after.at(before), it.place)))
+        stays = z3.Implies(k < before, as_term(equal(after.at(k), places.at(k))))
+        proof.show("its place is kept", z3.Implies(z3.And(done, then.defined), z3.And(adds, stays)), there, direct=True)
+    map_is_as_said(proof)
+    for record, before_, effect_ in effects(60):
+        places_ = before_.places if before_ is not None else ()
+        if effect_.told != "done":
+            wanted: tuple[Place, ...] = (Place(99, 0),)
+        else:
+            wanted = () if effect_.txns else (*places_, Place(99, 0))
+        proof.run(f"{record.to or record.op} of {before_}", effect_.deleted == wanted, effect_.deleted)
+    return proof.answer()
+
+
+def _as_seq(places: Any) -> Seq:
+    """Places that are known one by one, as any others."""
+    if isinstance(places, Seq):
+        return places
+    seq = Seq.empty(Place)
+    for each in places:
+        seq = seq.appended(each)
+    return seq
+
+
+def effects(count: int) -> Iterator[tuple[Record, Txn | None, Effect]]:
+    """What records at random do to a transaction; always the same."""
+    draw = random.Random(160)  # noqa: S311
+    for _ in range(count):
+        txns: tuple[Txn, ...] = ()
+        for n in range(6):
+            record = random_record(draw, 1)
+            yield record, state.txn_of(txns, 1), state.effect_of(txns, record, Place(99, 0), 0)
+            txns = state.effect_of(txns, record, Place(n, 0), 0).txns
+
+
+claims: Sequence[Any] = (known_by_its_index, end_deletes_all)
