@@ -107,8 +107,8 @@ def _does_its_part(proof: Proof, doing: Doing, way: Path, records: Seq, k: Any, 
     "an-end-deletes-all-records-of-its-transaction",
     "z3",
     "For any transaction with records at any number of places and any record of it, by the rule that is the same live "
-    "and at replay: a record that has an effect adds its place behind the others, or, if it is the end, deletes all of them and itself at once; one "
-    "that comes too late deletes itself alone, and no other record deletes any.",
+    "and at replay: a record that has an effect adds its place behind the others, or, if it is the end, deletes all of "
+    "them and itself at once; one that comes too late deletes itself alone, and no other record deletes any.",
     Control(
         "the record that ends a transaction is not deleted with the others",
         "model.txn_log_state",
