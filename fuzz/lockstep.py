@@ -316,8 +316,12 @@ class CheckedRun:
         self.subject = subject
         self.cfg = cfg
         self.state = subject.machine.start(cfg)
-        self.side = Side(subject, cfg, against)
         self.checks = checks_for(subject, cfg, muted)
+        self.unmade: Difference | None = None  # why there is no second side; the first step says it
+        try:
+            self.side = Side(subject, cfg, against)
+        except Exception as problem:
+            self.unmade = _crash("other side", "start", problem)
         self.places = {name: i for i, name in enumerate(subject.machine.actions)}
         self.outcome: Any = None
         self.other_outcome: Any = None
@@ -327,6 +331,8 @@ class CheckedRun:
 
         Every step gets argument objects of its own, as a step read from a file would.
         """
+        if self.unmade is not None:
+            return self.unmade
         before, arguments = self.state, anew(arguments)
         try:
             self.state, self.outcome = self.subject.machine.actions[name].run(self.cfg, before, *arguments)

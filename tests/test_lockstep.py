@@ -74,6 +74,17 @@ def test_an_exception() -> None:
     assert "clear raised IndexError" in finding.difference.message
 
 
+def test_one_that_cannot_be_made() -> None:
+    class Wrong(RangeCaches):
+        def __init__(self, cfg: Config) -> None:
+            super().__init__(cfg)
+            raise LookupError("no room")
+
+    finding = found(Wrong)
+    assert finding.cause == "crash:start LookupError"
+    assert len(finding.actions) == 1  # which is the first one, so that there is a trace to replay
+
+
 def test_an_endless_loop() -> None:
     class Wrong(RangeCaches):
         def clear(self, cache: int) -> Any:
