@@ -108,7 +108,7 @@ def test_every_success_has_an_exact_count() -> None:
     assert [run.name for run in RUNS.values() if (run.expected == "success") != (run.distinct_states is not None)] == []
 
 
-@pytest.mark.parametrize("name", ["range_cache", "entry_cache", "cache_steps", "txn_log"])
+@pytest.mark.parametrize("name", ["range_cache", "entry_cache", "cache_steps", "txn_log", "pending_acks"])
 def test_every_scope_has_a_run(name: str) -> None:
     subject = find_subject(name)
     plain = {run.scope for run in RUNS.values() if run.module == subject.tla and run.profile == "reference"}
@@ -306,48 +306,18 @@ def test_the_wall_clock_of_nacks(tmp_path: Path) -> None:
     assert result.edges_checked > result.distinct_states > 100
 
 
-@pytest.mark.parametrize(
-    ("rule", "expected"), [("goes_on", "violated RecoveryGivesWhatWasPromised"), ("reopens", "success")]
-)
-def test_an_acknowledged_commit_that_a_restart_loses(rule: str, expected: str, tmp_path: Path) -> None:
-    """It needs one ledger more than the subject's scope of failures has: one that was lost, one after it, a third."""
-    subject = find_subject("txn_log")
-    failures = subject.scopes["failures"]
-    scope = replace(
-        failures,
-        actions=(
-            "new_transaction",
-            "update_status",
-            "written",
-            "write_fails",
-            "crash",
-            "replay_entry",
-            "replay_completes",
-        ),
-        settings={**failures.settings, "unknown_outcome": rule},
-        domains={**failures.domains, "to": ("COMMITTING", "ABORTING")},
-        most={**failures.most, "ledgers": 3, "in_flight": 1},
-    )
-    run = RUNS["txn_log_shipped_differs_from_its_log"]._replace(
-        checks=("RecoveryGivesWhatWasPromised",), expected=expected
-    )
-    result = makes(run, tmp_path, space=Bounded(subject, "reference", scope))
-    assert result.differences == []
-    assert result.distinct_states > 100
-
-
 WHOLE, PART, BOTH = (AckOf(0, None),), (AckOf(0, 2),), (AckOf(0, None), AckOf(1, None))
 
 
 @pytest.mark.parametrize(
-    ("rules", "actions", "settings", "domains", "records", "broken"),
+    ("rules", "actions", "settings", "domains", "most", "broken"),
     [
         (
             {"parts_of_whole_entries_conflict": False, "conflicts_are_found": "in_the_log"},
             (),
             {},
             {"acks": (WHOLE, PART)},
-            2,
+            {"records": 2, "on_the_way": 1},
             "EveryRequestIsAnswered",
         ),
         (
@@ -355,15 +325,24 @@ WHOLE, PART, BOTH = (AckOf(0, None),), (AckOf(0, 2),), (AckOf(0, None), AckOf(1,
             ("acknowledge",),
             {"batch_sizes": (1,), "batching": False},
             {"acks": (BOTH,), "entry": (0,), "leaves": (None,), "txn": (1,)},
-            2,
+            {"records": 2, "on_the_way": 1},
             "ACommittedAckIsNotRedelivered",
+        ),
+        pytest.param(
+            {"cumulative_acks_hide_others": True, "conflicts_are_found": "in_the_log"},
+            ("ack_cumulative", "abort"),
+            {},
+            {"acks": (PART,), "entry": (0,), "leaves": (2,), "txn": (1,)},
+            {"records": 2, "on_the_way": 2},
+            "AnAbortedCumulativeAckIsRedelivered",
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             {"failed_appends": "change_memory"},
             ("write_fails",),
             {"batch_sizes": (1,), "batching": False},
             {"acks": (WHOLE, (AckOf(1, None),)), "durable": (True,), "commit.txn": (2,)},
-            4,
+            {"records": 4, "on_the_way": 1},
             "WhatIsTrimmedWasAcknowledged",
             marks=pytest.mark.nightly,
         ),
@@ -374,11 +353,13 @@ def test_shipped_rules_of_pending_acks_that_no_scope_shows(
     actions: tuple[str, ...],
     settings: dict[str, Any],
     domains: dict[str, Any],
-    records: int,
+    most: dict[str, int],
     broken: str,
     tmp_path: Path,
 ) -> None:
-    """A whole entry and parts of it; a list of which the cursor has one; an entry of the log that the index missed."""
+    """Whole entries and parts of them, lists of which the cursor has one, an abort right behind its acknowledgement,
+    an entry of the log of which the index does not know.
+    """
     subject = find_subject("pending_acks")
     smoke = subject.scopes["smoke"]
     scope = replace(
@@ -386,7 +367,7 @@ def test_shipped_rules_of_pending_acks_that_no_scope_shows(
         actions=(*smoke.actions, *actions),
         settings={**smoke.settings, **settings},
         domains={**smoke.domains, **domains},
-        most={"records": records, "on_the_way": 1},
+        most=most,
     )
     run = RUNS["pending_smoke"]._replace(checks=("always",), distinct_states=None)
     result = makes(run, tmp_path, space=Bounded(subject, "reference", scope))

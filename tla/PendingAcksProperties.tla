@@ -175,21 +175,39 @@ WhatIsRejectedIsNotInTheLog ==
       Holds(after) == \A a \in after.answers : a.told = "conflict" => a.ticket \notin tickets
   IN InCallbacks(Holds)
 
-\* When a caller is told that a transaction is committed, all that it held is acknowledged, and it holds nothing.
-WhoIsToldOfACommitHasIt ==
+\* When a caller is told that an acknowledgement is pending, no message of its list is pending in another's name.
+WhoIsToldOfAnAckHasItAlone ==
+  LET call == Comes[1]
+      others == UNION {h.parts : h \in {h \in Members(held) : h.txn # call.record.txn}}
+      is_alone == \A p \in Members(call.record.parts), q \in others : BitsOfPart(p) \cap BitsOfPart(q) = {}
+  IN IsTheEnd("ack") =>
+       (~call.record.cumulative /\ ToldTo(AfterCompleted(Contents, FALSE), call.ticket) = "done" => is_alone)
+
+\* If this is a commit alone, and done, all that its transaction held is acknowledged, and it holds nothing.
+AllIsCommitted ==
   LET call == Comes[1]
       mine == OfTxn(InMemory(Contents), call.record.txn)
       Holds(after) ==
         ToldTo(after, call.ticket) = "done" =>
           /\ NotAcked(after.s.acks, Bits(mine, acks.mark, CountedBits)) = {}
           /\ call.record.txn \notin DOMAIN InMemory(after.s)
-  IN IsTheEnd("commit") => InCallbacks(Holds)
+  IN IsTheEnd("commit") => Holds(AfterCompleted(Contents, FALSE))
+
+\* When a caller is told that a transaction is committed, all that it held is acknowledged, and it holds nothing.
+WhoIsToldOfACommitHasIt == AllIsCommitted
+
+\* A commit of a transaction that has acknowledged in both ways is a commit of both.
+ACumulativeCommitTakesTheRestAlong == Comes # <<>> => (Comes[1].record.cumulative => AllIsCommitted)
 
 \* When a transaction is committed, each entry is acknowledged of which it acknowledged all messages one by one.
 MessagesOneByOneCountAsTheEntry ==
-  LET whole == {p.entry : p \in {p \in HeldBy(Contents, Comes[1].record.txn) : p.leaves \in {None, {}}}}
+  LET records == RecordsOf(Comes)
+      IsOnly(txn) == Cardinality({k \in DOMAIN records : records[k].txn = txn}) = 1
+      ended == {r.txn : r \in {r \in Members(records) : r.op = "commit" /\ IsOnly(r.txn)}}
+      whole == {p.entry : p \in {p \in UNION {HeldBy(Contents, txn) : txn \in ended} : p.leaves \in {None, {}}}}
       Holds(after) == \A n \in whole : AckedOf(after.s.acks, n) = AllOf(n)
-  IN IsTheEnd("commit") /\ cumulative = None => Holds(AfterCompleted(Contents, FALSE))
+  IN ended # {} /\ cumulative = None /\ (\A r \in Members(records) : ~r.cumulative) =>
+       Holds(AfterCompleted(Contents, FALSE))
 
 \* A commit of a transaction that holds anything is answered only when its record is in the log.
 ACommitIsNotAnsweredBeforeItIsInTheLog ==
@@ -236,14 +254,21 @@ WhatIsAcknowledgedStaysSo ==
 \* The messages that consumers get again.
 AgainBy(after) == UNION {InEntry(each.entry, each.messages) : each \in after.redelivered}
 
-\* When a transaction is aborted, consumers get every message again that only it held and that is not acknowledged.
-AnAbortedAckIsRedelivered ==
+\* Exactly what is not acknowledged, and what nobody else holds, is redelivered of what an abort alone has ended.
+IsRedelivered(is_cumulative) ==
   LET memory == InMemory(Contents)
       txn == Comes[1].record.txn
+      ended == OfTxn(memory, txn)
       Of(h) == Bits(h, acks.mark, BitsOfPart)
       others == UNION {Of(memory[other]) : other \in DOMAIN memory \ {txn}}
-      Holds(after) == AgainBy(after) = NotAcked(acks, Of(OfTxn(memory, txn))) \ others
-  IN IsTheEnd("abort") => InCallbacks(Holds)
+      Holds(after) == AgainBy(after) = NotAcked(acks, Of(ended)) \ others
+  IN IsTheEnd("abort") => ((ended.cumulative # None) = is_cumulative => InCallbacks(Holds))
+
+\* When a transaction is aborted, consumers get every message again that only it held and that is not acknowledged.
+AnAbortedAckIsRedelivered == IsRedelivered(FALSE)
+
+\* When a cumulative acknowledgement is aborted, consumers get everything again up to it that nobody else has.
+AnAbortedCumulativeAckIsRedelivered == IsRedelivered(TRUE)
 
 \* No message is redelivered that is acknowledged, or that another transaction holds when an abort releases it.
 WhatIsPendingIsNotRedelivered ==
@@ -346,10 +371,11 @@ AReplayedEndIsItsOwnerS ==
 \* An acknowledgement that is read again is dropped only where the cursor has it, entry by entry of its list.
 AReplayDropsNoMessageThatIsLeft ==
   LET r == log[read + 1][1]
+      asked == {p.entry : p \in Members(r.parts)}
       claimed == {p.entry : p \in UNION {h.parts : h \in Members(held)}}
-      left == {p.entry : p \in {p \in Members(r.parts) : AckedOf(acks, p.entry) = {}}} \ claimed
+      left == {n \in asked : AckedOf(acks, n) = {}}
       Holds(after) ==
-        Len(log[read + 1]) = 1 /\ r.op = "ack" /\ ~r.cumulative =>
+        Len(log[read + 1]) = 1 /\ r.op = "ack" /\ ~r.cumulative /\ asked \cap claimed = {} =>
           left \subseteq {p.entry : p \in HeldBy(after.s, r.txn)}
   IN InReads(Holds)
 
