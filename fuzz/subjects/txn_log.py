@@ -384,7 +384,7 @@ subject = Subject(
     settings={
         "batching": (True, True, False),
         "max_records": (2, 3, 1, 5, 70),
-        "max_active": (0, 0, 2),
+        "max_active": (0, 0, 1, 2),
         "max_ranges": (10_000, 1, 2, 0),
         "max_batch_records": (10_000, 1, 2, 0),
         "max_ranges_in_metadata": (1000, 1, 0),
