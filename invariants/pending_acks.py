@@ -197,7 +197,7 @@ def no_two_transactions_hold_one_message(cfg: Config, s: State) -> bool:
 def only_a_store_that_is_open_has_memory(cfg: Config, s: State) -> bool:
     """A store that is not open holds nothing, and nobody waits in its buffer or its queue."""
     is_waiting = (bool(s.buffer) and s.status != "ready") or (bool(s.queue) and s.status != "initializing")
-    has_memory = bool(s.held) or s.cumulative is not None or s.log_index.lag > 0
+    has_memory = bool(s.held) or s.cumulative is not None or s.log_index.lag > 0 or s.low_watermark > 0
     return not is_waiting and (s.status in ("ready", "initializing") or not has_memory)
 
 
@@ -286,7 +286,7 @@ def who_is_told_of_an_ack_has_it_alone(cfg: Config, before: State, event: Event,
     return not any(asked.get(part.entry, 0) & ~(part.leaves or 0) for part in others)
 
 
-@always(pending_acks, on=ENDS)
+@always(pending_acks, on=("written",))
 def who_is_told_of_a_commit_has_it(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When a caller is told that a transaction is committed, all that it held is acknowledged, and it holds nothing.
 
@@ -295,7 +295,7 @@ def who_is_told_of_a_commit_has_it(cfg: Config, before: State, event: Event, aft
     return all_is_committed(cfg, before, event, after)
 
 
-@always(pending_acks, on=ENDS)
+@always(pending_acks, on=("written",))
 def a_cumulative_commit_takes_the_rest_along(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit of a transaction that has acknowledged in both ways is a commit of both.
 
