@@ -178,11 +178,12 @@ DeletionsOnlyGrow ==
      /\ InReplay(Grown)
      /\ Trims(AfterTrim(Contents))
 
-\* Whatever a crash leaves of the deletions: where the record that ended a transaction is deleted, so is its first one.
-\* Else the transaction would come back.
-EndsAfterBeginnings(s, a) ==
-  \A e \in Ended(WhatTheLogSays(s)) : IsLeftIn(s, a, e.places[1]) => IsLeftIn(s, a, Last(e.places))
-AClosingRecordIsNotDeletedBeforeItsBeginning == EndsAfterBeginnings(Contents, stored)
+\* Whatever a crash leaves of the deletions: where any record of an ended transaction is deleted, so is its first one.
+\* Else the transaction would come back: without its closing record, or without a step that leads to it.
+OthersAfterBeginnings(s, a) ==
+  \A e \in Ended(WhatTheLogSays(s)) :
+    IsLeftIn(s, a, e.places[1]) => \A place \in Members(e.places) : IsLeftIn(s, a, place)
+NothingOfAnEndedTransactionIsDeletedBeforeItsFirstRecord == OthersAfterBeginnings(Contents, stored)
 
 \* With no deletion left to be written, a crash forgets none, as far as a record of the cursor can hold them.
 Fits == /\ Cardinality({n \in known.deleted : n - 1 \notin known.deleted}) + Len(ledgers) <= max_ranges
@@ -398,14 +399,8 @@ ARestartFindsTheSame ==
 -----------------------------------------------------------------------------
 (* The order of deletions. *)
 
-\* Of a transaction that has ended, no record is deleted before its first one.  This is more than that its last one is
-\* not: without the step between them the last one has no effect, either.
-OthersAfterBeginnings(s, a) ==
-  \A e \in Ended(WhatTheLogSays(s)) :
-    IsLeftIn(s, a, e.places[1]) => \A place \in Members(e.places) : IsLeftIn(s, a, place)
-
+\* The order holds in memory as it does in storage, where it is among the promises above.
 TheOrderHoldsInMemory == OthersAfterBeginnings(Contents, known)
-TheOrderHoldsInStorage == OthersAfterBeginnings(Contents, stored)
 
 \* What is deleted when exactly these records are.
 Places(s) == UNION {{<<n, i>> : i \in AllOf(s, n)} : n \in Entries(s)}
@@ -424,7 +419,10 @@ TheOrderIsWhyNothingReturns ==
   \A places \in SUBSET Places(Contents) :
     LET a == DeletionOf(Contents, places) IN OthersAfterBeginnings(Contents, a) => NothingReturns(Contents, a)
 
-\* Two that do not hold, as controls: that any deletion does, and that it is enough to look at the last record.
+\* Two that do not hold, as controls: that any deletion does, and that it is enough to look at the last record, which has
+\* no effect without the step before it.
+EndsAfterBeginnings(s, a) ==
+  \A e \in Ended(WhatTheLogSays(s)) : IsLeftIn(s, a, e.places[1]) => IsLeftIn(s, a, Last(e.places))
 AnyDeletionWouldDo == \A places \in SUBSET Places(Contents) : NothingReturns(Contents, DeletionOf(Contents, places))
 TheLastRecordIsEnough ==
   \A places \in SUBSET Places(Contents) :
