@@ -21,11 +21,6 @@ _NEAR = 5
 Lists = tuple[tuple[AckOf, ...], ...]
 
 
-def first(s: State) -> int:
-    """The entry before the mark, or the first one."""
-    return max(s.acks.mark - 1, 0)
-
-
 @lru_cache(maxsize=256)
 def sets_of(size: int) -> tuple[int | None, ...]:
     """What an acknowledgement leaves of a batch: nothing, all but one at each end, halves, one message."""
@@ -55,17 +50,17 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
     return (*found, (AckOf(start + 1, 0),), (), (AckOf(start, None),) * 2, (AckOf(start, everything),))
 
 
-def rests(cfg: Config, s: State) -> Lists:
-    """What transactions leave of the entries of which they hold a part."""
-    parts = [part for holder in s.held for part in holder.parts if part.leaves]
-    sizes = cfg.batch_sizes
-    return tuple([(AckOf(n, 2 ** sizes[n % len(sizes)] - 1 & ~(leaves or 0)),) for n, leaves in parts])
+@lru_cache(maxsize=4096)
+def lists_with(sizes: tuple[int, ...], start: int, held: tuple[Part, ...]) -> Lists:
+    """Entries from one on, one by one and in pairs, and more often the rest of what is held in part."""
+    rests = [(AckOf(n, 2 ** sizes[n % len(sizes)] - 1 & ~(leaves or 0)),) for n, leaves in held]
+    return (*lists_near(sizes, start), *rests * 8)
 
 
 def lists(cfg: Config, s: State) -> Lists:
     """Entries around the mark one by one and in pairs, and the rest of what is held in part."""
-    found = lists_near(cfg.batch_sizes, first(s))
-    return (*found, *rests(cfg, s) * 8) if s.held else found
+    held = tuple([part for holder in s.held for part in holder.parts if part.leaves])
+    return lists_with(cfg.batch_sizes, max(s.acks.mark - 1, 0), held)
 
 
 def txns(cfg: Config, s: State) -> tuple[int, ...]:
@@ -73,9 +68,15 @@ def txns(cfg: Config, s: State) -> tuple[int, ...]:
     return (1, 2, 3, 4, s.held[0].txn, s.held[0].txn, s.held[-1].txn) if s.held else (1, 2, 3, 4)
 
 
+@lru_cache(maxsize=1024)
+def near(start: int) -> tuple[int, ...]:
+    """A few entries in order."""
+    return tuple(range(start, start + _NEAR))
+
+
 def entries(cfg: Config, s: State) -> tuple[int, ...]:
     """The entries around the mark, from the one before it on."""
-    return tuple(range(first(s), first(s) + _NEAR))
+    return near(max(s.acks.mark - 1, 0))
 
 
 @lru_cache(maxsize=64)
