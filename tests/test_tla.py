@@ -24,7 +24,6 @@ from fuzz.tla_module import camel, read_module
 from fuzz.tla_values import Function, ModelValue, parse_state, parse_value, read_dump, tla
 from fuzz.tlc import Job, distinct_states_of, find_jar, result_of, run_tlc
 from model.machine import BadValue
-from model.pending_acks import AckOf
 from model.positions import Position
 from tests.conftest import ROOT
 
@@ -304,78 +303,6 @@ def test_the_wall_clock_of_nacks(tmp_path: Path) -> None:
     result = makes(run, tmp_path, space=Bounded(subject, "pulsar-2026-07", scope))
     assert result.differences == []
     assert result.edges_checked > result.distinct_states > 100
-
-
-WHOLE, PART, BOTH = (AckOf(0, None),), (AckOf(0, 2),), (AckOf(0, None), AckOf(1, None))
-
-
-@pytest.mark.parametrize(
-    ("rules", "actions", "settings", "domains", "most", "broken"),
-    [
-        (
-            {"parts_of_whole_entries_conflict": False, "conflicts_are_found": "in_the_log"},
-            (),
-            {},
-            {"acks": (WHOLE, PART)},
-            {"records": 2, "on_the_way": 1},
-            "EveryRequestIsAnswered",
-        ),
-        (
-            {"recovery_drops": "the_whole_record"},
-            ("acknowledge",),
-            {"batch_sizes": (1,), "batching": False},
-            {"acks": (BOTH,), "entry": (0,), "leaves": (None,), "txn": (1,)},
-            {"records": 2, "on_the_way": 1},
-            "ACommittedAckIsNotRedelivered",
-        ),
-        pytest.param(
-            {"cumulative_acks_hide_others": True, "conflicts_are_found": "in_the_log"},
-            ("ack_cumulative", "abort"),
-            {},
-            {"acks": (PART,), "entry": (0,), "leaves": (2,), "txn": (1,)},
-            {"records": 2, "on_the_way": 2},
-            "AnAbortedCumulativeAckIsRedelivered",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            {"failed_appends": "change_memory"},
-            ("write_fails",),
-            {"batch_sizes": (1,), "batching": False},
-            {"acks": (WHOLE, (AckOf(1, None),)), "durable": (True,), "commit.txn": (2,)},
-            {"records": 4, "on_the_way": 1},
-            "WhatIsTrimmedWasAcknowledged",
-            marks=pytest.mark.nightly,
-        ),
-    ],
-)
-def test_shipped_rules_of_pending_acks_that_no_scope_shows(
-    rules: dict[str, Any],
-    actions: tuple[str, ...],
-    settings: dict[str, Any],
-    domains: dict[str, Any],
-    most: dict[str, int],
-    broken: str,
-    tmp_path: Path,
-) -> None:
-    """Whole entries and parts of them, lists of which the cursor has one, an abort right behind its acknowledgement,
-    an entry of the log of which the index does not know.
-    """
-    subject = find_subject("pending_acks")
-    smoke = subject.scopes["smoke"]
-    scope = replace(
-        smoke,
-        actions=(*smoke.actions, *actions),
-        settings={**smoke.settings, **settings},
-        domains={**smoke.domains, **domains},
-        most=most,
-    )
-    run = RUNS["pending_smoke"]._replace(checks=("always",), distinct_states=None)
-    result = makes(run, tmp_path, space=Bounded(subject, "reference", scope))
-    assert result.differences == []
-    assert result.edges_checked > result.distinct_states > 100
-    scope = replace(scope, settings={**scope.settings, **rules})
-    run = run._replace(checks=(broken,), edges=False, expected=f"violated {broken}")
-    assert makes(run, tmp_path, space=Bounded(subject, "reference", scope)).differences == []
 
 
 # ---- values -------------------------------------------------------------------------------------------

@@ -116,7 +116,8 @@ NoTwoTransactionsHoldOneMessage ==
 OnlyAStoreThatIsOpenHasMemory ==
   /\ buffer # <<>> => status = "ready"
   /\ queue # <<>> => status = "initializing"
-  /\ held # <<>> \/ cumulative # None \/ log_index.lag > 0 => status \in {"ready", "initializing"}
+  /\ held # <<>> \/ cumulative # None \/ log_index.lag > 0 \/ low_watermark > 0 =>
+       status \in {"ready", "initializing"}
 
 -----------------------------------------------------------------------------
 (* Requests. *)
