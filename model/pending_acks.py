@@ -19,12 +19,16 @@ Memory is what the log says. So, other than shipped, here
   those of which the cursor has a part;
 * after an append that failed, which may be in the log, and after a commit that the cursor refused, the store serves
   nobody until it was opened anew;
-* an end takes along all that its transaction holds, and an abort is appended even if it holds nothing.
+* an end takes along all that its transaction holds, and what it is the end of does not hang on when it was asked;
+* every holder up to the low watermark is aborted when any transaction ends.
+
+As shipped, and other than PIP-160 says, no record is deleted because its transaction has ended: only a prefix goes.
 
 Not modelled: when the buffer is flushed (model/txn_writer.py), that the mark of the log's cursor becomes durable later,
 ledgers of the log, more than one coordinator, which consumer holds a message, statistics. The end of the topic: entries
 are there as far as anybody acknowledges them. An entry may stand once in a list. An empty ack set is none, as on the
-wire. What a shipped store leaves half done in a request that it never answers is not modelled, either.
+wire. An abort is appended also where nothing was ever acknowledged, which a shipped store spares itself. What it
+leaves half done in a request that it never answers is not modelled, either.
 """
 
 from __future__ import annotations
