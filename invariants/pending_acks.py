@@ -14,7 +14,7 @@ from invariants.properties import Event, always, eventually, once_per_state, som
 from model.batch_acks_state import Acks
 from model.machine import Failed, Refused
 from model.pending_acks import Effects, pending_acks
-from model.pending_acks_state import Call, Config, Part, Record, State
+from model.pending_acks_state import Call, Config, Entry, Part, Record, State
 
 REQUESTS = ("ack_individual", "ack_cumulative", "commit", "abort")
 ENDS = ("written", "cursor_refuses")
@@ -462,8 +462,13 @@ def what_is_trimmed_was_acknowledged(cfg: Config, before: State, event: Event, a
     """
     gone = event.outcome.trimmed if isinstance(event.outcome, Effects) else 0
     gone = event.outcome if event.name == "read_entry" and not is_error(event) else gone
-    parts = [part for entry in before.log[:gone] for each in entry for part in each.parts]
+    parts = [part for entry in log_and_in_flight(before)[:gone] for each in entry for part in each.parts]
     return all(part.entry < before.durable.mark for part in parts)
+
+
+def log_and_in_flight(s: State) -> tuple[Entry, ...]:
+    """The log as it is when all that is in flight is in it: an entry may go as soon as it comes."""
+    return s.log + tuple([tuple([call.record for call in calls]) for calls in s.in_flight])
 
 
 @always(pending_acks)
@@ -471,7 +476,7 @@ def whole_entries_are_trimmed(cfg: Config, before: State, event: Event, after: S
     """The log grows behind its last entry and is cut in front, entry by entry: no record goes alone, none changes."""
     if before.log is after.log:
         return True
-    whole = before.log + tuple([tuple([call.record for call in calls]) for calls in before.in_flight])
+    whole = log_and_in_flight(before)
     came = len(before.in_flight) if event.name == "crash" else event.name in (*ENDS, "write_fails")
     ends = range(max(len(before.log), len(after.log)), len(before.log) + came + 1)
     return any(whole[end - len(after.log) : end] == after.log for end in ends)
