@@ -26,7 +26,9 @@ def situation(cfg: Config, s: State) -> str:
     """What the next action should depend on."""
     if s.status != "ready":
         return s.status
-    return "fenced" if s.ledger == "fenced" else "many" if len(s.txns) > 3 else ""
+    if s.ledger == "fenced":
+        return "fenced"
+    return "many" if len(s.txns) > 3 else "" if s.txns else "none"
 
 
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
@@ -375,15 +377,15 @@ subject = Subject(
         "timeout_ms": (100, 0, 1000, 5),
         "txn": transactions,
         "op": ("ADD_PARTITION", "ADD_SUBSCRIPTION"),
-        "name": (0, 1, 2),
+        "name": (0, 1, 2, 10),
         "to": ("COMMITTING", "COMMITTED", "COMMITTING", "COMMITTED", "ABORTING", "ABORTED"),
-        "by_ms": (1, 100, 50, 1000),
-        "durable": (0, 1, 2),
+        "by_ms": (1, 100, 50, 1000, 100_000),
+        "durable": (0, 1, 2, 100),
         "batching": (True, True, False),
     },
     settings={
         "batching": (True, True, False),
-        "max_records": (2, 3, 1, 5, 70),
+        "max_records": (2, 3, 1, 5, 65),
         "max_active": (0, 0, 1, 2),
         "max_ranges": (10_000, 1, 2, 0),
         "max_batch_records": (10_000, 1, 2, 0),
@@ -426,12 +428,22 @@ subject = Subject(
         "failed": {"reopen": 20, "crash": 5},
         "fenced": {"reopen": 10, "crash": 5},
         "many": {"new_transaction": 0.1},
+        "none": {"new_transaction": 2, "flush": 8, "written": 1.5, "add_participant": 0.05, "update_status": 0.1},
     },
     swarms={
         "failures": {"write_fails": 6, "creation_fails": 5, "fence": 4, "cursor_breaks": 5, "flush": 2},
         "restarts": {"crash": 4, "reopen": 4, "persist": 2},
         "trimming": {"roll_ledger": 3, "trim": 3, "persist": 3, "low_watermark": 3, "new_transaction": 2},
         "time": {"advance_time": 8, "expired": 8, "new_transaction": 2, "update_status": 0.3},
+        "large batches": {
+            "add_participant": 70,
+            "flush": 0.03,
+            "written": 0.5,
+            "crash": 0.1,
+            "reopen": 0.1,
+            "creation_fails": 0.1,
+            "write_fails": 0.1,
+        },
     },
     abstract=kind_of_state,
     measures={"entries": entries, "ledgers": ledgers, "ids": ids, "in_flight": in_flight, "late": late},
