@@ -178,8 +178,9 @@ class Side:
             return None
         fields = getattr(state, "_fields", ())
         field = next((f for f in fields if getattr(view, f, None) != getattr(state, f)), "state")
+        ours, theirs = (plain(getattr(s, field, s)) for s in (state, view))
         return Difference(
-            "view", field, f"the implementation's {field} differs from the model's", plain(state), plain(view)
+            "view", field, f"{field} is not the same in the model and in the implementation", ours, theirs
         )
 
 

@@ -32,7 +32,7 @@ BUDGET_STEPS = 120_000
 _HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
 #: Actions are substituted only in runs that are already this short: there are hundreds to try for each place.
 _VERY_SHORT = 6
-#: Pairs are tried, and actions traded, only in runs that are already this short.
+#: Actions are traded only in runs that are already this short.
 _SHORT = 24
 
 
@@ -195,9 +195,13 @@ class Shrinker:
             size //= 2
 
     def _remove_pairs(self) -> None:
-        again = len(self.candidate.steps) <= _SHORT
+        """Two steps less that need not be neighbours, as long as trying all of them leaves half of the budget."""
+        again = True
         while again:
-            pairs = itertools.combinations(range(len(self.candidate.steps)), 2)
+            count = len(self.candidate.steps)
+            if count**3 > self.left:
+                return
+            pairs = itertools.combinations(range(count), 2)
             again = any(self._accept(self._without(pair)) for pair in pairs)
 
     # ---- making simpler
