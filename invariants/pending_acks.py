@@ -8,140 +8,31 @@ breaks says so in its last sentence.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
+from invariants.pending_acks_messages import (
+    ENDS,
+    NOTHING_HELD,
+    Bits,
+    Held,
+    acked,
+    comes,
+    everything,
+    held_by,
+    in_memory,
+    is_error,
+    left_by,
+    not_acked,
+    open_calls,
+    open_tickets,
+    said,
+    told,
+    up_to,
+    worked_off,
+)
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from model.batch_acks_state import Acks
 from model.machine import Failed, Refused
 from model.pending_acks import Effects, pending_acks
-from model.pending_acks_state import Call, Config, Entry, Part, Record, State
-
-REQUESTS = ("ack_individual", "ack_cumulative", "commit", "abort")
-ENDS = ("written", "cursor_refuses")
-
-#: Of each entry the mask of some of its messages.
-Bits = dict[int, int]
-
-
-def everything(cfg: Config, entry: int) -> int:
-    """The mask of all messages of an entry."""
-    return (1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1
-
-
-def of(cfg: Config, part: Part) -> int:
-    """The messages of an acknowledgement, as far as they count."""
-    if part.leaves is None or part.leaves == 0:
-        return everything(cfg, part.entry)
-    return everything(cfg, part.entry) & ~part.leaves if cfg.batch_acks else 0
-
-
-def acked(cfg: Config, acks: Acks, entry: int) -> int:
-    """The messages of an entry that are acknowledged."""
-    if entry < acks.mark or acks.deleted >> entry & 1:
-        return everything(cfg, entry)
-    return next((everything(cfg, entry) & ~p.remaining for p in acks.partial if p.entry == entry), 0)
-
-
-def up_to(cfg: Config, part: Part, mark: int) -> Bits:
-    """The messages behind a mark that a cumulative acknowledgement is of."""
-    return {n: everything(cfg, n) for n in range(mark, part.entry)} | {part.entry: of(cfg, part)}
-
-
-def united(some: Bits, more: Bits) -> Bits:
-    """The messages of either."""
-    return some | {n: bits | some.get(n, 0) for n, bits in more.items()}
-
-
-def not_acked(cfg: Config, acks: Acks, bits: Bits) -> Bits:
-    """Those of the messages that are not acknowledged."""
-    left = {n: each & ~acked(cfg, acks, n) for n, each in bits.items()}
-    return {n: each for n, each in left.items() if each}
-
-
-class Held(NamedTuple):
-    """What one transaction holds: parts by entry, and a cumulative acknowledgement."""
-
-    parts: dict[int, Part]
-    cumulative: Part | None
-
-    def bits(self, cfg: Config, mark: int) -> Bits:
-        """The messages of it, as far as they count, from the mark on."""
-        single = {n: of(cfg, part) for n, part in self.parts.items()}
-        return single if self.cumulative is None else united(up_to(cfg, self.cumulative, mark), single)
-
-
-def with_ack(held: Held, ack: Record) -> Held:
-    """What a transaction holds after an acknowledgement of the log."""
-    if ack.cumulative:
-        return held._replace(cumulative=ack.parts[0])
-    parts = dict(held.parts)
-    for entry, leaves in ack.parts:
-        old = parts[entry].leaves if entry in parts else -1
-        parts[entry] = Part(entry, None if leaves is None or old is None else leaves & old)
-    return held._replace(parts=parts)
-
-
-class Said(NamedTuple):
-    """What a log says: what each transaction holds, and what was committed."""
-
-    held: dict[int, Held]
-    committed: list[Held]
-
-
-@once_per_state
-def said(s: State) -> Said:
-    """What the records of the log say, one after the other."""
-    held: dict[int, Held] = {}
-    committed: list[Held] = []
-    for each in (each for entry in s.log for each in entry):
-        if each.op == "ack":
-            held[each.txn] = with_ack(held.get(each.txn, Held({}, None)), each)
-        elif each.op == "commit" and each.txn in held:
-            committed.append(held.pop(each.txn))
-        else:
-            held.pop(each.txn, None)
-    return Said(held, committed)
-
-
-@once_per_state
-def in_memory(s: State) -> dict[int, Held]:
-    """What each transaction holds in memory."""
-    held = {h.txn: Held({p.entry: p for p in h.parts}, None) for h in s.held}
-    if s.cumulative is not None:
-        txn = s.cumulative.txn
-        held[txn] = held.get(txn, Held({}, None))._replace(cumulative=s.cumulative.part)
-    return held
-
-
-def open_calls(s: State) -> list[Call]:
-    """The requests that are not answered yet, those that go to the log first."""
-    return [*[call for calls in s.in_flight for call in calls], *s.buffer, *s.queue]
-
-
-def open_tickets(s: State) -> list[int]:
-    """The tickets of those who wait."""
-    return [call.ticket for call in open_calls(s) if call.ticket]
-
-
-def is_error(event: Event) -> bool:
-    """The action was not taken, or did not succeed."""
-    return isinstance(event.outcome, Refused | Failed)
-
-
-def told(event: Event) -> dict[int, str]:
-    """Who is told what, at last, by ticket."""
-    if isinstance(event.outcome, Effects):
-        return dict(event.outcome.answers)
-    if event.name in REQUESTS and not is_error(event):
-        return {event.outcome.ticket: event.outcome.told} if event.outcome.told != "waits" else {}
-    return {}
-
-
-def comes(before: State, event: Event) -> tuple[Call, ...]:
-    """The calls that are called back by a store that serves."""
-    is_end = event.name in ENDS and not is_error(event) and before.status == "ready"
-    return before.in_flight[0] if is_end else ()
-
+from model.pending_acks_state import Config, Entry, Messages, Part, State
 
 # ---- memory and the log -------------------------------------------------------------------------------
 
@@ -158,7 +49,7 @@ def memory_is_what_the_log_says(cfg: Config, s: State) -> bool:
         return True
     wanted, found = said(s).held, in_memory(s)
     for txn in wanted.keys() | found.keys():
-        one, other = (each.get(txn, Held({}, None)).bits(cfg, s.acks.mark) for each in (wanted, found))
+        one, other = (each.get(txn, NOTHING_HELD).bits(cfg, s.acks.mark) for each in (wanted, found))
         if one != other and not_acked(cfg, s.acks, one) != not_acked(cfg, s.acks, other):
             return False
     return True
@@ -275,15 +166,18 @@ def what_is_rejected_is_not_in_the_log(cfg: Config, before: State, event: Event,
 def who_is_told_of_an_ack_has_it_alone(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When a caller is told that an acknowledgement is pending, no message of its list is pending in another's name.
 
-    As shipped, a message is, if it lies in the zero words at the end of another transaction's set, which are cut.
+    As shipped, a message is, if it lies in the zero words at the end of the set of what is pending, which are cut.
     """
-    calls = comes(before, event)
-    if len(calls) != 1 or calls[0].record.op != "ack" or told(event).get(calls[0].ticket) != "done":
-        return True
-    parts = calls[0].record.parts if not calls[0].record.cumulative else ()
-    asked = {part.entry: everything(cfg, part.entry) & ~(part.leaves or 0) for part in parts}
-    others = [part for holder in before.held if holder.txn != calls[0].record.txn for part in holder.parts]
-    return not any(asked.get(part.entry, 0) & ~(part.leaves or 0) for part in others)
+    for call, memory, _ in worked_off(cfg, before, event, after):
+        each = call.record
+        parts = each.parts if each.op == "ack" and not each.cumulative else ()
+        asked = {part.entry: everything(cfg, part.entry) & ~(part.leaves or 0) for part in parts}
+        others = (
+            [part for txn, held in memory.items() if txn != each.txn for part in held.parts.values()] if asked else []
+        )
+        if any(asked.get(part.entry, 0) & ~(part.leaves or 0) for part in others):
+            return False
+    return True
 
 
 @always(pending_acks, on=("written",))
@@ -301,18 +195,24 @@ def a_cumulative_commit_takes_the_rest_along(cfg: Config, before: State, event: 
 
     As shipped, only the cumulative acknowledgement is committed, and the others stay pending.
     """
-    calls = comes(before, event)
-    return not (calls and calls[0].record.cumulative) or all_is_committed(cfg, before, event, after)
+    return all_is_committed(cfg, before, event, after, of_both=True)
 
 
-def all_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If this is a commit alone, and done, all that its transaction held is acknowledged, and it holds nothing."""
-    answers, calls = told(event), comes(before, event)
-    if len(calls) != 1 or calls[0].record.op != "commit" or answers.get(calls[0].ticket) != "done":
-        return True
-    held = in_memory(before).get(calls[0].record.txn, Held({}, None))
-    is_acked = not not_acked(cfg, after.acks, held.bits(cfg, before.acks.mark))
-    return is_acked and calls[0].record.txn not in in_memory(after)
+def all_is_committed(cfg: Config, before: State, event: Event, after: State, *, of_both: bool = False) -> bool:
+    """What was held when a commit came back is acknowledged; who held it holds nothing, but for what came after it.
+
+    With `of_both`, only commits count that are of a cumulative acknowledgement, at least.
+    """
+    ended: set[int] = set()
+    for back in worked_off(cfg, before, event, after):
+        each = back.call.record
+        if each.op == "ack":
+            ended.discard(each.txn)
+        elif each.op == "commit" and (not of_both or (each.cumulative and held_by(back).cumulative is not None)):
+            ended.add(each.txn)
+            if not_acked(cfg, after.acks, held_by(back).bits(cfg, before.acks.mark)):
+                return False
+    return not ended & in_memory(after).keys()
 
 
 @always(pending_acks, on=("written",))
@@ -355,13 +255,9 @@ def a_commit_that_is_refused_is_not_done(cfg: Config, before: State, event: Even
 
     As shipped until pull request 25528, they were forgotten, and the caller was told of success.
     """
-    answers, held = told(event), in_memory(before)
-    for call in comes(before, event):
-        each = held.get(call.record.txn)
-        is_first = each is not None and [c.record.txn for c in comes(before, event)].count(call.record.txn) == 1
-        if not is_first or each is None or call.record.op != "commit" or answers.get(call.ticket) != "done":
-            continue
-        if not_acked(cfg, after.acks, each.bits(cfg, before.acks.mark)):
+    for back in worked_off(cfg, before, event, after):
+        held = held_by(back)
+        if back.call.record.op == "commit" and not_acked(cfg, after.acks, held.bits(cfg, before.acks.mark)):
             return False
     return True
 
@@ -387,8 +283,8 @@ def an_aborted_ack_is_redelivered(cfg: Config, before: State, event: Event, afte
 
     As shipped, nothing of it is released while another transaction has a cumulative acknowledgement.
     """
-    ended = aborted(before, event)
-    return ended is None or ended.cumulative is not None or redelivers(cfg, before, event, ended)
+    ended = wrongly_redelivered(cfg, before, event, after)
+    return ended is None or ended.cumulative is not None
 
 
 @always(pending_acks, on=ENDS)
@@ -397,26 +293,24 @@ def an_aborted_cumulative_ack_is_redelivered(cfg: Config, before: State, event: 
 
     As shipped, nothing of it is released if the abort came before the acknowledgement was in the log.
     """
-    ended = aborted(before, event)
-    return ended is None or ended.cumulative is None or redelivers(cfg, before, event, ended)
+    ended = wrongly_redelivered(cfg, before, event, after)
+    return ended is None or ended.cumulative is None
 
 
-def aborted(before: State, event: Event) -> Held | None:
-    """If this is an abort alone, what its transaction held."""
-    calls = comes(before, event)
-    is_it = len(calls) == 1 and calls[0].record.op == "abort"
-    return in_memory(before).get(calls[0].record.txn, Held({}, None)) if is_it else None
-
-
-def redelivers(cfg: Config, before: State, event: Event, ended: Held) -> bool:
-    """Exactly what is not acknowledged, and what nobody else holds, is redelivered of what has ended."""
-    txn, mark, counted = before.in_flight[0][0].record.txn, before.acks.mark, cfg._replace(batch_acks=True)
-    wanted = not_acked(cfg, before.acks, ended.bits(counted, mark))
-    for other, each in in_memory(before).items():
-        if other != txn:
-            bits = each.bits(counted, mark)
-            wanted = {n: mine & ~bits.get(n, 0) for n, mine in wanted.items()}
-    return dict(event.outcome.redelivered) == {n: mine for n, mine in wanted.items() if mine}
+def wrongly_redelivered(cfg: Config, before: State, event: Event, after: State) -> Held | None:
+    """What the first abort of an entry ended that does not redeliver, in its turn, exactly what it leaves to nobody."""
+    if all(call.record.op != "abort" for call in comes(before, event)):
+        return None
+    found, ended = list(event.outcome.redelivered), None
+    for back in worked_off(cfg, before, event, after):
+        if back.call.record.op != "abort":
+            continue
+        wanted = [Messages(n, bits) for n, bits in sorted(left_by(cfg, before, back).items())]
+        ended = held_by(back)
+        if found[: len(wanted)] != wanted:
+            return ended
+        del found[: len(wanted)]
+    return ended if found else None
 
 
 @always(pending_acks, on=ENDS)
@@ -440,14 +334,19 @@ def stale_transactions_are_aborted(cfg: Config, before: State, event: Event, aft
     As shipped, only the one that acknowledged first is looked at, and only if the one that ends held anything: the
     others wait.
     """
-    calls = comes(before, event)
-    if after.status != "ready" or not calls or calls[-1].record.op == "ack" or calls[-1].ticket not in told(event):
+    if after.status != "ready" or all(call.record.op == "ack" for call in comes(before, event)):
         return True
-    if told(event)[calls[-1].ticket] != "done":
-        return True
+    marks: list[int] = []
+    fresh: set[int] = set()  # who holds anything only since the last end
+    for call, memory, _ in worked_off(cfg, before, event, after):
+        if call.record.op != "ack":
+            marks.append(call.low_watermark)
+            fresh = set()
+        elif call.record.txn not in memory:
+            fresh.add(call.record.txn)
     ending = {call.record.txn for call in open_calls(after) if call.record.op == "abort"}
-    marks = [call.low_watermark for call in calls if call.record.op != "ack"]
-    return all(txn > max(after.low_watermark, *marks) or txn in ending for txn in in_memory(after))
+    ended = max(after.low_watermark, *marks) if marks else -1
+    return all(txn > ended or txn in ending for txn in in_memory(after).keys() - fresh)
 
 
 # ---- the log and its index ----------------------------------------------------------------------------
@@ -673,6 +572,13 @@ def an_abort_redelivers_what_others_do_not_hold(cfg: Config, before: State, even
         return False
     entries = {part.entry for holder in after.held for part in holder.parts}
     return any(n in entries for n, _ in event.outcome.redelivered)
+
+
+@sometimes(pending_acks, on=ENDS)
+def an_abort_redelivers_what_its_own_entry_has(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry has an acknowledgement and, after it, its transaction's abort, which redelivers it."""
+    aborts = [back for back in worked_off(cfg, before, event, after) if back.call.record.op == "abort"]
+    return any(left_by(cfg, before, back) for back in aborts if back.call.record.txn not in in_memory(before))
 
 
 @sometimes(pending_acks, on=ENDS)

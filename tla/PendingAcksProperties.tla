@@ -75,8 +75,6 @@ InRequests(Holds(_)) ==
 
 Comes == IF status = "ready" /\ in_flight # <<>> THEN in_flight[1] ELSE <<>>
 InCallbacks(Holds(_)) == \A refuses \in {TRUE, FALSE} : Holds(AfterCompleted(Contents, refuses))
-\* The only call that comes back, if it is of this kind.
-IsTheEnd(op) == Len(Comes) = 1 /\ Comes[1].record.op = op
 InReads(Holds(_)) == IsReading(Contents) /\ read < Len(log) => Holds(AfterReadEntry(Contents))
 InReadFailures(Holds(_)) ==
   IsReading(Contents) => \A stops \in read_fails_stops : Holds(AfterReadFailure(Contents, stops))
@@ -91,6 +89,30 @@ InOthers(Holds(_)) ==
 \* What callers were told, by ticket.
 ToldTo(after, ticket) ==
   LET answers == {a \in after.answers : a.ticket = ticket} IN IF answers = {} THEN "" ELSE TheOne(answers).told
+
+-----------------------------------------------------------------------------
+(* An entry that comes back, record by record: what the k-th finds. *)
+
+\* The k-th call did what it asks for, as its caller was told.
+IsDone(after, k) ==
+  LET HasFailed(j) == ToldTo(after, Comes[j].ticket) = "failed"
+  IN IF IsAsked(Comes[k]) THEN ToldTo(after, Comes[k].ticket) = "done"
+     ELSE after.s.status = "ready" \/ \A j \in 1..k - 1 : ~HasFailed(j)
+DoneOf(after, op) == {k \in DOMAIN Comes : Comes[k].record.op = op /\ IsDone(after, k)}
+
+\* What each transaction holds, as it follows from memory before the entry and from the records before the k-th.
+RECURSIVE MemoryAt(_, _)
+MemoryAt(after, k) ==
+  LET Changed(memory) ==
+        IF IsDone(after, k - 1) THEN WithSaid([holds |-> memory, committed |-> {}], Comes[k - 1].record).holds
+        ELSE memory
+  IN IF k = 1 THEN InMemory(Contents) ELSE With(MemoryAt(after, k - 1), Changed)
+HeldAt(after, k) == OfTxn(MemoryAt(after, k), Comes[k].record.txn)
+
+\* The messages that the records before the k-th have acknowledged, unless the cursor refuses.
+AckedSince(after, k, refuses) ==
+  IF refuses THEN {}
+  ELSE UNION {Bits(HeldAt(after, j), acks.mark, CountedBits) : j \in {j \in DoneOf(after, "commit") : j < k}}
 
 -----------------------------------------------------------------------------
 (* Memory and the log. *)
@@ -178,27 +200,30 @@ WhatIsRejectedIsNotInTheLog ==
 
 \* When a caller is told that an acknowledgement is pending, no message of its list is pending in another's name.
 WhoIsToldOfAnAckHasItAlone ==
-  LET call == Comes[1]
-      others == UNION {h.parts : h \in {h \in Members(held) : h.txn # call.record.txn}}
-      is_alone == \A p \in Members(call.record.parts), q \in others : BitsOfPart(p) \cap BitsOfPart(q) = {}
-  IN IsTheEnd("ack") =>
-       (~call.record.cumulative /\ ToldTo(AfterCompleted(Contents, FALSE), call.ticket) = "done" => is_alone)
+  LET IsAlone(r, memory) ==
+        LET others == UNION {memory[txn].parts : txn \in DOMAIN memory \ {r.txn}}
+        IN r.cumulative \/ \A p \in Members(r.parts), q \in others : BitsOfPart(p) \cap BitsOfPart(q) = {}
+      Holds(after) == \A k \in DoneOf(after, "ack") : IsAlone(Comes[k].record, MemoryAt(after, k))
+  IN Comes # <<>> => Holds(AfterCompleted(Contents, FALSE))
 
-\* If this is a commit alone, and done, all that its transaction held is acknowledged, and it holds nothing.
-AllIsCommitted ==
-  LET call == Comes[1]
-      mine == OfTxn(InMemory(Contents), call.record.txn)
+\* What was held when a commit came back is acknowledged; who held it holds nothing, but for what came after it. Of both:
+\* only commits count that are of a cumulative acknowledgement, at least.
+AllIsCommitted(is_of_both) ==
+  LET IsFreed(after, memory, k) ==
+        /\ NotAcked(after.s.acks, Bits(HeldAt(after, k), acks.mark, CountedBits)) = {}
+        /\ \/ Comes[k].record.txn \notin DOMAIN memory
+           \/ \E j \in DoneOf(after, "ack") : j > k /\ Comes[j].record.txn = Comes[k].record.txn
       Holds(after) ==
-        ToldTo(after, call.ticket) = "done" =>
-          /\ NotAcked(after.s.acks, Bits(mine, acks.mark, CountedBits)) = {}
-          /\ call.record.txn \notin DOMAIN InMemory(after.s)
-  IN IsTheEnd("commit") => Holds(AfterCompleted(Contents, FALSE))
+        \A k \in DoneOf(after, "commit") :
+          ~is_of_both \/ (Comes[k].record.cumulative /\ HeldAt(after, k).cumulative # None) =>
+            IsFreed(after, InMemory(after.s), k)
+  IN Comes # <<>> => Holds(AfterCompleted(Contents, FALSE))
 
 \* When a caller is told that a transaction is committed, all that it held is acknowledged, and it holds nothing.
-WhoIsToldOfACommitHasIt == AllIsCommitted
+WhoIsToldOfACommitHasIt == AllIsCommitted(FALSE)
 
 \* A commit of a transaction that has acknowledged in both ways is a commit of both.
-ACumulativeCommitTakesTheRestAlong == Comes # <<>> => (Comes[1].record.cumulative => AllIsCommitted)
+ACumulativeCommitTakesTheRestAlong == AllIsCommitted(TRUE)
 
 \* When a transaction is committed, each entry is acknowledged of which it acknowledged all messages one by one.
 MessagesOneByOneCountAsTheEntry ==
@@ -222,15 +247,9 @@ AFailedAppendChangesNoMemory ==
 \* If the cursor does not take what a transaction commits, its caller is told of failure, and the store is opened anew,
 \* or the acknowledgements stay pending.
 ACommitThatIsRefusedIsNotDone ==
-  LET memory == InMemory(Contents)
-      IsOnly(call) == Cardinality({k \in DOMAIN Comes : Comes[k].record.txn = call.record.txn}) = 1
-      Holds(after) ==
-        \A call \in Members(Comes) :
-          /\ call.record.txn \in DOMAIN memory
-          /\ IsOnly(call)
-          /\ call.record.op = "commit"
-          /\ ToldTo(after, call.ticket) = "done"
-          => NotAcked(after.s.acks, Bits(memory[call.record.txn], acks.mark, CountedBits)) = {}
+  LET Holds(after) ==
+        \A k \in DoneOf(after, "commit") :
+          NotAcked(after.s.acks, Bits(HeldAt(after, k), acks.mark, CountedBits)) = {}
   IN Comes # <<>> => Holds(AfterCompleted(Contents, TRUE))
 
 \* Only a crash makes the subscription's cursor forget an acknowledgement, and none makes its storage forget.
@@ -255,15 +274,24 @@ WhatIsAcknowledgedStaysSo ==
 \* The messages that consumers get again.
 AgainBy(after) == UNION {InEntry(each.entry, each.messages) : each \in after.redelivered}
 
-\* Exactly what is not acknowledged, and what nobody else holds, is redelivered of what an abort alone has ended.
-IsRedelivered(is_cumulative) ==
-  LET memory == InMemory(Contents)
-      txn == Comes[1].record.txn
-      ended == OfTxn(memory, txn)
+\* What an abort leaves to nobody: what is not acknowledged, and held by its transaction alone.
+LeftAt(after, k, refuses) ==
+  LET memory == MemoryAt(after, k)
       Of(h) == Bits(h, acks.mark, BitsOfPart)
-      others == UNION {Of(memory[other]) : other \in DOMAIN memory \ {txn}}
-      Holds(after) == AgainBy(after) = NotAcked(acks, Of(ended)) \ others
-  IN IsTheEnd("abort") => ((ended.cumulative # None) = is_cumulative => InCallbacks(Holds))
+      others == UNION {Of(memory[txn]) : txn \in DOMAIN memory \ {Comes[k].record.txn}}
+  IN NotAcked(acks, Of(HeldAt(after, k))) \ (others \cup AckedSince(after, k, refuses))
+
+\* If an abort has ended a cumulative acknowledgement, or none, all that it leaves to nobody is redelivered, and nothing
+\* that no abort of its entry leaves.
+IsRedelivered(is_cumulative) ==
+  LET Holds(after, refuses) ==
+        LET left == UNION {LeftAt(after, k, refuses) : k \in DoneOf(after, "abort")}
+            Given(again) ==
+              \A k \in DoneOf(after, "abort") :
+                (HeldAt(after, k).cumulative # None) = is_cumulative =>
+                  LeftAt(after, k, refuses) \subseteq again /\ again \subseteq left
+        IN Given(AgainBy(after))
+  IN Comes # <<>> => \A refuses \in {TRUE, FALSE} : Holds(AfterCompleted(Contents, refuses), refuses)
 
 \* When a transaction is aborted, consumers get every message again that only it held and that is not acknowledged.
 AnAbortedAckIsRedelivered == IsRedelivered(FALSE)
@@ -283,14 +311,17 @@ WhatIsPendingIsNotRedelivered ==
 
 \* When a transaction has ended, each that holds anything and is not above the low watermark is on its way out.
 StaleTransactionsAreAborted ==
-  LET call == Last(Comes)
-      marks == {c.low_watermark : c \in {c \in Members(Comes) : c.record.op # "ack"}}
+  LET EndsOf(after) == DoneOf(after, "commit") \cup DoneOf(after, "abort")
+      \* who holds anything only since the last end
+      FreshIn(after, last) ==
+        {Comes[k].record.txn : k \in {k \in DoneOf(after, "ack") : k > last}} \ DOMAIN MemoryAt(after, last + 1)
       Holds(after) ==
-        after.s.status = "ready" /\ ToldTo(after, call.ticket) = "done" =>
+        after.s.status = "ready" /\ EndsOf(after) # {} =>
           LET ending == {c.record.txn : c \in {c \in Members(OnTheWay(after.s)) : c.record.op = "abort"}}
-          IN \A txn \in DOMAIN InMemory(after.s) :
+              marks == {Comes[k].low_watermark : k \in EndsOf(after)}
+          IN \A txn \in DOMAIN InMemory(after.s) \ FreshIn(after, Greatest(EndsOf(after))) :
                txn > Greatest(marks \cup {after.s.low_watermark}) \/ txn \in ending
-  IN Comes # <<>> /\ Last(Comes).record.op # "ack" => InCallbacks(Holds)
+  IN Comes # <<>> => InCallbacks(Holds)
 
 -----------------------------------------------------------------------------
 (* The log and its index. *)
