@@ -18,11 +18,19 @@ Decisions. The tick is a free-running one, as shipped, and not the proposal's ma
 bound, and the proposal's is the profile `proposal`. A size limit is a trigger, as shipped; `size-is-a-cap` flushes
 before it would be exceeded. A batch with one record has its header, so that a batch is a batch. An exception of
 batching off becomes an answer, so that each record has exactly one wherever it fails. A batch that cannot be serialised
-fails as a whole; looking for the one record would be a repair that nobody asked for. A closed writer's buffer is empty.
+fails as a whole; looking for the one record would be a repair that nobody asked for. A closed writer's buffer is empty:
+whoever else gets those lists must not find another's records. A close fails what is in the buffer, so that it is over
+soon and no caller waits for a ledger that may be gone; `flush-on-close` writes it. A second close waits for the first:
+who is told that the writer is closed may rely on it.
 
-Not modelled: what the bytes are, callbacks that throw (they are logged, and change nothing), a record that its caller
-changes later, a ledger that accepts again after it was fenced (its writer is closed, the log is opened anew), the tick
-of the timer's wheel, pools of buffers (the implementation's `check` looks after its own).
+Not modelled, of the writer: what the bytes are; callbacks that throw (they are logged, and change nothing), or an
+exception while one is registered; a record that its caller changes later; the tick of the timer's wheel; a tick that
+cannot be handed to the thread, or set again (as shipped, the delay is never kept after that); pools of buffers (the
+implementation's `check` looks after its own) and a second writer that draws from the same one; metrics
+(impl/txn_metrics.py has them). Of what is around it: a ledger that accepts again after it was fenced (its writer is
+closed, the log is opened anew), or that refuses for a while, since no new one could be created; that as shipped a store
+closes the ledger before the writer, so that a flush in between meets a closed one; the broker's checks at startup (at
+least 10 records, at least 131072 bytes).
 """
 
 from __future__ import annotations

@@ -17,7 +17,11 @@ from model.values import AtLeast, record
 
 
 class Config(NamedTuple):
-    """Settings, the circumstances of a run, then the rules on which versions and proposals differ."""
+    """Settings, the circumstances of a run, then the rules on which versions and proposals differ.
+
+    The settings have the names of a transaction log. The same writer serves pending acknowledgements, under
+    `transactionPendingAckBatchedWriteEnabled` and so on, with the same defaults.
+    """
 
     #: whether records are batched; a batch of at most one record means that they are not
     batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", "false")] = True
@@ -25,7 +29,7 @@ class Config(NamedTuple):
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", "512")] = 512
     #: with how many bytes of records a batch is written; a record of as many is written alone
     max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", "4194304")] = 4194304
-    #: how long a record waits at most before its batch is written, in milliseconds
+    #: after how long the timer comes, in milliseconds; a record waits so long, and while the thread is busy
     max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", "1")] = 1
 
     #: the time at the start, in milliseconds

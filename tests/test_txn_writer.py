@@ -10,6 +10,7 @@ from fuzz.explore import bounded, explore
 from fuzz.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
 from impl.txn_writer import TxnWriter
+from invariants.properties import Event
 from model import txn_writer as m
 from model.machine import BadValue, Refused
 from model.positions import Position
@@ -112,7 +113,7 @@ def test_triggers_in_their_order(sizes: tuple[int, ...], flushed: list[Flush]) -
     assert [flush for told in outcomes for flush in told.flushes] == flushed
 
 
-def test_a_large_record_is_written_alone_behind_what_was_there() -> None:
+def test_a_large_record_is_written_alone_after_what_was_there() -> None:
     _, outcomes = after(REFERENCE, add(10), add(50), add(10))
     assert outcomes[1].writes == (Write(1, True, (1,), 14), Write(2, False, (2,), 50))
     _, outcomes = after(config(writes="at_once"), add(10), add(50))
@@ -207,7 +208,7 @@ def test_a_failure_reaches_its_batch_alone() -> None:
 
 
 def test_a_failed_write_may_be_stored_all_the_same() -> None:
-    """Its callers were told so; it has a position, and the next entry comes behind it."""
+    """Its callers were told so; it has a position, and the next entry comes after it."""
     s, outcomes = after(REFERENCE, *[add(1)] * 6, ("fail_write", True), DONE)
     assert failures(outcomes, "write_failed") == [1, 2, 3]
     assert s.log == (Entry(Position(1, 0), True, (1, 2, 3), False), Entry(Position(1, 1), True, (4, 5, 6), True))
@@ -285,7 +286,7 @@ def test_under_close_later_records_fail_first(cfg: Config, held: int) -> None:
     assert (len(s.buffer), s.size) == (held, 10 * held)
 
 
-def test_a_tick_behind_a_close_does_nothing() -> None:
+def test_a_tick_after_a_close_does_nothing() -> None:
     for cfg in (QUEUED, SHIPPED_QUEUED):
         s, outcomes = after(cfg, add(10), run(), CLOSE, wait(10), run())
         assert (reasons(outcomes), failures(outcomes, "closed"), s.timer) == ([], [1], None)
@@ -363,6 +364,84 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(settings: dict[str
     with pytest.raises(BadValue) as problem:
         SUBJECT.machine.configure(settings)
     assert said in str(problem.value)
+
+
+# ---- what properties find in a single step
+
+
+def broken(cfg: Config, before: State, step: tuple[Any, ...], wrong: Told | None = None) -> list[str]:
+    """The promises about steps that an action breaks, if it tells something wrong."""
+    name, *arguments = step
+    s, outcome = m.txn_writer.step(cfg, before, name, tuple(arguments))
+    names = [p.name for p in SUBJECT.machine.actions[name].params]
+    event = Event(name, dict(zip(names, arguments, strict=True)), wrong or outcome)
+    asked = [p for p in SUBJECT.properties if p.kind == "always" and p.of_step and p.given(cfg)]
+    return [p.name for p in asked if name in (p.on or (name,)) and not p.holds(cfg, before, event, s)]
+
+
+AT_ONCE = config(thread="queued", writes="at_once")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ((1, 49), ""),
+        ((1, 50), "what_is_large_goes_alone_and_what_is_small_in_a_batch"),
+        ((25, 25, 1), "an_entry_is_one_record_or_a_batch_within_its_limits"),
+        ((1, 1, 1, 1), "an_entry_is_one_record_or_a_batch_within_its_limits"),
+    ],
+)
+@pytest.mark.parametrize("cfg", [QUEUED, AT_ONCE], ids=["queued", "at_once"])
+def test_a_batch_with_a_wrong_record_is_found_by_the_records_that_came(
+    cfg: Config, sizes: tuple[int, ...], found: str
+) -> None:
+    """Though it never was in the buffer between two steps, and whenever its write ends."""
+    s, _ = after(cfg, *map(add, sizes))
+    all_of_them = Write(1, True, tuple(range(1, len(sizes) + 1)), 4 + sum(sizes))
+    names = broken(cfg, s, run(), Told(len(sizes), (all_of_them,)))
+    assert [name for name in names if name.startswith(("what_is_large", "an_entry_is"))] == ([found] if found else [])
+
+
+@pytest.mark.parametrize(
+    ("cfg", "steps", "step", "right"),
+    [
+        (REFERENCE, [add(1)], add(50), "large"),
+        (REFERENCE, [add(1)], wait(10), "delay"),
+        (config("flush-on-close"), [add(1)], CLOSE, "close"),
+        (REFERENCE, [add(1), add(1)], add(1), "records"),
+        (REFERENCE, [add(25)], add(25), "size"),
+        (config("size-is-a-cap"), [add(25)], add(26), "size"),
+        (QUEUED, [add(1), add(50)], run(), "large"),
+    ],
+)
+def test_a_flush_with_another_reason_than_its_task_is_found(
+    cfg: Config, steps: list[Any], step: tuple[Any, ...], right: str
+) -> None:
+    s, _ = after(cfg, *steps)
+    told: Told = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
+    (flush,) = told.flushes
+    assert flush.reason == right
+    for reason in ("records", "size", "large", "delay", "close"):
+        wrong = told._replace(flushes=(flush._replace(reason=reason),))
+        expected = [] if reason == right else ["a_flush_has_the_reason_that_it_says"]
+        assert broken(cfg, s, step, wrong) == expected
+
+
+@pytest.mark.parametrize("why", ["fenced", "write_failed", "serialization", "ok"])
+@pytest.mark.parametrize(("cfg", "steps"), [(REFERENCE, []), (QUEUED, [run(2), CLOSE])], ids=["immediate", "queued"])
+def test_a_close_that_tells_another_reason_is_found(cfg: Config, steps: list[Any], why: Any) -> None:
+    s, _ = after(cfg, add(1), add(1, "batch"), *steps)
+    step = run() if steps else CLOSE
+    told: Told = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
+    wrong = told._replace(answers=(told.answers[0], told.answers[1]._replace(outcome=why)))
+    assert broken(cfg, s, step) == []
+    assert "a_close_fails_what_has_not_gone" in broken(cfg, s, step, wrong)
+
+
+def test_a_batch_that_cannot_be_serialised_may_say_so_though_the_writer_closes() -> None:
+    s, _ = after(QUEUED, add(1), add(1, "batch"), run(), wait(10), CLOSE)
+    assert broken(QUEUED, s, run()) == []
+    assert failures(after(QUEUED, run(), start_at=s)[1], "serialization") == [1, 2]
 
 
 # ---- at length
