@@ -29,7 +29,8 @@ class Config(NamedTuple):
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", "512")] = 512
     #: with how many bytes of records a batch is written; a record of as many is written alone
     max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", "4194304")] = 4194304
-    #: after how long the timer comes, in milliseconds; a record waits so long, and while the thread is busy
+    #: after how long the timer comes, in milliseconds; a record waits so long at most, and as long as the thread is
+    #: busy
     max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", "1")] = 1
 
     #: the time at the start, in milliseconds
