@@ -73,6 +73,14 @@ QUICK = [
     "pending_rejected_comes_back",
     "pending_set_is_not_live",
     "pending_replay_spins",
+    "writer_smoke",
+    "writer_at_once",
+    "writer_escapes_forgets_the_large",
+    "writer_exception_to_the_caller",
+    "writer_second_close_returns",
+    "writer_closed_buffer_is_stale",
+    "writer_poisoned_goes_in_the_end",
+    "writer_escapes_stays",
 ]
 
 
@@ -107,7 +115,7 @@ def test_every_success_has_an_exact_count() -> None:
     assert [run.name for run in RUNS.values() if (run.expected == "success") != (run.distinct_states is not None)] == []
 
 
-@pytest.mark.parametrize("name", ["range_cache", "entry_cache", "cache_steps", "txn_log", "pending_acks"])
+@pytest.mark.parametrize("name", ["range_cache", "entry_cache", "cache_steps", "txn_log", "pending_acks", "txn_writer"])
 def test_every_scope_has_a_run(name: str) -> None:
     subject = find_subject(name)
     plain = {run.scope for run in RUNS.values() if run.module == subject.tla and run.profile == "reference"}
@@ -155,6 +163,7 @@ def test_every_scope_has_a_run(name: str) -> None:
         ("txn_rollout", set()),
         ("pending_acks", set()),
         ("txn_log", set()),
+        ("txn_writer", set()),
     ],
 )
 def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
@@ -177,6 +186,7 @@ def test_every_promise_has_a_twin(name: str, without: set[str]) -> None:
         ("txn_rollout", set()),
         ("pending_acks", set()),
         ("txn_log", set()),
+        ("txn_writer", set()),
     ],
 )
 def test_every_action_is_driven_by_a_run_that_compares_steps(name: str, without: set[str]) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fuzz.subject import Scope, Subject
 from impl.txn_writer import TxnWriter
 from invariants import txn_writer as invariants
+from model.positions import Position
 from model.txn_writer import txn_writer
-from model.txn_writer_state import Buffered, Config, State, is_batching
+from model.txn_writer_state import Buffered, Config, Entry, Record, State, Task, Write, is_batching
 
 #: Mostly records that serialise, or of which one in some cannot, in each of the ways.
 FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
@@ -164,6 +168,46 @@ NIGHTLY = Scope(
 )
 
 
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, in which it is time 0 and the records that are known have the lowest numbers."""
+    v = variables
+    tasks, waiting = tuple([read_task(each) for each in v["tasks"]]), v["in_flight"]
+    buffer = tuple([Buffered(b["number"], b["size"], b["fails_on"], b["since"]) for b in v["buffer"]])
+    in_flight = tuple([Write(i, w["batched"], w["records"], w["size"]) for i, w in enumerate(waiting, 1)])
+    log = tuple([Entry(Position(*e["position"]), e["batched"], e["records"], e["told"]) for e in v["log"]])
+    known = [each.number for each in (*tasks, *buffer) if not isinstance(each, str)]
+    known += [*v["unanswered"], *[number for each in (*waiting, *v["log"]) for number in each["records"]]]
+    return State(
+        0,
+        v["status"],
+        tasks,
+        buffer,
+        v["size"],
+        v["timer"],
+        in_flight,
+        v["unanswered"],
+        v["closers"],
+        v["fenced"],
+        v["ledger"],
+        v["next_entry"],
+        log,
+        max(known, default=0) + 1,
+        len(in_flight) + 1,
+        (),
+    )
+
+
+def read_task(task: Mapping[str, Any]) -> Task:
+    """A task of the twin."""
+    if task["is"] == "record":
+        each = task["record"]
+        return Record(each["number"], each["size"], each["fails_on"])
+    return "tick" if task["is"] == "tick" else "close"
+
+
 # ---- states that `check` must not let pass ------------------------------------------------------------
 
 
@@ -276,4 +320,6 @@ subject = Subject(
         "in_two_places": in_two_places,
     },
     steps=96,
+    tla="TxnWriter",
+    from_tla=from_tla,
 )

@@ -1,0 +1,296 @@
+------------------------------- MODULE TxnWriter -------------------------------
+(***************************************************************************)
+(* The buffered writer of a transaction log: records in, entries out,      *)
+(* every caller told what became of its record.                            *)
+(*                                                                         *)
+(* Source: PIP-160.  This is the twin of model/txn_writer.py: the same     *)
+(* actions under the same names, the same settings, and as many states.    *)
+(* Grain: one call of the writer, one end of a write.                      *)
+(*                                                                         *)
+(* Records are numbered in the order of their calls; after each step those *)
+(* that are known have the lowest numbers.  A write is known by its place  *)
+(* among those in flight.  It is always time 0: deadlines are ahead of it, *)
+(* and what is buffered has been so since a time of 0 or less.  A position *)
+(* is <<ledger, entry>>.                                                   *)
+(*                                                                         *)
+(* What a step does and tells (the record that came, tasks that ran,       *)
+(* writes, answers, flushes, callers of close who are told) is gathered    *)
+(* beside the state, for promises to look at.                              *)
+(***************************************************************************)
+EXTENDS Integers, Sequences, FiniteSets
+
+CONSTANTS
+  None,
+  \* Settings, the circumstances of a run, and rules on which versions differ.
+  batching, max_records, max_bytes, max_delay_ms, header_bytes, thread, writes, unserialisable_batch,
+  unserialisable_alone, second_close, closed_buffer, size_limit, delay_from, close_buffered,
+  \* The values of the actions' arguments.
+  add_size, fails_on, count, by, durable
+
+VARIABLES
+  status,      \* open, closing, or closed
+  tasks,       \* those that wait for the writer's thread
+  buffer,      \* [number, size, fails_on, since]
+  size,        \* of the buffer's records
+  timer,       \* its deadline, or None
+  in_flight,   \* [batched, records, size]
+  unanswered,  \* records whose callbacks were not told yet
+  closers,     \* callers of close who wait
+  fenced,      \* the ledger takes no further write
+  ledger,      \* of the next entry
+  next_entry,
+  log          \* [position, batched, records, told]
+
+vars == <<status, tasks, buffer, size, timer, in_flight, unanswered, closers, fenced, ledger, next_entry, log>>
+
+\* The state before a step, of which nothing is told yet.
+Contents ==
+  [status |-> status, tasks |-> tasks, buffer |-> buffer, size |-> size, timer |-> timer, in_flight |-> in_flight,
+   unanswered |-> unanswered, closers |-> closers, fenced |-> fenced, ledger |-> ledger, next_entry |-> next_entry,
+   log |-> log, added |-> <<>>, ran |-> <<>>, writes |-> <<>>, answers |-> <<>>, flushes |-> <<>>, closed |-> 0,
+   is_done |-> FALSE, thrown |-> FALSE]
+
+\* Of(value), where the value is worked out once.
+With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
+
+Members(list) == {list[k] : k \in DOMAIN list}
+NumbersOf(list) == [k \in DOMAIN list |-> list[k].number]
+IsBatching == batching /\ max_records > 1
+
+-----------------------------------------------------------------------------
+(* Tasks, and which records are known. *)
+
+Tick == [is |-> "tick"]
+EndOfClose == [is |-> "close"]
+TaskOf(record) == [is |-> "record", record |-> record]
+Waiting(s) == {t.record.number : t \in {each \in Members(s.tasks) : each.is = "record"}}
+
+Known(s) == Waiting(s) \cup Members(NumbersOf(s.buffer)) \cup Members(s.unanswered)
+              \cup UNION {Members(w.records) : w \in Members(s.in_flight)}
+              \cup UNION {Members(e.records) : e \in Members(s.log)}
+
+\* The records that are still known have the lowest numbers.
+RenumberedBy(s, known) ==
+  LET Name(n) == Cardinality({m \in known : m <= n})
+      Names(records) == [k \in DOMAIN records |-> Name(records[k])]
+      InTask(t) == IF t.is = "record" THEN [t EXCEPT !.record.number = Name(@)] ELSE t
+  IN IF known = 1..Cardinality(known) THEN s
+     ELSE [s EXCEPT !.tasks = [k \in DOMAIN s.tasks |-> InTask(s.tasks[k])],
+                    !.buffer = [k \in DOMAIN s.buffer |-> [s.buffer[k] EXCEPT !.number = Name(@)]],
+                    !.in_flight = [k \in DOMAIN s.in_flight |-> [s.in_flight[k] EXCEPT !.records = Names(@)]],
+                    !.log = [k \in DOMAIN s.log |-> [s.log[k] EXCEPT !.records = Names(@)]],
+                    !.unanswered = Names(@)]
+Renumbered(s) == LET Counted(known) == RenumberedBy(s, known) IN With(Known(s), Counted)
+
+-----------------------------------------------------------------------------
+(* What is told. *)
+
+Answer(number, outcome) == [record |-> number, outcome |-> outcome, position |-> None, place |-> None, batch |-> None]
+Failed(s, numbers, why) ==
+  [s EXCEPT !.answers = @ \o [k \in DOMAIN numbers |-> Answer(numbers[k], why)]]
+
+\* After a step whoever was told something does not wait any more.
+ToldIn(s) ==
+  LET answered == {each.record : each \in Members(s.answers)}
+      IsLeft(n) == n \notin answered
+  IN IF s.answers = <<>> THEN s ELSE [s EXCEPT !.unanswered = SelectSeq(@, IsLeft)]
+Told(s) == With(s, ToldIn)
+
+-----------------------------------------------------------------------------
+(* Writes. *)
+
+\* The ledger has a further entry.
+Stored(s, write, was_told) ==
+  LET entry == [position |-> <<s.ledger, s.next_entry>>, batched |-> write.batched, records |-> write.records,
+                told |-> was_told]
+  IN [s EXCEPT !.log = Append(@, entry), !.next_entry = @ + 1]
+
+\* An entry is stored; each record is told where, in the order of the batch.
+Completed(s, write) ==
+  LET AnswerTo(k) == [record |-> write.records[k], outcome |-> "ok", position |-> <<s.ledger, s.next_entry>>,
+                      place |-> IF write.batched THEN k - 1 ELSE None,
+                      batch |-> IF write.batched THEN Len(write.records) ELSE None]
+      Then(t) == Stored(t, write, TRUE)
+  IN With([s EXCEPT !.answers = @ \o [k \in DOMAIN write.records |-> AnswerTo(k)]], Then)
+
+\* An entry goes to the ledger; one that is fenced refuses it at once.
+Submitted(s, batched, records, bytes) ==
+  LET write == [batched |-> batched, records |-> records, size |-> bytes]
+      Begun(t) == IF writes = "at_once" THEN Completed(t, write) ELSE [t EXCEPT !.in_flight = Append(@, write)]
+  IN IF s.fenced THEN Failed(s, records, "fenced") ELSE With([s EXCEPT !.writes = Append(@, write)], Begun)
+
+IsPoisoned(s) == \E each \in Members(s.buffer) : each.fails_on = "batch"
+\* An exception escapes, and leaves the buffer as it is.
+IsStuck(s) == unserialisable_batch = "escapes" /\ IsPoisoned(s)
+
+\* The buffer goes to the ledger as one batch and is empty, unless an exception escapes.
+Flushed(s, reason) ==
+  LET records == NumbersOf(s.buffer)
+      flush == [reason |-> reason, records |-> Len(records), size |-> s.size, waited |-> -Head(s.buffer).since]
+      Gone(t) == IF IsPoisoned(t) THEN Failed(t, records, "serialization")
+                 ELSE IF t.status # "open" /\ close_buffered = "fails" THEN Failed(t, records, "closed")
+                 ELSE Submitted(t, TRUE, records, t.size + header_bytes)
+      Then(t) == IF IsStuck(t) THEN t
+                 ELSE [Gone(t) EXCEPT !.buffer = <<>>, !.size = 0, !.timer = IF delay_from = "tick" THEN @ ELSE None]
+  IN With([s EXCEPT !.flushes = Append(@, flush)], Then)
+
+\* A record is written alone, as it is.
+Alone(s, record) ==
+  IF record.fails_on = "single" THEN Failed(s, <<record.number>>, "serialization")
+  ELSE Submitted(s, FALSE, <<record.number>>, record.size)
+
+-----------------------------------------------------------------------------
+(* Tasks of the writer's thread. *)
+
+\* A record is in the buffer, which is flushed if it has enough records or, if not that, enough bytes.
+Buffered(s, record) ==
+  LET begins == delay_from = "first_record" /\ s.buffer = <<>> /\ Tick \notin Members(s.tasks)
+      each == [number |-> record.number, size |-> record.size, fails_on |-> record.fails_on, since |-> 0]
+      Then(t) == IF Len(t.buffer) >= max_records THEN Flushed(t, "records")
+                 ELSE IF t.size >= max_bytes THEN Flushed(t, "size") ELSE t
+  IN With([s EXCEPT !.buffer = Append(@, each), !.size = @ + record.size,
+                    !.timer = IF begins THEN max_delay_ms ELSE @], Then)
+
+\* A record comes to the buffer, which may be flushed: before it for its size, after it for its place.
+Taken(s, record) ==
+  LET is_large == record.size >= max_bytes
+      reason == CASE s.buffer = <<>> -> None
+                  [] s.buffer # <<>> /\ is_large -> "large"
+                  [] OTHER -> IF size_limit = "cap" /\ s.size + record.size > max_bytes THEN "size" ELSE None
+      Then(t) == IF is_large THEN Alone(t, record) ELSE Buffered(t, record)
+  IN IF s.status # "open" THEN Failed(s, <<record.number>>, "closed")
+     ELSE IF record.fails_on = "size" THEN Failed(s, <<record.number>>, "serialization")
+     ELSE IF reason = None THEN Then(s)
+     ELSE IF IsStuck(s) THEN Flushed(s, reason)
+     ELSE With(Flushed(s, reason), Then)
+
+\* What is in the buffer is flushed; then the timer is set anew, unless the writer closes.
+Ticked(s) ==
+  LET SetAnew(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
+                    THEN [t EXCEPT !.timer = max_delay_ms] ELSE t
+  IN With(IF s.buffer # <<>> /\ s.status # "closed" THEN Flushed(s, "delay") ELSE s, SetAnew)
+
+\* The writer is closed: what is in the buffer fails or goes, no timer is set, those who wait are told.
+Ended(s) ==
+  LET flushes == s.buffer # <<>> /\ close_buffered = "flushes"
+      gone == IF flushes THEN Flushed(s, "close") ELSE s
+      told == IF flushes /\ ~IsStuck(s) THEN gone ELSE Failed(gone, NumbersOf(gone.buffer), "closed")
+      is_empty == closed_buffer = "empty"
+  IN [told EXCEPT !.closed = @ + s.closers, !.status = "closed", !.timer = None, !.closers = 0,
+                  !.buffer = IF is_empty THEN <<>> ELSE @, !.size = IF is_empty THEN 0 ELSE @]
+
+Run(s, task) ==
+  LET Of(t) == IF task.is = "record" THEN Taken(t, task.record) ELSE IF task.is = "tick" THEN Ticked(t) ELSE Ended(t)
+  IN With([s EXCEPT !.ran = Append(@, task)], Of)
+
+\* The writer's thread gets a task.
+Given(s, task) == IF thread = "immediate" THEN Run(s, task) ELSE [s EXCEPT !.tasks = Append(@, task)]
+
+RECURSIVE RunAll(_, _)
+RunAll(s, list) ==
+  LET Rest(t) == RunAll(t, Tail(list)) IN IF list = <<>> THEN s ELSE With(Run(s, Head(list)), Rest)
+
+-----------------------------------------------------------------------------
+(* Calls. *)
+
+AfterAdd(s, bytes, fails) ==
+  LET number == Cardinality(Known(s)) + 1
+      record == [number |-> number, size |-> bytes, fails_on |-> fails]
+      added == [s EXCEPT !.unanswered = Append(@, number), !.added = <<record>>]
+  IN Told(IF IsBatching THEN Given(added, TaskOf(record))
+          ELSE IF s.status # "open" THEN Failed(added, <<number>>, "closed")
+          ELSE IF fails = "single" /\ unserialisable_alone = "exception" THEN [added EXCEPT !.thrown = TRUE]
+          ELSE Alone(added, record))
+
+AfterClose(s) ==
+  LET Done(t) == [t EXCEPT !.is_done = @ \/ t.closed > 0]
+  IN CASE s.status = "closed" -> [s EXCEPT !.is_done = TRUE]
+       [] s.status = "closing" -> IF second_close = "returns" THEN [s EXCEPT !.is_done = TRUE]
+                                  ELSE [s EXCEPT !.closers = @ + 1]
+       [] s.status = "open" ->
+            IF IsBatching THEN Told(With(Given([s EXCEPT !.status = "closing", !.closers = 1], EndOfClose), Done))
+            ELSE [s EXCEPT !.status = "closed", !.closed = 1, !.is_done = TRUE]
+
+AfterTasks(s, n) ==
+  LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
+  IN Told(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
+
+\* So much time has passed, in which the timer was not due.
+Later(s, ms) ==
+  [s EXCEPT !.buffer = [k \in DOMAIN @ |-> [@[k] EXCEPT !.since = @ - ms]],
+            !.timer = IF @ = None THEN None ELSE @ - ms]
+
+RECURSIVE Passed(_, _)
+Passed(s, ms) ==
+  LET Rest(t) == Passed(t, ms - s.timer)
+      due == IF s.timer = None THEN FALSE ELSE s.timer <= ms
+  IN IF due THEN With(Given([Later(s, s.timer) EXCEPT !.timer = None], Tick), Rest) ELSE Later(s, ms)
+AfterTime(s, ms) == Told(Passed(s, ms))
+
+-----------------------------------------------------------------------------
+(* The ledger. *)
+
+\* The first write in flight is stored.
+AfterCompletion(s) ==
+  LET Ends(t) == Completed(t, Head(s.in_flight))
+  IN IF s.in_flight = <<>> THEN s ELSE Told(With([s EXCEPT !.in_flight = Tail(@)], Ends))
+
+\* The first write in flight fails; it may be stored all the same.
+AfterFailure(s, is_stored) ==
+  LET write == Head(s.in_flight)
+      failed == Failed([s EXCEPT !.in_flight = Tail(@)], write.records, "write_failed")
+  IN IF s.in_flight = <<>> THEN s ELSE Told(IF is_stored THEN Stored(failed, write, FALSE) ELSE failed)
+
+AfterRoll(s) == [s EXCEPT !.ledger = @ + 1, !.next_entry = 0]
+AfterFence(s) == [s EXCEPT !.fenced = TRUE]
+
+-----------------------------------------------------------------------------
+(* Steps. *)
+
+Become(given) ==
+  \E s \in {With(given, Renumbered)} :
+    /\ status' = s.status
+    /\ tasks' = s.tasks
+    /\ buffer' = s.buffer
+    /\ size' = s.size
+    /\ timer' = s.timer
+    /\ in_flight' = s.in_flight
+    /\ unanswered' = s.unanswered
+    /\ closers' = s.closers
+    /\ fenced' = s.fenced
+    /\ ledger' = s.ledger
+    /\ next_entry' = s.next_entry
+    /\ log' = s.log
+
+\* Nothing is buffered; a tick comes after the delay.
+Init == /\ status = "open"
+        /\ tasks = <<>>
+        /\ buffer = <<>>
+        /\ size = 0
+        /\ timer = IF IsBatching /\ delay_from = "tick" THEN max_delay_ms ELSE None
+        /\ in_flight = <<>>
+        /\ unanswered = <<>>
+        /\ closers = 0
+        /\ fenced = FALSE
+        /\ ledger = 1
+        /\ next_entry = 0
+        /\ log = <<>>
+
+Add == \E bytes \in add_size, fails \in fails_on : Become(AfterAdd(Contents, bytes, fails))
+Close == Become(AfterClose(Contents))
+RunWriterTasks == \E n \in count : Become(AfterTasks(Contents, n))
+AdvanceTime == \E ms \in by : Become(AfterTime(Contents, ms))
+CompleteWrite == Become(AfterCompletion(Contents))
+FailWrite == \E is_stored \in durable : Become(AfterFailure(Contents, is_stored))
+RollLedger == Become(AfterRoll(Contents))
+Fence == Become(AfterFence(Contents))
+
+-----------------------------------------------------------------------------
+(* Bounds. *)
+
+RecordsAtMost(n) == Cardinality(Known(Contents)) <= n
+TasksAtMost(n) == Len(tasks) <= n
+LedgersAtMost(n) == ledger <= n
+ClosersAtMost(n) == closers <= n
+AgeAtMost(n) == buffer # <<>> => -Head(buffer).since <= n
+=============================================================================
