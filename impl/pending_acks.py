@@ -53,7 +53,7 @@ class PendingAcks:
         self._is_early = {"before_the_append": True, "in_the_log": False}[cfg.conflicts_are_found]
         self._drops_all = {"what_is_acknowledged": False, "the_whole_record": True}[cfg.recovery_drops]
         self._aborts_all = {"all": True, "from_the_first": False}[cfg.low_watermark_aborts]
-        self._looks_at_words = {"within_batch": False, "words_of_pending": True}[cfg.overlap]
+        self._looks_at_words = self._is_one_set = {"within_batch": False, "words_of_pending": True}[cfg.overlap]
         self._changes_memory = {"open_anew": False, "change_memory": True}[cfg.failed_appends]
 
     # ---- small rules
@@ -99,10 +99,21 @@ class PendingAcks:
             return f"entry {entry} is pending" if holders or coming else ""
         if entry in self._cursor.parts and self._bits(entry, leaves) & self._cursor.acked(entry):
             return f"a message of entry {entry} is acknowledged"
-        for claim in (*(holders.values() if holders else ()), *(coming or ())):
+        for claim in self._compared((*(holders.values() if holders else ()), *(coming or ()))):
             if self._overlaps(entry, leaves, claim):
                 return f"a message of entry {entry} is pending"
         return ""
+
+    def _compared(self, claims: tuple[Leaves, ...]) -> tuple[Leaves, ...]:
+        """Each claim on an entry, or the one set of all of them. O(h)."""
+        if not (self._is_one_set and claims):
+            return claims
+        union = -1
+        for claim in claims:
+            if claim is None:
+                return (None,)
+            union &= claim
+        return (union,)
 
     @staticmethod
     def _reach(part: Part) -> tuple[int, int]:
@@ -332,14 +343,14 @@ class PendingAcks:
                 again += self._redelivered(ended)
             elif not is_refused:
                 self._acknowledge(ended)
-        self._take_low_watermark(call.low_watermark, holds)
+        self._take_low_watermark(call, bool(ended[0]))
         return "done"
 
-    def _take_low_watermark(self, low_watermark: int, held: bool) -> None:
+    def _take_low_watermark(self, end: Call, has_parts: bool) -> None:
         """Holders up to the highest low watermark are aborted. O(holders)."""
-        if not (held or self._aborts_all):
+        if not (has_parts or self._aborts_all):
             return
-        self._low_watermark = highest = max(self._low_watermark, low_watermark)
+        self._low_watermark = highest = max(self._low_watermark, end.low_watermark)
         if highest == 0:
             return
         holders = self._claims.held
@@ -506,7 +517,7 @@ class PendingAcks:
         if self._is_never_answered(ack):
             return True
         for entry, leaves in ack.parts:
-            for claim in self._claims.by_entry.get(entry, {}).values():
+            for claim in self._compared(tuple(self._claims.by_entry.get(entry, {}).values())):
                 if leaves is None or self._overlaps(entry, leaves, claim):
                     return True
         return False

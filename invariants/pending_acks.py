@@ -71,8 +71,8 @@ def a_committed_ack_is_not_redelivered(cfg: Config, s: State) -> bool:
 def no_two_transactions_hold_one_message(cfg: Config, s: State) -> bool:
     """No message is pending in two transactions by acknowledgements of its own entry: one of them got a conflict.
 
-    As shipped, a part of an entry whose messages another transaction acknowledged one by one is no conflict, and an
-    acknowledgement whose append failed is pending without a check.
+    As shipped, a part of an entry whose messages are all pending one by one, in one transaction or in several, is no
+    conflict, and an acknowledgement whose append failed is pending without a check.
     """
     seen: Bits = {}
     for holder in s.held:
@@ -331,8 +331,8 @@ def what_is_pending_is_not_redelivered(cfg: Config, before: State, event: Event,
 def stale_transactions_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When a transaction has ended, each that holds anything and is not above the low watermark is on its way out.
 
-    As shipped, only the one that acknowledged first is looked at, and only if the one that ends held anything: the
-    others wait.
+    As shipped, only the one that acknowledged first is looked at, and only if the one that ends had acknowledged
+    message by message: the others wait.
     """
     if after.status != "ready" or all(call.record.op == "ack" for call in comes(before, event)):
         return True

@@ -20,7 +20,8 @@ Memory is what the log says. So, other than shipped, here
 * after an append that failed, which may be in the log, and after a commit that the cursor refused, the store serves
   nobody until it was opened anew;
 * an end takes along all that its transaction holds, and what it is the end of does not hang on when it was asked;
-* every holder up to the low watermark is aborted when any transaction ends.
+* every holder up to the low watermark is aborted when any transaction ends, also one that acknowledged cumulatively, or
+  not at all: the mark says that others have ended, whatever the one held that brings it.
 
 As shipped, and other than PIP-160 says, no record is deleted because its transaction has ended: only a prefix goes.
 
@@ -234,7 +235,7 @@ def called_back(cfg: Config, s: State, call: Call, refuses: bool) -> tuple[State
         after = acknowledged(cfg, after, ended)
     elif cfg.refused_commits != "are_forgotten":
         return s._replace(status="error" if cfg.refused_commits == "open_anew" else "ready"), "failed", ()
-    return with_low_watermark(cfg, after, call.low_watermark, holds), "done", again
+    return with_low_watermark(cfg, after, call.low_watermark, ended[0] != ()), "done", again
 
 
 def acked_by(cfg: Config, s: State, ack: Record) -> tuple[State, str]:
@@ -254,9 +255,12 @@ def pending(s: State, ack: Record) -> State:
     return s._replace(held=holding(s.held, ack.txn, ack.parts))
 
 
-def with_low_watermark(cfg: Config, s: State, low_watermark: int, held: bool) -> State:
-    """Transactions up to the highest low watermark have ended: those that hold anything are aborted."""
-    if cfg.low_watermark_aborts == "from_the_first" and not held:
+def with_low_watermark(cfg: Config, s: State, low_watermark: int, has_parts: bool) -> State:
+    """Transactions up to the highest low watermark have ended: those that hold anything are aborted.
+
+    As shipped, only after an end of what was acknowledged message by message.
+    """
+    if cfg.low_watermark_aborts == "from_the_first" and not has_parts:
         return s
     if low_watermark > s.low_watermark:
         s = s._replace(low_watermark=low_watermark)

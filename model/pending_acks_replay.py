@@ -14,6 +14,7 @@ from model.pending_acks_state import (
     Record,
     State,
     acked_of,
+    as_one,
     bits_of,
     claims_on,
     conflict,
@@ -87,8 +88,13 @@ def _is_claimed(cfg: Config, s: State, ack: Record) -> bool:
     """The record was rejected when it came, as far as what is pending tells."""
     if is_never_answered(s, ack):
         return True
-    found = [(part, claim) for part in ack.parts for claim in claims_on(cfg, s, part.entry)]
-    return any(part.leaves is None or overlaps(cfg, part, claim) for part, claim in found)
+    for part in ack.parts:
+        claims = claims_on(cfg, s, part.entry)
+        if cfg.overlap == "words_of_pending":
+            claims = as_one(claims)
+        if any(part.leaves is None or overlaps(cfg, part, claim) for claim in claims):
+            return True
+    return False
 
 
 def _with_cumulative(cfg: Config, s: State, ack: Record) -> State:

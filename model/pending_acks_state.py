@@ -25,7 +25,9 @@ class Config(NamedTuple):
     #: how many messages the entries of the topic have, in turn: entry n has as many as place n modulo the length says
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)
     #: whether acknowledgements of parts of entries count in the subscription's cursor
-    batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.0, then true")] = True
+    batch_acks: Annotated[
+        bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false up to 4.0, true from 4.1 on")
+    ] = True
     #: whether records of the log wait for others and share an entry
     batching: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", "false")] = True
     #: after how many records the index of the log gets a key, at least
@@ -45,11 +47,13 @@ class Config(NamedTuple):
     cumulative_acks_hide_others: bool = False
     #: whether a part of an entry that is wholly pending is a conflict; else the request is never answered
     parts_of_whole_entries_conflict: bool = True
-    #: where an overlap is looked for: in the batch, or in the words of the pending set when zeros at its end are cut
+    #: where an overlap is looked for: in the batch, claim by claim, or in one set of all that is pending of the entry,
+    #: in its words when zeros at its end are cut
     overlap: Literal["within_batch", "words_of_pending"] = "within_batch"
     #: whether an entry whose messages are acknowledged one by one in a transaction counts where parts do not
     empty_sets_mean_whole: bool = True
-    #: which transactions up to the low watermark are aborted: all, or one after the other from the first holder on
+    #: which transactions up to the low watermark are aborted: all, when any transaction ends, or one after the other
+    #: from the first holder on, when one ends that has acknowledged message by message
     low_watermark_aborts: Literal["all", "from_the_first"] = "all"
 
     #: whether a replay begins behind the mark of the log; else where the log's cursor happens to stand
@@ -280,6 +284,11 @@ def reach(part: Part) -> tuple[int, int]:
 # ---- conflicts ----------------------------------------------------------------------------------------
 
 
+def as_one(claims: list[Part]) -> list[Part]:
+    """As shipped, what an acknowledgement is compared with: of all the claims on its entry, what is left in each."""
+    return list(merged((), tuple(claims)))
+
+
 def overlaps(cfg: Config, part: Part, claim: Part) -> bool:
     """An acknowledgement of a part of an entry is of messages that a claim on it is of."""
     if claim.leaves is None:
@@ -299,6 +308,8 @@ def conflict_of_part(cfg: Config, s: State, part: Part) -> str:
         return f"entry {part.entry} is pending" if claims else ""
     if bits_of(cfg, part) & acked_of(cfg, s.acks, part.entry):
         return f"a message of entry {part.entry} is acknowledged"
+    if cfg.overlap == "words_of_pending":
+        claims = as_one(claims)
     if any(overlaps(cfg, part, claim) for claim in claims):
         return f"a message of entry {part.entry} is pending"
     return ""

@@ -233,6 +233,37 @@ def test_as_shipped_two_transactions_hold_a_batch_that_one_acknowledged_message_
     assert s.held == (Holder(1, (Part(0, 0),)), Holder(2, (Part(0, 0b10),)))
 
 
+def test_as_shipped_nobody_sees_who_holds_a_batch_that_is_all_pending() -> None:
+    """One set an entry is compared, that of all transactions: with the last message it is all zeros, and is cut."""
+    cfg = SHIPPED._replace(batch_sizes=(4,))
+    steps = [*OPEN, ack(1, (0, 0b1100)), *WRITE, ack(2, (0, 0b0011)), *WRITE, ack(3, (0, 0b1110)), *WRITE]
+    s, outcome = after(cfg, *steps)
+    assert outcome.answers == (Answer(3, "done"),)
+    assert s.held == tuple([Holder(n, (Part(0, each),)) for n, each in ((1, 0b1100), (2, 0b0011), (3, 0b1110))])
+    assert after(cfg, *steps[:-6], *steps[-3:])[1].answers == (Answer(2, "conflict"),)
+    reference = FIVE._replace(batch_sizes=(4,))
+    assert after(reference, *steps[:-2])[1] == Failed("conflict", "a message of entry 0 is pending")
+
+
+def test_as_shipped_a_low_watermark_counts_only_after_an_end_of_what_was_acknowledged_message_by_message() -> None:
+    """Transaction 1 has ended, as the end of transaction 3 says, which acknowledged cumulatively."""
+    acks = ack(1, (3, None)), ("ack_cumulative", 3, 0, None)
+    for end in ("commit", "abort"):
+        steps = [*OPEN, *acks, *WRITE, (end, 3, 2), *WRITE]
+        marks = [(s.low_watermark, [call.record.txn for call in s.buffer]) for s, _ in (after(FIVE, *steps),)]
+        assert marks == [(2, [1])]
+        s, _ = after(SHIPPED, *steps)
+        assert (s.low_watermark, s.buffer, s.cumulative) == (0, (), None)
+
+
+def test_the_low_watermark_aborts_those_that_it_is_of() -> None:
+    """Transactions 1 and 2 are stale when 3 ends; a restart does not bring them back, and 4 stays (#15530)."""
+    acks = [ack(txn, (txn, None)) for txn in (1, 2, 3, 4)]
+    s, _ = after(FIVE, *OPEN, *acks, *WRITE, ("commit", 3, 2), *WRITE, *WRITE, ("persist",), CRASH, *replay(3))
+    assert [holder.txn for holder in s.held] == [4]
+    assert s.acks == Acks(0, 0b1000, ())
+
+
 def test_as_shipped_a_rejected_ack_comes_back_as_pending() -> None:
     """The log has a record that was rejected, and after a crash the reason for it is gone."""
     steps = [*OPEN, ("acknowledge", 0, None), ack(1, (0, None)), *WRITE, CRASH, *replay(1)]

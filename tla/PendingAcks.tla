@@ -172,10 +172,11 @@ WithAborts(s, txns) ==
       Rest(found) == WithAborts(found.s, Tail(txns))
   IN IF txns = <<>> THEN s ELSE With(Appended(s, call), Rest)
 
-\* Transactions up to the highest low watermark have ended: those that hold anything are aborted.
-WithLowWatermark(s, mark, holds) ==
+\* Transactions up to the highest low watermark have ended: those that hold anything are aborted. As shipped, only after
+\* an end of what was acknowledged message by message.
+WithLowWatermark(s, mark, has_parts) ==
   LET Raised(after) == WithAborts(after, Stale(after))
-  IN IF low_watermark_aborts = "from_the_first" /\ ~holds THEN s
+  IN IF low_watermark_aborts = "from_the_first" /\ ~has_parts THEN s
      ELSE With([s EXCEPT !.low_watermark = IF mark > @ THEN mark ELSE @], Raised)
 
 \* An acknowledgement is in the log: it is pending, unless it is only now found to be a conflict.
@@ -191,7 +192,7 @@ CalledBack(s, call, refuses) ==
   LET r == call.record
       Ended(ended) ==
         LET holds == ended.parts # {} \/ ended.claim # None
-            Told(after) == [s |-> WithLowWatermark(after, call.low_watermark, holds), told |-> "done",
+            Told(after) == [s |-> WithLowWatermark(after, call.low_watermark, ended.parts # {}), told |-> "done",
                             redelivered |-> IF r.op = "abort" THEN ToRedeliver(after, ended.parts, ended.claim) ELSE {}]
             is_taken == r.op = "commit" /\ (~refuses \/ ~holds)
             is_kept == r.op = "commit" /\ ~is_taken /\ refused_commits # "are_forgotten"
@@ -261,7 +262,8 @@ AfterFailure(s, is_durable) ==
 IsClaimed(s, ack) ==
   \/ IsNeverAnswered(s, ack)
   \/ \E k \in DOMAIN ack.parts :
-       \E claim \in ClaimsOn(s, ack.parts[k].entry) : ack.parts[k].leaves = None \/ Overlaps(ack.parts[k], claim)
+       \E claim \in Compared(ClaimsOn(s, ack.parts[k].entry)) :
+         ack.parts[k].leaves = None \/ Overlaps(ack.parts[k], claim)
 
 \* An acknowledgement message by message: what of it is not durable in the cursor is pending again.
 WithIndividual(s, ack) ==

@@ -206,8 +206,8 @@ WhoIsToldOfAnAckHasItAlone ==
       Holds(after) == \A k \in DoneOf(after, "ack") : IsAlone(Comes[k].record, MemoryAt(after, k))
   IN Comes # <<>> => Holds(AfterCompleted(Contents, FALSE))
 
-\* What was held when a commit came back is acknowledged; who held it holds nothing, but for what came after it. Of both:
-\* only commits count that are of a cumulative acknowledgement, at least.
+\* What was held when a commit came back is acknowledged; who held it holds nothing, but for what came after it. Of
+\* both: only commits count that are of a cumulative acknowledgement, at least.
 AllIsCommitted(is_of_both) ==
   LET IsFreed(after, memory, k) ==
         /\ NotAcked(after.s.acks, Bits(HeldAt(after, k), acks.mark, CountedBits)) = {}

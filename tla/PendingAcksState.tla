@@ -155,6 +155,13 @@ CumulativeClaim(s) ==
 \* As shipped, zero words at the end of a pending set are cut, and what lies behind them is not looked at.
 InWords(leaves) == IF leaves = {} THEN {} ELSE 0..64 * (Greatest(leaves) \div 64 + 1) - 1
 
+\* What an acknowledgement is compared with, of the claims on its entry: each; as shipped, what is left in all of them.
+Compared(claims) ==
+  LET is_part == \A claim \in claims : claim.leaves # None
+      left == {i \in UNION {claim.leaves : claim \in claims} : \A claim \in claims : i \in claim.leaves}
+  IN IF overlap = "within_batch" \/ claims = {} THEN claims
+     ELSE {[entry |-> TheOne(claims).entry, leaves |-> IF is_part THEN left ELSE None]}
+
 Overlaps(part, claim) ==
   LET both == MessagesOf(part) \cap MessagesOf(claim)
   IN IF claim.leaves = None THEN parts_of_whole_entries_conflict
@@ -166,7 +173,7 @@ PartConflicts(s, part) ==
      /\ ClaimsOn(s, part.entry) # {}
   \/ /\ part.leaves # None
      /\ \/ MessagesOf(part) \cap AckedOf(s.acks, part.entry) # {}
-        \/ \E claim \in ClaimsOn(s, part.entry) : Overlaps(part, claim)
+        \/ \E claim \in Compared(ClaimsOn(s, part.entry)) : Overlaps(part, claim)
 
 \* A transaction cannot acknowledge all of this.
 Conflicts(s, ack) ==
