@@ -1,6 +1,6 @@
 """A cursor's acknowledgements, with structures whose cost is right.
 
-The same behaviour as `model/batch_acks.py`. n are the ranges of deleted entries behind the mark, k the partly
+The same behaviour as `model/batch_acks.py`. n are the ranges of deleted entries after the mark, k the partly
 acknowledged entries, l the ledgers:
 
     deleted   ranges in order, none across the end of a ledger, two lists of numbers: an acknowledgement is a binary
@@ -27,7 +27,7 @@ from model.batch_acks_state import Acks, Config, Partial, Reset, State, Waiting,
 from model.machine import Failed, Refused
 from model.positions import Position
 
-_MARK = "mark-delete position"
+_TO_COME, _TOO_EARLY = "after the last entry", "before the mark-delete position"
 
 
 class Snapshot(NamedTuple):
@@ -76,7 +76,7 @@ class Ledgers:
         return None
 
     def is_to_come(self, position: Position) -> bool:
-        """Whether a position is behind the last entry. O(log l)."""
+        """Whether a position is after the last entry. O(log l)."""
         return position > (self.position(self.total - 1) if self.total else (1, -1))
 
     def position(self, number: int) -> Position:
@@ -248,7 +248,7 @@ class BatchAcks:
             if entry is None:
                 refusal = self._missing(position, f"acks[{i}].")
                 if beyond is None:
-                    beyond = f"acks[{i}].position is {list(position)}, behind the last entry"
+                    beyond = f"acks[{i}].position is {list(position)}, after the last entry"
             else:
                 refusal = self._wrong_set(entry, mask, f"acks[{i}].") if mask else None
                 if beyond is None:
@@ -312,7 +312,7 @@ class BatchAcks:
             return self._replace_and_move(position, entry, mask)
         leaves = self._leaves(ack_set, mask)
         if entry is None or entry + (leaves == 0) < self._mark:
-            return Refused("illegal_argument", f"position is behind the {'last entry' if entry is None else _MARK}")
+            return Refused("illegal_argument", f"position is {_TO_COME if entry is None else _TOO_EARLY}")
         begin, parts, target = self._mark, len(self._parts.order), entry + (leaves == 0)
         news = self._news_before(target)
         self._settle(target)
@@ -325,7 +325,7 @@ class BatchAcks:
         return news
 
     def _news_before(self, target: int) -> int:
-        """How many messages behind the mark and before an entry are not acknowledged. O(ranges and parts of these)."""
+        """How many messages after the mark and before an entry are not acknowledged. O(ranges and parts of these)."""
         news = self._messages_before(target) - self._messages_before(self._mark)
         news -= self._messages_deleted_before(target)
         for entry in self._parts.order:
@@ -336,14 +336,14 @@ class BatchAcks:
         return news
 
     def _replace_and_move(self, position: Position, entry: int | None, given: int) -> int | Refused | Failed:
-        """As shipped: sets are changed first, then the mark moves in front of the entry. O(entries)."""
+        """As shipped: sets are changed first, then the mark moves up to the entry. O(entries)."""
         begin, parts = self._mark, self._parts
         masks, order = parts.masks.copy(), parts.order.copy()
         passed = range(begin, 0 if entry is None else entry + 1)
         left = sum([0 if self._is_deleted(each) else self._left(each) for each in passed])
         self._replace(position, entry, given)
         if entry is None or entry < begin:
-            wrong = f"position is behind the {'last entry' if entry is None else _MARK}"
+            wrong = f"position is {_TO_COME if entry is None else _TOO_EARLY}"
             if masks != parts.masks and not self.cfg.cumulative_checks_first:
                 return Failed("illegal_argument", wrong)
             parts.masks, parts.order = masks, order
@@ -353,7 +353,7 @@ class BatchAcks:
         return left - sum([0 if self._is_deleted(each) else self._left(each) for each in passed])
 
     def _messages_deleted_before(self, target: int) -> int:
-        """How many messages the deleted entries behind the mark and before there have. O(ranges before it)."""
+        """How many messages the deleted entries after the mark and before there have. O(ranges before it)."""
         count = 0
         for first, end in zip(self._deleted.firsts, self._deleted.ends, strict=True):
             if first >= target:
@@ -465,7 +465,7 @@ class BatchAcks:
         return Written(True, tuple([each.ticket for each in resets]))
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Memory becomes what a record says, and reading goes on behind its mark. O(n + k)."""
+        """Memory becomes what a record says, and reading goes on at its mark. O(n + k)."""
         self._deleted.load(snapshot.firsts, snapshot.ends)
         self._parts.load(snapshot.parts)
         self._mark = self._read_next = snapshot.mark
@@ -556,7 +556,7 @@ class BatchAcks:
             if end > first or (end == first and not self._deleted._begins_ledger(first)):
                 wrong.append("two ranges of a ledger overlap or touch")
         if firsts and (firsts[0] < self._mark or (firsts[0] == self._mark and self.cfg.lists_are_atomic)):
-            wrong.append("a range is not behind the mark")
+            wrong.append("a range is not after the mark")
         if ends and ends[-1] > self._ledgers.total:
             wrong.append("an entry is deleted that is not there")
         if parts.order != sorted(parts.masks):

@@ -112,7 +112,7 @@ def is_set_back(before: State, event: Event) -> bool:
 def what_is_acknowledged_stays_so(cfg: Config, before: State, event: Event, after: State) -> bool:
     """No message is redelivered that was acknowledged, unless a reset or a new beginning of the cursor comes between.
 
-    As shipped, a cumulative acknowledgement into a batch forgets messages behind it that were acknowledged one by one.
+    As shipped, a cumulative acknowledgement into a batch forgets messages after it that were acknowledged one by one.
     """
     return (
         after.acks is before.acks
@@ -217,9 +217,9 @@ def an_entry_has_one_status(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def the_mark_is_as_far_as_it_can_be(cfg: Config, s: State) -> bool:
-    """The mark stands before the first entry that is not deleted, across ledgers; what is deleted behind it is known.
+    """The mark stands before the first entry that is not deleted, across ledgers; what is deleted after it is known.
 
-    As shipped, it stays behind after a list that failed.
+    As shipped, it does not move after a list that failed.
     """
     return s.acks.deleted & (2 ** (s.acks.mark + 1) - 1) == 0 and s.acks.deleted >> entries(s) == 0
 
@@ -323,7 +323,7 @@ def a_record_is_no_larger_than_allowed(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def a_record_keeps_the_lowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """What a record cannot hold is what lies behind all that it holds: the oldest entries stand in the mark's way."""
+    """What a record cannot hold is what lies after all that it holds: the oldest entries stand in the mark's way."""
     write = after.writing
     if write is None or write is before.writing or write.applied is not None:
         return True
@@ -349,7 +349,7 @@ def fully_persistable_means_everything(cfg: Config, before: State, event: Event,
 
 @always(batch_acks, on=ENDS)
 def a_reset_that_is_done_has_its_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When callers are told that resets are done, reading goes on where the last of them says, and nothing behind it
+    """When callers are told that resets are done, reading goes on where the last of them says, and nothing after it
     is acknowledged but what its set leaves out.
 
     As shipped, a reset that waited with a later operation is reported as done and does nothing.
@@ -423,7 +423,7 @@ def a_cumulative_ack_into_a_part(cfg: Config, before: State, event: Event, after
 
 @sometimes(batch_acks, on=("ack_individual",))
 def a_list_has_an_entry_that_is_not_there(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry of a list that is not the first one is behind the last entry."""
+    """An entry of a list that is not the first one is after the last entry."""
     acks = event.arguments["acks"]
     return is_error(event) and len(acks) > 1 and acks[-1].position.ledger == len(before.ledgers)
 
@@ -459,20 +459,20 @@ def a_crash_finds_what_was_being_written(cfg: Config, before: State, event: Even
 
 @sometimes(batch_acks, on=ENDS)
 def a_reset_was_followed_by_a_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset that has waited with a write behind it is done."""
+    """A reset that has waited with a write after it is done."""
     return not done_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 
 @sometimes(batch_acks, on=("written",))
 def a_reset_begins_within_a_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset is done whose set leaves a part of its entry, behind entries that are to be read again."""
+    """A reset is done whose set leaves a part of its entry, after entries that are to be read again."""
     resets = done_resets(before, event)
     return bool(resets) and resets[-1].remaining > 0 and resets[-1].to < before.acks.mark
 
 
 @sometimes(batch_acks, on=("end_read",))
 def a_part_is_delivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A consumer gets an entry of which some messages are acknowledged, behind one that is deleted."""
+    """A consumer gets an entry of which some messages are acknowledged, after one that is deleted."""
     outcome = event.outcome
     return isinstance(outcome, Delivered) and outcome.ack_set is not None and after.read_next > before.read_next + 1
 

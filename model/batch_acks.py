@@ -108,7 +108,7 @@ def total(s: State) -> int:
 
 
 def is_to_come(s: State, position: Position) -> bool:
-    """The position lies behind the last entry."""
+    """The position lies after the last entry."""
     count = total(s)
     return position > (position_of(s.ledgers, count - 1) if count else Position(1, -1))
 
@@ -142,7 +142,7 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
         if wrong:
             return refused(s, "illegal_argument", f"acks[{i}].{wrong}")
         if entry is None:
-            beyond = beyond or f"acks[{i}].position is {list(position)}, behind the last entry"
+            beyond = beyond or f"acks[{i}].position is {list(position)}, after the last entry"
         elif not beyond:
             entries.append((entry, ack_set))
     after, news = s.acks, 0
@@ -166,7 +166,7 @@ def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet
 
 
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
-    """The state with other acknowledgements: the mark moves, reading goes on behind it, and they are to be written."""
+    """The state with other acknowledgements: the mark moves, reading goes on after it, and they are to be written."""
     news = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
         news = after.deleted != 0
@@ -180,7 +180,7 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """Everything before an entry is acknowledged, and the entry, or the part of it that the set acknowledges.
 
-    An entry behind the last one or before the mark is refused. The outcome counts the messages that are news.
+    An entry after the last one or before the mark is refused. The outcome counts the messages that are news.
     """
     entry = number_of(s.ledgers, position)
     wrong = wrong_ack(cfg, s, entry, position, ack_set)
@@ -191,7 +191,7 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
         s = s._replace(acks=replaced(cfg, s, number_to_come(s.ledgers, position) if entry is None else entry, leaves))
         leaves = None
-    wrong = behind_or_to_come(before, entry, leaves)
+    wrong = too_early_or_to_come(before, entry, leaves)
     if entry is None or wrong:
         if cfg.cumulative_checks_first or s.acks == before.acks:
             return refused(before, "illegal_argument", wrong)
@@ -203,12 +203,12 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     return with_acks(cfg, before, after), news
 
 
-def behind_or_to_come(s: State, entry: int | None, leaves: int | None) -> str:
+def too_early_or_to_come(s: State, entry: int | None, leaves: int | None) -> str:
     """Why a cumulative acknowledgement cannot move the mark to its entry; empty if it can."""
     if entry is None:
-        return "position is behind the last entry"
+        return "position is after the last entry"
     if entry + (leaves == 0) < s.acks.mark:
-        return "position is behind the mark-delete position"
+        return "position is before the mark-delete position"
     return ""
 
 
@@ -330,7 +330,7 @@ def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
 
 @batch_acks.action
 def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
-    """Reading is to begin anew at an entry, or behind the last one; with a set, at what the set leaves of the entry.
+    """Reading is to begin anew at an entry, or after the last one; with a set, at what the set leaves of the entry.
 
     The outcome is a ticket; the end of a write says that the reset is done. Until then nothing has changed.
     """
@@ -356,7 +356,7 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 
 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
-    """A cursor that knows what its record says, and reads from behind the mark; nobody waits for anything."""
+    """A cursor that knows what its record says, and reads from the mark on; nobody waits for anything."""
     acks = settled(durable if batch_acks else durable._replace(partial=()))
     return State(s.ledgers, acks, acks.mark, durable, False, None, (), False, batch_acks, s.next_ticket)
 
@@ -409,7 +409,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @batch_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Where the cursor stands, in memory and in storage, and what it knows of entries behind the mark."""
+    """Where the cursor stands, in memory and in storage, and what it knows of entries after the mark."""
     entries = range(s.acks.mark, total(s))
     return {
         "mark_delete_position": mark_delete_position(s.ledgers, s.acks.mark).as_plain(),
@@ -442,6 +442,9 @@ shipped = batch_acks.profile(
         range_cap_is_exact=False,
         persistable_counts_sets=False,
         metadata_keeps_sets=False,
+        max_ranges=200_000,
+        max_batch_records=200_000,
+        max_ranges_in_metadata=200_000,
     ),
 )
 

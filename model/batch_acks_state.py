@@ -3,7 +3,7 @@
 Entries are numbered from 0, through all ledgers; empty ledgers have no numbers. What is acknowledged is a triple, in
 memory, on its way to storage and in storage alike:
 
-    mark      every entry before this number is deleted; the entry in front of it is the mark-delete position
+    mark      every entry before this number is deleted; the entry before it is the mark-delete position
     deleted   a mask: bit n is entry n, which is deleted although an entry before it is not
     partial   entries of which some messages are acknowledged, each with the mask of those that are left
 """
@@ -28,16 +28,20 @@ class Config(NamedTuple):
     #: how many entries the first ledger has at the start
     entries: Annotated[int, AtLeast(0)] = 4
     #: whether acknowledgements of parts of entries count at the start
-    batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.0, then true")] = True
+    batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.1, then true")] = True
     #: how many ranges of deleted entries a record holds; the lowest are kept
-    max_ranges: Annotated[int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000")] = 10_000
+    max_ranges: Annotated[
+        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
+    ] = 10_000
     #: how many partly acknowledged entries a record holds; the lowest are kept
-    max_batch_records: Annotated[int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000")] = (
-        10_000
-    )
+    max_batch_records: Annotated[
+        int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
+    ] = 10_000
     #: with how many ranges at most a cursor that is closed goes to the metadata store
     max_ranges_in_metadata: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000")
+        int,
+        AtLeast(0),
+        Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
     ] = 1000
 
     #: what a cumulative acknowledgement into a batch leaves of it: what is left in both, or only its own set, if that
@@ -137,7 +141,7 @@ def number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
 
 
 def number_to_come(ledgers: tuple[int, ...], position: Position) -> int | None:
-    """The number that a position behind the last entry of the last ledger will have; None for any other."""
+    """The number that a position after the last entry of the last ledger will have; None for any other."""
     ledger, entry = position
     return sum(ledgers[:-1]) + entry if ledger == len(ledgers) and entry >= ledgers[-1] else None
 
