@@ -1,6 +1,6 @@
 """A coordinator's transaction log, with structures whose cost is right.
 
-The same behaviour as `model/txn_log.py`. With b records in an entry, p records of a transaction, and w entries behind
+The same behaviour as `model/txn_log.py`. With b records in an entry, p records of a transaction, and w entries after
 the mark:
 
     transactions    a dictionary by id, in the order of ids: the first one gives the watermark
@@ -83,10 +83,10 @@ class TxnLog:
 
     def new_transaction(self, timeout_ms: int) -> tuple[Answer, ...] | Refused:
         """Gives the next id. O(1), and a flush."""
-        if self._status != "ready":
-            return self._not_ready()
         if 0 < self.cfg.max_active <= len(self._txns):
             return Refused("too_many", f"{len(self._txns)} transactions live")
+        if self._status != "ready":
+            return self._not_ready()
         self._last_id = txn = self._last_id + 1
         return self._append(Record(txn, "NEW", txn, 0, None, self._now_ms, timeout_ms))
 
@@ -213,7 +213,7 @@ class TxnLog:
         self._told_id = max(self._told_id, record.txn)
 
     def _apply(self, record: Record, place: tuple[int, int, int], deadline_ms: int) -> bool:
-        """A durable record has its effect, or comes too late and is deleted. O(1), or what a whole transaction has."""
+        """A durable record has its effect, or has none and is deleted. O(1), or what a whole transaction has."""
         txn, op = record.txn, record.op
         live = self._txns.get(txn)
         if op == "NEW":
@@ -300,7 +300,7 @@ class TxnLog:
         return len(self._ledgers)
 
     def trim(self) -> int:
-        """Drops whole ledgers behind the mark that is stored. O(dropped), and the records that are kept."""
+        """Drops whole ledgers before the mark that is stored. O(dropped), and the records that are kept."""
         count, first = 0, self._first
         while count < len(self._ledgers) - 1 and first + self._ledgers[count] <= self._durable.mark:
             first += self._ledgers[count]
@@ -308,7 +308,7 @@ class TxnLog:
         if count:
             del self._ledgers[:count]
             del self._log[: first - self._first]
-            self._first = first
+            self._first, self._ledger_id = first, self._last_id
             kept = {record.txn for entry in self._log for record in entry.records}
             for txn in [t for t, (status, *_) in self._promised.items() if status in _ENDED and t not in kept]:
                 del self._promised[txn]
@@ -480,7 +480,7 @@ class TxnLog:
             wrong.append("transactions are not in the order of their ids")
         cursor = self._cursor
         if cursor.window & 1 or cursor.mark + cursor.window.bit_length() > end or self._durable.mark < self._first:
-            wrong.append("the mark is not in front of what is deleted, or what is deleted is not in the log")
+            wrong.append("the mark is not before what is deleted, or what is deleted is not in the log")
         for entry, left in cursor.parts.items():
             size = self._log[entry - self._first].size if self._first <= entry < end else 0
             if cursor.is_deleted(entry) or not 0 < left < (1 << size) - 1:

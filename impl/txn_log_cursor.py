@@ -1,4 +1,4 @@
-"""What is deleted of a transaction log: a mark, and a window of bits behind it.
+"""What is deleted of a transaction log: a mark, and a window of bits after it.
 
 The window begins at the mark, so that it is no longer than the oldest transaction that lives makes it: bit i is entry
 mark + i. Parts of entries are a dictionary from entry to the mask of what is left. With w entries in the window and k
@@ -110,9 +110,10 @@ def starts_of(kept: Kept, first: int, ledgers: Sequence[int]) -> int:
 def capped(cfg: Config, kept: Kept, first: int, ledgers: Sequence[int]) -> Kept:
     """What a record holds: all, or all up to the first entry that it has no room for. O(w / 64 * ranges).
 
-    As shipped, ranges and parts are each cut on their own.
+    As shipped, ranges and parts are each cut on their own, and there is room for one range more.
     """
-    ranges, most = starts_of(kept, first, ledgers) if kept.window else 0, cfg.max_ranges
+    ranges = starts_of(kept, first, ledgers) if kept.window else 0
+    most = cfg.max_ranges + (not cfg.range_cap_is_exact)
     parts = kept.parts[: cfg.max_batch_records]
     limit = None
     if ranges.bit_count() > most:

@@ -6,6 +6,7 @@ says of each transaction, whatever is deleted. A property that some shipped vers
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import NamedTuple
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
@@ -90,6 +91,14 @@ def left_in(s: State, acks: Acks) -> list[int]:
     return [left(acks, n, len(entry)) for n, entry in enumerate(s.log, s.first)]
 
 
+def fits(cfg: Config, s: State) -> bool:
+    """A record of the cursor can hold all deletions: a range of deleted entries ends with its ledger."""
+    begins = s.acks.deleted & ~(s.acks.deleted << 1)
+    for first in accumulate(s.ledgers[:-1], initial=s.first) if begins else ():
+        begins |= s.acks.deleted & 1 << first
+    return begins.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_batch_records
+
+
 def needed_by(s: State) -> list[int]:
     """The records of each entry that some living transaction has."""
     masks = [0] * len(s.log)
@@ -148,7 +157,9 @@ def acknowledged_means_durable(cfg: Config, before: State, event: Event, after: 
 
 @always(txn_log)
 def every_caller_is_told_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A caller waits until told what became of the operation, in the order of the calls; a crash tells nobody."""
+    """A caller waits until told what became of the operation, in the order of the calls, but an append that is refused
+    at once overtakes what is in flight; a crash tells nobody.
+    """
     if event.name == "crash" or is_error(event):
         return event.name != "crash" or not on_the_way(after)
     waiting = [(r.txn, r.op) for r in on_the_way(before)]
@@ -241,8 +252,7 @@ def what_is_not_dirty_is_durable(cfg: Config, s: State) -> bool:
     As shipped, a transaction whose records share every entry with one that lives is ended again at each restart: parts
     of entries alone are never written.
     """
-    ranges = (s.acks.deleted & ~(s.acks.deleted << 1)).bit_count() + len(s.ledgers)
-    if s.dirty or ranges > cfg.max_ranges or len(s.acks.partial) > cfg.max_batch_records:
+    if s.dirty or not fits(cfg, s):
         return True
     return all(found & ~known == 0 for found, known in zip(left_in(s, s.durable), left_in(s, s.acks), strict=True))
 
@@ -253,10 +263,8 @@ def a_clean_close_keeps_deletions(cfg: Config, before: State, event: Event, afte
 
     As shipped until pull request 26474, the metadata store gives no parts of entries back.
     """
-    ranges = (before.acks.deleted & ~(before.acks.deleted << 1)).bit_count() + len(before.ledgers)
-    fits = ranges <= cfg.max_ranges and len(before.acks.partial) <= cfg.max_batch_records
     is_clean = not is_error(event) and before.cursor_works and before.ledger != "fenced"
-    return after.acks == before.acks or not (fits and is_clean and event.arguments["batching"])
+    return after.acks == before.acks or not (is_clean and event.arguments["batching"] and fits(cfg, before))
 
 
 @always(txn_log, on=("persist",))
@@ -419,12 +427,13 @@ def opened_again(cfg: Config, s: State, name: str, arguments: tuple[object, ...]
 
 @always(txn_log, on=REPLAY)
 def a_replay_is_complete_or_fails(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A store is ready only when it has read its log to the end: never with a part of it.
+    """A store is ready only when it has read its log to the end: never with a part of it. A read that fails for good
+    ends the replay, which is then not tried for ever.
 
-    As shipped, reading that stops for good is taken for the end of the log.
+    As shipped, such a read is taken for the end of the log.
     """
     if not is_recovered(event):
-        return True
+        return event.name != "read_fails" or after.status != "replaying"
     rest = range(before.read_next, before.first + len(before.log))
     return not any(left(before.acks, n, len(before.log[n - before.first])) for n in rest)
 
@@ -456,7 +465,7 @@ def ids_are_never_used_again(cfg: Config, before: State, event: Event, after: St
 
 @always(txn_log)
 def the_log_knows_the_last_id(cfg: Config, s: State) -> bool:
-    """Whenever the store is opened again, it goes on behind every id of which a caller was told."""
+    """Whenever the store is opened again, it goes on after every id of which a caller was told."""
     return id_after_restart(s) >= s.told_id
 
 
@@ -470,8 +479,8 @@ def the_watermark_is_below_all_that_live(cfg: Config, s: State) -> bool:
     """In a store that serves, no transaction lives up to a watermark that was told: what participants abort by it has
     ended.
 
-    As shipped, a store without transactions says 0, be there a first transaction or not, and one that goes on after an
-    append whose outcome is not known can find the transaction later.
+    As shipped it is 0 when nothing lives, also before transaction 0 is in the log; harmless, for it is only sent with
+    an end. A store that goes on after an append whose outcome is not known can find the transaction later.
     """
     return s.status != "ready" or not s.txns or s.txns[0].id > s.told_watermark
 
@@ -493,7 +502,7 @@ def the_watermark_does_not_go_back(cfg: Config, before: State, event: Event, aft
 
 @always(txn_log, on=("expired",))
 def exactly_what_is_late_expires(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The transactions that are open and whose time is over are named, the one that is the latest first."""
+    """The transactions that are open and whose time is over are named, the earliest deadline first."""
     if is_error(event):
         return True
     late = [t for t in before.txns if t.status == "OPEN" and t.deadline_ms < before.now_ms]
@@ -502,10 +511,18 @@ def exactly_what_is_late_expires(cfg: Config, before: State, event: Event, after
 
 
 @always(txn_log)
-def a_deadline_is_never_early(cfg: Config, s: State) -> bool:
-    """A transaction has all the time that was asked for, counted from the call; live, from when it was durable."""
-    begun = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(s.log) for r in entry if r.op == "NEW"}
-    return all(t.deadline_ms >= begun.get(t.id, t.deadline_ms) for t in s.txns)
+def a_deadline_is_never_early(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A transaction has all the time that was asked for, counted from the call; live, exactly so much from when its
+    record became durable, and no record that comes later moves its deadline.
+    """
+    if after.txns is before.txns:
+        return True
+    if event.name == "written":
+        wanted = {r.txn: before.now_ms + r.timeout_ms for r in before.in_flight[0] if r.op == "NEW"}
+        wanted |= {t.id: t.deadline_ms for t in before.txns}
+        return all(t.deadline_ms == wanted.get(t.id) for t in after.txns)
+    begun = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
+    return all(t.deadline_ms >= begun.get(t.id, t.deadline_ms) for t in after.txns)
 
 
 # ---- statuses -----------------------------------------------------------------------------------------
@@ -513,7 +530,9 @@ def a_deadline_is_never_early(cfg: Config, s: State) -> bool:
 
 @always(txn_log, on=(*APPENDS, "written", *FAILURES, "persist", "trim", "roll_ledger"))
 def only_durable_records_change_the_map(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Transactions change when an entry becomes durable, as its records say, in order; who came too late is told so."""
+    """Transactions change when an entry becomes durable, as its records say, in order; the caller of a
+    record without an effect is told so.
+    """
     if event.name != "written" or is_error(event):
         return after.txns == before.txns
     said = {t.id: said_of(t) for t in before.txns}
@@ -541,10 +560,13 @@ def only_a_complete_store_serves(cfg: Config, before: State, event: Event, after
 
 
 @always(txn_log, on=("new_transaction",))
-def no_more_live_than_may(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new transaction is refused while as many live as may."""
-    too_many = cfg.max_active > 0 and len(before.txns) >= cfg.max_active
-    return before.status != "ready" or isinstance(event.outcome, Refused) is too_many
+def a_new_one_is_refused_when_enough_live(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A new transaction is refused, and its caller told why, while as many live as may, and only then, where the store
+    serves; those on their way do not count.
+    """
+    enough = 0 < cfg.max_active <= len(before.txns)
+    told = isinstance(event.outcome, Refused) and event.outcome.kind == "too_many"
+    return told is enough and (before.status != "ready" or isinstance(event.outcome, Refused) is enough)
 
 
 @always(txn_log, on=FAILURES)
@@ -623,7 +645,7 @@ def a_record_comes_too_late(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(txn_log, on=("trim",))
 def a_ledger_is_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Entries are dropped while a transaction lives whose records come behind them."""
+    """Entries are dropped while a transaction lives whose records come after them."""
     return after.first > before.first and after.txns != ()
 
 
@@ -675,6 +697,12 @@ def every_caller_is_told(cfg: Config, s: State) -> bool:
 @eventually(txn_log, fair=("replay_entry", "replay_completes"))
 def a_replay_comes_to_its_end(cfg: Config, s: State) -> bool:
     """When entries go on to be read, the store is ready."""
+    return s.status != "replaying"
+
+
+@eventually(txn_log, fair=("read_fails",))
+def a_replay_whose_reads_fail_ends(cfg: Config, s: State) -> bool:
+    """A replay comes to an end also if it can read nothing: the store is ready, or failed to open."""
     return s.status != "replaying"
 
 

@@ -1,31 +1,42 @@
 """The transaction log of a coordinator: what becomes of transactions over batches, failures, crashes, and restarts.
 
-Source: PIP-160 (the log store), PIP-31 (transactions), PIP-54 (deletion of parts of entries). Step grain: one call, the
-end of one write of the ledger, or one entry of a replay.
+Source: PIP-160 (the log store), PIP-31 (transactions), PIP-54 (deletion of parts of entries, for which PIP-160 cites
+PIP-45). Step grain: one call, the end of one write of the ledger, or one entry of a replay.
 
     append      an operation becomes a record, and waits with others for their batch; its caller waits, too
     written     an entry is durable: only now its records have their effects, one by one, and their callers are told
     places      a transaction knows where its records are; when it ends, they are deleted, each by its index
-    deleted     an entry, when all its records are; the mark moves over deleted entries; whole ledgers behind the mark
+    deleted     an entry, when all its records are; the mark moves over deleted entries; whole ledgers before the mark
                 that is stored are trimmed
     replay      what is not deleted is read, and done again by the same rules: what is found is what was, for all that
                 callers were told
     watermark   every transaction up to it has ended; participants may abort what they still have of them
     ids         given in order, and never again: every record has the last one, and so have the ledger's properties
 
-Two decisions beside the proposal:
+Three decisions beside the proposal need a word; the others stand at the rules of `Config`:
 
     unknown outcome    an append that failed may be in the log all the same, and a replay will do what it says. A store
                        that goes on may decide otherwise meanwhile, and tell a caller so (a commit is acknowledged, and
                        after a restart the transaction is aborting). Here it serves nothing until it is opened again.
-                       One failure is all that there can be: after it nothing is appended, so nothing else is needed. A
+                       After the first failure nothing is appended, so a second unknown outcome cannot come on top. A
                        failure that is known not to have reached the ledger stops nothing
     caps               a record of the cursor that cannot hold all deletions holds those up to some entry. Ranges and
                        parts that are cut each on their own can keep a deleted end, and forget its deleted beginning
+    empty watermark    when nothing lives it is the last id that is in the log, and not the last one that was given,
+                       which may never have reached the log, and is then given again after a crash
 
-Not modelled: when a batch is written (`max_records`, and otherwise at any time: see `model/txn_writer.py`), bytes,
-names of topics, owners, the times of later records, updates that expect another status than the one before, how often
-the cursor is written, reads that fail and are tried again, and what participants do.
+Not modelled, of what is written: when a batch is (`max_records`, and otherwise at any time: see `model/txn_writer.py`),
+bytes, names of topics, owners, the time of last modification, updates that expect another status than the one before,
+and an entry that is an empty container, which cannot be in this log.
+
+Not modelled, of the store: how often the cursor is written; that a replay reads 100 entries at a time into a queue of
+2000; reads that fail and are tried again, and the pause before; that the store is registered before what it has found
+is driven on; a clean close with entries in flight; a flag for batching that changed before a crash; the unloading of a
+coordinator that was fenced.
+
+Not modelled, of the coordinator: a timeout below 100 ms, which aborts at once; how an end is driven, which of its
+errors are tried again, every 1000 ms; that the low watermark goes out with ends only, and no reply when too many
+transactions live; the client's statuses ERROR and TIME_OUT; and what participants do.
 """
 
 from __future__ import annotations
@@ -74,7 +85,7 @@ txn_log = Machine("txn_log", Config, start, source="PIP-160")
 #: Who is told what in a step, in the order of being told.
 Answers = tuple[Answer, ...]
 
-#: How many of the entries in flight are in the log all the same.
+#: How many of the entries in flight are in the log all the same, or all, if fewer are in flight.
 Durable = Annotated[int, AtLeast(0)]
 
 
@@ -93,11 +104,14 @@ def not_found(s: State, txn: int) -> tuple[State, Refused]:
 
 @txn_log.action
 def new_transaction(cfg: Config, s: State, timeout_ms: Annotated[int, AtLeast(0)]) -> Step[State, Answers]:
-    """The next id is given, and the transaction lives when its record is durable. An id whose record fails is lost."""
-    if s.status != "ready":
-        return not_ready(s)
+    """The next id is given, and the transaction lives when its record is durable. An id whose record fails is lost.
+
+    A new one is refused while so many live as may, whatever the store does; those on their way do not count.
+    """
     if 0 < cfg.max_active <= len(s.txns):
         return refused(s, "too_many", f"{len(s.txns)} transactions live")
+    if s.status != "ready":
+        return not_ready(s)
     txn = s.last_id + 1
     record = Record(txn, "NEW", txn, start_ms=s.now_ms, timeout_ms=timeout_ms)
     return appended(cfg, s._replace(last_id=txn), record)
@@ -258,9 +272,10 @@ def with_effect(cfg: Config, s: State, record: Record, place: Place) -> tuple[St
 
 @txn_log.fault
 def write_fails(cfg: Config, s: State, durable: Durable) -> Step[State, Answers]:
-    """The ledger confirms nothing of what is in flight, and is lost; the first so many entries are in the log.
+    """The ledger confirms nothing of what is in flight, and is lost.
 
-    All callers are told that this is not known, and nothing has an effect. The store stops.
+    The first so many entries are in the log, or all, if fewer are in flight. All callers are told that this is not
+    known, and nothing has an effect. The store stops.
     """
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
@@ -296,7 +311,7 @@ def creation_fails(cfg: Config, s: State) -> Step[State, Answers]:
 def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Answers]:
     """Another broker takes the log: no append succeeds any more, nor does a write of the cursor.
 
-    What is in flight fails, and the first so many entries of it are in the log.
+    What is in flight fails, and the first so many entries of it are in the log, or all, if fewer are in flight.
     """
     if s.ledger == "fenced":
         return refused(s, "illegal_state", "the ledger is fenced")
@@ -326,7 +341,10 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def trim(cfg: Config, s: State) -> Step[State, int]:
-    """Ledgers of which every entry lies behind the mark that is stored are dropped, but never the last one."""
+    """Ledgers of which every entry lies before the mark that is stored are dropped, but never the last one.
+
+    The list of ledgers is written anew then, and its properties with the last id.
+    """
     count, first = 0, s.first
     while count < len(s.ledgers) - 1 and first + s.ledgers[count] <= s.durable.mark:
         first += s.ledgers[count]
@@ -336,7 +354,8 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
     log = s.log[first - s.first :]
     kept = {record.txn for entry in log for record in entry}
     promised = tuple([p for p in s.promised if p.status not in ENDED or p.id in kept])
-    return s._replace(first=first, ledgers=s.ledgers[count:], log=log, promised=promised), count
+    s = s._replace(first=first, ledgers=s.ledgers[count:], log=log, ledger_id=s.last_id, promised=promised)
+    return s, count
 
 
 @txn_log.action
@@ -365,7 +384,8 @@ def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Answers]:
 
 @txn_log.fault
 def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
-    """Memory is lost, and callers hear nothing; the first so many of the entries in flight are in the log.
+    """Memory is lost, and callers hear nothing; the first so many of the entries in flight are in the log, or all, if
+    fewer are in flight.
 
     The store is opened again, with what was written of the deletions.
     """
@@ -500,24 +520,30 @@ shipped = txn_log.profile(
         parts_are_deletable="as_configured",
         partial_deletes_are_dirty=False,
         metadata_keeps_sets=False,
+        range_cap_is_exact=False,
         caps_keep="each_its_own",
         unknown_outcome="goes_on",
         replay_removes_first=False,
         stopped_replay="complete",
         empty_watermark="zero",
+        max_ranges=200_000,
+        max_batch_records=200_000,
+        max_ranges_in_metadata=200_000,
     ),
 )
 
 later = txn_log.profile(
     "pulsar-2026-09",
-    "the same with pull request 26474, which finds parts in the metadata store",
-    shipped.config._replace(metadata_keeps_sets=True),
+    "the same with pull request 26474, which finds parts in the metadata store, and with ranges kept as bitmaps",
+    shipped.config._replace(metadata_keeps_sets=True, range_cap_is_exact=True),
 )
 
 earlier = txn_log.profile(
     "pulsar-4.0",
     "the same before 4.1, where parts of entries could not be deleted unless the log was batched or a broker said so",
-    shipped.config._replace(batch_index_acks=False),
+    shipped.config._replace(
+        batch_index_acks=False, max_ranges=10_000, max_batch_records=10_000, max_ranges_in_metadata=1000
+    ),
 )
 
 goes_on = txn_log.profile(

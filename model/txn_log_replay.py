@@ -55,7 +55,7 @@ def recovered_id(s: State) -> int:
 
 
 def opened(cfg: Config, s: State, found: Acks, batching: bool) -> State:
-    """A store that has just been opened: it knows no transaction yet, and the replay begins behind the mark.
+    """A store that has just been opened: it knows no transaction yet, and the replay begins at the mark.
 
     The log goes on in a new ledger, unless the last one is empty. Where parts of entries cannot be deleted, those that
     were stored are not found, either.

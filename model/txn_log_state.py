@@ -1,7 +1,7 @@
 """A coordinator's transaction log: settings, records, state, and what is deleted and kept of the log.
 
 Entries are numbered from 0 through all ledgers that the log ever had; a record is known by its entry and where it
-stands there. What is deleted is what `model/batch_acks_state.py` calls acknowledged: a mark, deleted entries behind it,
+stands there. What is deleted is what `model/batch_acks_state.py` calls acknowledged: a mark, deleted entries after it,
 and entries of which some records are deleted, in memory and in storage alike.
 """
 
@@ -30,14 +30,18 @@ class Config(NamedTuple):
     #: how many transactions may live at once; 0: any number
     max_active: Annotated[int, AtLeast(0), Setting("maxActiveTransactionsPerCoordinator", "0")] = 0
     #: how many ranges of deleted entries a record of the cursor holds
-    max_ranges: Annotated[int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000")] = 10_000
+    max_ranges: Annotated[
+        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
+    ] = 10_000
     #: how many partly deleted entries a record of the cursor holds
-    max_batch_records: Annotated[int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000")] = (
-        10_000
-    )
+    max_batch_records: Annotated[
+        int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
+    ] = 10_000
     #: with how many ranges at most a cursor that is closed goes to the metadata store
     max_ranges_in_metadata: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000")
+        int,
+        AtLeast(0),
+        Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
     ] = 1000
     #: whether the broker lets parts of entries be deleted at all, which this log needs
     batch_index_acks: Annotated[
@@ -51,6 +55,8 @@ class Config(NamedTuple):
     partial_deletes_are_dirty: bool = True
     #: whether the metadata store gives back partly deleted entries
     metadata_keeps_sets: bool = True
+    #: whether a record of the cursor holds as many ranges as it may; else one more, which breaks no promise of this log
+    range_cap_is_exact: bool = True
     #: what a record of the cursor that cannot hold everything keeps: all up to some entry, or ranges and parts each on
     #: their own, the lowest
     caps_keep: Literal["prefix", "each_its_own"] = "prefix"
@@ -61,7 +67,8 @@ class Config(NamedTuple):
     replay_removes_first: bool = True
     #: a replay whose reading stopped: the store failed to open, or it is ready with what was read
     stopped_replay: Literal["failure", "complete"] = "failure"
-    #: the low watermark when no transaction lives: the last id that is in the log, or 0
+    #: the low watermark when no transaction lives: the last id that is in the log, or 0; the last id that was given may
+    #: never have reached the log
     empty_watermark: Literal["last_id", "zero"] = "last_id"
 
 
@@ -137,7 +144,7 @@ Told = Literal["done", "invalid_status", "not_written", "fenced", "closed", "unk
 class Answer(NamedTuple):
     """What the caller of an operation is told: it is durable and in effect, or why not.
 
-    invalid_status    it is durable, and came too late to have an effect
+    invalid_status    it is durable, and has no effect: the transaction was not in the status that it needs
     unknown           the append failed, and the record may be in the log all the same
     not_written, fenced, closed    the append failed, and the record is not in the log
     """
@@ -152,8 +159,10 @@ class State(NamedTuple):
     """A store on its log."""
 
     status: Literal["replaying", "ready", "stopped", "failed"]
-    #: as to appends: to be had; without a ledger, which the next append finds out; to be rolled by the next append;
-    #: in another's hands
+    #: open          takes appends
+    #: write_failed  is lost, which the next append finds out: it fails
+    #: closed        is full or lost: the next append makes a new one
+    #: fenced        is in another's hands
     ledger: Literal["open", "write_failed", "closed", "fenced"]
     batching: bool  # as it was read when the store was opened
     cursor_works: bool
@@ -218,7 +227,7 @@ def without_txn(txns: tuple[Txn, ...], txn: int) -> tuple[Txn, ...]:
 
 
 class Effect(NamedTuple):
-    """What a durable record does: the map after it, what it deletes, and whether it was in time."""
+    """What a durable record does: the map after it, what it deletes, and whether it had an effect."""
 
     txns: tuple[Txn, ...]
     deleted: tuple[Place, ...]
@@ -228,9 +237,9 @@ class Effect(NamedTuple):
 def effect_of(txns: tuple[Txn, ...], record: Record, place: Place, deadline_ms: int) -> Effect:
     """What a durable record does to the map, live and at replay alike.
 
-    A transaction that ends leaves the map, and all its records are deleted. A record that comes too late, of a
-    transaction that has ended or is not in the status that it expects, changes nothing and is deleted. A second NEW of
-    an id that lives adds its place.
+    A transaction that ends leaves the map, and all its records are deleted. A record of a transaction that has ended,
+    or is not in the status that the record needs, changes nothing and is deleted. A second NEW of an id that lives adds
+    its place.
     """
     t = txn_of(txns, record.txn)
     if record.op == "NEW":
@@ -274,6 +283,7 @@ def cursor_of(cfg: Config, size: int = 1) -> batch_acks_state.Config:
         max_ranges=cfg.max_ranges,
         max_batch_records=cfg.max_batch_records,
         max_ranges_in_metadata=cfg.max_ranges_in_metadata,
+        range_cap_is_exact=cfg.range_cap_is_exact,
         metadata_keeps_sets=cfg.metadata_keeps_sets,
     )
 

@@ -29,8 +29,15 @@ BUGS = [
     ("smoke", "ASecondReplayChangesNothing", "/\\ ~metadata_keeps_sets", "/\\ TRUE"),
     ("times", "WhatIsRecoveredGoesOn", "r.start_ms + r.timeout_ms)", "s.now_ms + r.timeout_ms)"),
     ("times", "ADeadlineIsNeverEarly", "place, s.now_ms + r.timeout_ms)", "place, r.start_ms)"),
+    ("times", "ADeadlineIsNeverEarly", "place, s.now_ms + r.timeout_ms)", "place, s.now_ms + r.timeout_ms + 1)"),
+    ("failures", "AReplayIsCompleteOrFails", '!.status = "failed", !.read_next = 0', "!.ledger = @"),
     ("times", "ExactlyWhatIsLateExpires", "t.deadline_ms < u.deadline_ms", "t.id < u.id"),
-    ("times", "NoMoreLiveThanMay", "Cardinality(s.txns) >= max_active", "Cardinality(s.txns) > max_active"),
+    (
+        "times",
+        "ANewOneIsRefusedWhenEnoughLive",
+        "Cardinality(s.txns) >= max_active",
+        "Cardinality(s.txns) > max_active",
+    ),
     ("ids", "IdsAreNeverUsedAgain", "!.last_id = RecoveredId(s)", "!.last_id = -1"),
     ("ids", "TheLogKnowsTheLastId", ", !.ledger_id = s.last_id]", "]"),
     (

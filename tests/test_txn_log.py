@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fuzz.explore import bounded, explore
+from fuzz.mutants import find_mutant, plant
 from fuzz.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.txn_log import TxnLog
@@ -113,7 +115,7 @@ def test_who_comes_too_late_has_no_effect_and_is_deleted(first: str, second: str
     assert restarted(TWO, s) == {0: "COMMITTING", 1: "OPEN"}
 
 
-def test_a_partition_that_comes_behind_the_end_is_deleted() -> None:
+def test_a_partition_that_comes_after_the_end_is_deleted() -> None:
     """The record of a late participant is not one of the transaction's, and nothing of either is left."""
     cfg = Config(max_records=3)
     late = ("add_participant", 0, "ADD_PARTITION", 0)
@@ -199,6 +201,21 @@ def test_caps_keep_a_beginning_deleted_as_long_as_its_end() -> None:
         assert restarted(cfg, s) == found
 
 
+def test_a_shipped_record_has_room_for_one_range_more() -> None:
+    """Participants that come too late are deleted: entries 2, 4 and 6, each a range of its own."""
+    late = ("add_participant", 0, "ADD_PARTITION", 0)
+    steps = [NEW, DONE, to(0, "COMMITTING"), DONE, *[late, DONE, NEW, DONE] * 3]
+    for rules, kept in ((m.reference, 0b100), (m.shipped, 0b10100), (m.later, 0b100)):
+        cfg = rules.config._replace(batching=False, max_ranges=1)
+        s, _ = after(cfg, *steps, ("persist",))
+        assert (s.acks, s.durable) == (Acks(0, 0b1010100), Acks(0, kept))
+
+
+def test_caps_are_those_of_their_time() -> None:
+    for rules, most in ((m.earlier, (10_000, 10_000, 1000)), (m.shipped, (200_000,) * 3), (m.later, (200_000,) * 3)):
+        assert (rules.config.max_ranges, rules.config.max_batch_records, rules.config.max_ranges_in_metadata) == most
+
+
 def test_parts_alone_are_written() -> None:
     """Nothing but parts of entries is deleted: shipped, there is nothing to be written."""
     steps = [NEW, NEW, DONE, to(0, "ABORTING"), to(1, "COMMITTING"), DONE, to(0, "ABORTED"), NEW, DONE]
@@ -252,6 +269,16 @@ def test_a_replay_that_stops_fails() -> None:
     shipped = SHIPPED._replace(batching=False)
     s, outcome = after(shipped, NEW, DONE, NEW, DONE, ("crash", 0), ("replay_entry",), ("read_fails",))
     assert (outcome, s.status) == (Recovered((), (), (Open(0, 100),)), "ready"), "transaction 1 is lost"
+
+
+def test_a_replay_that_cannot_read_and_does_not_end_is_found() -> None:
+    """Apart from the step itself: a replay whose reads fail goes round for ever."""
+    actions = ("new_transaction", "written", "crash", "replay_entry", "replay_completes", "read_fails")
+    tiny = replace(SUBJECT.scopes["failures"], actions=actions, most={"entries": 1, "ids": 1, "ledgers": 2})
+    broken = plant(find_mutant("spec-a-replay-that-cannot-read-goes-on"))
+    for subject, names in ((SUBJECT, []), (broken, ["a_replay_whose_reads_fail_ends"])):
+        found = explore(bounded(replace(subject, scopes={"tiny": tiny}), "tiny"), implementation=False)
+        assert [lasso.name for lasso in found.lassos] == names
 
 
 # ---- appends that fail
@@ -318,7 +345,18 @@ def test_ids_are_not_used_again_though_the_whole_log_is_trimmed() -> None:
     assert outcome == (Answer(1, "NEW", "done"),)
 
 
-def test_a_ledger_is_dropped_when_the_mark_behind_it_is_stored_and_never_the_last_one() -> None:
+def test_trimming_writes_the_last_id() -> None:
+    """Transaction 1 is given and its record does not reach the log, whose last entry goes."""
+    ends = [NEW, DONE, to(0, "ABORTING"), DONE, to(0, "ABORTED"), DONE, ("roll_ledger",), ("persist",)]
+    s, _ = after(PLAIN, *ends, NEW, ("creation_fails",))
+    assert (s.ledger_id, s.last_id) == (0, 1)
+    s, dropped = after(PLAIN, ("trim",), start_at=s)
+    assert (dropped, s.ledger_id) == (1, 1)
+    s, _ = replayed(PLAIN, after(PLAIN, ("crash", 0), start_at=s)[0])
+    assert after(PLAIN, NEW, DONE, start_at=s)[1] == (Answer(2, "NEW", "done"),)
+
+
+def test_a_ledger_is_dropped_when_the_mark_after_it_is_stored_and_never_the_last_one() -> None:
     steps = [NEW, DONE, to(0, "ABORTING"), DONE, ("roll_ledger",), to(0, "ABORTED"), DONE]
     s, dropped = after(PLAIN, *steps, ("trim",))
     assert (dropped, s.acks.mark, s.durable.mark) == (0, 3, 0)
@@ -389,6 +427,17 @@ def test_no_more_transactions_live_than_may() -> None:
     s, refusal = after(PLAIN._replace(max_active=1), NEW, DONE, NEW)
     assert refusal == Refused("too_many", "1 transactions live")
     assert s.last_id == 0
+
+
+def test_who_is_one_too_many_is_told_so_whatever_the_store_does() -> None:
+    """One lives and one is in flight, which does not count; then the store stops, and while it replays none lives."""
+    cfg = PLAIN._replace(max_active=1)
+    s, _ = after(cfg, NEW, NEW, DONE, ("write_fails", 1))
+    assert after(cfg, NEW, start_at=s)[1] == Refused("too_many", "1 transactions live")
+    s, refusal = after(cfg, ("crash", 0), NEW, start_at=s)
+    assert refusal == Refused("illegal_state", "the store is replaying, not ready")
+    s, refusal = after(cfg, ("replay_entry",), NEW, start_at=s)
+    assert refusal == Refused("too_many", "1 transactions live")
 
 
 def test_an_argument_of_the_wrong_kind_is_an_error_that_names_it() -> None:

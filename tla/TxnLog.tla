@@ -21,8 +21,8 @@ CONSTANTS
   None,
   \* Settings, and rules on which versions differ.
   start_batching, max_records, max_active, max_ranges, max_batch_records, max_ranges_in_metadata, batch_index_acks,
-  parts_are_deletable, partial_deletes_are_dirty, metadata_keeps_sets, caps_keep, unknown_outcome,
-  replay_removes_first, stopped_replay, empty_watermark,
+  parts_are_deletable, partial_deletes_are_dirty, metadata_keeps_sets, range_cap_is_exact, caps_keep,
+  unknown_outcome, replay_removes_first, stopped_replay, empty_watermark,
   \* The values of the actions' arguments.
   timeout_ms, txn, op, name, to, by_ms, write_fails_durable, fence_durable, crash_durable, reopen_batching
 
@@ -156,9 +156,10 @@ SumTo(ls, k) == IF k = 0 THEN 0 ELSE ls[k] + SumTo(ls, k - 1)
 RangeStarts(ls, deleted) ==
   {n \in deleted : n - 1 \notin deleted \/ \E k \in 1..Len(ls) : ls[k] > 0 /\ n = SumTo(ls, k - 1)}
 
-\* The lowest ranges and the lowest parts, as many as a record of the cursor may hold.
+\* The lowest ranges and the lowest parts, as many as a record of the cursor may hold; as shipped, one range more.
+MostRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
 Capped(ls, a) ==
-  Acks(a.mark, {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= max_ranges},
+  Acks(a.mark, {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MostRanges},
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
 \* What is kept, up to the first entry of which something is lost.
@@ -244,7 +245,7 @@ AfterWatermark(s) ==
   LET Told(w) == Taken(IF w <= s.told_watermark THEN s ELSE [s EXCEPT !.told_watermark = w], <<>>)
   IN IF s.status # "ready" THEN Refusal(s) ELSE With(Watermark(s), Told)
 
-\* The transactions that are open and late, the latest first.
+\* The transactions that are open and late, the earliest deadline first.
 IsLate(s, t) == t.status = "OPEN" /\ t.deadline_ms < s.now_ms
 IsBefore(t, u) == t.deadline_ms < u.deadline_ms \/ (t.deadline_ms = u.deadline_ms /\ t.id <= u.id)
 RECURSIVE InOrder(_)
@@ -321,11 +322,11 @@ AfterRoll(s) == IF s.ledger # "open" \/ Last(s.ledgers) = 0 THEN Refusal(s) ELSE
 Shifted(a, by) ==
   Acks(a.mark - by, {n - by : n \in a.deleted}, {[entry |-> p.entry - by, remaining |-> p.remaining] : p \in a.partial})
 
-\* How many ledgers lie behind the mark that is stored, but never the last one.
+\* How many ledgers lie before the mark that is stored, but never the last one.
 Trimmable(s) ==
   Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.stored.mark})
 
-\* These are dropped, and entries are counted anew.  Of what has ended nothing is known without a record in the log.
+\* These are dropped, entries are counted anew, and the properties have the last id.  Of what has ended nothing is known without a record in the log.
 AfterTrim(s) ==
   LET count == Trimmable(s)
       by == SumTo(s.ledgers, count)
@@ -333,7 +334,7 @@ AfterTrim(s) ==
       ids == {r.txn : r \in RecordsOf(entries)}
       Moved(t) == [t EXCEPT !.places = [k \in DOMAIN t.places |-> <<t.places[k][1] - by, t.places[k][2]>>]]
   IN IF count = 0 THEN Taken(s, <<>>)
-     ELSE Taken([s EXCEPT !.ledgers = SubSeq(@, count + 1, Len(@)), !.log = entries,
+     ELSE Taken([s EXCEPT !.ledgers = SubSeq(@, count + 1, Len(@)), !.log = entries, !.ledger_id = s.last_id,
                           !.promised = {p \in @ : ~HasEnded(p.status) \/ p.id \in ids},
                           !.txns = {Moved(t) : t \in @}, !.known = Shifted(@, by), !.stored = Shifted(@, by),
                           !.read_next = IF @ = 0 THEN 0 ELSE @ - by],
@@ -347,7 +348,7 @@ AfterPersist(s) ==
 -----------------------------------------------------------------------------
 (* The end, and the beginning. *)
 
-\* A store that has just been opened knows no transaction yet, and the replay begins behind the mark.
+\* A store that has just been opened knows no transaction yet, and the replay begins at the mark.
 Opened(s, found, batched) ==
   LET Read(a) ==
         [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.cursor_works = TRUE,

@@ -104,7 +104,8 @@ AcknowledgedMeansDurable ==
      /\ InReopenings(Never)
      /\ in_flight # <<>> => Durable(AfterWritten(Contents))
 
-\* A caller waits until told what became of the operation, in the order of the calls; a crash tells nobody.
+\* A caller waits until told what became of the operation, in the order of the calls, but an append that is
+\* refused at once overtakes what is in flight; a crash tells nobody.
 EveryCallerIsToldOnce ==
   LET IsBag(one, other) ==
         /\ Len(one) = Len(other)
@@ -186,7 +187,8 @@ OthersAfterBeginnings(s, a) ==
 NothingOfAnEndedTransactionIsDeletedBeforeItsFirstRecord == OthersAfterBeginnings(Contents, stored)
 
 \* With no deletion left to be written, a crash forgets none, as far as a record of the cursor can hold them.
-Fits == /\ Cardinality({n \in known.deleted : n - 1 \notin known.deleted}) + Len(ledgers) <= max_ranges
+Fits == /\ Cardinality({n \in known.deleted : n - 1 \notin known.deleted
+                                            \/ \E k \in DOMAIN ledgers : n = SumTo(ledgers, k - 1)}) <= max_ranges
         /\ Cardinality(known.partial) <= max_batch_records
 WhatIsNotDirtyIsDurable ==
   ~dirty /\ Fits => \A n \in Entries(Contents) : LeftIn(Contents, stored, n) \subseteq LeftIn(Contents, known, n)
@@ -280,9 +282,12 @@ ASecondReplayChangesNothing ==
       after == AfterCompletion(Contents)
   IN after.is_taken => Same(after.s)
 
-\* A store is ready only when it has read its log to the end: never with a part of it.
+\* A store is ready only when it has read its log to the end: never with a part of it.  A read that fails for good ends
+\* the replay, which is then not tried for ever.
 AReplayIsCompleteOrFails ==
-  LET Complete(s) == \A n \in read_next..Len(log) - 1 : LeftIn(Contents, known, n) = {} IN InRecoveries(Complete)
+  LET Complete(s) == \A n \in read_next..Len(log) - 1 : LeftIn(Contents, known, n) = {}
+      stopped == AfterStop(Contents)
+  IN InRecoveries(Complete) /\ (stopped.is_taken => stopped.s.status # "replaying")
 
 \* The transactions that were committing and aborting are handed to be ended, and those that are open with their
 \* deadlines, which count from their beginnings: each exactly once.
@@ -306,7 +311,7 @@ IdsAreNeverUsedAgain ==
     LET after == AfterNew(Contents, timeout)
     IN after.is_taken => after.s.last_id > told_id /\ after.s.last_id > last_id
 
-\* Whenever the store is opened again, it goes on behind every id of which a caller was told.
+\* Whenever the store is opened again, it goes on after every id of which a caller was told.
 TheLogKnowsTheLastId == RecoveredId(Contents) >= told_id
 
 \* In a store that serves, no transaction lives up to a watermark that was told.
@@ -320,7 +325,7 @@ TheWatermarkDoesNotGoBack ==
       highest == Least(IF alive = {} THEN to_come ELSE alive) - 1
   IN status = "ready" => told_watermark <= Watermark(Contents) /\ Watermark(Contents) = highest
 
-\* The transactions that are open and whose time is over are named, the one that is the latest first.
+\* The transactions that are open and whose time is over are named, the earliest deadline first.
 ExactlyWhatIsLateExpires ==
   LET list == Late(Contents)
       Deadline(id) == TheOne(OfId(id, txns)).deadline_ms
@@ -329,14 +334,20 @@ ExactlyWhatIsLateExpires ==
        /\ Cardinality(Members(list)) = Len(list)
        /\ \A k \in 1..Len(list) - 1 : Deadline(list[k]) <= Deadline(list[k + 1])
 
-\* A transaction has all the time that was asked for, counted from the call; live, from when it was durable.
+\* A transaction has all the time that was asked for, counted from the call; live, exactly so much from when its record
+\* became durable, and no record that comes later moves its deadline.
 ADeadlineIsNeverEarly ==
-  \A t \in txns, r \in Beginnings(RecordsOf(log)) : r.txn = t.id => t.deadline_ms >= r.start_ms + r.timeout_ms
+  LET IsKept(t) == \A was \in OfId(t.id, txns) : t.deadline_ms = was.deadline_ms
+      IsNew(t) == \E r \in Beginnings(Members(in_flight[1])) : r.txn = t.id /\ t.deadline_ms = now_ms + r.timeout_ms
+      Counts(t) == IF OfId(t.id, txns) = {} THEN IsNew(t) ELSE IsKept(t)
+  IN /\ \A t \in txns, r \in Beginnings(RecordsOf(log)) : r.txn = t.id => t.deadline_ms >= r.start_ms + r.timeout_ms
+     /\ in_flight # <<>> => \A t \in AfterWritten(Contents).s.txns : Counts(t)
 
 -----------------------------------------------------------------------------
 (* Statuses. *)
 
-\* Transactions change when an entry becomes durable, as its records say, in order; who came too late is told so.
+\* Transactions change when an entry becomes durable, as its records say, in order; the caller of a record
+\* without an effect is told so.
 RECURSIVE SaidByEntry(_, _, _)
 SaidByEntry(said, done, at) ==
   LET r == in_flight[1][at]
@@ -367,8 +378,9 @@ OnlyACompleteStoreServes ==
        /\ \A id \in txn, into \in to : Refused(AfterUpdate(Contents, id, into))
        /\ Refused(AfterWatermark(Contents))
 
-\* A new transaction is refused while as many live as may.
-NoMoreLiveThanMay ==
+\* A new transaction is refused while as many live as may, and only then, where the store serves; those on their way do
+\* not count.
+ANewOneIsRefusedWhenEnoughLive ==
   \A timeout \in timeout_ms :
     status = "ready" => AfterNew(Contents, timeout).is_taken = (max_active = 0 \/ Cardinality(txns) < max_active)
 
@@ -385,6 +397,9 @@ EveryCallerIsTold == buffer = <<>> /\ in_flight = <<>>
 
 \* When entries go on to be read, the store is ready.
 AReplayComesToItsEnd == status # "replaying"
+
+\* A replay comes to an end also if it can read nothing: the store is ready, or failed to open.
+AReplayWhoseReadsFailEnds == status # "replaying"
 
 \* When no transaction lives and deletions go on to be written, every ledger but the last one is trimmed.
 AllEndedMeansAllIsTrimmed == IsServed /\ ledger # "fenced" /\ txns = {} => Len(ledgers) = 1

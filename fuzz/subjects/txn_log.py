@@ -133,7 +133,7 @@ CI = Scope(
     because=dict(SMOKE.because)
     | {
         "actions": "what writes, deletes, stores, crashes, and finds again; entries that are half full are in smoke",
-        "max_ranges": "none: an entry that is deleted behind one that is not is forgotten, with what is behind it",
+        "max_ranges": "none: an entry that is deleted after one that is not is forgotten, with what is after it",
         "txn": "both go on, in any order; each can end before the other, and be asked too late",
     },
 )
@@ -328,13 +328,13 @@ def mask(numbers: Iterable[int]) -> int:
 # ---- states that `check` must not let pass ------------------------------------------------------------
 
 
-def the_mark_is_deleted_behind(s: State) -> State | None:
+def the_entry_at_the_mark_is_deleted(s: State) -> State | None:
     """The entry at the mark is deleted, and the mark has not moved."""
     return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.mark)) if s.acks.deleted else None
 
 
 def an_entry_that_is_not_there(s: State) -> State:
-    """An entry behind the last one is deleted."""
+    """An entry after the last one is deleted."""
     return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << (s.first + len(s.log) + 1)))
 
 
@@ -457,7 +457,7 @@ subject = Subject(
         "nightly": NIGHTLY,
     },
     corrupt={
-        "the_mark_is_deleted_behind": the_mark_is_deleted_behind,
+        "the_entry_at_the_mark_is_deleted": the_entry_at_the_mark_is_deleted,
         "an_entry_that_is_not_there": an_entry_that_is_not_there,
         "a_part_with_nothing_left": a_part_with_nothing_left,
         "an_entry_is_in_no_ledger": an_entry_is_in_no_ledger,
