@@ -249,7 +249,7 @@ class PendingAcks:
         return refusal
 
     def persist(self) -> bool:
-        """The cursor becomes durable. O(what is behind its mark)."""
+        """The cursor becomes durable. O(what is after its mark)."""
         return self._cursor.persist()
 
     # ---- the log
@@ -486,7 +486,7 @@ class PendingAcks:
             return _NOTHING_TO_READ
         position = self._read
         if position >= self._log.end:
-            return Failed("no_progress", "the log's cursor stands behind the last entry")
+            return Failed("no_progress", "the log's cursor stands after the last entry")
         entry = self._log.read(position)
         for record in entry:
             self._replay(record)

@@ -1,6 +1,6 @@
 """A subscription's cursor as pending acks use it: what is acknowledged, in memory and in storage.
 
-Entries are numbered from 0. Deleted entries behind the mark are a set, parts are a dictionary of masks, so an
+Entries are numbered from 0. Deleted entries after the mark are a set, parts are a dictionary of masks, so an
 acknowledgement is O(1) and a cumulative one looks at what it passes. Storage is a copy, made when it is written.
 """
 
@@ -73,7 +73,7 @@ class Cursor:
         self._settle()
 
     def _settle(self) -> None:
-        """The mark moves over what is deleted behind it."""
+        """The mark moves over what is deleted from it on."""
         deleted, mark = self.deleted, self.mark
         while mark in deleted:
             deleted.remove(mark)
@@ -81,14 +81,14 @@ class Cursor:
         self.mark = mark
 
     def persist(self) -> bool:
-        """What is in memory becomes durable; whether there was anything. O(what is behind the mark)."""
+        """What is in memory becomes durable; whether there was anything. O(what is after the mark)."""
         if not self.dirty:
             return False
         self.durable, self.durable_mark, self.dirty = (frozenset(self.deleted), self.parts.copy()), self.mark, False
         return True
 
     def crash(self) -> None:
-        """Memory is what is durable. O(what is behind the mark)."""
+        """Memory is what is durable. O(what is after the mark)."""
         deleted, parts = self.durable
         self.mark, self.deleted, self.parts, self.dirty = self.durable_mark, set(deleted), parts.copy(), False
 

@@ -127,7 +127,7 @@ class SparseIndex:
         self.max_lag = self._min_lag * (len(self.entries) or 1)
 
     def cut(self, mark: int) -> int | None:
-        """The keys before a mark go; the position behind the last of them, or None if none goes. O(log keys)."""
+        """The keys before a mark go; the position after the last of them, or None if none goes. O(log keys)."""
         if not self.entries or self.entries[0] >= mark:
             return None
         gone = bisect_left(self.entries, mark)
@@ -145,7 +145,7 @@ class SparseIndex:
         if self.positions and not base <= self.positions[0] <= self.positions[-1] < end:
             wrong.append("a key stands where no entry of the log is")
         if self.entries and self.entries[-1] > self.max_ack:
-            wrong.append("a key is behind all that is acknowledged")
+            wrong.append("a key is after all that is acknowledged")
         if self.max_lag != self._min_lag * max(len(self.entries), 1):
             wrong.append("the lag does not fit the number of keys")
         return wrong

@@ -256,7 +256,7 @@ class TxnRollout:
         if at.owner is None:
             return _CLOSED
         if not at.ledgers[-1]:
-            return Refused("illegal_state", "nothing is in the ledger")
+            return Refused("illegal_state", "nothing is left in the ledger")
         at.begin_ledger()
         return None
 

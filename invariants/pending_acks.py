@@ -354,7 +354,7 @@ def stale_transactions_are_aborted(cfg: Config, before: State, event: Event, aft
 
 @always(pending_acks)
 def what_is_trimmed_was_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry of the log goes only when every entry of the topic that it acknowledges is behind the durable mark.
+    """An entry of the log goes only when every entry of the topic that it acknowledges is before the durable mark.
 
     As shipped, one whose append was reported as failed may go too early, for the index does not know of it: then an
     acknowledgement that is committed later is lost in a crash.
@@ -372,7 +372,7 @@ def log_and_in_flight(s: State) -> tuple[Entry, ...]:
 
 @always(pending_acks)
 def whole_entries_are_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The log grows behind its last entry and is cut in front, entry by entry: no record goes alone, none changes."""
+    """The log grows after its last entry and is cut in front, entry by entry: no record goes alone, none changes."""
     if before.log is after.log:
         return True
     whole = log_and_in_flight(before)
@@ -383,7 +383,7 @@ def whole_entries_are_trimmed(cfg: Config, before: State, event: Event, after: S
 
 @always(pending_acks)
 def the_index_grows_in_both_columns(cfg: Config, s: State) -> bool:
-    """Keys stand in the order of entries of the topic and of the log alike, none twice, none behind the log's end."""
+    """Keys stand in the order of entries of the topic and of the log alike, none twice, none after the log's end."""
     keys = s.log_index.keys
     is_growing = all(a.entry < b.entry and a.at < b.at for a, b in pairwise(keys))
     return is_growing and (not keys or (keys[-1].at < len(s.log) and keys[0].at >= 0))
@@ -391,7 +391,7 @@ def the_index_grows_in_both_columns(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def the_index_stays_sparse(cfg: Config, s: State) -> bool:
-    """Between one key and the next there are as many records as the setting says, times the keys that were there.
+    """Between one key and the next there are as many records as the setting says, times the keys still there before it.
 
     So the number of keys grows as the square root of the number of records.
     """
@@ -404,7 +404,7 @@ def the_index_stays_sparse(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def a_key_speaks_of_all_before_it(cfg: Config, s: State) -> bool:
-    """Up to a key's entry of the log, itself included, no entry of the topic behind the key's is acknowledged.
+    """Up to a key's entry of the log, itself included, no entry of the topic after the key's is acknowledged.
 
     As shipped, an entry whose append was reported as failed stands in the log without the index knowing.
     """
@@ -414,7 +414,7 @@ def a_key_speaks_of_all_before_it(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def the_lag_counts_what_has_no_key(cfg: Config, s: State) -> bool:
-    """The lag is the number of records in the log behind the last key, as far as they were called back or read.
+    """The lag is the number of records in the log after the last key, as far as they were called back or read.
 
     As shipped, an entry whose append was reported as failed is not counted, nor what a replay did not read.
     """
@@ -457,7 +457,7 @@ def a_read_is_not_tried_for_ever(cfg: Config, before: State, event: Event, after
 def a_step_of_a_replay_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
     """As long as a replay goes on, there is something to read, and each step reads an entry.
 
-    As shipped, a cursor that is reused stands behind what the replay waits for, and it spins.
+    As shipped, a cursor that is reused stands after what the replay waits for, and it spins.
     """
     return not isinstance(event.outcome, Failed)
 
@@ -561,7 +561,7 @@ def several_keys_go_at_once(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(pending_acks)
 def trimming_waits_for_the_next_append(cfg: Config, s: State) -> bool:
-    """The mark is behind a key, and the log keeps what could go: a subscription that is idle keeps its log for ever."""
+    """The mark has passed a key, and the log keeps what could go: an idle subscription keeps its log for ever."""
     return s.status == "ready" and any(key.entry < s.durable.mark for key in s.log_index.keys)
 
 

@@ -18,7 +18,7 @@ from model.values import record
 
 
 class Key(NamedTuple):
-    """Up to the entry `at` of the log, itself included, no entry of the topic behind `entry` is acknowledged."""
+    """Up to the entry `at` of the log, itself included, no entry of the topic after `entry` is acknowledged."""
 
     entry: int
     at: int

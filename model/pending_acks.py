@@ -10,7 +10,7 @@ entry of the log that is written or read. The subscription's cursor is that of `
 
 Each request is a record of the log. Records wait in a buffer; a flush makes one entry of all of them; when it is
 written they are called back in order. Without batching each record is an entry. An entry goes as a whole, and only in
-front: when each of its acknowledgements is behind the subscription's durable mark, as far as the sparse index knows.
+front: when each of its acknowledgements is before the subscription's durable mark, as far as the sparse index knows.
 Nothing is trimmed but when an entry comes or is read again.
 
 Memory is what the log says. So, other than shipped, here
@@ -25,11 +25,18 @@ Memory is what the log says. So, other than shipped, here
 
 As shipped, and other than PIP-160 says, no record is deleted because its transaction has ended: only a prefix goes.
 
+The shipped rule that a replay begins where the log's cursor stands supposes that the broker has kept the cursor since
+the store was closed (#16240, #26368). Then a replay reads only what was written since the last one, and if that is
+nothing, it spins. A crash puts the cursor back.
+
 Not modelled: when the buffer is flushed (model/txn_writer.py), that the mark of the log's cursor becomes durable later,
-ledgers of the log, more than one coordinator, which consumer holds a message, statistics. The end of the topic: entries
-are there as far as anybody acknowledges them. An entry may stand once in a list. An empty ack set is none, as on the
-wire. An abort is appended also where nothing was ever acknowledged, which a shipped store spares itself. What it
-leaves half done in a request that it never answers is not modelled, either.
+ledgers of the log, so neither a mark in a ledger that was trimmed, which is another way to spin, nor the log's name, in
+which the subscription's is encoded; the pause between reads that failed; more than one coordinator; which consumer
+holds a message, so that after a replay nobody else is given what is pending; the future for which those wait who open
+a store; statistics. The end of the topic: entries are there as far as anybody acknowledges them. An entry may stand
+once in a list. An empty ack set is none, as on the wire. An abort is appended also where nothing was ever acknowledged,
+which a shipped store spares itself. What it leaves half done in a request that it never answers is not modelled
+either.
 """
 
 from __future__ import annotations
@@ -165,7 +172,7 @@ def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckOf, ...]) -> 
 def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, leaves: Number | None) -> Step[State, Answer]:
     """A transaction acknowledges everything before an entry, and the entry or the beginning of its batch.
 
-    It is a conflict if the subscription's mark is behind the entry, if another transaction has a cumulative
+    It is a conflict if the subscription's mark has passed the entry, if another transaction has a cumulative
     acknowledgement, or if the transaction has one that reaches as far.
     """
     part, everything = Part(entry, leaves or None), everything_of(cfg, entry)
@@ -411,7 +418,7 @@ def read_entry(cfg: Config, s: State) -> Step[State, int]:
     if s.status != "initializing" or is_read(s):
         return refused(s, "illegal_state", "there is nothing to read")
     if s.read >= len(s.log):
-        return s, Failed("no_progress", "the log's cursor stands behind the last entry")
+        return s, Failed("no_progress", "the log's cursor stands after the last entry")
     entry, at = s.log[s.read], s.read
     for each in entry:
         s = replayed(cfg, s, each)
@@ -524,7 +531,7 @@ reference = pending_acks.profile("reference", "what this specification holds to 
 
 shipped = pending_acks.profile(
     "pulsar-2026-07",
-    "the rules of Apache Pulsar master, 2026-07-23, as read in its source",
+    "the rules of Apache Pulsar master, 2026-07-23, as read in its source, where the log's cursor was kept",
     Config(
         read_attempts=0,
         conflicts_are_found="in_the_log",

@@ -98,7 +98,7 @@ def _is_claimed(cfg: Config, s: State, ack: Record) -> bool:
 
 
 def _with_cumulative(cfg: Config, s: State, ack: Record) -> State:
-    """A cumulative acknowledgement: pending again, unless the cursor's durable mark is behind its entry."""
+    """A cumulative acknowledgement: pending again, unless the durable mark has passed its entry."""
     part, other = ack.parts[0], s.cumulative
     if cfg.recovery_drops == "the_whole_record" and conflict(cfg, s, ack):
         return s

@@ -56,7 +56,8 @@ class Config(NamedTuple):
     #: from the first holder on, when one ends that has acknowledged message by message
     low_watermark_aborts: Literal["all", "from_the_first"] = "all"
 
-    #: whether a replay begins behind the mark of the log; else where the log's cursor happens to stand
+    #: whether a replay begins after the mark of the log; else where the log's cursor stands, which was kept since the
+    #: store was closed
     replay_begins_at_the_mark: bool = True
     #: whether a replay that was stopped early has failed; else it is reported as done
     stopped_replay_fails: bool = True

@@ -8,9 +8,10 @@ of a store: it is opened or closed, writes an entry, deletes, begins a ledger, o
     logs      ledgers with what there is still to be read: plain entries of one record, and batches; the last ledger is
               written to; a ledger goes when nothing is left in it and in those before it
     opening   reads all that is left. A new broker reads any mixture; an old one fails on a batch, whatever is in it
-    steps     to upgrade: the flags go on when all brokers are new. To downgrade: the flags go off, every store is
-              opened again, the last ledger of each is noted, transactions end, logs are trimmed; when every ledger
-              that was noted is gone, brokers may be old again
+    steps     to upgrade: the flags go on when all brokers are new. Steps 3 and 4 of the upgrade change nothing here;
+              the commands of step 4 did not ship. To downgrade: the flags go off, every store is opened again, the
+              last ledger of each is noted, transactions end, logs are trimmed; when every ledger that was noted is
+              gone, brokers may be old again
 
 Where the proposal leaves a choice, or a version is another:
 
@@ -21,7 +22,8 @@ Where the proposal leaves a choice, or a version is another:
   opening; with it comes what was deleted of that batch before.
 
 Not modelled: what is in a record, several records of a transaction, deletions that a crash forgets, the size of a
-ledger, the time that waiting takes. Stores of pending acknowledgements trim otherwise: as their subscription moves on.
+ledger, the time that waiting takes. Stores of pending acknowledgements, which have a flag of their own, and trim
+otherwise: as their subscription moves on, and then only at their next append or opening.
 """
 
 from __future__ import annotations
@@ -142,7 +144,10 @@ def deletes_parts(cfg: Config, batching: bool) -> bool:
 
 
 def begun(ledgers: tuple[Ledger, ...]) -> tuple[Ledger, ...]:
-    """The ledgers with a new one behind them; the last one goes if nothing is left in it."""
+    """The ledgers with a new one after them.
+
+    A last ledger of which nothing is left is as good as one that was never written: the next one takes its place.
+    """
     last = ledgers[-1]
     return (*(ledgers if last.entries else ledgers[:-1]), Ledger(last.id + 1, ()))
 
@@ -238,7 +243,7 @@ def turn_flags_off(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def note_ledgers(cfg: Config, s: State) -> Step[State, int]:
-    """Operators note the last ledger of every store: what lies behind it is plain. The outcome counts stores.
+    """Operators note the last ledger of every store: what comes after it is plain. The outcome counts stores.
 
     They wait until the flags are off, and until no store writes batches any more; what was noted once stays.
     """
@@ -334,12 +339,12 @@ def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> St
 
 @txn_rollout.action
 def roll_ledger(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
-    """The ledger is full or old: the next entry comes into a new one. One with nothing in it is not rolled."""
+    """The ledger is full or old: the next entry comes into a new one. One of which nothing is left is not rolled."""
     old = s.stores[store]
     if old.owner is None:
         return refused(s, "illegal_state", "the store is closed")
     if not old.ledgers[-1].entries:
-        return refused(s, "illegal_state", "nothing is in the ledger")
+        return refused(s, "illegal_state", "nothing is left in the ledger")
     return with_store(s, store, old._replace(ledgers=begun(old.ledgers))), None
 
 
@@ -351,7 +356,7 @@ def after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
 
 
 def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
-    """In which ledger an entry is, and where in it; behind the last ledger if there is no such entry."""
+    """In which ledger an entry is, and where in it; after the last ledger if there is no such entry."""
     place = 0
     while place < len(ledgers) and entry >= len(ledgers[place].entries):
         entry -= len(ledgers[place].entries)

@@ -146,7 +146,7 @@ def test_requests_wait_for_the_replay_in_order() -> None:
     assert [call.record.op for call in s.buffer] == ["ack", "commit"]
 
 
-def test_an_entry_behind_one_that_failed_counts_when_it_is_read() -> None:
+def test_an_entry_after_one_that_failed_counts_when_it_is_read() -> None:
     steps = [*OPEN, ack(1, (0, None)), ("flush",), ack(2, (1, None)), ("flush",), ack(3, (2, None))]
     s, outcome = after(FIVE, *steps, ("write_fails", False))
     assert outcome.answers == (Answer(1, "failed"), Answer(3, "failed"))

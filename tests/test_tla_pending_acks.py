@@ -76,7 +76,7 @@ def test_a_shipped_rule_breaks_what_the_reference_keeps(
     most: dict[str, int],
     tmp_path: Path,
 ) -> None:
-    """Whole entries and parts of them, lists of which the cursor has one, an abort right behind its acknowledgement,
+    """Whole entries and parts of them, lists of which the cursor has one, an abort right after its acknowledgement,
     an entry of the log of which the index does not know.
     """
     scope = replace(

@@ -231,7 +231,7 @@ def test_a_downgrade_that_is_broken_off_begins_anew() -> None:
         ONE, *UPGRADE, ("open_store", 0, 0), *STOP, ("roll_ledger", 0), ("reopen_stores",), ("set_flag", 0, True)
     )
     assert m.may_downgrade(ran(ONE, *UPGRADE, ("open_store", 0, 0), *STOP, ("reopen_stores",))[0])
-    assert outcomes[-3] == Refused("illegal_state", "nothing is in the ledger")
+    assert outcomes[-3] == Refused("illegal_state", "nothing is left in the ledger")
     assert state.stores[0].noted is None
 
 

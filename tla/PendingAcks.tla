@@ -273,7 +273,7 @@ WithIndividual(s, ack) ==
      ELSE IF conflicts_are_found = "in_the_log" /\ IsClaimed(s, ack) THEN s
      ELSE [s EXCEPT !.held = Holding(@, ack.txn, left)]
 
-\* A cumulative acknowledgement: pending again, unless the cursor's durable mark is behind its entry.
+\* A cumulative acknowledgement: pending again, unless the durable mark has passed its entry.
 WithCumulative(s, ack) ==
   LET part == ack.parts[1]
       other == s.cumulative
@@ -349,7 +349,7 @@ AfterCrash(s, survive) ==
 -----------------------------------------------------------------------------
 (* Steps. *)
 
-\* The calls, their tickets numbered behind this one.
+\* The calls, their tickets numbered after this one.
 Numbered(calls, last) ==
   [k \in DOMAIN calls |->
      IF IsAsked(calls[k]) THEN [calls[k] EXCEPT !.ticket = last + AskedIn(SubSeq(calls, 1, k))] ELSE calls[k]]

@@ -329,12 +329,12 @@ StaleTransactionsAreAborted ==
 \* The log with the entries in flight.
 Whole == log \o [k \in DOMAIN in_flight |-> RecordsOf(in_flight[k])]
 
-\* An entry of the log goes only when every entry of the topic that it acknowledges is behind the durable mark.
+\* An entry of the log goes only when every entry of the topic that it acknowledges is before the durable mark.
 WhatIsTrimmedWasAcknowledged ==
   LET Holds(after) == \A n \in EntriesOf(Joined(SubSeq(Whole, 1, after.trimmed))) : n < durable.mark
   IN InCallbacks(Holds) /\ InReads(Holds)
 
-\* The log grows behind its last entry and is cut in front, entry by entry: no record goes alone, none changes.
+\* The log grows after its last entry and is cut in front, entry by entry: no record goes alone, none changes.
 WholeEntriesAreTrimmed ==
   LET Is(found, most) ==
         \E end \in Len(log)..Len(log) + most :
@@ -353,21 +353,21 @@ WholeEntriesAreTrimmed ==
 Keys == log_index.keys
 RecordsIn(from, to) == Len(Joined(SubSeq(log, from + 1, to)))
 
-\* Keys stand in the order of entries of the topic and of the log alike, none twice, none behind the log's end.
+\* Keys stand in the order of entries of the topic and of the log alike, none twice, none after the log's end.
 TheIndexGrowsInBothColumns ==
   \A k \in DOMAIN Keys :
     /\ 0 <= Keys[k].at /\ Keys[k].at < Len(log)
     /\ k > 1 => Keys[k - 1].entry < Keys[k].entry /\ Keys[k - 1].at < Keys[k].at
 
-\* Between one key and the next there are as many records as the setting says, times the keys that were there.
+\* Between one key and the next there are as many records as the setting says, times the keys still there before it.
 TheIndexStaysSparse ==
   \A k \in 2..Len(Keys) : RecordsIn(Keys[k - 1].at + 1, Keys[k].at + 1) >= min_lag * (k - 1)
 
-\* Up to a key's entry of the log, itself included, no entry of the topic behind the key's is acknowledged.
+\* Up to a key's entry of the log, itself included, no entry of the topic after the key's is acknowledged.
 AKeySpeaksOfAllBeforeIt ==
   \A k \in DOMAIN Keys : \A n \in EntriesOf(Joined(SubSeq(log, 1, Keys[k].at + 1))) : n <= Keys[k].entry
 
-\* The lag is the number of records in the log behind the last key, as far as they were called back or read.
+\* The lag is the number of records in the log after the last key, as far as they were called back or read.
 TheLagCountsWhatHasNoKey ==
   status \in {"ready", "initializing"} =>
     log_index.lag = RecordsIn(IF Keys = <<>> THEN 0 ELSE Last(Keys).at + 1,

@@ -152,7 +152,7 @@ CumulativeClaim(s) ==
 -----------------------------------------------------------------------------
 (* Conflicts. *)
 
-\* As shipped, zero words at the end of a pending set are cut, and what lies behind them is not looked at.
+\* As shipped, zero words at the end of a pending set are cut, and what lies in them is not looked at.
 InWords(leaves) == IF leaves = {} THEN {} ELSE 0..64 * (Greatest(leaves) \div 64 + 1) - 1
 
 \* What an acknowledgement is compared with, of the claims on its entry: each; as shipped, what is left in all of them.

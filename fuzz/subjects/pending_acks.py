@@ -345,12 +345,12 @@ def the_mark_is_deleted_behind(s: State) -> State:
 
 
 def storage_is_ahead(s: State) -> State:
-    """The mark in storage is behind the one in memory."""
+    """The mark in storage is after the one in memory."""
     return s._replace(durable=s.durable._replace(mark=s.acks.mark + 1, deleted=0, partial=()))
 
 
 def a_key_behind_the_log(s: State) -> State:
-    """A key stands behind the last entry of the log."""
+    """A key stands after the last entry of the log."""
     last = Key(s.log_index.max_ack, len(s.log))
     return s._replace(log_index=s.log_index._replace(keys=(*s.log_index.keys, last)))
 
@@ -378,7 +378,7 @@ def a_ticket_comes_again(s: State) -> State | None:
 
 
 def the_log_s_cursor_is_outside(s: State) -> State:
-    """The log's cursor stands behind the next entry to come."""
+    """The log's cursor stands after the next entry to come."""
     return s._replace(read=len(s.log) + 1)
 
 

@@ -173,7 +173,7 @@ def keys_are_in_order() -> Answer:
     ),
 )
 def trimmed_is_acknowledged() -> Answer:
-    """PIP-153: the log may be deleted up to a key whose acknowledgements are all behind the mark-delete position."""
+    """PIP-153: the log may be deleted up to a key whose acknowledgements are all up to the mark-delete position."""
     it = Index()
     it.count_is_the_place()
     _mark_is_the_durable_one(it)
@@ -187,7 +187,7 @@ def trimmed_is_acknowledged() -> Answer:
         it.proof.possible("a move of the mark", there)
         lost = z3.Implies(z3.And(j >= 0, j < trimmed), LAST(j) < it.mark)
         it.proof.show("what goes is acknowledged", lost, there)
-        it.proof.show("nothing behind the end goes", z3.And(trimmed >= 0, trimmed <= it.end), there)
+        it.proof.show("nothing after the end goes", z3.And(trimmed >= 0, trimmed <= it.end), there)
         rest = it.holds(index, it.end - trimmed, lambda at, by=trimmed: LAST(at + by), p, q, j)
         it.proof.show("the index of what is left", rest, there)
     for run in runs(60):
