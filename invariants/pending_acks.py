@@ -221,13 +221,13 @@ def messages_one_by_one_count_as_the_entry(cfg: Config, before: State, event: Ev
 
     As shipped until pull request 24406, it is not where acknowledgements of parts of entries do not count.
     """
-    calls = comes(before, event)
-    txns = [call.record.txn for call in calls]
-    ended = [call.record.txn for call in calls if call.record.op == "commit" and txns.count(call.record.txn) == 1]
-    if not ended or before.cumulative is not None or any(call.record.cumulative for call in calls):
+    if before.cumulative is not None or any(call.record.cumulative for call in comes(before, event)):
         return True
-    parts = [part for txn, held in in_memory(before).items() if txn in ended for part in held.parts.values()]
-    return all(part.leaves or acked(cfg, after.acks, part.entry) == everything(cfg, part.entry) for part in parts)
+    for back in worked_off(cfg, before, event, after):
+        whole = [part.entry for part in held_by(back).parts.values() if not part.leaves]
+        if back.call.record.op == "commit" and any(acked(cfg, after.acks, n) != everything(cfg, n) for n in whole):
+            return False
+    return True
 
 
 @always(pending_acks, on=("commit",))

@@ -227,12 +227,11 @@ ACumulativeCommitTakesTheRestAlong == AllIsCommitted(TRUE)
 
 \* When a transaction is committed, each entry is acknowledged of which it acknowledged all messages one by one.
 MessagesOneByOneCountAsTheEntry ==
-  LET records == RecordsOf(Comes)
-      IsOnly(txn) == Cardinality({k \in DOMAIN records : records[k].txn = txn}) = 1
-      ended == {r.txn : r \in {r \in Members(records) : r.op = "commit" /\ IsOnly(r.txn)}}
-      whole == {p.entry : p \in {p \in UNION {HeldBy(Contents, txn) : txn \in ended} : p.leaves \in {None, {}}}}
-      Holds(after) == \A n \in whole : AckedOf(after.s.acks, n) = AllOf(n)
-  IN ended # {} /\ cumulative = None /\ (\A r \in Members(records) : ~r.cumulative) =>
+  LET WholeOf(h) == {p.entry : p \in {p \in h.parts : p.leaves \in {None, {}}}}
+      Holds(after) ==
+        \A k \in DoneOf(after, "commit") :
+          \A n \in WholeOf(HeldAt(after, k)) : AckedOf(after.s.acks, n) = AllOf(n)
+  IN Comes # <<>> /\ cumulative = None /\ (\A call \in Members(Comes) : ~call.record.cumulative) =>
        Holds(AfterCompleted(Contents, FALSE))
 
 \* A commit of a transaction that holds anything is answered only when its record is in the log.
