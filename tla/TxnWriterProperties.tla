@@ -31,6 +31,8 @@ RECURSIVE Sum(_)
 Sum(list) == IF list = <<>> THEN 0 ELSE Head(list) + Sum(Tail(list))
 IsRising(list) == \A k \in 1..Len(list) - 1 : list[k] < list[k + 1]
 HasAll(list, numbers) == Members(list) = numbers /\ Len(list) = Cardinality(numbers)
+\* A list is another one, to which more may have come.
+IsMoreOf(list, begin) == Len(begin) <= Len(list) /\ \A k \in DOMAIN begin : list[k] = begin[k]
 Plus(n) == IF n < 0 THEN 0 ELSE n
 
 RecordsOf(entries) == Joined([k \in DOMAIN entries |-> entries[k].records])
@@ -242,7 +244,7 @@ ACloseFailsWhatHasNotGone ==
 \* A close fails what is in the buffer, and not what is on its way to the ledger: that ends as it may.
 ACloseLeavesAloneWhatIsInFlight ==
   LET Holds(action, after) ==
-        action \in {"close", "run_writer_tasks"} => SubSeq(after.in_flight, 1, Len(in_flight)) = in_flight
+        action \in {"close", "run_writer_tasks"} => IsMoreOf(after.in_flight, in_flight)
   IN InTasks(Holds)
 
 \* Whoever is told that the writer is closed finds it closed, the second caller, too.
@@ -261,7 +263,7 @@ TimeAndStatusNeverGoBack ==
   LET later == [open |-> {"open", "closing", "closed"}, closing |-> {"closing", "closed"}, closed |-> {"closed"}]
       Holds(action, after) == /\ after.status \in later[status]
                               /\ fenced => after.fenced
-                              /\ SubSeq(after.log, 1, Len(log)) = log
+                              /\ IsMoreOf(after.log, log)
   IN InSteps(Holds)
 
 \* After a fence no write begins: each record that would have been written is told that the ledger is fenced.
