@@ -17,6 +17,9 @@ from model.pending_acks_state import Call, Config, Cumulative, Holder, Part, Rec
 #: How many entries from the one before the mark on are acknowledged.
 _NEAR = 5
 
+#: The number of a transaction that is larger than those that Python keeps one object of.
+LARGE = "1000"
+
 #: Lists of individual acknowledgements.
 Lists = tuple[tuple[AckOf, ...], ...]
 
@@ -47,7 +50,10 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
             found += [(a, b) for a, b in zip(singles[i - 1], reversed(some), strict=False)]
             found += [(some[0], singles[i - 1][-1]), (singles[0][0], *[each[-1] for each in singles[i:]])]
     everything = 2 ** sizes[start % len(sizes)] - 1
-    return (*found, (AckOf(start + 1, 0),), (), (AckOf(start, None),) * 2, (AckOf(start, everything),))
+    one, part, other, none = singles[0][0], singles[0][-1], singles[1][0], AckOf(start, everything)
+    empty = AckOf(start + 1, 0)
+    found += [(one, other), (one, other, singles[2][0]), (one, empty), (empty,)]
+    return (*found, (), (one,) * 2, (one, part), (one, other, one), (none,), (other, none), (none, one))
 
 
 @lru_cache(maxsize=4096)
@@ -65,7 +71,8 @@ def lists(cfg: Config, s: State) -> Lists:
 
 def txns(cfg: Config, s: State) -> tuple[int, ...]:
     """Four transactions, and more often the first of those that hold something."""
-    return (1, 2, 3, 4, s.held[0].txn, s.held[0].txn, s.held[-1].txn) if s.held else (1, 2, 3, 4)
+    last = int(LARGE)  # another object each time, as a number from a file is
+    return (1, 2, 3, last, s.held[0].txn, s.held[0].txn, s.held[-1].txn) if s.held else (1, 2, 3, last)
 
 
 @lru_cache(maxsize=1024)
@@ -99,6 +106,18 @@ def sets(cfg: Config, s: State) -> tuple[int | None, ...]:
 def ends(cfg: Config, s: State) -> tuple[int | None, ...]:
     """What a cumulative acknowledgement leaves of its entry, for any size that there is."""
     return ends_for(cfg.batch_sizes)
+
+
+def last_entries(cfg: Config, s: State) -> tuple[int, ...]:
+    """The entries around the mark, and seldom one that is far from it."""
+    near = entries(cfg, s)
+    return (*near * 4, near[-1] + 256)
+
+
+def survivors(cfg: Config, s: State) -> tuple[int, ...]:
+    """None, one, half and all of the entries in flight, and one more."""
+    count = len(s.in_flight)
+    return 0, 0, 1, count, count // 2, count + 1
 
 
 def situation(cfg: Config, s: State) -> str:
@@ -390,12 +409,13 @@ subject = Subject(
         "txn": txns,
         "acks": lists,
         "entry": entries,
+        "ack_cumulative.entry": last_entries,
         "leaves": sets,
         "ack_cumulative.leaves": ends,
         "low_watermark": (0, 0, 0, 0, 1, 2, 3),
         "durable": (True, False),
         "stops": (False, False, True),
-        "survive": (0, 0, 1, 2),
+        "survive": survivors,
     },
     settings={
         "batch_sizes": ((4, 1, 3), (1,), (2, 2), (64, 3), (65, 1), (128,), (5,)),
@@ -435,6 +455,7 @@ subject = Subject(
         "cumulative": {"ack_individual": 0.3, "ack_cumulative": 6, "crash": 3},
         "restarts": {"crash": 6, "close": 10, "write_fails": 6, "read_fails": 6, "persist": 2},
         "trimming": {"acknowledge": 6, "persist": 4, "abort": 0.3},
+        "keys": {"acknowledge": 3, "persist": 0.02, "ack_cumulative": 0.2, "abort": 0.1, "crash": 0.1, "close": 0.1},
     },
     abstract=kind_of_state,
     measures={"log_records": log_records, "on_the_way": on_the_way, "records": records},
