@@ -19,6 +19,8 @@ FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
 def sizes(cfg: Config, s: State) -> tuple[int, ...]:
     """None, a few bytes, what makes the buffer one too small, just large enough and one too large, and large ones."""
     left, most = cfg.max_bytes - s.size, cfg.max_bytes
+    if most == 1000 and left > 500:
+        return 0, 1  # so that many records come together before there are enough bytes
     found = (0, 1, most // 3, most // 3, most // 2, left - 1, left, left + 1, most - 1, most, most + 3)
     return tuple([size for size in found if size >= 0])
 
@@ -28,7 +30,8 @@ def spans(cfg: Config, s: State) -> tuple[int, ...]:
     if s.timer is None:
         return (0, 1, cfg.max_delay_ms)
     left = s.timer - s.now
-    return (0, 1, 1, left - 1, left, left, left + 1, left + cfg.max_delay_ms, left + 3 * cfg.max_delay_ms)
+    periods = [left + n * cfg.max_delay_ms for n in (1, 3, 20)]
+    return (0, 1, 1, left - 1, left, left, left + 1, *periods)
 
 
 def situation(cfg: Config, s: State) -> str:
@@ -109,7 +112,7 @@ SMOKE = Scope(
         "count": "one task; several are that several times",
         "by": "the least step of time; longer ones are several of it",
         "durable": "stored all the same; one that is not is forgotten as if it had never been",
-        "records": "three that are somewhere: a batch, and one before or behind it",
+        "records": "three that are somewhere: a batch, and one before or after it",
         "tasks": "three: a tick, a record and a close; hides longer queues",
         "closers": "one: a second caller is in the scope of failures",
         "age": "longer than the delay; hides how much longer a record waits for a slow thread",
@@ -274,7 +277,7 @@ subject = Subject(
     },
     settings={
         "batching": (True,) * 9 + (False,),
-        "max_records": (3, 2, 5, 10, 100, 3, 2, 4, 1),
+        "max_records": (3, 2, 5, 10, 65, 3, 2, 4, 1),
         "max_bytes": (30, 7, 100, 2, 1000, 1, 50, 0),
         "max_delay_ms": (10, 1, 3, 100),
         "start": (0, 1000),
@@ -303,6 +306,7 @@ subject = Subject(
         "idle": {"add": 0.3, "close": 0.2},
         "closing": {"close": 12, "run_writer_tasks": 0.5},
         "fenced": {"fence": 20, "complete_write": 0.5},
+        "large batches": {"add": 20, "run_writer_tasks": 4, "close": 0.2, "fence": 0.2},
     },
     abstract=kind_of_state,
     measures={"records": records, "tasks": tasks, "ledgers": ledgers, "closers": closers, "age": age},
