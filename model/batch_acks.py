@@ -442,9 +442,6 @@ shipped = batch_acks.profile(
         range_cap_is_exact=False,
         persistable_counts_sets=False,
         metadata_keeps_sets=False,
-        max_ranges=200_000,
-        max_batch_records=200_000,
-        max_ranges_in_metadata=200_000,
     ),
 )
 

@@ -32,17 +32,17 @@ class Config(NamedTuple):
     #: how many ranges of deleted entries a record holds; the lowest are kept
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
-    ] = 10_000
+    ] = 200_000
     #: how many partly acknowledged entries a record holds; the lowest are kept
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
-    ] = 10_000
+    ] = 200_000
     #: with how many ranges at most a cursor that is closed goes to the metadata store
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
-    ] = 1000
+    ] = 200_000
 
     #: what a cumulative acknowledgement into a batch leaves of it: what is left in both, or only its own set, if that
     #: begins later

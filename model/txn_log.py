@@ -526,9 +526,6 @@ shipped = txn_log.profile(
         replay_removes_first=False,
         stopped_replay="complete",
         empty_watermark="zero",
-        max_ranges=200_000,
-        max_batch_records=200_000,
-        max_ranges_in_metadata=200_000,
     ),
 )
 

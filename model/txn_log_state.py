@@ -32,17 +32,17 @@ class Config(NamedTuple):
     #: how many ranges of deleted entries a record of the cursor holds
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
-    ] = 10_000
+    ] = 200_000
     #: how many partly deleted entries a record of the cursor holds
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
-    ] = 10_000
+    ] = 200_000
     #: with how many ranges at most a cursor that is closed goes to the metadata store
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
-    ] = 1000
+    ] = 200_000
     #: whether the broker lets parts of entries be deleted at all, which this log needs
     batch_index_acks: Annotated[
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.1, then true")
