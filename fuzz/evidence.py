@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fuzz.kill import one_by_one
-from fuzz.lockstep import Finding, Lockstep
+from fuzz.lockstep import Finding, Lockstep, all_but
 from fuzz.shrink import shrink
 from fuzz.subject import find_profile, find_subject, subject_names
 from model.machine import BadValue
@@ -36,6 +36,10 @@ class Defect(NamedTuple):
     profile: str
     cause: str
     first: bool = False
+
+
+#: A shrunk trace with more steps is long: another finding of the same cause may show it in fewer.
+LONG = 10
 
 
 class Shown(NamedTuple):
@@ -82,12 +86,29 @@ def show_all(seconds: float, tell: Callable[[int, int], None]) -> list[Shown]:
             command = f"brokerproof fuzz {subject} --profile {profile}"
             if defect.cause in found:
                 finding, at = found[defect.cause]
-                short = shrink(find_subject(subject), finding)
-                shown.append(Shown(*defect[:-1], command, at, len(short.actions)))
+                length = min(_lengths(subject, profile, finding, seconds))
+                shown.append(Shown(*defect[:-1], command, at, length))
             else:
                 shown.append(Shown(*defect[:-1], command, None, None))
             tell(len(shown), len(every))
     return shown
+
+
+def _lengths(name: str, profile: str, finding: Finding, seconds: float) -> Iterator[int]:
+    """The length of the shrunk finding; if it is long, those of the next ones of its cause, too, for so many seconds."""
+    subject, started = find_subject(name), time.perf_counter()
+    length = len(shrink(subject, finding).actions)
+    yield length
+    lockstep = Lockstep(subject, find_profile(subject, profile))
+    lockstep.muted = all_but(subject, finding)
+    seeds = itertools.count((finding.seed or 0) + 1)
+    for seed in itertools.takewhile(lambda _: time.perf_counter() - started < seconds, seeds if length > LONG else ()):
+        again = lockstep.run(seed)
+        if again is not None and again.cause == finding.cause:
+            length = min(length, len(shrink(subject, again).actions))
+            yield length
+            if length <= LONG:
+                return
 
 
 def _run(name: str, profile: str, causes: set[str], seconds: float) -> Iterator[tuple[Finding, float]]:

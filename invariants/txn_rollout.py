@@ -55,7 +55,7 @@ def an_old_broker_meets_no_batch(cfg: Config, before: State, event: Event, after
     """No broker from before PIP-160 opens a store in which something of a batch is left: it could not read it.
 
     Broken where the steps are not followed, by one old broker that is left; and as the proposal has its step of noting
-    ledgers: until it is opened again, a store may write another batch, behind the ledger that was noted.
+    ledgers: until it is opened again, a store may write another batch, after the ledger that was noted.
     """
     return not any(
         not before.brokers[broker].new and batches(before.stores[store]) for store, broker in openings(before, event)
@@ -125,7 +125,7 @@ def an_opened_store_writes_as_the_flag_says(cfg: Config, before: State, event: E
 def an_entry_is_written_as_the_store_does(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Records come into one batch where the store writes batches, be it of one record; else each comes into an entry.
 
-    They come behind all others, into the last ledger.
+    They come after all others, into the last ledger.
     """
     if isinstance(event.outcome, Refused):
         return True
