@@ -95,7 +95,7 @@ def show_all(seconds: float, tell: Callable[[int, int], None]) -> list[Shown]:
 
 
 def _lengths(name: str, profile: str, finding: Finding, seconds: float) -> Iterator[int]:
-    """The length of the shrunk finding; if it is long, those of the next ones of its cause, too, for so many seconds."""
+    """The length of the shrunk finding; if it is long, those of the next ones of its cause, too, for some seconds."""
     subject, started = find_subject(name), time.perf_counter()
     length = len(shrink(subject, finding).actions)
     yield length
