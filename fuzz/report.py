@@ -175,10 +175,15 @@ def _saturation(total: Total, first_seed: int, traces: int) -> str:
     return picture(figure)
 
 
+def line_style(place: int) -> dict[str, Any]:
+    """How the line at this place is drawn: another colour for each of ten lines, then broken, then dotted."""
+    return {"color": f"C{place % 10}", "linestyle": ("-", "--", ":")[place // 10 % 3]}
+
+
 def _throughput(state: State) -> str:
     """Steps a second of one worker, by subject, round by round."""
     figure, axes = pyplot().subplots(figsize=(6.4, 2.6))
-    for subject in sorted({r["subject"] for r in state.runs}):
+    for place, subject in enumerate(sorted({r["subject"] for r in state.runs})):
         rounds: dict[int, list[dict[str, Any]]] = {}
         for row in state.runs:
             if row["subject"] == subject:
@@ -187,7 +192,7 @@ def _throughput(state: State) -> str:
             sum(r["steps"] for r in rows) / max(sum(r["seconds"] for r in rows), 1e-9)
             for _, rows in sorted(rounds.items())
         ]
-        axes.plot(sorted(rounds), speeds, marker="o", markersize=3, label=subject)
+        axes.plot(sorted(rounds), speeds, marker="o", markersize=3, label=subject, **line_style(place))
     axes.set_xlabel("round")
     axes.set_ylabel("steps/s of one worker")
     axes.set_ylim(bottom=0)

@@ -10,8 +10,9 @@ import pytest
 from fuzz.campaign import Inline, Plan, State, open_campaign, read_plan, run_campaign
 from fuzz.commands import failures
 from fuzz.coverage import Total
-from fuzz.report import render, steps_of
+from fuzz.report import line_style, render, steps_of
 from fuzz.store import MemoryStore
+from fuzz.subject import subject_names
 from fuzz.trace import read_traces
 from fuzz.work import BLOCK, Spec
 
@@ -115,3 +116,17 @@ def test_the_steps_of_a_trace_end_with_what_is_wrong(planted: tuple[Plan, State]
     assert [s["same"] for s in steps] == [True, False]
     assert difference is not None
     assert difference["kind"] == "view"
+
+
+def test_no_two_components_are_drawn_alike() -> None:
+    styles = [tuple(line_style(place).items()) for place in range(30)]
+    assert len(set(styles)) == 30 > len(subject_names())
+
+
+def test_each_of_several_components_is_linked_from_the_top() -> None:
+    store, plan = MemoryStore(), Plan((Spec("txn_log"), Spec("pending_acks")), 0)
+    state = run_campaign(store, plan, open_campaign(store, plan), Inline(), traces=BLOCK)
+    html = render(plan, state, [])
+    for name in ("txn_log", "pending_acks"):
+        assert f'<a href="#{name}">' in html
+        assert html.count(f'id="{name}"') == 1
