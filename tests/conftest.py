@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,9 +10,22 @@ import orjson
 import pytest
 
 from fuzz import cli
+from fuzz.tla import MODULES
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS = ROOT / "tests" / "recordings"
+
+
+def altered_twin(folder: Path, module: str, *changes: tuple[str, str]) -> Path:
+    """Copies the TLA+ modules into a new folder, with texts of a twin, each of which is there once, replaced."""
+    shutil.copytree(MODULES, folder)
+    for old, new in changes:
+        parts = [path for path in sorted(folder.glob(f"{module}*.tla")) if not path.stem.endswith("Properties")]
+        [path] = [path for path in parts if old in path.read_text()]
+        text = path.read_text()
+        assert text.count(old) == 1, old
+        path.write_text(text.replace(old, new))
+    return folder
 
 
 class Ran(NamedTuple):

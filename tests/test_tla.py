@@ -25,7 +25,7 @@ from fuzz.tla_values import Function, ModelValue, parse_state, parse_value, read
 from fuzz.tlc import Job, distinct_states_of, find_jar, result_of, run_tlc
 from model.machine import BadValue
 from model.positions import Position
-from tests.conftest import ROOT
+from tests.conftest import ROOT, altered_twin
 
 RUNS = {run.name: run for run in read_manifest(MODULES)}
 #: Fast enough for every change; the others are left to the nightly tests.
@@ -204,15 +204,7 @@ BARE = RUNS["smoke"]._replace(checks=(), distinct_states=None, only={"position":
 
 def scratch(tmp_path: Path, *changes: tuple[str, str]) -> Path:
     """A copy of the modules with some text of RangeCache.tla replaced."""
-    folder = tmp_path / "tla"
-    shutil.copytree(MODULES, folder)
-    module = folder / "RangeCache.tla"
-    text = module.read_text()
-    for old, new in changes:
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    module.write_text(text)
-    return folder
+    return altered_twin(tmp_path / "tla", "RangeCache", *changes)
 
 
 def test_an_altered_expiry_is_a_difference(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fuzz.tla import MODULES, make_run
 from fuzz.tla_manifest import Run, read_manifest, space_of
 from fuzz.tla_module import camel
 from model.pending_acks import AckOf
+from tests.conftest import altered_twin
 
 RUNS = {run.name: run for run in read_manifest(MODULES) if run.module == "PendingAcks"}
 SUBJECT = find_subject("pending_acks")
@@ -132,21 +132,12 @@ BUGS = [
 ]
 
 
-def with_bug(old: str, new: str, folder: Path) -> None:
-    """Copies the modules into the folder, with a text of the twin replaced that is there once."""
-    shutil.copytree(MODULES, folder)
-    [module] = [path for path in sorted(folder.glob("PendingAcks*.tla")) if old in path.read_text()]
-    text = module.read_text()
-    assert text.count(old) == 1
-    module.write_text(text.replace(old, new))
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(("name", "promise", "old", "new"), BUGS)
 def test_a_bug_breaks_a_promise(name: str, promise: str, old: str, new: str, tmp_path: Path) -> None:
-    with_bug(old, new, tmp_path / "tla")
+    folder = altered_twin(tmp_path / "tla", "PendingAcks", (old, new))
     run: Run = RUNS[name]._replace(checks=(promise,), edges=False, distinct_states=None, expected=f"violated {promise}")
-    assert make_run(run, space_of(run), tmp_path / "tla", tmp_path / "build").differences == []
+    assert make_run(run, space_of(run), folder, tmp_path / "build").differences == []
 
 
 def test_every_promise_is_broken_somewhere() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from fuzz.subject import find_subject
 from fuzz.tla import MODULES, make_run
 from fuzz.tla_manifest import Run, read_manifest, space_of
 from fuzz.tla_module import camel
+from tests.conftest import altered_twin
 
 RUNS = {run.name: run for run in read_manifest(MODULES) if run.module == "TxnWriter"}
 SUBJECT = find_subject("txn_writer")
@@ -72,12 +72,7 @@ BUGS = [
 
 def breaks(name: str, promise: str, old: str, new: str, tmp_path: Path) -> None:
     """A copy of the twin, with a text replaced that is there once, breaks the promise in the scope of the run."""
-    folder = tmp_path / "tla"
-    shutil.copytree(MODULES, folder)
-    module = folder / "TxnWriter.tla"
-    text = module.read_text()
-    assert text.count(old) == 1
-    module.write_text(text.replace(old, new))
+    folder = altered_twin(tmp_path / "tla", "TxnWriter", (old, new))
     run: Run = RUNS[name]._replace(checks=(promise,), edges=False, distinct_states=None, expected=f"violated {promise}")
     assert make_run(run, space_of(run), folder, tmp_path / "build").differences == []
 
