@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 from typer.exceptions import TyperException
 
-from fuzz.wire import to_json
+from fuzz.platform.json import to_json
 from model.machine import BadValue
 
 app = typer.Typer(
@@ -102,7 +102,7 @@ def _answer(as_json: bool, data: dict[str, Any], show: Callable[[Console], None]
 @app.command()
 def subjects(as_json: Json = False) -> None:
     """List the components, and what covers each."""
-    from fuzz.overview import overview
+    from fuzz.commands.subjects import overview
 
     rows = overview()
 
@@ -110,7 +110,7 @@ def subjects(as_json: Json = False) -> None:
         for row in rows:
             console.print(
                 f"[bold]{row['name']}[/] ({escape(row['source'])})"
-                + ("" if row["honest"] else "  [dim]a canary: must fail[/]")
+                + ("" if not row["canary"] else "  [dim]a canary: must fail[/]")
             )
             console.print(f"  profiles    {', '.join(row['profiles'])}")
             console.print(f"  actions     {', '.join(row['actions'])}")
@@ -147,8 +147,8 @@ def fuzz(
     as_json: Json = False,
 ) -> None:
     """Fuzz a component on this machine: seeded, model and implementation in lockstep."""
-    from fuzz.commands import run_fuzz
-    from fuzz.work import Spec
+    from fuzz.campaign.worker import Spec
+    from fuzz.commands.core import run_fuzz
 
     if seconds is None and traces is None:
         seconds = 10.0
@@ -180,7 +180,7 @@ def campaign(
     as_json: Json = False,
 ) -> None:
     """Fuzz on Spark: resumable, the same findings at any number of partitions."""
-    from fuzz.commands import run_spark_campaign
+    from fuzz.commands.core import run_spark_campaign
 
     if seconds is None and traces is None:
         seconds = 60.0
@@ -235,7 +235,7 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Replay findings, or validate recordings of a real system, through model and implementation."""
-    from fuzz.commands import run_replay
+    from fuzz.commands.core import run_replay
 
     result = run_replay(files, profile, _err())
 
@@ -282,7 +282,7 @@ def explore(
     as_json: Json = False,
 ) -> None:
     """Visit every state of a scope: the implementation checked on every transition, shortest counterexamples."""
-    from fuzz.commands import run_explore
+    from fuzz.commands.core import run_explore
 
     result = run_explore(
         subject, scope, profile, mutant, on_spark=spark, covered=cover, master=master, out=out, console=_err()
@@ -365,7 +365,7 @@ def tla(
     as_json: Json = False,
 ) -> None:
     """Run TLC on the TLA+ twins, and compare states and steps with the model's."""
-    from fuzz.tla import run_tla
+    from fuzz.tlc.runs import run_tla
 
     results = run_tla(modules or [], scope, _err())
 
@@ -404,7 +404,7 @@ def mutants(
     as_json: Json = False,
 ) -> None:
     """The kill matrix: planted bugs, what finds them, and how fast. Survivors must say why they change nothing."""
-    from fuzz.commands import run_mutants
+    from fuzz.commands.core import run_mutants
 
     result = run_mutants(
         names or [],
@@ -449,9 +449,9 @@ def evidence(
     as_json: Json = False,
 ) -> None:
     """The track record: real defects of shipped versions and proposals, each shown anew."""
-    from fuzz.commands import showing, told
+    from fuzz.commands.core import showing, told
     from fuzz.evidence import show_all, table_of, write_into
-    from fuzz.version import code_version
+    from fuzz.platform.version import code_version
 
     with showing(_err(), "showing defects") as update:
         shown = show_all(seconds, told(update))
@@ -471,7 +471,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one self-contained HTML file from a campaign's tables."""
-    from fuzz.commands import run_report
+    from fuzz.commands.core import run_report
 
     result = run_report(folder)
     _answer(as_json, result, lambda console: console.print(escape(result["html"])))
@@ -486,13 +486,13 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Run the benchmarks, each against its baseline in the same run."""
-    from fuzz.bench import run_bench
+    from fuzz.benchmarks.runner import run_bench
 
     if out is not None and not out.absolute().parent.is_dir():
         raise BadValue(f"{out}: there is no such directory to write to")
     results = run_bench(names or [], _err())
     if out is not None:
-        from fuzz.bench_report import write_report
+        from fuzz.report.bench import write_report
 
         write_report(out, results)
 

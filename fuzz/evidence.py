@@ -14,9 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from fuzz.kill import one_by_one
-from fuzz.lockstep import Finding, Lockstep, all_but
-from fuzz.shrink import shrink
+from fuzz.mutation.kill_matrix import one_by_one
+from fuzz.run.lockstep import Finding, Lockstep, all_but
+from fuzz.run.shrink import shrink
 from fuzz.subject import find_profile, find_subject, subject_names
 from model.machine import BadValue
 

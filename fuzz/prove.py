@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from fuzz.mutants import Mutant, mutated_source
+from fuzz.mutation.seeding import Mutant, mutated_source
 from fuzz.subject import find_subject, subject_names
 from invariants.proofs.claim import Answer, Claim, Control, answer
 from model.machine import BadValue
@@ -47,7 +47,7 @@ def run_prove(names: list[str], console: Console) -> dict[str, Any]:
 
     Raises BadValue for a component that there is not, or about which nothing is claimed. Takes seconds for a claim.
     """
-    from fuzz.commands import showing
+    from fuzz.commands.core import showing
 
     chosen = _chosen(names)
     rows: list[dict[str, Any]] = []

@@ -56,22 +56,22 @@ class Offset:
 
 @dataclass(frozen=True)
 class Scope:
-    """Bounds that make a component's states finite, each with what it hides.
+    """Bounds that make a component's states finite, each with what it excludes.
 
     `actions` are those that are driven; `settings` go over the profile's config; `domains` replace the subject's;
-    `most` bounds measures of the subject, and a step to a state beyond one is not taken. `because` has a sentence
-    for the choice of actions, each setting, each domain and each bound: why it is sound, or what it hides.
+    `bounds` limits measures of the subject, and a step to a state beyond one is not taken. `reasons` has a sentence
+    for the choice of actions, each setting, each domain and each bound: why it is sound, or what it excludes.
     """
 
     actions: tuple[str, ...]
     settings: Mapping[str, Any]
     domains: Mapping[str, Domain]
-    most: Mapping[str, int]
-    because: Mapping[str, str]
+    bounds: Mapping[str, int]
+    reasons: Mapping[str, str]
 
-    def hides(self) -> dict[str, str]:
+    def exclusions(self) -> dict[str, str]:
         """The sentence for the choice of actions and for each setting, domain and bound."""
-        return {name: self.because[name] for name in ("actions", *self.settings, *self.domains, *self.most)}
+        return {name: self.reasons[name] for name in ("actions", *self.settings, *self.domains, *self.bounds)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +96,10 @@ class Subject:
     corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # arguments that name something given on the way: later ones shift when one goes
     steps: int = 256  # of one trace
-    patience: int = 400_000  # steps after which a witness or action that never came is a failure
+    min_steps_for_coverage: int = 400_000  # steps after which a witness or action that never came is a failure
     tla: str | None = None  # the twin's TLA+ module
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
-    honest: bool = True
+    canary: bool = False
 
     @property
     def name(self) -> str:
@@ -119,10 +119,10 @@ class Subject:
         raise BadValue(f"the subject {self.name} has no domain for {action}.{param}")
 
 
-def subject_names(*, honest_only: bool = False) -> list[str]:
+def subject_names(*, without_canaries: bool = False) -> list[str]:
     """The names of all subjects, in order."""
     names = sorted(m.name for m in pkgutil.iter_modules(fuzz.subjects.__path__))
-    return [n for n in names if find_subject(n).honest] if honest_only else names
+    return [n for n in names if not find_subject(n).canary] if without_canaries else names
 
 
 def find_subject(name: str) -> Subject:

@@ -1,6 +1,6 @@
 """A cursor's acknowledgements, with structures whose cost is right.
 
-The same behaviour as `model/batch_acks.py`. n are the ranges of deleted entries after the mark, k the partly
+The same behaviour as `model/batch_acks/machine.py`. n are the ranges of deleted entries after the mark, k the partly
 acknowledged entries, l the ledgers:
 
     deleted   ranges in order, none across the end of a ledger, two lists of numbers: an acknowledgement is a binary
@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 from impl.ack_set import array, number
 from model.ack_set import AckSet
-from model.batch_acks import Ack, Delivered, Written
-from model.batch_acks_state import Acks, Config, Partial, Reset, State, Waiting, Write
+from model.batch_acks.machine import Ack, Delivered, Written
+from model.batch_acks.state import Acks, Config, Partial, Reset, State, Waiting, Write
 from model.machine import Failed, Refused
 from model.positions import Position
 

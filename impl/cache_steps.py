@@ -1,6 +1,6 @@
 """Range caches at the grain of the source, with objects that change.
 
-The same steps as `model/cache_steps.py`, on what the broker has:
+The same steps as `model/cache_steps/machine.py`, on what the broker has:
 
     wrapper     an object with a lock, which knows the thread that holds it
     map         key -> wrapper; only keys that have one
@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from model.cache_steps import ELSEWHERE, IN_USE, LOCKED, NO_TASK, NO_VALUE, Verdict
-from model.cache_threads import Config, Eviction, Insert, Lookup, Removal, State, bytes_of, is_right, key_of
-from model.cache_threads import Wrapper as WrapperState
+from model.cache_steps.machine import ELSEWHERE, IN_USE, LOCKED, NO_TASK, NO_VALUE, Verdict
+from model.cache_steps.threads import Config, Eviction, Insert, Lookup, Removal, State, bytes_of, is_right, key_of
+from model.cache_steps.threads import Wrapper as WrapperState
 from model.machine import Refused
 
 

@@ -1,7 +1,7 @@
 """Upgrade and downgrade of brokers whose transaction logs hold batches, with counters and real entries.
 
 The same behaviour as `model/txn_rollout.py`. Entries are the bytes that a ledger would hold, and an opening reads them
-with the reader of the broker's version (impl/txn_records.py): an old broker fails on a batch because its reader does.
+with the reader of the broker's version (impl/txn_writer/records.py): an old broker fails on a batch because its reader does.
 
 How many flags are on, how many brokers are old, and how many stores write batches is counted: whether a step is allowed
 is a comparison, but for the last one, which looks at the first ledger of every store.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 
-from impl.txn_records import (
+from impl.txn_writer.records import (
     BadEntry,
     TransactionRecord,
     batched_entry,

@@ -7,8 +7,18 @@ version breaks says so in its last sentence.
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
-from model import cursor_list
-from model.active_cursors import Config, Cursor, Found, Slowest, State, active_cursors, find, observe, slowest_position
+from model.active_cursors import linked_list as cursor_list
+from model.active_cursors.machine import (
+    Config,
+    Cursor,
+    Found,
+    Slowest,
+    State,
+    active_cursors,
+    find,
+    observe,
+    slowest_position,
+)
 from model.machine import Refused
 from model.positions import Position
 

@@ -8,8 +8,8 @@ sentence.
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
-from model.batch_acks import Ack, Delivered, batch_acks
-from model.batch_acks_state import Acks, Config, Reset, State, position_of
+from model.batch_acks.machine import Ack, Delivered, batch_acks
+from model.batch_acks.state import Acks, Config, Reset, State, position_of
 from model.machine import Failed, Refused
 
 ACKS = ("ack_individual", "ack_cumulative")

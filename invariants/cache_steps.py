@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from model.cache_steps import LOCKED, cache_steps
-from model.cache_threads import Config, State, bytes_of, cache_of, key_of
+from model.cache_steps.machine import LOCKED, cache_steps
+from model.cache_steps.threads import Config, State, bytes_of, cache_of, key_of
 from model.machine import Refused
 
 #: All steps but those that begin something; begin_eviction begins a task that waits already.

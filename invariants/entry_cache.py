@@ -6,13 +6,14 @@ A property that some shipped version breaks says so in its last sentence.
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from model import reads_limiter, watermark
-from model.entry_cache import entry_cache
-from model.entry_cache_state import ABSENT, DISABLED, Answered, Config, Delivered, Reading, Released, State, derived
+from model import watermark
+from model.entry_cache import reads_limiter
+from model.entry_cache.machine import entry_cache
+from model.entry_cache.shared_reads import Part, StorageRead, all_held, awaited, overlaps
+from model.entry_cache.state import ABSENT, DISABLED, Answered, Config, Delivered, Reading, Released, State, derived
 from model.machine import Refused
 from model.positions import EARLIEST, Position
 from model.range_cache import Entry, Loose
-from model.shared_reads import Part, StorageRead, all_held, awaited, overlaps
 
 ANSWERS = ("complete_storage_read", "answer_oddly")
 READINGS = ("read", "read_one", *ANSWERS, "release", "expire_waiting_reads")

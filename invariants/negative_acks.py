@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
-from model.nacked_ids import Chunks, Told
-from model.negative_acks import Config, Nacked, Passed, Redelivery, State, nack, negative_acks
+from model.negative_acks.ids import Chunks, Told
+from model.negative_acks.machine import Config, Nacked, Passed, Redelivery, State, nack, negative_acks
 from model.positions import Position
 
 RUNS = ("advance_time", "timer_task_runs", "redelivery_fails")

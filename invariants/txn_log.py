@@ -10,11 +10,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from model.batch_acks_state import Acks
+from model.batch_acks.state import Acks
 from model.machine import Failed, Refused
-from model.txn_log import txn_log
-from model.txn_log_replay import Recovered
-from model.txn_log_state import Config, Entry, Place, Promise, Record, State, Txn
+from model.txn_log.machine import txn_log
+from model.txn_log.replay import Recovered
+from model.txn_log.state import Config, Entry, Place, Promise, Record, State, Txn
 
 RESTARTS = ("reopen", "crash")
 APPENDS = ("new_transaction", "add_participant", "update_status", "flush")

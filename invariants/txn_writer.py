@@ -16,8 +16,8 @@ from itertools import pairwise
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Refused
 from model.positions import Position
-from model.txn_writer import txn_writer
-from model.txn_writer_state import Answer, Config, Flush, Record, State, Task, Told, Write
+from model.txn_writer.machine import txn_writer
+from model.txn_writer.state import Answer, Config, Flush, Record, State, Task, Told, Write
 
 ENDS = ("complete_write", "fail_write")
 TASKS = ("add", "close", "run_writer_tasks", "advance_time")

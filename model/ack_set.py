@@ -17,7 +17,7 @@ State: the sets of some batches, as they are kept while a consumer acknowledges 
 is opened, used under its number and given back. The number of messages is a setting; 0 says that it is not known, and
 then a set is as long as it is. A bit beyond the batch is refused wherever it comes in.
 
-Here words become masks, integers of any length, with one bit a message. `model/batch_acks.py` uses these functions.
+Here words become masks, integers of any length, with one bit a message. `model/batch_acks/machine.py` uses these functions.
 Not modelled: how much memory a set has.
 """
 

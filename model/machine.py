@@ -31,7 +31,7 @@ import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
-from model.values import BadComponent, BadValue, Fitter, Setting, fields_of, fitter, plain, record, settings_named
+from model.values import BadComponent, BadValue, Fitter, Setting, fields_of, fitter, plain, record, rule_of, settings_named
 
 __all__ = [
     "Action",
@@ -135,6 +135,8 @@ class Machine(Generic[C, S]):
         self.name = name
         self.config = config
         self.settings = fields_of(config)
+        #: the config fields that are rules; an implementation has the reference's value of each
+        self.rules = tuple(n for n, kind in self.settings.items() if rule_of(kind) is not None)
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
         self.source = source
@@ -184,6 +186,11 @@ class Machine(Generic[C, S]):
         merged = {**(plain(base) if base is not None else {}), **settings}
         config: C = self._fit_config(merged, self.name, None)
         return config
+
+    def is_reference(self, cfg: C) -> bool:
+        """Whether every rule of the config is the reference's; broker settings may differ. O(rules)."""
+        defaults = self.config._field_defaults  # type: ignore[attr-defined]
+        return all(getattr(cfg, name) == defaults[name] for name in self.rules)
 
     def canonical(self, cfg: C, state: S) -> S:
         """The one representative of all states that differ from this one only in names given on the way."""

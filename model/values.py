@@ -20,6 +20,7 @@ import functools
 import types
 import typing
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 N = TypeVar("N", bound="type[tuple[Any, ...]]")
@@ -57,6 +58,25 @@ class Setting(NamedTuple):
 
     broker_name: str
     default: str
+
+
+class Origin(StrEnum):
+    """How we know a rule of a shipped version."""
+
+    RECORDED = "recorded"  # traces of the real class agree with it
+    OBSERVED = "observed"  # a real client or broker was seen to do it
+    READ = "read"  # read in the source
+    INFERRED = "inferred"  # follows from other rules
+
+
+class Rule(NamedTuple):
+    """Marks a config field as a rule on which versions or proposals differ, not a broker setting.
+
+    `origin` says how the values other than the reference's are known, `source` names the class, version or proposal.
+    """
+
+    origin: Origin
+    source: str
 
 
 def record(cls: N) -> N:
@@ -148,6 +168,11 @@ def describe(kind: Any) -> str:
         return "nothing"
     plain_words: dict[Any, str] = {int: "integer", bool: "true or false", float: "number", str: "text"}
     return plain_words.get(kind) or str(kind.__name__).lower()
+
+
+def rule_of(kind: Any) -> Rule | None:
+    """The mark of a config field that is a rule, or None for a setting."""
+    return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Rule)), None)
 
 
 def settings_named(kind: Any) -> set[str]:

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from fuzz import cli
-from fuzz.tla import MODULES
+from fuzz.tlc.runs import MODULES
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS = ROOT / "tests" / "recordings"

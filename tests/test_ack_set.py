@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.stateful import stateful_test
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.ack_set import AckSets
 from model import ack_set as m
@@ -142,7 +142,7 @@ def test_what_is_no_set_and_no_index_is_an_error_that_names_the_argument(
 def test_a_bug_can_be_planted_before_anything_of_the_component_was_imported() -> None:
     """The types of its positions are looked up by the name of their module, which must be there."""
     code = (
-        "from fuzz.mutants import *; from fuzz.lockstep import *; from fuzz.subject import *;"
+        "from fuzz.mutation.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *;"
         "s = plant([m for m in mutants_of('ack_set') if m.id == 'spec-flip-sets'][0]);"
         "lockstep = Lockstep(s, find_profile(s, 'reference'));"
         "print(next(f.cause for f in map(lockstep.run, range(100)) if f is not None))"

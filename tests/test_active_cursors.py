@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import bounded, explore
-from fuzz.generated import generated_of
-from fuzz.kill import Job, run_job
-from fuzz.mutants import reasons_of
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import bounded, explore
+from fuzz.mutation.kill_matrix import Job, run_job
+from fuzz.mutation.operators import generated_of
+from fuzz.mutation.seeding import reasons_of
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from impl.active_cursors import ActiveCursors, Order
-from model import active_cursors as m
-from model import cursor_list
-from model.active_cursors import Config, Found, Slowest, State
+from impl.active_cursors.container import ActiveCursors, Order
+from model.active_cursors import linked_list as cursor_list
+from model.active_cursors import machine as m
+from model.active_cursors.machine import Config, Found, Slowest, State
 from model.machine import Failed, Refused
 from model.positions import Position
 
@@ -261,14 +261,14 @@ def test_positions_that_do_not_fit_one_number_are_kept_in_order_too() -> None:
 
 @pytest.mark.parametrize("share", [0.37, 0.45, 0.68, 0.75, 0.83, 0.96])
 def test_a_sample_of_generated_mutants_is_killed(share: float) -> None:
-    made = generated_of("impl.active_cursors")
+    made = generated_of("impl.active_cursors.container")
     mutant = made[int(share * len(made))]
     killed = run_job(Job("active_cursors", None, mutant, 20.0, 0))
     assert killed.killed or killed.excuse, mutant.id
 
 
 def test_every_reason_is_that_of_a_mutant_that_there_is() -> None:
-    made = {m.id for m in generated_of("impl.active_cursors")}
+    made = {m.id for m in generated_of("impl.active_cursors.container")}
     assert set(reasons_of("active_cursors", "survivors")) <= made
 
 

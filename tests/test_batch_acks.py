@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import bounded, explore
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import bounded, explore
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.batch_acks import BatchAcks
-from model import batch_acks as m
-from model.batch_acks import Ack, Delivered, Written
-from model.batch_acks_state import Acks, Config, Partial, State, start
+from model.batch_acks import machine as m
+from model.batch_acks.machine import Ack, Delivered, Written
+from model.batch_acks.state import Acks, Config, Partial, State, start
 from model.machine import BadValue, Failed, Refused
 from model.positions import Position
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import Exploration, explore
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import Exploration, explore
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from fuzz.tla import MODULES
-from fuzz.tla_manifest import Run, read_manifest, space_of
-from fuzz.tla_module import camel
-from model.cache_steps import LOCKED, cache_steps
-from model.cache_threads import RIGHT, Config, State, start
+from fuzz.tlc.manifest import Run, read_manifest, space_of
+from fuzz.tlc.module import camel
+from fuzz.tlc.runs import MODULES
+from model.cache_steps.machine import LOCKED, cache_steps
+from model.cache_steps.threads import RIGHT, Config, State, start
 
 TestCacheSteps = stateful_test(find_subject("cache_steps"))
 

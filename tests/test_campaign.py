@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fuzz import campaign
-from fuzz.campaign import (
+from fuzz.campaign import driver as campaign
+from fuzz.campaign.driver import (
     Inline,
     Live,
     Plan,
@@ -24,9 +24,21 @@ from fuzz.campaign import (
     run_campaign,
     trace_name,
 )
-from fuzz.coverage import Row
-from fuzz.store import LocalStore, MemoryStore, Store
-from fuzz.work import BLOCK, Found, Part, Spec, Task, merged, part_from, part_text, run_task, task_from, task_text
+from fuzz.campaign.store import LocalStore, MemoryStore, Store
+from fuzz.campaign.worker import (
+    BLOCK,
+    Found,
+    Part,
+    Spec,
+    Task,
+    merged,
+    part_from,
+    part_text,
+    run_task,
+    task_from,
+    task_text,
+)
+from fuzz.run.coverage import Row
 from model.machine import BadValue
 
 MUTANT = Spec("range_cache", mutant="pops-what-it-did-not-check")

@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from fuzz.cli import app
-from fuzz.mutants import mutants_of
+from fuzz.mutation.seeding import mutants_of
 from fuzz.subject import find_profile, find_subject, subject_names
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran
@@ -150,7 +150,7 @@ def test_explore_hands_out_a_shortest_trace_that_replays(brokerproof: Any) -> No
 
 
 def test_mutants(brokerproof: Any) -> None:
-    ran = brokerproof("mutants", "tripwire", "--generated", "--seconds", 2, "--jobs", 1, "--json")
+    ran = brokerproof("mutants", "canary", "--generated", "--seconds", 2, "--jobs", 1, "--json")
     data = keeps_to_schema("mutants", ran)
     assert ran.code == 0
     assert data["killed"] == len(data["mutants"]) > 15
@@ -189,8 +189,8 @@ def test_evidence_is_written_between_its_marks(tmp_path: Path) -> None:
 
 
 def test_a_page_of_benchmarks_has_the_plots_whose_results_are_there(tmp_path: Path) -> None:
-    from fuzz.bench import benchmarks
-    from fuzz.bench_report import stated_plots, write_report
+    from fuzz.benchmarks.runner import benchmarks
+    from fuzz.report.bench import stated_plots, write_report
 
     plots = stated_plots()
     assert plots
@@ -218,16 +218,16 @@ def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_explorer_is_timed_with_its_start_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As TLC is, which runs as a process: a Python that is slow to start is a slow explorer."""
-    import fuzz.bench
+    import fuzz.benchmarks.runner
 
     (tmp_path / "sitecustomize.py").write_text("import time\n\ntime.sleep(3)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(fuzz.bench, "_SCOPE", "smoke")
-    speed = fuzz.bench._explored_speed(find_subject("range_cache"), checked=False)
+    monkeypatch.setattr(fuzz.benchmarks.runner, "_SCOPE", "smoke")
+    speed = fuzz.benchmarks.runner._explored_speed(find_subject("range_cache"), checked=False)
     assert 0 < speed < 3_693 / 3
 
 
-PLANTED = [name for name in subject_names(honest_only=True) if mutants_of(name)]
+PLANTED = [name for name in subject_names(without_canaries=True) if mutants_of(name)]
 WRONG = {
     "unknown subject": (("fuzz", "nope"), "there is no subject nope; there are "),
     "unknown subject of a campaign": (("campaign", "nope"), "there is no subject nope; there are "),
@@ -307,7 +307,7 @@ def test_what_is_wrong_with_a_campaign_is_said_before_spark_starts(
     def started(*_: Any) -> Any:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("fuzz.spark.session", started)
+    monkeypatch.setattr("fuzz.platform.spark.session", started)
     Path("file").write_text("in the way")
     ran = brokerproof("campaign", "range_cache", *arguments)
     assert (ran.code, ran.err.count("\n")) == (2, 1), ran.err
@@ -326,28 +326,28 @@ def test_a_trace_of_a_bug_that_is_gone_is_one_line(brokerproof: Any) -> None:
 
 MISTAKES = {
     "a rule that is not said": (
-        "model/tripwire.py",
+        "model/canary.py",
         '    """Tokens come out, as many as there are; the outcome is how many came."""\n',
         "",
-        "tripwire.take has no docstring: the rule must be said",
+        "canary.take has no docstring: the rule must be said",
     ),
     "a method that is missing": (
-        "impl/tripwire.py",
+        "impl/canary.py",
         "def take(",
         "def taken(",
-        "impl.tripwire.TokenStore has no method take, as model.tripwire asks for",
+        "impl.canary.TokenStore has no method take, as model.canary asks for",
     ),
     "a file of mutants that does not parse": (
-        "fuzz/mutants/tripwire.toml",
+        "fuzz/mutants/canary.toml",
         "",
         "[[mutant]\n",
-        "fuzz/mutants/tripwire.toml: ",
+        "fuzz/mutants/canary.toml: ",
     ),
     "a mutant whose text is gone": (
-        "fuzz/mutants/tripwire.toml",
+        "fuzz/mutants/canary.toml",
         "",
-        '[[mutant]]\nid="x"\norigin="o"\nabout="a"\nmodule="impl.tripwire"\nfind="gone"\nreplace="g"\n',
-        "the mutant x no longer applies: its text stands 0 times in impl.tripwire",
+        '[[mutant]]\nid="x"\norigin="o"\nabout="a"\nmodule="impl.canary"\nfind="gone"\nreplace="g"\n',
+        "the mutant x no longer applies: its text stands 0 times in impl.canary",
     ),
 }
 
@@ -362,7 +362,7 @@ def test_an_author_s_mistake_is_one_line_and_exit_code_two(case: str, tmp_path: 
     text = path.read_text() if path.exists() else ""
     assert before in text
     path.write_text(text.replace(before, after, 1))
-    command = [sys.executable, "-m", "fuzz", "fuzz", "tripwire", "--traces", "1"]
+    command = [sys.executable, "-m", "fuzz", "fuzz", "canary", "--traces", "1"]
     command += ["--mutant", "x"] if path.suffix == ".toml" else []
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
@@ -371,12 +371,12 @@ def test_an_author_s_mistake_is_one_line_and_exit_code_two(case: str, tmp_path: 
 
 
 def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fuzz.overview
+    import fuzz.commands.subjects
 
     def broken() -> Any:
         raise RuntimeError("oh")
 
-    monkeypatch.setattr(fuzz.overview, "overview", broken)
+    monkeypatch.setattr(fuzz.commands.subjects, "overview", broken)
     ran = brokerproof("subjects")
     assert ran.code == 3
     assert "this is a defect of brokerproof itself" in ran.err

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.stateful import stateful_test
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from model import entry_cache as m
-from model.entry_cache_state import ABSENT, DISABLED, Config, Reading, Released, State, Stored, start
+from model.entry_cache import machine as m
+from model.entry_cache.state import ABSENT, DISABLED, Config, Reading, Released, State, Stored, start
 from model.machine import Refused
 from model.positions import Position
 from model.range_cache import Entry, Removed

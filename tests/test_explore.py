@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.cover import cover
-from fuzz.explore import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
-from fuzz.lockstep import Finding, replay
-from fuzz.mutants import find_mutant, plant, plant_source, source_of
+from fuzz.explore.edge_cover import cover
+from fuzz.explore.search import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
+from fuzz.mutation.seeding import find_mutant, plant, plant_source, source_of
+from fuzz.run.lockstep import Finding, replay
 from fuzz.subject import Scope, find_subject, subject_names
 from model.machine import BadValue, plain
 
@@ -66,12 +66,12 @@ def test_a_scope_has_exactly_so_many_states_and_nothing_is_wrong_in_them(subject
 @pytest.mark.parametrize(("subject", "scope"), SCOPES)
 def test_every_bound_says_what_it_hides(subject: str, scope: str) -> None:
     each = find_subject(subject).scopes[scope]
-    assert all(len(sentence.split()) >= 3 for sentence in each.hides().values())
-    assert set(each.because) >= {"actions", *each.settings, *each.domains, *each.most}
+    assert all(len(sentence.split()) >= 3 for sentence in each.exclusions().values())
+    assert set(each.reasons) >= {"actions", *each.settings, *each.domains, *each.bounds}
 
 
 def test_every_honest_subject_that_has_scopes_is_counted_here() -> None:
-    assert {s for s, scope in SCOPES if find_subject(s).honest} <= {s for s, _ in COUNTS}
+    assert {s for s, scope in SCOPES if not find_subject(s).canary} <= {s for s, _ in COUNTS}
 
 
 def test_every_transition_is_run_from_the_first_state() -> None:
@@ -135,7 +135,7 @@ def test_a_walk_that_does_not_come_back_is_a_hang(smoke: Graph, monkeypatch: pyt
                 pass
             return super().clear(cache)
 
-    monkeypatch.setattr("fuzz.cover._HANG_SECONDS", 0.5)
+    monkeypatch.setattr("fuzz.explore.edge_cover._HANG_SECONDS", 0.5)
     assert walk(Endless, smoke).cause == "hang:clear"
 
 
@@ -240,7 +240,7 @@ def test_planted_bugs_are_found(mutant: str, cause: str) -> None:
 
 
 def test_a_step_that_does_not_come_back_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fuzz.explore._HANG_SECONDS", 1.0)
+    monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     found = explore(bounded(plant(find_mutant("mark-survives-reuse")), "smoke"), properties=False)
     assert "hang:size_pass" in [v.finding.cause for v in found.violations]
 
@@ -259,8 +259,8 @@ def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
 def test_a_scope_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = find_subject("range_cache")
     smoke = subject.scopes["smoke"]
-    endless = Scope(smoke.actions, smoke.settings, smoke.domains, {"slots": 2}, smoke.because)
-    monkeypatch.setattr("fuzz.explore.LIMIT", 5_000)
+    endless = Scope(smoke.actions, smoke.settings, smoke.domains, {"slots": 2}, smoke.reasons)
+    monkeypatch.setattr("fuzz.explore.search.LIMIT", 5_000)
     with pytest.raises(BadValue, match="bound a measure that grows"):
         explore(Bounded(subject, "reference", endless), implementation=False, properties=False)
 

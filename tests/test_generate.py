@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz.generate import anew, decoder, generate, recipe
+from fuzz.run.generate import anew, decoder, generate, recipe
 from fuzz.subject import find_profile, find_subject, subject_names
 from model.machine import BadValue
 from model.positions import Position
@@ -22,7 +22,7 @@ REFERENCE = find_profile(SUBJECT, "reference")
 def test_a_seed_is_the_same_in_every_process() -> None:
     """Also under another hash seed: nothing depends on the order of sets or on hashes of texts."""
     code = (
-        "from fuzz.subject import *; from fuzz.generate import *; s = find_subject('range_cache');"
+        "from fuzz.subject import *; from fuzz.run.generate import *; s = find_subject('range_cache');"
         "print([list(generate(s, find_profile(s, 'reference'), seed)) for seed in range(5)])"
     )
     ran = [
@@ -49,7 +49,7 @@ def test_a_setting_of_the_profile_stays() -> None:
     assert {recipe(SUBJECT, REFERENCE, seed)[0].config.max_requeue_times for seed in range(50)} == {0, 1, 2, 5}
 
 
-@pytest.mark.parametrize("name", subject_names(honest_only=True))
+@pytest.mark.parametrize("name", subject_names(without_canaries=True))
 def test_every_value_of_every_fixed_domain_comes(name: str) -> None:
     subject = find_subject(name)
     config = find_profile(subject, "reference")

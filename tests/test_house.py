@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.mutants import mutants_of
+from fuzz.mutation.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from tests.conftest import ROOT
 
@@ -62,7 +62,7 @@ def test_no_engine_names_a_component(path: Path) -> None:
     assert named + types == []
 
 
-@pytest.mark.parametrize("name", subject_names(honest_only=True))
+@pytest.mark.parametrize("name", subject_names(without_canaries=True))
 def test_a_component_has_one_name_on_every_floor(name: str) -> None:
     rooms = ["model/{}.py", "impl/{}.py", "invariants/{}.py", "fuzz/subjects/{}.py", "tests/test_{}.py"]
     missing = [room.format(name) for room in rooms if not (ROOT / room.format(name)).exists()]

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import pytest
 
-from fuzz.coverage import total_of
-from fuzz.generate import decoder, generate, recipe
-from fuzz.kill import let_pass
-from fuzz.lockstep import Lockstep, checks_for
+from fuzz.mutation.kill_matrix import let_pass
+from fuzz.run.coverage import total_of
+from fuzz.run.generate import decoder, generate, recipe
+from fuzz.run.lockstep import Lockstep, checks_for
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue, Machine, Refused, plain
 from model.values import Below
 
-NAMES = subject_names(honest_only=True)
+NAMES = subject_names(without_canaries=True)
 SEEDS = range(12)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz.stateful import stateful_test
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from model import legacy_manager as m
 from model.legacy_manager import Config, State

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fuzz.lockstep import CHECK_EVERY, AnotherProfile, Finding, Hang, Lockstep, replay, same, watchdog
+from fuzz.run.lockstep import CHECK_EVERY, AnotherProfile, Finding, Hang, Lockstep, replay, same, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from impl.range_cache import RangeCaches
 from model.machine import Machine, Refused

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz.generated import generated_of, source_with
-from fuzz.kill import (
+from fuzz.campaign.worker import Spec, Task, run_task
+from fuzz.mutation.kill_matrix import (
     Job,
     is_of_model,
     job_from,
@@ -20,10 +20,19 @@ from fuzz.kill import (
     one_by_one,
     run_job,
 )
-from fuzz.lockstep import Lockstep
-from fuzz.mutants import Mutant, find_mutant, mutants_of, mutated_source, plant, plant_source, reasons_of, source_of
+from fuzz.mutation.operators import generated_of, source_with
+from fuzz.mutation.seeding import (
+    Mutant,
+    find_mutant,
+    mutants_of,
+    mutated_source,
+    plant,
+    plant_source,
+    reasons_of,
+    source_of,
+)
+from fuzz.run.lockstep import Lockstep
 from fuzz.subject import find_profile, find_subject, subject_names
-from fuzz.work import Spec, Task, run_task
 from model.machine import BadValue
 
 ALL = [m for name in subject_names() for m in mutants_of(name)]
@@ -59,8 +68,8 @@ def test_every_property_is_the_only_killer_of_a_mutant_or_says_why_it_stays(subj
 def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
     method: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuzz.kill.HANG_SECONDS", 0.05)
-    monkeypatch.setattr("fuzz.kill._CORRUPTED_TRACES", 2)
+    monkeypatch.setattr("fuzz.mutation.kill_matrix.HANG_SECONDS", 0.05)
+    monkeypatch.setattr("fuzz.mutation.kill_matrix._CORRUPTED_TRACES", 2)
     honest = find_subject("range_cache")
     signature = {"load": "def load(cls, cfg: Config, state: State)", "check": "def check(self)"}[method]
     head, found, body = source_of("impl.range_cache").partition(f"    {signature} -> ")
@@ -88,8 +97,8 @@ def test_every_finding_of_a_trace_is_had_one_by_one() -> None:
 
 
 def test_a_finding_behind_another_defect_is_shrunk_all_the_same() -> None:
-    """The tripwire is wrong in two ways: the one must not keep the other from being reproduced."""
-    part = run_task(Task(Spec("tripwire"), 0, 64))
+    """The canary is wrong in two ways: the one must not keep the other from being reproduced."""
+    part = run_task(Task(Spec("canary"), 0, 64))
     assert {f.cause: (f.reproduced, f.shrunk_length) for f in part.findings} == {
         "property:five_are_never_taken": (True, 4),
         "view:tokens": (True, 3),
@@ -97,22 +106,22 @@ def test_a_finding_behind_another_defect_is_shrunk_all_the_same() -> None:
 
 
 def test_the_tripwire_is_never_among_the_honest() -> None:
-    assert "tripwire" in subject_names()
-    assert "tripwire" not in subject_names(honest_only=True)
+    assert "canary" in subject_names()
+    assert "canary" not in subject_names(without_canaries=True)
 
 
 def test_operators_make_mutants_that_differ_and_can_be_made_again() -> None:
-    made = generated_of("impl.tripwire")
+    made = generated_of("impl.canary")
     assert len(made) > 15
     assert len({m.id for m in made}) == len(made)
     texts = {source_with(m) for m in made}
-    assert source_of("impl.tripwire") not in texts
+    assert source_of("impl.canary") not in texts
     assert len(texts) == len(made)
     assert not any("int |" in m.id and "def " in m.id for m in made), "annotations are no mutants"
 
 
 def test_a_generated_mutant_whose_place_is_gone_fails_loudly() -> None:
-    gone = generated_of("impl.tripwire")[0]._replace(occurrence=99)
+    gone = generated_of("impl.canary")[0]._replace(occurrence=99)
     with pytest.raises(BadValue, match="no longer applies"):
         source_with(gone)
 
@@ -131,12 +140,12 @@ def test_a_sample_of_generated_mutants_is_killed(share: float) -> None:
 
 
 def test_jobs_travel_as_text() -> None:
-    for job in jobs_of(["tripwire"], generated=True, seconds=1.0, seed=3)[:5]:
+    for job in jobs_of(["canary"], generated=True, seconds=1.0, seed=3)[:5]:
         assert job_from(job_text(job)) == job
     assert job_from(job_text(Job("range_cache", "replay-is-lost", None, 1.0, 0))).mutant == "replay-is-lost"
 
 
-@pytest.mark.parametrize("name", subject_names(honest_only=True))
+@pytest.mark.parametrize("name", subject_names(without_canaries=True))
 def test_planting_leaves_the_honest_code_alone(name: str) -> None:
     before = find_subject(name)
     for mutant in mutants_of(name):

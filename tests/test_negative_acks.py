@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 
 from fuzz.benchmarks.negative_acks_space import ROWS, Row, hash_map_bytes, nacks, packed, taken
-from fuzz.explore import Bounded, bounded, explore
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import Bounded, bounded, explore
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
-from impl.nack_slots import Slots
-from model import nack_tree, redelivery_delay
-from model import negative_acks as m
+from impl.negative_acks.buckets import Slots
 from model.machine import BadValue, Failed, Refused
-from model.nacked_ids import MessageId, Told
-from model.negative_acks import Config, Nacked, Passed, Redelivery, State
+from model.negative_acks import delay as redelivery_delay
+from model.negative_acks import machine as m
+from model.negative_acks import tree as nack_tree
+from model.negative_acks.ids import MessageId, Told
+from model.negative_acks.machine import Config, Nacked, Passed, Redelivery, State
 from model.positions import Position
 
 SUBJECT = find_subject("negative_acks")
@@ -357,7 +358,7 @@ def test_what_is_packed_is_what_came(row: Row) -> None:
     ],
 )
 def test_the_explorer_finds_what_a_profile_breaks(profile: str, broken: set[str]) -> None:
-    few = replace(SUBJECT.scopes["smoke"], most={"pending": 2, "overdue": 3, "reach": 9})
+    few = replace(SUBJECT.scopes["smoke"], bounds={"pending": 2, "overdue": 3, "reach": 9})
     found = explore(Bounded(SUBJECT, profile, few), implementation=False)
     assert broken <= {v.finding.broken_property for v in found.violations}
     assert find_profile(SUBJECT, profile) != find_profile(SUBJECT, "reference")

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import bounded, explore
-from fuzz.lockstep import Lockstep
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import bounded, explore
+from fuzz.run.lockstep import Lockstep
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import Scope, find_subject
-from impl.pending_acks import PendingAcks
-from impl.pending_acks_log import Log
-from model import pending_acks as m
-from model.batch_acks_state import Acks, Partial
-from model.log_index import Key, LogIndex, cleared, counted, empty_index
+from impl.pending_acks.handle import PendingAcks
+from impl.pending_acks.log import Log
+from model.batch_acks.state import Acks, Partial
 from model.machine import BadValue, Failed, Refused
-from model.pending_acks import AckOf, Answer, Effects
-from model.pending_acks_state import Call, Config, Cumulative, Holder, Messages, Part, Record, State, start
+from model.pending_acks import machine as m
+from model.pending_acks.log_index import Key, LogIndex, cleared, counted, empty_index
+from model.pending_acks.machine import AckOf, Answer, Effects
+from model.pending_acks.state import Call, Config, Cumulative, Holder, Messages, Part, Record, State, start
 
 SUBJECT = find_subject("pending_acks")
 
@@ -317,8 +317,8 @@ TINY = Scope(
     actions=("ack_individual", "written", "close", "open_store", "read_entry", "end_replay", "read_fails"),
     settings={"batch_sizes": (1,), "min_lag": 1, "batching": False},
     domains={"txn": (1,), "acks": ((AckOf(0, None),),), "stops": (False,)},
-    most={"records": 1},
-    because={},
+    bounds={"records": 1},
+    reasons={},
 )
 
 

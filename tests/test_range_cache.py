@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.stateful import stateful_test
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from model import range_cache as m
 from model import watermark

@@ -9,9 +9,9 @@ import pytest
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
-from invariants.proofs.reading import Reader
-from invariants.proofs.running import bind, known, worked
-from invariants.proofs.terms import Listener, NotUnderstoodError, Seq, unknown
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.running import bind, known, worked
+from invariants.proofs.symbolic.terms import Listener, NotUnderstoodError, Seq, unknown
 
 
 class Pair(NamedTuple):

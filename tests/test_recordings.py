@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.lockstep import broken_property, checks_for, event_of
-from fuzz.recording import Recording, Replayer, recording_of, recordings
+from fuzz.run.lockstep import broken_property, checks_for, event_of
 from fuzz.subject import find_profile, find_subject
-from fuzz.trace import Trace, read_traces
+from fuzz.trace.file import Trace, read_traces
+from fuzz.trace.recording import Recording, Replayer, recording_of, recordings
 from tests.conftest import RECORDINGS
 
 FILES = {

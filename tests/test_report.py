@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz.campaign import Inline, Plan, State, open_campaign, read_plan, run_campaign
-from fuzz.commands import failures
-from fuzz.coverage import Total
-from fuzz.report import line_style, render, steps_of
-from fuzz.store import MemoryStore
+from fuzz.campaign.driver import Inline, Plan, State, open_campaign, read_plan, run_campaign
+from fuzz.campaign.store import MemoryStore
+from fuzz.campaign.worker import BLOCK, Spec
+from fuzz.commands.core import failures
+from fuzz.report.campaign import line_style, render, steps_of
+from fuzz.run.coverage import Total
 from fuzz.subject import subject_names
-from fuzz.trace import read_traces
-from fuzz.work import BLOCK, Spec
+from fuzz.trace.file import read_traces
 
 
 def run(spec: Spec, traces: int) -> tuple[Plan, State]:
@@ -86,14 +86,17 @@ def test_an_honest_campaign_says_so_in_verdict_words() -> None:
 
 
 def test_a_run_that_was_long_enough_and_saw_too_little_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fuzz.commands
+    import fuzz.commands.core
 
     plan, state = run(Spec("range_cache"), BLOCK)
     assert failures(plan, state) == [], "too short to say"
     monkeypatch.setattr(
-        fuzz.commands,
+        fuzz.commands.core,
         "prepared",
-        lambda spec, real=fuzz.commands.prepared: (replace(real(spec)[0], patience=1), *real(spec)[1:]),
+        lambda spec, real=fuzz.commands.core.prepared: (
+            replace(real(spec)[0], min_steps_for_coverage=1),
+            *real(spec)[1:],
+        ),
     )
     state.coverage["range_cache"] = _without(state.coverage["range_cache"], "a_copy_outlives_its_entry")
     assert "range_cache: a_copy_outlives_its_entry never came in 16,384 steps" in failures(plan, state)

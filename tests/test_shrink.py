@@ -6,11 +6,11 @@ import statistics
 
 import pytest
 
-from fuzz.explore import bounded, explore
-from fuzz.kill import hunt, is_of_model
-from fuzz.lockstep import Finding, Lockstep, all_but, replay
-from fuzz.mutants import find_mutant, mutants_of, plant
-from fuzz.shrink import shrink
+from fuzz.explore.search import bounded, explore
+from fuzz.mutation.kill_matrix import hunt, is_of_model
+from fuzz.mutation.seeding import find_mutant, mutants_of, plant
+from fuzz.run.lockstep import Finding, Lockstep, all_but, replay
+from fuzz.run.shrink import shrink
 from fuzz.subject import Subject, find_profile, find_subject
 
 #: the fewest actions that show each, worked out by hand

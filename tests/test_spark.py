@@ -14,16 +14,16 @@ from typing import Any
 import orjson
 import pytest
 
-from fuzz import java
-from fuzz.campaign import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
-from fuzz.explore import bounded, explore
-from fuzz.explore_spark import Where, explore_on_spark
-from fuzz.java import java_home
-from fuzz.kill import Job, in_order, jobs_of, run_on_spark
-from fuzz.spark import session
-from fuzz.store import HadoopStore, LocalStore, MemoryStore
+from fuzz.campaign.driver import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
+from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore
+from fuzz.campaign.worker import BLOCK, Spec
+from fuzz.explore.search import bounded, explore
+from fuzz.explore.spark import Where, explore_on_spark
+from fuzz.mutation.kill_matrix import Job, in_order, jobs_of, run_on_spark
+from fuzz.platform import java
+from fuzz.platform.java import java_home
+from fuzz.platform.spark import session
 from fuzz.subject import find_subject
-from fuzz.work import BLOCK, Spec
 from model.machine import BadValue
 from tests.conftest import ROOT
 from tests.test_campaign import essence
@@ -59,9 +59,9 @@ def test_the_same_findings_at_any_number_of_partitions(spark: Any, expected: Any
 
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> None:
-    """The tripwire's scope, with what is wrong in it: the same states, and the same shortest counterexamples."""
-    here = explore(bounded(find_subject("tripwire"), "smoke"))
-    there = explore_on_spark(Where("tripwire", "smoke", "reference", None), spark, partitions)
+    """The canary's scope, with what is wrong in it: the same states, and the same shortest counterexamples."""
+    here = explore(bounded(find_subject("canary"), "smoke"))
+    there = explore_on_spark(Where("canary", "smoke", "reference", None), spark, partitions)
     assert (there.distinct_states, there.transitions, there.depth) == (
         here.distinct_states,
         here.transitions,
@@ -81,7 +81,7 @@ def test_the_smoke_scope_on_spark(spark: Any) -> None:
 
 
 def test_mutants_are_killed_on_spark(spark: Any) -> None:
-    jobs = jobs_of(["tripwire"], generated=True, seconds=2.0, seed=0)[:4]
+    jobs = jobs_of(["canary"], generated=True, seconds=2.0, seed=0)[:4]
     jobs.append(Job("range_cache", "replay-is-lost", None, 20.0, 0))
     kills = in_order(jobs, run_on_spark(jobs, spark, 2), lambda done, of: None)
     assert [k.id for k in kills][-1] == "replay-is-lost"
@@ -108,9 +108,9 @@ def test_a_file_system_that_spark_does_not_know_is_one_line(spark: Any) -> None:
 
 
 def test_what_a_worker_refuses_is_one_line(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fuzz.campaign
+    import fuzz.campaign.driver
 
-    monkeypatch.setattr(fuzz.campaign, "task_text", lambda task: '{"version":"another","spec":{}}')
+    monkeypatch.setattr(fuzz.campaign.driver, "task_text", lambda task: '{"version":"another","spec":{}}')
     with pytest.raises(BadValue, match="ship the driver's environment") as problem:
         SparkWorkers(spark, 2).warm_up(PLAN.specs)
     assert "\n" not in str(problem.value)

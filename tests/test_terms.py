@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 import pytest
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs import masks
 from invariants.proofs.claim import Proof
-from invariants.proofs.range_cache_passes import random_config, random_state
-from invariants.proofs.reading import Reader
-from invariants.proofs.running import bind, known, worked
-from invariants.proofs.terms import NotUnderstoodError, Seq, lifted, unknown
+from invariants.proofs.range_cache.passes import random_config, random_state
+from invariants.proofs.symbolic import masks
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.running import bind, known, worked
+from invariants.proofs.symbolic.terms import NotUnderstoodError, Seq, lifted, unknown
 from model import range_cache as model
 from model import watermark
 from model.positions import Position

@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuzz import tla as engine
-from fuzz.explore import Bounded, bounded
+from fuzz.explore.search import Bounded, bounded
 from fuzz.subject import Offset, Scope, find_subject
-from fuzz.tla import MODULES, Result, make_run
-from fuzz.tla_manifest import Run, chosen, read_manifest, space_of
-from fuzz.tla_module import camel, read_module
-from fuzz.tla_values import Function, ModelValue, parse_state, parse_value, read_dump, tla
-from fuzz.tlc import Job, distinct_states_of, find_jar, result_of, run_tlc
+from fuzz.tlc import runs as engine
+from fuzz.tlc.manifest import Run, chosen, read_manifest, space_of
+from fuzz.tlc.module import camel, read_module
+from fuzz.tlc.process import Job, distinct_states_of, find_jar, result_of, run_tlc
+from fuzz.tlc.runs import MODULES, Result, make_run
+from fuzz.tlc.values import Function, ModelValue, parse_state, parse_value, read_dump, tla
 from model.machine import BadValue
 from model.positions import Position
 from tests.conftest import ROOT, altered_twin
@@ -273,8 +273,8 @@ def test_the_clock_and_inverted_ranges(tmp_path: Path) -> None:
             "advance.nanos": (1,),
             "step_clock_back.nanos": (1, 2),
         },
-        most={"slots": 2, "age": 2, "ahead": 2, "requeues": 1},
-        because={},
+        bounds={"slots": 2, "age": 2, "ahead": 2, "requeues": 1},
+        reasons={},
     )
     further = "AheadAtMost(n) == LET Holds(e) == e.timestamp_ns <= n IN OfAll(Holds)\n"
     folder = scratch(tmp_path, ("OpenCopies ==", further + "OpenCopies =="))
@@ -299,7 +299,7 @@ def test_the_wall_clock_of_nacks(tmp_path: Path) -> None:
         smoke,
         actions=(*smoke.actions, "wall_clock_jumps"),
         domains={**smoke.domains, "entry": (Position(1, 0),), "wall_clock_jumps.by": (1, -3)},
-        most={"pending": 2, "overdue": 1, "reach": 9},
+        bounds={"pending": 2, "overdue": 1, "reach": 9},
     )
     run = RUNS["nacks_recorded"]._replace(distinct_states=None, only={})
     result = makes(run, tmp_path, space=Bounded(subject, "pulsar-2026-07", scope))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import Bounded
+from fuzz.explore.search import Bounded
 from fuzz.subject import find_subject
-from fuzz.tla import MODULES, make_run
-from fuzz.tla_manifest import Run, read_manifest, space_of
-from fuzz.tla_module import camel
-from model.pending_acks import AckOf
+from fuzz.tlc.manifest import Run, read_manifest, space_of
+from fuzz.tlc.module import camel
+from fuzz.tlc.runs import MODULES, make_run
+from model.pending_acks.machine import AckOf
 from tests.conftest import altered_twin
 
 RUNS = {run.name: run for run in read_manifest(MODULES) if run.module == "PendingAcks"}

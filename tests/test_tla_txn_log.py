@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.explore import Bounded
+from fuzz.explore.search import Bounded
 from fuzz.subject import find_subject
-from fuzz.tla import MODULES, make_run
-from fuzz.tla_manifest import read_manifest, space_of
-from fuzz.tla_module import camel
+from fuzz.tlc.manifest import read_manifest, space_of
+from fuzz.tlc.module import camel
+from fuzz.tlc.runs import MODULES, make_run
 from tests.conftest import altered_twin
 
 RUN = next(run for run in read_manifest(MODULES) if run.name == "txn_log_no_order")
@@ -93,7 +93,7 @@ def test_an_acknowledged_commit_that_a_restart_loses(rule: str, expected: str, t
         ),
         settings={**failures.settings, "unknown_outcome": rule},
         domains={**failures.domains, "to": ("COMMITTING", "ABORTING")},
-        most={**failures.most, "ledgers": 3, "in_flight": 1},
+        bounds={**failures.most, "ledgers": 3, "in_flight": 1},
     )
     run = RUN._replace(checks=("RecoveryGivesWhatWasPromised",), expected=expected)
     result = make_run(run, Bounded(subject, "reference", scope), MODULES, tmp_path / "build")

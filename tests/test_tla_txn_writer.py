@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fuzz.subject import find_subject
-from fuzz.tla import MODULES, make_run
-from fuzz.tla_manifest import Run, read_manifest, space_of
-from fuzz.tla_module import camel
+from fuzz.tlc.manifest import Run, read_manifest, space_of
+from fuzz.tlc.module import camel
+from fuzz.tlc.runs import MODULES, make_run
 from tests.conftest import altered_twin
 
 RUNS = {run.name: run for run in read_manifest(MODULES) if run.module == "TxnWriter"}

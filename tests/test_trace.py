@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fuzz.recording import recordings
-from fuzz.trace import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
-from fuzz.wire import NotJSON, from_json, to_json
+from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
+from fuzz.trace.recording import recordings
 from tests.conftest import RECORDINGS
 
 RECORDED = sorted({each.component for each in recordings()})

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import bounded, explore
-from fuzz.mutants import find_mutant, plant
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import bounded, explore
+from fuzz.mutation.seeding import find_mutant, plant
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from impl.txn_log import TxnLog
-from impl.txn_log_entries import LogEntry, from_wire, to_wire
-from impl.txn_records import TransactionRecord, is_batched
-from model import txn_log as m
-from model.batch_acks_state import Acks, Partial
+from impl.txn_log.entries import LogEntry, from_wire, to_wire
+from impl.txn_log.log import TxnLog
+from impl.txn_writer.records import TransactionRecord, is_batched
+from model.batch_acks.state import Acks, Partial
 from model.machine import BadValue, Failed, Refused
-from model.txn_log_replay import Open, Recovered, next_entry
-from model.txn_log_state import Answer, Config, Place, Record, State, ack_set_of, start
+from model.txn_log import machine as m
+from model.txn_log.replay import Open, Recovered, next_entry
+from model.txn_log.state import Answer, Config, Place, Record, State, ack_set_of, start
 
 SUBJECT = find_subject("txn_log")
 
@@ -274,7 +274,7 @@ def test_a_replay_that_stops_fails() -> None:
 def test_a_replay_that_cannot_read_and_does_not_end_is_found() -> None:
     """Apart from the step itself: a replay whose reads fail goes round for ever."""
     actions = ("new_transaction", "written", "crash", "replay_entry", "replay_completes", "read_fails")
-    tiny = replace(SUBJECT.scopes["failures"], actions=actions, most={"entries": 1, "ids": 1, "ledgers": 2})
+    tiny = replace(SUBJECT.scopes["failures"], actions=actions, bounds={"entries": 1, "ids": 1, "ledgers": 2})
     broken = plant(find_mutant("spec-a-replay-that-cannot-read-goes-on"))
     for subject, names in ((SUBJECT, []), (broken, ["a_replay_whose_reads_fail_ends"])):
         found = explore(bounded(replace(subject, scopes={"tiny": tiny}), "tiny"), implementation=False)

@@ -24,7 +24,7 @@ from fuzz.benchmarks.txn_log_batching import (
     record,
     replayed,
 )
-from impl.txn_records import Subscription, TransactionRecord, batched_entry, plain_entry, read_entry
+from impl.txn_writer.records import Subscription, TransactionRecord, batched_entry, plain_entry, read_entry
 
 FEW = 200
 

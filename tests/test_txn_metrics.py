@@ -9,13 +9,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from fuzz.generate import generate
+from fuzz.run.generate import generate
 from fuzz.subject import find_profile, find_subject
-from impl import txn_metrics
-from impl.txn_metrics import METRICS, PREFIXES, TRIGGERS, Log, TxnMetrics, proposed_name, shipped_name
-from impl.txn_writer import TxnWriter
+from impl.txn_writer import metrics as txn_metrics
+from impl.txn_writer.metrics import METRICS, PREFIXES, TRIGGERS, Log, TxnMetrics, proposed_name, shipped_name
+from impl.txn_writer.writer import TxnWriter
 from model.machine import BadValue
-from model.txn_writer_state import Config, Flush
+from model.txn_writer.state import Config, Flush
 
 SUBJECT = find_subject("txn_writer")
 LOGS: tuple[Log, ...] = ("txn_tc", "pending_ack")

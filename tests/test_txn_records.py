@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from impl.txn_records import (
+from impl.txn_writer.records import (
     ACK_TYPES,
     HEADER,
     MAGIC,

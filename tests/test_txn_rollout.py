@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import bounded, explore
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import bounded, explore
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.txn_rollout import TxnRollout
 from model import txn_rollout as m

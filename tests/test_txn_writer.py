@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore import bounded, explore
-from fuzz.stateful import stateful_test
+from fuzz.explore.search import bounded, explore
+from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
-from impl.txn_writer import TxnWriter
+from impl.txn_writer.writer import TxnWriter
 from invariants.properties import Event
-from model import txn_writer as m
 from model.machine import BadValue, Refused
 from model.positions import Position
-from model.txn_writer_state import Answer, Config, Entry, Flush, State, Told, Write, start
+from model.txn_writer import machine as m
+from model.txn_writer.state import Answer, Config, Entry, Flush, State, Told, Write, start
 
 SUBJECT = find_subject("txn_writer")
 

@@ -3,7 +3,7 @@
 (* Active cursors: how many readers of a topic are not past a position,    *)
 (* and which one is the slowest.                                           *)
 (*                                                                         *)
-(* Source: PIP-430.  This is the twin of model/active_cursors.py: the same *)
+(* Source: PIP-430.  This is the twin of model/active_cursors/machine.py: the same *)
 (* actions under the same names, the same settings, and as many states.    *)
 (* What the shipped containers keep in mind is in CursorList.tla and       *)
 (* CursorHeap.tla.  Grain: one call on the container.                      *)

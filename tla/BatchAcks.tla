@@ -3,7 +3,7 @@
 (* Batch acknowledgements: what a cursor deletes, remembers and finds      *)
 (* again when messages come in batches.                                    *)
 (*                                                                         *)
-(* Source: PIP-54.  This is the twin of model/batch_acks.py: the same      *)
+(* Source: PIP-54.  This is the twin of model/batch_acks/machine.py: the same      *)
 (* actions under the same names, the same settings, and as many states.    *)
 (* Grain: one call of a consumer, the begin or the end of one write or     *)
 (* read of the cursor.                                                     *)

@@ -3,7 +3,7 @@
 (* Range caches at the grain of the source: what may happen between the    *)
 (* steps of an insert, a removal, an eviction and a lookup.                *)
 (*                                                                         *)
-(* Source: PIP-430.  This is the twin of model/cache_steps.py: the same    *)
+(* Source: PIP-430.  This is the twin of model/cache_steps/machine.py: the same    *)
 (* steps under the same names, the same settings, and as many states.      *)
 (*                                                                         *)
 (*   insert    a wrapper from the pool is filled under its lock and put in *)

@@ -1,7 +1,7 @@
 ----------------------------- MODULE CursorHeap -----------------------------
 (***************************************************************************)
 (* The shipped heap and the sorted set of active cursors: the twin of      *)
-(* model/cursor_heap.py.  Both are sequences of items; a heap's item at k  *)
+(* model/active_cursors/heap.py.  Both are sequences of items; a heap's item at k  *)
 (* is not faster than those at 2k and 2k + 1, so the first is the slowest. *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets

@@ -1,7 +1,7 @@
 ----------------------------- MODULE CursorList -----------------------------
 (***************************************************************************)
 (* The shipped list of active cursors, sorted and lazily brought up to     *)
-(* date: the twin of model/cursor_list.py, which says how it works.        *)
+(* date: the twin of model/active_cursors/linked_list.py, which says how it works.        *)
 (*                                                                         *)
 (* A node is [cursor, object, present, position, pending, queued,          *)
 (* removing, counter], and a list [linked, others, removals, counts,       *)

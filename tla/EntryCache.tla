@@ -3,7 +3,7 @@
 (* The broker's entry cache: how a message is cached when it is added, and *)
 (* found again or fetched when it is read.                                 *)
 (*                                                                         *)
-(* Source: PIP-430.  This is the twin of model/entry_cache.py: the same    *)
+(* Source: PIP-430.  This is the twin of model/entry_cache/machine.py: the same    *)
 (* actions under the same names, the same settings, and as many states.    *)
 (* EntryCacheState.tla says what a state is, EntryCacheEviction.tla what   *)
 (* is cached and for how long, EntryCacheReads.tla how a read is answered. *)

@@ -1,7 +1,7 @@
 ------------------------- MODULE EntryCacheEviction -------------------------
 (***************************************************************************)
 (* What is cached, for how long, and when the broker evicts: the twin of   *)
-(* model/entry_cache_eviction.py, and of those rules of RangeCache.tla     *)
+(* model/entry_cache/eviction.py, and of those rules of RangeCache.tla     *)
 (* that the entry cache uses, over its own state.                          *)
 (*                                                                         *)
 (* Shares of the maximum are exact fractions here and rounded doubles in   *)

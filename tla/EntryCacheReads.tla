@@ -1,8 +1,8 @@
 -------------------------- MODULE EntryCacheReads --------------------------
 (***************************************************************************)
 (* How the entry cache answers a read: the twin of                         *)
-(* model/entry_cache_reads.py, model/shared_reads.py and                   *)
-(* model/reads_limiter.py.                                                 *)
+(* model/entry_cache/reads.py, model/entry_cache/shared_reads.py and                   *)
+(* model/entry_cache/reads_limiter.py.                                                 *)
 (*                                                                         *)
 (* What a request waits for is a tree of parts, each a range of entries:   *)
 (*                                                                         *)

@@ -1,8 +1,8 @@
 -------------------------- MODULE EntryCacheState --------------------------
 (***************************************************************************)
 (* The settings and the state of the entry cache; EntryCache.tla says what *)
-(* it is for.  The twin of model/entry_cache_state.py and, for what a      *)
-(* state is called by, of model/entry_cache_names.py.                      *)
+(* it is for.  The twin of model/entry_cache/state.py and, for what a      *)
+(* state is called by, of model/entry_cache/names.py.                      *)
 (*                                                                         *)
 (* A state here is what the model calls its canonical state:               *)
 (*                                                                         *)

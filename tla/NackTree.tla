@@ -1,7 +1,7 @@
 ------------------------------ MODULE NackTree ------------------------------
 (***************************************************************************)
 (* The balanced tree that the Go client walks over while it removes what   *)
-(* it meets: the twin of model/nack_tree.py, which says how it works.      *)
+(* it meets: the twin of model/negative_acks/tree.py, which says how it works.      *)
 (*                                                                         *)
 (* A tree is [time, height, left, right], or None where there is nothing.  *)
 (***************************************************************************)

@@ -3,7 +3,7 @@
 (* The tracker of negative acknowledgements: which entries a consumer      *)
 (* wants again, and when it asks for them.                                 *)
 (*                                                                         *)
-(* Source: PIP-393.  This is the twin of model/negative_acks.py: the same  *)
+(* Source: PIP-393.  This is the twin of model/negative_acks/machine.py: the same  *)
 (* actions under the same names, the same settings, and as many states.    *)
 (* The Go client's tree is in NackTree.tla.  Grain: one call of the        *)
 (* tracker, or one run of its timer's task.                                *)

@@ -1,7 +1,7 @@
 ------------------------- MODULE PendingAcksProperties -------------------------
 (***************************************************************************)
 (* What a pending-ack store promises: the twin of                          *)
-(* invariants/pending_acks.py, under the same names.                       *)
+(* invariants/pending_acks/guarantees.py, under the same names.                       *)
 (*                                                                         *)
 (* The log is the truth: what it says is worked out here anew, message by  *)
 (* message, and compared with what memory holds.  A message is             *)

@@ -2,7 +2,7 @@
 (***************************************************************************)
 (* What a pending-ack store is about: the subscription's cursor, what      *)
 (* transactions hold, conflicts between them, and the sparse index of the  *)
-(* log.  The twin of model/pending_acks_state.py and model/log_index.py.   *)
+(* log.  The twin of model/pending_acks/state.py and model/pending_acks/log_index.py.   *)
 (*                                                                         *)
 (* Entries of the topic are numbered from 0, messages of an entry          *)
 (* likewise; masks are sets of numbers.  What is acknowledged is           *)

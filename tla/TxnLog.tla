@@ -3,7 +3,7 @@
 (* The transaction log of a coordinator: what becomes of transactions over *)
 (* batches, failures, crashes, and restarts.                               *)
 (*                                                                         *)
-(* Source: PIP-160, PIP-31, PIP-54.  This is the twin of model/txn_log.py: *)
+(* Source: PIP-160, PIP-31, PIP-54.  This is the twin of model/txn_log/machine.py: *)
 (* the same actions under the same names, the same settings, and as many   *)
 (* states.  Grain: one call, the end of one write of the ledger, or one    *)
 (* entry of a replay.                                                      *)

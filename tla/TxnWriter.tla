@@ -3,7 +3,7 @@
 (* The buffered writer of a transaction log: records in, entries out,      *)
 (* every caller told what became of its record.                            *)
 (*                                                                         *)
-(* Source: PIP-160.  This is the twin of model/txn_writer.py: the same     *)
+(* Source: PIP-160.  This is the twin of model/txn_writer/machine.py: the same     *)
 (* actions under the same names, the same settings, and as many states.    *)
 (* Grain: one call of the writer, one end of a write.                      *)
 (*                                                                         *)

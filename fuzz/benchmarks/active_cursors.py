@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from fuzz.bench import Benchmark, Measured
-from impl.active_cursors import ActiveCursors
-from model.active_cursors import Config
+from fuzz.benchmarks.runner import Benchmark, Measured
+from impl.active_cursors.container import ActiveCursors
+from model.active_cursors.machine import Config
 from model.positions import Position
 
 FEW, MANY = 1_000, 100_000

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fuzz.bench import Benchmark, Measured
+from fuzz.benchmarks.runner import Benchmark, Measured
 from impl.batch_acks import BatchAcks
-from model import batch_acks as m
 from model.ack_set import words_of
-from model.batch_acks import Ack
-from model.batch_acks_state import Config, start
+from model.batch_acks import machine as m
+from model.batch_acks.machine import Ack
+from model.batch_acks.state import Config, start
 from model.positions import Position
 
 #: Entries that are not all acknowledged yet, messages of each, and acknowledgements of one measurement.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 
-from fuzz.bench import Benchmark, Measured
-from impl.entry_cache import EntryCaches
-from impl.shared_reads import Asking, Joinable, Outstanding
-from model.entry_cache_state import Config, Issued, Reading, Stored
-from model.shared_reads import StorageRead, candidate
+from fuzz.benchmarks.runner import Benchmark, Measured
+from impl.entry_cache.manager import EntryCaches
+from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding
+from model.entry_cache.shared_reads import StorageRead, candidate
+from model.entry_cache.state import Config, Issued, Reading, Stored
 
 FEW, MANY = 10, 10_000
 #: Lookups of one measurement, and measurements of each in turns.

@@ -8,9 +8,9 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from fuzz.bench import Benchmark, Measured, in_turns
 from fuzz.benchmarks.negative_acks_space import ROWS, Row, nacks
-from impl.nack_slots import Slots
+from fuzz.benchmarks.runner import Benchmark, Measured, in_turns
+from impl.negative_acks.buckets import Slots
 
 COUNT = 200_000
 _TURNS = 3

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 from pyroaring import BitMap
 
 import fuzz.benchmarks
-from fuzz.bench import Benchmark, Line, Measured, Plot, Point
-from impl.nack_slots import Slots
+from fuzz.benchmarks.runner import Benchmark, Line, Measured, Plot, Point
+from impl.negative_acks.buckets import Slots
 from model.machine import BadValue
-from model.redelivery_delay import trimmed
+from model.negative_acks.delay import trimmed
 
 MIB = 2**20
 #: What the clock shows at the first nack; where it stands in a slot decides how many slots there are.

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from fuzz.bench import Benchmark, Measured
+from fuzz.benchmarks.runner import Benchmark, Measured
 from impl.legacy_cache import LegacyCaches
 from impl.range_cache import RangeCaches
 from model import legacy_cache, range_cache

@@ -1,6 +1,6 @@
 """What batching buys a transaction log, and what it costs: entries, bytes, time and replay, with batches and without.
 
-A simulation in microseconds, with the writer of impl/txn_writer.py and the bytes of impl/txn_records.py. So many
+A simulation in microseconds, with the writer of impl/txn_writer/writer.py and the bytes of impl/txn_writer/records.py. So many
 clients run whole transactions, one after the other: each sends its next request when the last one was answered and it
 has worked for a while. A request is a record of the log; it is answered when its entry is stored. With batching the
 writer has the proposal's limits: 512 records, 4 MiB, and a tick every millisecond (PIP-160).
@@ -23,8 +23,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from fuzz.bench import Benchmark, Line, Measured, Plot, Point, in_turns
-from impl.txn_records import (
+from fuzz.benchmarks.runner import Benchmark, Line, Measured, Plot, Point, in_turns
+from impl.txn_writer.records import (
     Subscription,
     TransactionRecord,
     batched_entry,
@@ -32,8 +32,8 @@ from impl.txn_records import (
     read_entry,
     record_size,
 )
-from impl.txn_writer import TxnWriter
-from model.txn_writer_state import Config, Write
+from impl.txn_writer.writer import TxnWriter
+from model.txn_writer.state import Config, Write
 
 #: How long a request or an answer is on its way, and an entry to be stored; how long a client works at most in between.
 NETWORK_US, STORED_US, WORK_US = 200, 2_000, 2_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuzz.recording import Deviation, Recording, error_or
-from fuzz.trace import Operation
+from fuzz.trace.file import Operation
+from fuzz.trace.recording import Deviation, Recording, error_or
 from model.ack_set import Config, State
 from model.machine import plain
 

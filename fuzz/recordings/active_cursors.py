@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuzz.recording import Deviation, Recording, error_or
-from fuzz.trace import Operation
-from model.active_cursors import Config, State
+from fuzz.trace.file import Operation
+from fuzz.trace.recording import Deviation, Recording, error_or
+from model.active_cursors.machine import Config, State
 from model.machine import plain
 
 Names = Mapping[str, Any]

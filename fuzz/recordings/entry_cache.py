@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuzz.recording import Deviation, Recording, error_or
-from fuzz.trace import Operation
-from model.entry_cache_state import Config, State
+from fuzz.trace.file import Operation
+from fuzz.trace.recording import Deviation, Recording, error_or
+from model.entry_cache.state import Config, State
 from model.machine import plain
 
 #: recorded operation -> action, where they are named otherwise

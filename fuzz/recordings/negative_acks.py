@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuzz.recording import Deviation, Recording, error_or
-from fuzz.trace import Operation
+from fuzz.trace.file import Operation
+from fuzz.trace.recording import Deviation, Recording, error_or
 from model.machine import plain
-from model.nacked_ids import MessageId
-from model.negative_acks import Config, Nacked, Passed, Redelivery, State
-from model.redelivery_delay import UNITS_OF, go_backoff, multiplier_backoff
+from model.negative_acks.delay import UNITS_OF, go_backoff, multiplier_backoff
+from model.negative_acks.ids import MessageId
+from model.negative_acks.machine import Config, Nacked, Passed, Redelivery, State
 
 Names = Mapping[str, Any]
 

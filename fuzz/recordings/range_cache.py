@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fuzz.recording import Deviation, Recording
-from fuzz.trace import Operation
+from fuzz.trace.file import Operation
+from fuzz.trace.recording import Deviation, Recording
 from model.machine import Refused, plain
 from model.range_cache import Config, State
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fuzz.recording import Deviation, Recording, error_or
-from fuzz.trace import Operation
-from model.txn_writer_state import Answer, Config, State, Told
+from fuzz.trace.file import Operation
+from fuzz.trace.recording import Deviation, Recording, error_or
+from model.txn_writer.state import Answer, Config, State, Told
 
 Names = Mapping[str, Any]
 

@@ -68,8 +68,8 @@ SMOKE = Scope(
         "is_ack_set_overlap.current": (None, (), (5,), (11,)),
         "is_ack_set_overlap.other": (None, (0,), (6,), (15,)),
     },
-    most={"open_batches": 2},
-    because={
+    bounds={"open_batches": 2},
+    reasons={
         "open_batches": "two: one, and another that must not change",
         "actions": "all that there are",
         "batch_size": "four messages: two inner ones and two at the ends; hides what happens at the ends of words",
@@ -107,8 +107,8 @@ WORDS = Scope(
         "end": (1, 64, 65, 66),
         "words": ((1, 1), (-1,), (-2, 2)),
     },
-    most={"open_batches": 1},
-    because={
+    bounds={"open_batches": 1},
+    reasons={
         "open_batches": "one; hides what others do to it",
         "actions": "what changes a batch, and a search over it",
         "batch_size": "two messages in a second word",

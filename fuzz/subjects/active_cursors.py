@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
-from impl.active_cursors import ActiveCursors
+from impl.active_cursors.container import ActiveCursors
 from invariants import active_cursors as invariants
-from model import cursor_list
-from model.active_cursors import Config, Cursor, State, active_cursors
-from model.cursor_heap import Item
-from model.cursor_list import CursorList, Node
+from model.active_cursors import linked_list as cursor_list
+from model.active_cursors.heap import Item
+from model.active_cursors.linked_list import CursorList, Node
+from model.active_cursors.machine import Config, Cursor, State, active_cursors
 from model.positions import Position
 
 #: neighbours and ties in a ledger, its end and the next one's begin, before the first entry of each, before all ledgers
@@ -109,8 +109,8 @@ SMOKE = Scope(
         "durable": (True,),
         "advance.millis": (1,),
     },
-    most={"remembered": 5, "farthest_count": 5},
-    because=WHY
+    bounds={"remembered": 5, "farthest_count": 5},
+    reasons=WHY
     | {
         "actions": "what changes cursors, ranks, the slowest position and the grace period",
         "cursors": "four are the fewest that a lazy list moves one by one, with a tie of any size among them",
@@ -131,8 +131,8 @@ CI = Scope(
         "remove_while_iterating.cursor": (0,),
         "durable": (True, False),
     },
-    most=SMOKE.most,
-    because=dict(SMOKE.because)
+    bounds=SMOKE.bounds,
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "all that there are",
         "position": "one in each of two ledgers, and none: hides what happens between two positions",
@@ -151,11 +151,11 @@ NIGHTLY = Scope(
         "cursor": (0, 1, 2, 3, 4),
         "position": SMOKE.domains["position"],
     },
-    most={"remembered": 6, "farthest_count": 6},
-    because=dict(CI.because)
+    bounds={"remembered": 6, "farthest_count": 6},
+    reasons=dict(CI.reasons)
     | {
         "cursors": "five, so that a group can have others on both sides and lose its last",
-        "position": SMOKE.because["position"],
+        "position": SMOKE.reasons["position"],
     },
 )
 
@@ -163,8 +163,8 @@ LAZY = Scope(
     actions=("add_cursor", "update_cursor", "number_at_same_position_or_before", "slowest_position"),
     settings={"cursors": 4, "grace_ms": 0, "removals_before_cleanup": 1},
     domains={"cursor": (0, 1, 2, 3), "position": (Position(1, 1), Position(1, 2)), "durable": (True,)},
-    most={"farthest_count": 4},
-    because=dict(SMOKE.because)
+    bounds={"farthest_count": 4},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "what a lazy list notes, and what makes it flush; hides what it keeps of cursors that are gone",
         "farthest_count": "no right one is larger; hides how a wrong one goes on",
@@ -182,8 +182,8 @@ HEAP = Scope(
         "position": (Position(1, 1), Position(1, 2)),
         "durable": (True,),
     },
-    most={},
-    because=dict(LAZY.because)
+    bounds={},
+    reasons=dict(LAZY.reasons)
     | {
         "actions": "what moves the items of a heap, and who asks for the first",
         "cursors": "six are the fewest of which one has to rise when it takes another one's place",

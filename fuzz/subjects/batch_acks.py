@@ -11,8 +11,8 @@ from fuzz.subject import Scope, Subject
 from impl.batch_acks import BatchAcks
 from invariants import batch_acks as invariants
 from model.ack_set import AckSet, words_of
-from model.batch_acks import Ack, batch_acks
-from model.batch_acks_state import Acks, Config, Partial, Reset, State, Write
+from model.batch_acks.machine import Ack, batch_acks
+from model.batch_acks.state import Acks, Config, Partial, Reset, State, Write
 from model.positions import Position
 
 #: How many entries from the one before the mark on are acknowledged more often than the others.
@@ -171,8 +171,8 @@ SMOKE = Scope(
         "rescued": (False,),
         "write_survives": (True, False),
     },
-    most={"waiting": 1},
-    because={
+    bounds={"waiting": 1},
+    reasons={
         "actions": "what acknowledges, writes, resets and forgets; hides new entries and clean closes",
         "batch_sizes": "two messages and one: an entry with parts, and one without",
         "entries": "two: the mark, and one entry behind it",
@@ -204,8 +204,8 @@ CI = Scope(
         "write_survives": (True, False),
         "batch_acks": (True, False),
     },
-    most={"entries": 3, "ledgers": 2, "waiting": 0},
-    because=dict(SMOKE.because)
+    bounds={"entries": 3, "ledgers": 2, "waiting": 0},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "all that there are",
         "entries": "none at the start, three at most: two ranges, with the mark before them",
@@ -239,8 +239,8 @@ QUEUE = Scope(
         "position": (Position(1, 0), Position(1, 2)),
         "reset.ack_set": (None,),
     },
-    most={"waiting": 2},
-    because=dict(SMOKE.because)
+    bounds={"waiting": 2},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "what may wait, what it waits for, and what a crash leaves of it",
         "acks": "each message alone, in either order",
@@ -258,8 +258,8 @@ NIGHTLY = Scope(
         "acks": tuple((at(entry, each),) for entry in range(3) for each in PARTS),
         "position": (Position(1, 0), Position(1, 1), Position(1, 3)),
     },
-    most={"waiting": 0},
-    because=dict(SMOKE.because)
+    bounds={"waiting": 0},
+    reasons=dict(SMOKE.reasons)
     | {
         "batch_sizes": "two messages in each entry",
         "entries": "three: two ranges, or one behind an entry with parts",

@@ -10,8 +10,8 @@ from fuzz.subject import Domain, Scope, Subject
 from impl.cache_steps import CacheThreads
 from invariants import cache_steps as invariants
 from invariants.cache_steps import at_rest
-from model.cache_steps import cache_steps
-from model.cache_threads import (
+from model.cache_steps.machine import cache_steps
+from model.cache_steps.threads import (
     NO_INSERT,
     NO_LOOKUP,
     NO_REMOVAL,
@@ -197,8 +197,8 @@ SMOKE = Scope(
         "extend_ttl_of_recently_accessed": True,
     },
     domains=CAN | {"cache": (0,), "position": (0,), "last": (0,), "expired": (True, False)},
-    most={"busy": 2, "bytes": 2, "tasks": 2, "slots": 3},
-    because=WHY
+    bounds={"busy": 2, "bytes": 2, "tasks": 2, "slots": 3},
+    reasons=WHY
     | {
         "actions": "no periodic task, and no value that is released elsewhere",
         "positions": "one: hides a wrapper that is used again for another position",
@@ -213,8 +213,8 @@ CI = Scope(
     actions=tuple(name for name in ALL if name != "over_release"),
     settings=dict(SMOKE.settings) | {"positions": 2, "readers": 0},
     domains=dict(SMOKE.domains) | {"position": (0, 1), "last": (0, 1)},
-    most=dict(SMOKE.most) | {"bytes": 3},
-    because=WHY
+    bounds=dict(SMOKE.bounds) | {"bytes": 3},
+    reasons=WHY
     | {
         "actions": "with the periodic task, and no value that is released elsewhere",
         "positions": "two, of one and two bytes",
@@ -229,8 +229,8 @@ NIGHTLY = Scope(
     actions=ALL,
     settings=dict(CI.settings) | {"readers": 1},
     domains=CI.domains,
-    most=CI.most,
-    because=dict(CI.because)
+    bounds=CI.bounds,
+    reasons=dict(CI.reasons)
     | {
         "actions": "all of them",
         "readers": "one: hides two lookups that meet",
@@ -241,8 +241,8 @@ CROWD = Scope(
     actions=SMOKE.actions,
     settings=dict(CI.settings) | {"pool": 3},
     domains=CI.domains,
-    most=dict(CI.most) | {"busy": 4, "slots": 4},
-    because=dict(CI.because)
+    bounds=dict(CI.bounds) | {"busy": 4, "slots": 4},
+    reasons=dict(CI.reasons)
     | {
         "actions": "no periodic task, and no value that is released elsewhere",
         "pool": "three wrappers: one more than there are positions, so that one waits in its slot",
@@ -254,8 +254,8 @@ LOOKUPS = Scope(
     actions=SMOKE.actions,
     settings=dict(CI.settings) | {"inserters": 1, "readers": 1},
     domains=CI.domains,
-    most=dict(CI.most) | {"busy": 3},
-    because=dict(CI.because)
+    bounds=dict(CI.bounds) | {"busy": 3},
+    reasons=dict(CI.reasons)
     | {
         "actions": "no periodic task, and no value that is released elsewhere",
         "inserters": "one: races of inserts are in the other scopes",

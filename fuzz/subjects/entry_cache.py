@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
-from impl.entry_cache import EntryCaches
+from impl.entry_cache.manager import EntryCaches
 from invariants import entry_cache as invariants
 from model import range_cache as ranges
-from model.entry_cache import entry_cache
-from model.entry_cache_state import Config, Counters, State, Stored
+from model.entry_cache.machine import entry_cache
+from model.entry_cache.reads_limiter import Grant, Limiter, Waiting
+from model.entry_cache.shared_reads import Held, Part, Request, StorageRead, all_held, overlaps
+from model.entry_cache.state import Config, Counters, State, Stored
 from model.positions import Position
 from model.range_cache import Entry, Loose
-from model.reads_limiter import Grant, Limiter, Waiting
-from model.shared_reads import Held, Part, Request, StorageRead, all_held, overlaps
 
 POSITIONS = tuple(Position(ledger, entry) for ledger in (1, 2) for entry in range(6))
 #: inserted only: the last of a page and the first of the next one, before the first entry, before all that is stored
@@ -231,8 +231,8 @@ SMOKE = Scope(
         "last": (0, 1),
         "success": (True, False),
     },
-    most={"slots": 2, "copies": 2, "requests": 1, "reads": 1, "tasks": 2, "lowest_count": 0, "requeues": 1},
-    because=WHY
+    bounds={"slots": 2, "copies": 2, "requests": 1, "reads": 1, "tasks": 2, "lowest_count": 0, "requeues": 1},
+    reasons=WHY
     | {
         "actions": "adding, reading, evicting by size; no time, removals, replays, permits or settings that change",
         "caches": "one: hides what one topic does to another",
@@ -263,8 +263,8 @@ SHARING = Scope(
         "last": (0, 1, 2),
         "success": (True, False),
     },
-    most={"slots": 1, "copies": 3, "requests": 2, "reads": 2},
-    because=dict(SMOKE.because)
+    bounds={"slots": 1, "copies": 3, "requests": 2, "reads": 2},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "reads that join one another, and one entry that is cached between them",
         "stored": "three entries: an outstanding read can miss some on the left, on the right, and on both sides",
@@ -295,8 +295,8 @@ PERMITS = Scope(
         "success": (True, False),
         "nanos": (1,),
     },
-    most={"slots": 1, "copies": 3, "requests": 3, "reads": 2, "age": 2, "lowest_count": 0},
-    because=dict(SMOKE.because)
+    bounds={"slots": 1, "copies": 3, "requests": 3, "reads": 2, "age": 2, "lowest_count": 0},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "reads that wait for permits, get them, keep them until a release, or wait too long",
         "max_bytes": "far away: nothing is evicted",
@@ -335,7 +335,7 @@ CI = Scope(
         "oddity": ("short",),
         "nanos": (1,),
     },
-    most={
+    bounds={
         "slots": 2,
         "copies": 2,
         "requests": 1,
@@ -347,7 +347,7 @@ CI = Scope(
         "stores": 2,
         "requeues": 1,
     },
-    because=dict(SMOKE.because)
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "all but permits, single reads, settings that change and what is another removal of the same kind",
         "position": "the first of the two; the other comes from storage alone",
@@ -364,8 +364,8 @@ NIGHTLY = Scope(
     actions=CI.actions,
     settings=CI.settings,
     domains=dict(CI.domains) | {"expected_reads": (0, 1)},
-    most=dict(CI.most) | {"age": 2, "lowest_count": 1},
-    because=dict(CI.because)
+    bounds=dict(CI.bounds) | {"age": 2, "lowest_count": 1},
+    reasons=dict(CI.reasons)
     | {
         "expected_reads": WHY["expected_reads"],
         "age": WHY["age"],

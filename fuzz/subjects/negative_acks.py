@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
-from impl.negative_acks import NegativeAcks
+from impl.negative_acks.tracker import NegativeAcks
 from invariants import negative_acks as invariants
-from model.nack_tree import Node, Tree
-from model.nacked_ids import MessageId, Told
-from model.negative_acks import Config, Slot, State, delay_of, negative_acks, period
+from model.negative_acks.delay import UNITS_OF
+from model.negative_acks.ids import MessageId, Told
+from model.negative_acks.machine import Config, Slot, State, delay_of, negative_acks, period
+from model.negative_acks.tree import Node, Tree
 from model.positions import Position
-from model.redelivery_delay import UNITS_OF
 
 #: neighbours and ends in two ledgers, entry ids at the edges of 32 and 64 bits, and ids that no stored message has
 ENTRIES = (
@@ -147,8 +147,8 @@ SMOKE = Scope(
         "advance_time.by": (1,),
         "advance_time.lag": (0, 9),
     },
-    most={"pending": 6, "overdue": 3, "reach": 9},
-    because=WHY
+    bounds={"pending": 6, "overdue": 3, "reach": 9},
+    reasons=WHY
     | {
         "actions": "what fills and empties slots; hides faults and chunked messages",
         "count": "the first delivery and a later one; an id is like the first",
@@ -161,8 +161,8 @@ CI = Scope(
     settings=dict(SMOKE.settings) | {"backoff": (2, 5)},
     domains=dict(SMOKE.domains)
     | {"entry": (Position(1, 0), Position(1, 1), Position(2, 0)), "ack.entry": (Position(1, 0),)},
-    most={"pending": 6, "overdue": 3, "reach": 6},
-    because=dict(SMOKE.because)
+    bounds={"pending": 6, "overdue": 3, "reach": 6},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "all but what concerns ids",
         "entry": "two in one ledger and one in another",
@@ -183,8 +183,8 @@ IDS = Scope(
         "advance_time.by": (1,),
         "advance_time.lag": (0,),
     },
-    most={"pending": 4},
-    because=dict(SMOKE.because)
+    bounds={"pending": 4},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "what concerns ids",
         "backoff": "one delay: times are in the other scopes",
@@ -208,15 +208,15 @@ NIGHTLY = Scope(
         "pieces": ((Position(1, 0), Position(1, 1)),),
         "wall_clock_jumps.by": (1, -3),
     },
-    most={"pending": 6, "overdue": 3, "reach": 8},
-    because=dict(CI.because)
+    bounds={"pending": 6, "overdue": 3, "reach": 8},
+    reasons=dict(CI.reasons)
     | {
         "actions": "all that there are",
         "backoff": "three delays, of which the shortest is shorter than a slot",
         "count": WHY["count"],
-        "remember_chunks.last": IDS.because["last"],
-        "partition": IDS.because["partition"],
-        "pieces": IDS.because["pieces"],
+        "remember_chunks.last": IDS.reasons["last"],
+        "partition": IDS.reasons["partition"],
+        "pieces": IDS.reasons["pieces"],
         "wall_clock_jumps.by": "forward and back; the reference does not see it",
     },
 )

@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import Any
 
 from fuzz.subject import Scope, Subject
-from impl.pending_acks import PendingAcks
-from invariants import pending_acks as invariants
-from model.batch_acks_state import Acks, Partial
-from model.log_index import Key, LogIndex, next_lag
-from model.pending_acks import AckOf, pending_acks
-from model.pending_acks_state import Call, Config, Cumulative, Holder, Part, Record, State
+from impl.pending_acks.handle import PendingAcks
+from invariants.pending_acks import guarantees as invariants
+from model.batch_acks.state import Acks, Partial
+from model.pending_acks.log_index import Key, LogIndex, next_lag
+from model.pending_acks.machine import AckOf, pending_acks
+from model.pending_acks.state import Call, Config, Cumulative, Holder, Part, Record, State
 
 #: How many entries from the one before the mark on are acknowledged.
 _NEAR = 5
@@ -188,8 +188,8 @@ SMOKE = Scope(
         "low_watermark": (0,),
         "survive": (0,),
     },
-    most={"records": 3, "on_the_way": 2},
-    because={
+    bounds={"records": 3, "on_the_way": 2},
+    reasons={
         "actions": "what acknowledges, commits, makes durable, forgets and reads again; hides aborts and failures",
         "batch_sizes": "two messages and one: an entry that has parts, and one that has none",
         "min_lag": "one: each acknowledgement makes a key when there are few",
@@ -218,8 +218,8 @@ CI = Scope(
         "stops": (True, False),
         "survive": (0, 1),
     },
-    most={"records": 2, "on_the_way": 1},
-    because={
+    bounds={"records": 2, "on_the_way": 1},
+    reasons={
         "actions": "all that there are",
         "batch_sizes": "two messages in each entry",
         "min_lag": "one: each acknowledgement makes a key when there are few",
@@ -261,8 +261,8 @@ CUMULATIVE = Scope(
         "low_watermark": (0,),
         "survive": (0,),
     },
-    most={"records": 3, "on_the_way": 1},
-    because=dict(SMOKE.because)
+    bounds={"records": 3, "on_the_way": 1},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "both kinds of acknowledgements, both kinds of ends, and a replay of them",
         "batch_sizes": "two messages in each entry",
@@ -284,8 +284,8 @@ NIGHTLY = Scope(
         "durable": (True, False),
         "survive": (0, 1),
     },
-    most={"records": 3, "on_the_way": 2},
-    because=dict(SMOKE.because)
+    bounds={"records": 3, "on_the_way": 2},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "individual acknowledgements with aborts, failed appends and cursors that refuse",
         "durable": "both, after each append that failed",

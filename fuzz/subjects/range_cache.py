@@ -149,8 +149,8 @@ SMOKE = Scope(
         "bytes_to_free": (1, 2, 3),
         "advance.nanos": (1,),
     },
-    most={"slots": 2, "age": 2, "lowest_count": 0, "requeues": 2},
-    because=WHY
+    bounds={"slots": 2, "age": 2, "lowest_count": 0, "requeues": 2},
+    reasons=WHY
     | {
         "actions": "what eviction needs, without copies, ranges of lookups, ledgers and settings that change",
         "caches": "one: hides what one cache does to another",
@@ -193,8 +193,8 @@ CI = Scope(
         "bytes_to_free": (1, 2, 3),
         "advance.nanos": (1,),
     },
-    most={"slots": 2, "open_copies": 1, "age": 2, "lowest_count": 1, "highest_count": 2, "requeues": 2},
-    because=WHY
+    bounds={"slots": 2, "open_copies": 1, "age": 2, "lowest_count": 1, "highest_count": 2, "requeues": 2},
+    reasons=WHY
     | {
         "caches": "two: what one cache does to another",
         "max_requeue_times": "one extension: hides that there may be several",
@@ -218,8 +218,8 @@ NIGHTLY = Scope(
         "ledger": (1, 2),
         "set_max_requeue_times.value": (0, 1),
     },
-    most=CI.most,
-    because=dict(CI.because)
+    bounds=CI.bounds,
+    reasons=dict(CI.reasons)
     | {
         "position": "two in each of two caches, in two ledgers",
         "ledger": "those that there are",

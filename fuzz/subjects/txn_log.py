@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
-from impl.txn_log import TxnLog
+from impl.txn_log.log import TxnLog
 from invariants import txn_log as invariants
-from model.batch_acks_state import Acks, Partial
-from model.txn_log import txn_log
-from model.txn_log_state import Config, Place, Promise, Record, State, Txn
+from model.batch_acks.state import Acks, Partial
+from model.txn_log.machine import txn_log
+from model.txn_log.state import Config, Place, Promise, Record, State, Txn
 
 #: How many of the transactions that live are driven.
 _DRIVEN = 4
@@ -99,8 +99,8 @@ SMOKE = Scope(
         "durable": (1, 0),
         "batching": (True,),
     },
-    most={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1},
-    because={
+    bounds={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1},
+    reasons={
         "actions": "what writes, deletes, stores, loses, and finds again; hides participants, trimming, and time",
         "max_records": "two: an entry can be shared by two transactions, or be written half full",
         "max_ranges": "one: two entries have no more",
@@ -129,8 +129,8 @@ CI = Scope(
     ),
     settings={"max_records": 2, "max_ranges": 0, "max_batch_records": 1},
     domains=dict(SMOKE.domains) | {"txn": (0, 1)},
-    most=dict(SMOKE.most),
-    because=dict(SMOKE.because)
+    bounds=dict(SMOKE.bounds),
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "what writes, deletes, stores, crashes, and finds again; entries that are half full are in smoke",
         "max_ranges": "none: an entry that is deleted after one that is not is forgotten, with what is after it",
@@ -156,8 +156,8 @@ FAILURES = Scope(
     settings={"max_records": 1},
     domains=dict(SMOKE.domains)
     | {"to": ("COMMITTING", "COMMITTED", "ABORTING"), "durable": (0, 1), "batching": (False,)},
-    most={"entries": 3, "ledgers": 2, "ids": 1, "in_flight": 2},
-    because=dict(SMOKE.because)
+    bounds={"entries": 3, "ledgers": 2, "ids": 1, "in_flight": 2},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "every way in which the ledger or a read fails, and what comes after; hides broken cursors",
         "max_records": "one: without batching, records are told apart by their entries",
@@ -183,8 +183,8 @@ CURSOR = Scope(
     ),
     settings=dict(CI.settings),
     domains=dict(SMOKE.domains) | {"durable": (0,), "batching": (True, False)},
-    most=dict(SMOKE.most),
-    because=dict(CI.because)
+    bounds=dict(SMOKE.bounds),
+    reasons=dict(CI.reasons)
     | {
         "actions": "what deletes, and a cursor that does not, live and at replay",
         "txn": "the first one goes on; the second, if there is one, stays open beside it",
@@ -208,8 +208,8 @@ IDS = Scope(
     ),
     settings={"max_records": 1},
     domains=dict(FAILURES.domains) | {"txn": (0, 1), "to": ("COMMITTING", "COMMITTED")},
-    most={"entries": 3, "ledgers": 3, "ids": 2, "in_flight": 1},
-    because=dict(FAILURES.because)
+    bounds={"entries": 3, "ledgers": 3, "ids": 2, "in_flight": 1},
+    reasons=dict(FAILURES.reasons)
     | {
         "actions": "what ids and the watermark depend on: new ledgers, trimming, crashes",
         "to": "the way to a commit",
@@ -243,8 +243,8 @@ TIMES = Scope(
         "by_ms": (1,),
         "durable": (0,),
     },
-    most={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1, "late": 2},
-    because=dict(FAILURES.because)
+    bounds={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1, "late": 2},
+    reasons=dict(FAILURES.reasons)
     | {
         "actions": "what deadlines depend on, and participants; hides ends and deletions",
         "max_active": "two: a third transaction is refused",
@@ -265,8 +265,8 @@ NIGHTLY = Scope(
     actions=CI.actions,
     settings=dict(CI.settings),
     domains=dict(CI.domains),
-    most={"entries": 3, "ledgers": 2, "ids": 2, "in_flight": 1},
-    because=dict(CI.because) | {"entries": "three of two records: two whole transactions without participants"},
+    bounds={"entries": 3, "ledgers": 2, "ids": 2, "in_flight": 1},
+    reasons=dict(CI.reasons) | {"entries": "three of two records: two whole transactions without participants"},
 )
 
 

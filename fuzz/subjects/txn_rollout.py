@@ -74,8 +74,8 @@ SMOKE = Scope(
         "records": (1, 2),
         "entry": (0, 1),
     },
-    most={"entries": 1, "ledgers": 2},
-    because={
+    bounds={"entries": 1, "ledgers": 2},
+    reasons={
         "actions": "all that there are",
         "brokers": "two: one may be old when the other is new",
         "stores": "one; two are in the scope stores",
@@ -93,8 +93,8 @@ CI = Scope(
     actions=SMOKE.actions,
     settings={"brokers": 2, "stores": 1},
     domains=dict(SMOKE.domains) | {"entry": (0, 1, 2)},
-    most={"entries": 2, "ledgers": 3},
-    because=dict(SMOKE.because)
+    bounds={"entries": 2, "ledgers": 3},
+    reasons=dict(SMOKE.reasons)
     | {
         "entry": "either one, and one that is not there",
         "entries": "two: mixed logs, and a ledger behind one that is pinned",
@@ -118,8 +118,8 @@ STORES = Scope(
     ),
     settings={"brokers": 1, "stores": 2},
     domains=dict(SMOKE.domains) | {"broker": (0,), "store": (0, 1), "records": (2,), "on": (True,)},
-    most={"entries": 1, "ledgers": 2},
-    because=dict(SMOKE.because)
+    bounds={"entries": 1, "ledgers": 2},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "all but what the other scopes have: restarts, ledgers that are rolled, transactions one by one",
         "brokers": "one; two are in the other scopes",

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
-from impl.txn_writer import TxnWriter
+from impl.txn_writer.writer import TxnWriter
 from invariants import txn_writer as invariants
 from model.positions import Position
-from model.txn_writer import txn_writer
-from model.txn_writer_state import Buffered, Config, Entry, Record, State, Task, Write, is_batching
+from model.txn_writer.machine import txn_writer
+from model.txn_writer.state import Buffered, Config, Entry, Record, State, Task, Write, is_batching
 
 #: Mostly records that serialise, or of which one in some cannot, in each of the ways.
 FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
@@ -100,8 +100,8 @@ SMOKE = Scope(
         "by": (1,),
         "durable": (True,),
     },
-    most={"records": 3, "tasks": 3, "closers": 1, "age": 3},
-    because={
+    bounds={"records": 3, "tasks": 3, "closers": 1, "age": 3},
+    reasons={
         "actions": "what fills and empties the buffer; hides fences and other ledgers",
         "max_records": "two, the fewest that make a batch",
         "max_bytes": "more than two small records have: only their number fills the buffer",
@@ -123,8 +123,8 @@ CI = Scope(
     actions=(*SMOKE.actions, "fence"),
     settings={"max_records": 3, "max_bytes": 4, "max_delay_ms": 1, "thread": "queued"},
     domains=dict(SMOKE.domains) | {"size": (1, 3, 4), "durable": (False, True)},
-    most={"records": 3, "tasks": 2, "closers": 1, "age": 2},
-    because=dict(SMOKE.because)
+    bounds={"records": 3, "tasks": 2, "closers": 1, "age": 2},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "as in the scope smoke, and the fence",
         "max_records": "three: two records may wait, for whichever limit",
@@ -140,8 +140,8 @@ FAILURES_SCOPE = Scope(
     actions=("add", "close", "run_writer_tasks", "advance_time"),
     settings={"max_records": 3, "max_bytes": 2, "max_delay_ms": 1, "thread": "queued", "writes": "at_once"},
     domains=dict(SMOKE.domains) | {"size": (1, 2), "fails_on": ("nothing", "size", "single", "batch")},
-    most={"records": 3, "tasks": 2, "closers": 2, "age": 2},
-    because=dict(SMOKE.because)
+    bounds={"records": 3, "tasks": 2, "closers": 2, "age": 2},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "what serialises, and a close; hides the ledger's part",
         "max_records": "three: a batch that fails has a record before and one behind it",
@@ -159,8 +159,8 @@ NIGHTLY = Scope(
     actions=tuple(txn_writer.actions),
     settings=dict(SMOKE.settings),
     domains=dict(SMOKE.domains) | {"fails_on": ("nothing", "batch"), "durable": (False, True)},
-    most={"records": 3, "tasks": 3, "closers": 2, "ledgers": 2, "age": 3},
-    because=dict(SMOKE.because)
+    bounds={"records": 3, "tasks": 3, "closers": 2, "ledgers": 2, "age": 3},
+    reasons=dict(SMOKE.reasons)
     | {
         "actions": "all that there are",
         "fails_on": "nothing, and a record that takes its batch along",

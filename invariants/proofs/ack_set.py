@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs import masks
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.reading import Reader
-from invariants.proofs.terms import Maybe, Rec, as_term, lifted, unknown
+from invariants.proofs.symbolic import masks
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.terms import Maybe, Rec, as_term, lifted, unknown
 from model import ack_set as model
 from model.ack_set import AckPosition, AckSet, Config
 

@@ -15,14 +15,14 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
-from invariants.proofs.reading import AT, Path, Reader
-from invariants.proofs.terms import SUM, Maybe, Rec, Seq, as_term, equal, unknown
-from model import cache_steps as model
-from model import cache_threads as threads
-from model.cache_threads import RIGHT, Config, Insert, Removal, State, Wrapper
+from invariants.proofs.symbolic.reading import AT, Path, Reader
+from invariants.proofs.symbolic.terms import SUM, Maybe, Rec, Seq, as_term, equal, unknown
+from model.cache_steps import machine as model
+from model.cache_steps import threads
+from model.cache_steps.threads import RIGHT, Config, Insert, Removal, State, Wrapper
 from model.machine import Action
 
-MODEL = "model.cache_steps"
+MODEL = "model.cache_steps.machine"
 ACTIONS = model.cache_steps.actions
 
 BYTES = z3.Function("bytes of", z3.IntSort(), z3.IntSort())

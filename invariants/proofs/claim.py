@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.terms import NotUnderstoodError, as_term
+from invariants.proofs.symbolic.terms import NotUnderstoodError, as_term
 
 Verdict = Literal["proved", "confirmed_over_all_paths", "no_counterexample", "refuted", "unknown"]
 Tool = Literal["z3", "crosshair"]

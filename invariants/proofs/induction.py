@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
-from invariants.proofs.reading import Loop, Path
-from invariants.proofs.terms import Maybe, Rec, Root, Seq, as_term, looks
+from invariants.proofs.symbolic.reading import Loop, Path
+from invariants.proofs.symbolic.terms import Maybe, Rec, Root, Seq, as_term, looks
 
 Names = Mapping[str, Any]
 

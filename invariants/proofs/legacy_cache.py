@@ -9,9 +9,9 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.reading import AT, OVER, Reader
-from invariants.proofs.running import known
-from invariants.proofs.terms import Seq
+from invariants.proofs.symbolic.reading import AT, OVER, Reader
+from invariants.proofs.symbolic.running import known
+from invariants.proofs.symbolic.terms import Seq
 from model import legacy_cache as model
 from model.legacy_cache import Entry
 from model.positions import Position

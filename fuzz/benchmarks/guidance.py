@@ -1,0 +1,140 @@
+"""Whether guidance helps: steps to kill with a kind of guidance and without, over planted bugs and seeds.
+
+    weights      actions are not equally likely
+    situations   their weights change with the situation
+    swarms       a trace may draw other weights: it does less, and goes deeper
+    corpus       a trace may begin as one that met something new, and go on in its own way
+
+A kind is kept only where it helps; a subject's `guidance` says which are, and why. Steps are counted, not seconds: they
+are the same on every machine. Each planted bug, of the implementation or of the specification, counts with its median
+over the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fuzz.mutation.kill_matrix import is_of_model
+from fuzz.mutation.seeding import mutants_of, plant
+from fuzz.run.generate import Arguments, decoder, recipe
+from fuzz.run.lockstep import CHECK_EVERY, CheckedRun, Hang, watchdog
+from fuzz.subject import Subject, find_profile
+
+#: First seeds of the hunts for one bug.
+SEEDS = tuple(range(0, 10_000_000, 1_000_000))
+#: A hunt that takes more steps than this counts as that many.
+MOST_STEPS = 200_000
+#: Processor time of a trace; with every bug that hangs, this much is waited once for each seed.
+_HANG_SECONDS = 0.2
+#: How often a trace begins as one of the corpus, once there is one.
+_FROM_CORPUS = 0.5
+
+
+class Effect(NamedTuple):
+    """The median steps to kill with a kind of guidance and without, over all bugs."""
+
+    kind: str
+    with_it: float
+    without: float
+    ratio: float  # geometric mean over the bugs of without / with: above one, it helps
+    missed_with_it: int  # bugs that took more than the most steps
+    missed_without: int
+
+
+#: A subject without one kind of guidance, and whether a corpus is used.
+Variant = tuple[Callable[[Subject], Subject], bool]
+
+KINDS: dict[str, tuple[Variant, Variant]] = {
+    "weights": ((lambda s: s, False), (lambda s: replace(s, weights={}, swarms={}, in_situation={}), False)),
+    "situations": ((lambda s: s, False), (lambda s: replace(s, in_situation={}), False)),
+    "swarms": ((lambda s: s, False), (lambda s: replace(s, swarms={}), False)),
+    "corpus": ((lambda s: s, True), (lambda s: s, False)),
+}
+
+
+def effect(subject: str, kind: str, seeds: tuple[int, ...] = SEEDS) -> Effect:
+    """Measures one kind of guidance on the planted bugs of an implementation. Cost: up to minutes."""
+    bugs = [m for m in mutants_of(subject) if m.profile == "reference"]
+    with_it, without = [
+        [median_steps(vary(plant(bug)), is_of_model(bug), grows, seeds) for bug in bugs] for vary, grows in KINDS[kind]
+    ]
+    logs = [math.log(b / a) for a, b in zip(with_it, without, strict=True)]
+    mean = math.exp(statistics.fmean(logs))
+    missed, missed_without = [sum(steps >= MOST_STEPS for steps in each) for each in (with_it, without)]
+    return Effect(kind, statistics.median(with_it), statistics.median(without), mean, missed, missed_without)
+
+
+def kinds_of(subject: Subject) -> list[str]:
+    """The kinds of guidance that a subject has, and the corpus, which every one can have."""
+    has = {"weights": subject.weights, "situations": subject.in_situation, "swarms": subject.swarms, "corpus": True}
+    return [kind for kind in KINDS if has[kind]]
+
+
+def median_steps(subject: Subject, of_model: bool, grows: bool, seeds: tuple[int, ...]) -> float:
+    """The median over the seeds of the steps until a planted bug shows."""
+    return statistics.median(steps_to_kill(subject, of_model, grows, seed) for seed in seeds)
+
+
+def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> int:
+    """Steps until a planted bug shows, in traces from a first seed on. One of the model: to the properties alone."""
+    profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
+    while taken < MOST_STEPS:
+        run = corpus.next_run(profile, seed, grows)
+        try:
+            with watchdog(_HANG_SECONDS):
+                for _ in run:
+                    taken += 1
+        except (Hang, _Found):
+            return taken + 1
+        seed += 1
+    return MOST_STEPS
+
+
+class _Found(Exception):
+    """Model and implementation differ."""
+
+
+class _Corpus:
+    """Runs that met a kind of state or a pair of actions for the first time, by the seed's choices up to there."""
+
+    def __init__(self, subject: Subject, of_model: bool, seed: int) -> None:
+        self.subject = subject
+        self.of_model = of_model
+        self.chance = random.Random(seed)  # noqa: S311
+        self.runs: list[tuple[Any, list[tuple[str, Arguments]]]] = []
+        self.seen: set[Any] = set()
+
+    def next_run(self, profile: Any, seed: int, grows: bool) -> Iterator[None]:
+        """One trace, a step at a time. Raises _Found at the step that shows a difference."""
+        subject = self.subject
+        plan, rng = recipe(subject, profile, seed)
+        cfg, begun = plan.config, list[tuple[str, Arguments]]()
+        if grows and self.runs and self.chance.random() < _FROM_CORPUS:
+            cfg, begun = self.runs[self.chance.randrange(len(self.runs))]
+        choose = decoder(subject, cfg).chooser(cfg, plan.swarm, rng)
+        run, done = CheckedRun(subject, cfg, cfg if self.of_model else None), list[tuple[str, Arguments]]()
+        for step in range(plan.steps):
+            name, arguments = begun[step] if step < len(begun) else _named(choose(run.state))
+            if run.step(name, arguments, fully=step % CHECK_EVERY == CHECK_EVERY - 1) is not None:
+                raise _Found
+            done.append((name, arguments))
+            if grows:
+                self.keep(cfg, done, run.state)
+            yield
+
+    def keep(self, cfg: Any, done: list[tuple[str, Arguments]], state: Any) -> None:
+        """Keeps what was done so far if it met something new."""
+        kind = self.subject.abstract(cfg, state)
+        if kind not in self.seen:
+            self.seen.add(kind)
+            self.runs.append((cfg, list(done)))
+
+
+def _named(chosen: Any) -> tuple[str, Arguments]:
+    plan, arguments = chosen
+    return plan.name, arguments

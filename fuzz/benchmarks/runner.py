@@ -1,0 +1,337 @@
+"""Benchmarks: what we do, against a baseline in the same run.
+
+Machines are shared and noisy, so a number alone says little: ours and the baseline take turns, and the medians
+are compared. `ratio` is ours over the baseline, so that more is better; for work and memory it is the baseline
+over ours. Those that belong to a component are in `fuzz/benchmarks/`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from rich.console import Console
+
+import fuzz.benchmarks
+from fuzz.benchmarks import guidance
+from fuzz.campaign.driver import Plan, SparkWorkers, open_campaign, run_campaign
+from fuzz.campaign.store import LocalStore
+from fuzz.campaign.worker import BLOCK, Spec, Task, run_task
+from fuzz.commands.core import run_replay
+from fuzz.run.lockstep import CHECK_EVERY, Lockstep
+from fuzz.subject import Subject, find_profile, find_subject, subject_names
+from model.machine import BadValue
+
+#: How often ours and the baseline take turns.
+_TURNS = 3
+_LOCKSTEP_SECONDS = 3.0
+#: The scope on which we and TLC are compared.
+_SCOPE = "ci"
+_RECORDINGS = Path("tests/recordings")
+
+
+class Measured(NamedTuple):
+    """Ours and the baseline, in the benchmark's unit, and how they compare."""
+
+    value: float
+    baseline: float
+    ratio: float
+
+
+class Benchmark(NamedTuple):
+    """A named measurement."""
+
+    name: str
+    unit: str
+    about: str
+    run: Callable[[], Measured]
+
+
+class Point(NamedTuple):
+    """A point of a line in a plot: a measured result at some x."""
+
+    x: float
+    result: str
+    column: str = "value"  # or baseline
+
+
+class Line(NamedTuple):
+    """A line in a plot."""
+
+    label: str
+    points: tuple[Point, ...]
+
+
+class Plot(NamedTuple):
+    """A picture of some results, with logarithmic axes; modules in `fuzz/benchmarks/` state theirs as `plots`."""
+
+    title: str
+    about: str
+    x: str
+    y: str
+    lines: tuple[Line, ...]
+
+
+def benchmarks() -> list[Benchmark]:
+    """All benchmarks: the engines', then the components'."""
+    found = [_lockstep(find_subject(name)) for name in subject_names(without_canaries=True)]
+    found += [
+        Benchmark(
+            "campaign", "steps/s", "a Spark campaign, against a plain process pool of as many workers", _campaign
+        ),
+        Benchmark(
+            "replay", "operations/s", "all recordings, against reading their JSON with the standard library", _replay
+        ),
+    ]
+    twins = [find_subject(name) for name in subject_names(without_canaries=True) if find_subject(name).tla]
+    found += [_exploring(subject, checked=False) for subject in twins]
+    found += [_exploring(subject, checked=True) for subject in twins]
+    found += [_guidance(subject, kind) for subject in twins for kind in guidance.kinds_of(subject)]
+    for module in of_components():
+        found += module.benchmarks
+    return found
+
+
+def of_components() -> list[ModuleType]:
+    """The modules of `fuzz/benchmarks/`, by name."""
+    names = sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__))
+    modules = [importlib.import_module(f"fuzz.benchmarks.{name}") for name in names]
+    return [module for module in modules if hasattr(module, "benchmarks") and module.__name__ != __name__]
+
+
+def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
+    """Runs the benchmarks whose names start with one of the given. Raises BadValue when none does."""
+    known = benchmarks()
+    chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]
+    if not chosen:
+        raise BadValue(f"there is no benchmark {', '.join(names)}; there are {', '.join(b.name for b in known)}")
+    results = []
+    for each in chosen:
+        console.print(f"{each.name}: {each.about}")  # no spinner: its thread would be measured too
+        measured = each.run()
+        results.append({"name": each.name, "unit": each.unit, **measured._asdict()})
+    return results
+
+
+def in_turns(ours: Callable[[], float], baseline: Callable[[], float], turns: int = _TURNS) -> tuple[float, float]:
+    """The medians of two measurements that take turns."""
+    pairs = [(ours(), baseline()) for _ in range(turns)]
+    return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
+
+
+# ---- lockstep -----------------------------------------------------------------------------------------
+
+
+def _lockstep(subject: Subject) -> Benchmark:
+    """The fast loop on one core, against a Hypothesis rule machine that compares and checks the same."""
+    about = f"steps of {subject.name} on one core, against a Hypothesis rule machine doing the same"
+
+    def run() -> Measured:
+        value, baseline = in_turns(lambda: _fast_steps(subject), lambda: _hypothesis_steps(subject))
+        return Measured(value, baseline, value / baseline)
+
+    return Benchmark(f"lockstep.{subject.name}", "steps/s", about, run)
+
+
+def _fast_steps(subject: Subject) -> float:
+    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    for seed in range(BLOCK):
+        lockstep.run(seed)
+    before, started, seed = lockstep.coverage.steps, time.perf_counter(), BLOCK
+    while time.perf_counter() - started < _LOCKSTEP_SECONDS:
+        lockstep.run(seed)
+        seed += 1
+    return (lockstep.coverage.steps - before) / (time.perf_counter() - started)
+
+
+def _hypothesis_steps(subject: Subject) -> float:
+    """Steps a second of a rule machine, as many of them at a time as a trace has, generation only."""
+    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis.stateful import run_state_machine_as_test
+
+    from fuzz.run.stateful import stateful_machine
+
+    machine: Any = stateful_machine(subject, check_every=CHECK_EVERY)
+    taken = 0
+
+    class Counted(machine):  # type: ignore[misc]
+        """Counts what it did."""
+
+        def teardown(self) -> None:
+            """Called after every example."""
+            nonlocal taken
+            taken += self.steps_taken
+
+    chosen = settings(
+        max_examples=60,
+        stateful_step_count=subject.steps,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    started = time.perf_counter()
+    run_state_machine_as_test(Counted, settings=chosen)
+    return taken / (time.perf_counter() - started)
+
+
+# ---- exploring ----------------------------------------------------------------------------------------
+
+
+#: What a process of ours runs: no more is imported than an exploration needs.
+_EXPLORER = """
+import sys
+from fuzz.explore.search import bounded, explore
+from fuzz.subject import find_subject
+
+name, scope, checked = sys.argv[1:]
+space = bounded(find_subject(name), scope)
+print(explore(space, implementation=checked == "checked", properties=checked == "checked").distinct_states)
+"""
+
+
+def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
+    """Distinct states a second on the same scope: a process each, from its start to its end."""
+    name = f"explore.{subject.name}" + (".checked" if checked else "")
+    ours = "with all properties, and every transition on the implementation" if checked else "states only"
+    theirs = "its invariants too" if checked else "states only"
+    about = f"{ours}, on one core, against TLC with two workers on the twin, {theirs}; both with their start-up"
+
+    def run() -> Measured:
+        value, baseline = in_turns(lambda: _explored_speed(subject, checked), lambda: _tlc_speed(subject, checked))
+        return Measured(value, baseline, value / baseline)
+
+    return Benchmark(name, "states/s", about, run)
+
+
+def _explored_speed(subject: Subject, checked: bool) -> float:
+    """Ours, Python's start included, as TLC's speed includes Java's."""
+    house = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
+    paths = os.pathsep.join(each for each in (os.environ.get("PYTHONPATH"), house) if each)
+    command = [sys.executable, "-c", _EXPLORER, subject.name, _SCOPE, "checked" if checked else "bare"]
+    started = time.perf_counter()
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True)  # noqa: S603
+    return int(done.stdout) / (time.perf_counter() - started)
+
+
+def _tlc_speed(subject: Subject, checked: bool) -> float:
+    from fuzz.tlc.manifest import read_manifest, space_of
+    from fuzz.tlc.module import Twin, read_module
+    from fuzz.tlc.process import SUCCESS, Job, run_tlc
+    from fuzz.tlc.runs import MODULES
+
+    plain = (subject.tla, _SCOPE, "reference", SUCCESS)
+    listed = [r for r in read_manifest(MODULES) if (r.module, r.scope, r.profile, r.expected) == plain]
+    if not listed:
+        raise BadValue(f"the manifest has no run of {subject.tla} in the scope {_SCOPE}")
+    run = listed[0]._replace(edges=False, checks=listed[0].checks if checked else ())
+    twin = Twin(read_module(MODULES, run.module), run, space_of(run))
+    text, config = twin.text("MC_bench", twin.checks if checked else ())
+    with tempfile.TemporaryDirectory() as place:
+        outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(place) / "tlc", True, False, 3600.0))
+        if outcome.result != SUCCESS:
+            raise BadValue(f"TLC on {run.module}: {outcome.result}")
+    return outcome.distinct_states / outcome.seconds
+
+
+# ---- guidance -----------------------------------------------------------------------------------------
+
+
+def _guidance(subject: Subject, kind: str) -> Benchmark:
+    """Steps to kill with a kind of guidance, against without."""
+    about = f"median steps to kill the planted bugs of {subject.name} with {kind}, against without"
+
+    def run() -> Measured:
+        found = guidance.effect(subject.name, kind)
+        return Measured(found.with_it, found.without, found.ratio)
+
+    return Benchmark(f"guidance.{subject.name}.{kind}", "steps", about, run)
+
+
+# ---- campaign -----------------------------------------------------------------------------------------
+
+
+def _campaign() -> Measured:
+    """The same seeds of the honest subjects on Spark, tables included, and in a plain process pool."""
+    from fuzz.platform.spark import session, slots
+
+    specs = tuple(Spec(name) for name in subject_names(without_canaries=True))
+    with session("brokerproof bench") as spark:
+        workers = SparkWorkers(spark, slots(spark))
+        speed = workers.warm_up(specs)
+        with ProcessPoolExecutor(workers.slots, mp_context=get_context("spawn")) as pool:
+            list(pool.map(run_task, [Task(s, 0, BLOCK) for s in specs for _ in range(workers.slots)]))
+            traces = max(BLOCK, round(_traces_for(specs, 20.0 * workers.slots) / BLOCK) * BLOCK)
+            value, baseline = in_turns(
+                lambda: _on_spark(specs, workers, speed, traces), lambda: _in_pool(specs, pool, workers.slots, traces)
+            )
+    return Measured(value, baseline, value / baseline)
+
+
+def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
+    """How many traces of every spec together take that many seconds of one worker."""
+    parts = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
+    return seconds / sum(p.seconds / p.traces for p in parts)
+
+
+def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, float], traces: int) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        store, plan = LocalStore(Path(folder)), Plan(specs, 0)
+        started = time.perf_counter()
+        state = open_campaign(store, plan)
+        state.speed = dict(speed)
+        run_campaign(store, plan, state, workers, traces=traces)
+        return state.steps / (time.perf_counter() - started)
+
+
+def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, traces: int) -> float:
+    size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)
+    tasks = [Task(spec, first, min(size, traces - first)) for first in range(0, traces, size) for spec in specs]
+    started = time.perf_counter()
+    parts = list(pool.map(run_task, tasks))
+    return sum(p.steps for p in parts) / (time.perf_counter() - started)
+
+
+# ---- replay -------------------------------------------------------------------------------------------
+
+
+def _replay() -> Measured:
+    """Operations of all recordings a second: everything checked, against reading the JSON alone."""
+    paths = sorted(_RECORDINGS.glob("*.jsonl.gz"))
+    if not paths:
+        raise BadValue(f"there are no recordings in {_RECORDINGS}; run bench from the repository's root")
+    value, baseline = in_turns(lambda: _replayed(paths), lambda: _read(paths))
+    return Measured(value, baseline, value / baseline)
+
+
+def _replayed(paths: list[Path]) -> float:
+    """As the command does it, on all cores."""
+    started = time.perf_counter()
+    result = run_replay(paths, None, Console(quiet=True))
+    if result["agreed"] != result["traces"]:
+        raise BadValue("the recordings do not agree; run brokerproof replay tests/recordings/*.gz")
+    return float(result["operations"] / (time.perf_counter() - started))
+
+
+def _read(paths: list[Path]) -> float:
+    import gzip
+
+    operations, started = 0, time.perf_counter()
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            operations += sum("op" in json.loads(line) for line in lines)
+    return operations / (time.perf_counter() - started)

@@ -1,0 +1,1 @@
+"""Campaigns: fuzzing on Spark in rounds that can be resumed."""

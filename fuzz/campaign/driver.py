@@ -1,0 +1,581 @@
+"""A campaign: seeds are a table, findings are rows; Spark runs them, Parquet keeps them.
+
+    campaign.json     what is run: version, seed, specs. A folder of other parameters is refused
+    runs/             one file a round, a row a task: what was run, how fast. Written last: it makes the round count
+    findings/         one file a round: shrunk findings, each with the trace that shows it
+    coverage/         one file a round: what was seen, in the model's terms
+    traces/           one file a finding, named by its content
+    report.html       what a person looks at
+
+Work goes out in rounds of tasks, two rounds at a time so that no slot waits for a round's last task. A round
+counts once its file in `runs/` is there, whole; what an unfinished round left is written over when its seeds
+are run again. So a driver may die at any moment, and the same command loses nothing and counts nothing twice.
+
+What comes back from a task is small, a few hundred rows however many traces it ran, so the driver collects it
+and writes the tables itself: that costs less than a Spark job that writes, and a renamed file is a commit that
+every file system has.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from fuzz.campaign.store import Store, read_table, write_table
+from fuzz.campaign.worker import (
+    BLOCK,
+    Found,
+    Part,
+    Spec,
+    Task,
+    merged,
+    part_from,
+    part_text,
+    prepared,
+    run_task,
+    task_from,
+    task_text,
+)
+from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.platform.version import code_version
+from fuzz.run.coverage import Row, Total
+from model.machine import BadValue
+
+RUNS = pa.schema(
+    [
+        ("round", pa.int32()),
+        ("subject", pa.string()),
+        ("first_seed", pa.int64()),
+        ("traces", pa.int64()),
+        ("skipped", pa.int64()),
+        ("steps", pa.int64()),
+        ("seconds", pa.float64()),
+        ("raw_findings", pa.int64()),
+        ("round_seconds", pa.float64()),
+    ]
+)
+FINDINGS = pa.schema(
+    [
+        ("round", pa.int32()),
+        ("subject", pa.string()),
+        ("profile", pa.string()),
+        ("signature", pa.string()),
+        ("cause", pa.string()),
+        ("seed", pa.int64()),
+        ("length", pa.int32()),
+        ("shrunk_length", pa.int32()),
+        ("message", pa.string()),
+        ("reproduced", pa.bool_()),
+        ("trace", pa.string()),
+    ]
+)
+COVERAGE = pa.schema(
+    [
+        ("round", pa.int32()),
+        ("subject", pa.string()),
+        ("kind", pa.string()),
+        ("key", pa.string()),
+        ("times", pa.int64()),
+        ("first_seed", pa.int64()),
+    ]
+)
+
+MANIFEST = "campaign.json"
+#: How long a task should run: long enough that starting it costs nothing, short enough that losing it does not hurt.
+TASK_SECONDS = 3.0
+#: How long a round should run: its end is where a dead driver takes up again.
+ROUND_SECONDS = (4.0, 30.0)
+#: A rest of time shorter than this is not worth a round.
+_SHORTEST_ROUND = 0.5
+#: Steps a second to plan with before anything was measured.
+_FIRST_GUESS = 10_000.0
+
+
+class Plan(NamedTuple):
+    """What a campaign runs; all of it is in the manifest, and a folder belongs to one plan."""
+
+    specs: tuple[Spec, ...]
+    seed: int
+    version: str = ""  # of the code that runs it; empty: this code's
+
+    def manifest(self) -> dict[str, Any]:
+        """As it stands in campaign.json."""
+        return {
+            "brokerproof": self.version or code_version(),
+            "seed": self.seed,
+            "block": BLOCK,
+            "specs": [s._asdict() for s in self.specs],
+        }
+
+
+class Live(NamedTuple):
+    """What the tasks that have ended add up to, committed or not. For showing only: a repeated task counts twice."""
+
+    traces: int
+    steps: int
+    findings: int
+
+
+class Workers(Protocol):
+    """What runs tasks: Spark, processes of this machine, or this process."""
+
+    #: how many tasks run at a time
+    slots: int
+    #: how many rounds are handed out before the first must have ended
+    ahead: int
+
+    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
+        """Hands out a round; the future gives what came of each task."""
+
+    def live(self) -> Live:
+        """What has ended so far."""
+
+
+@dataclass
+class State:
+    """What the committed rounds of a campaign add up to."""
+
+    rounds: int = 0
+    traces: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    next_seed: dict[str, int] = field(default_factory=dict)
+    speed: dict[str, float] = field(default_factory=dict)  # traces a second of one slot, by subject
+    findings: list[Found] = field(default_factory=list)
+    coverage: dict[str, Total] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, parts: Sequence[Part], round_seconds: float) -> None:
+        """Adds a committed round."""
+        self.rounds += 1
+        self.seconds += round_seconds
+        for part in parts:
+            subject = part.task.spec.subject
+            self.traces += part.traces
+            self.steps += part.steps
+            end = part.task.first_seed + part.task.traces
+            self.next_seed[subject] = max(self.next_seed.get(subject, 0), end)
+            if part.seconds > 0:
+                self.speed[subject] = part.task.traces / part.seconds
+            total = self.coverage.setdefault(subject, Total())
+            for row in part.coverage:
+                total.add(row)
+            self.findings.extend(part.findings)
+
+    def merged_findings(self) -> list[Found]:
+        """The findings so far, one for each signature."""
+        self.findings = merged(self.findings)
+        return self.findings
+
+
+# ---- the folder ---------------------------------------------------------------------------------------
+
+
+def check_folder(store: Store, plan: Plan) -> bool:
+    """Whether the folder holds a campaign of this plan; False if it holds none. Writes nothing.
+
+    Raises BadValue when it belongs to another plan or version.
+    """
+    text = store.read(MANIFEST)
+    if text is None:
+        if store.names("runs"):
+            raise BadValue(f"{store.place('')} has tables but no {MANIFEST}; use another --out")
+        return False
+    wanted = plan.manifest()
+    try:
+        there = from_json(text)
+        differs = [key for key in wanted if there.get(key) != wanted[key]]
+    except (NotJSON, AttributeError):
+        raise BadValue(f"{store.place(MANIFEST)} is not a campaign's manifest; use another --out") from None
+    if differs:
+        key = differs[0]
+        name = {"brokerproof": "version", "specs": "subjects, profile or mutant"}.get(key, key)
+        here, now = (to_json(each).decode() for each in (there.get(key), wanted[key]))
+        raise BadValue(
+            f"{store.place('')} holds a campaign of another {name} ({here}, this is {now}); use another --out"
+        )
+    return True
+
+
+def open_campaign(store: Store, plan: Plan) -> State:
+    """What the folder holds of this plan; a new folder gets its manifest. Raises BadValue as check_folder."""
+    if check_folder(store, plan):
+        return read_state(store, plan)
+    store.write(MANIFEST, to_json(plan.manifest(), indent=True))
+    return State(next_seed={spec.subject: plan.seed for spec in plan.specs})
+
+
+def read_plan(store: Store) -> Plan:
+    """The plan of the campaign that a folder holds, of whatever version. Raises BadValue when it holds none."""
+    text = store.read(MANIFEST)
+    if text is None:
+        raise BadValue(f"{store.place('')} holds no campaign: there is no {MANIFEST}")
+    try:
+        data = from_json(text)
+        return Plan(tuple(Spec(**s) for s in data["specs"]), data["seed"], data["brokerproof"])
+    except (NotJSON, KeyError, TypeError):
+        raise BadValue(f"{store.place(MANIFEST)} is not a campaign's manifest") from None
+
+
+def read_state(store: Store, plan: Plan) -> State:
+    """The committed rounds of a campaign, added up. Tables of a round that does not count are not read.
+
+    Raises BadValue when a file of a round that counts is missing: what it found would be lost without a word.
+    """
+    _check_rounds(store)
+    state = State()
+    state.next_seed = {spec.subject: plan.seed for spec in plan.specs}
+    specs = {spec.subject: spec for spec in plan.specs}
+    for name in store.names("runs"):
+        rows = read_table(store, f"runs/{name}", RUNS)
+        findings = read_table(store, f"findings/{name}", FINDINGS)
+        coverage = read_table(store, f"coverage/{name}", COVERAGE)
+        parts = []
+        for row in rows:
+            task = Task(specs[row["subject"]], row["first_seed"], row["traces"] + row["skipped"])
+            parts.append(
+                Part(task, row["traces"], row["skipped"], row["steps"], row["seconds"], row["raw_findings"], (), ())
+            )
+        state.runs += rows
+        state.add(parts, rows[0]["round_seconds"] if rows else 0.0)
+        for row in findings:
+            row.pop("round")
+            state.findings.append(Found(**row))
+        for row in coverage:
+            total = state.coverage.setdefault(row["subject"], Total())
+            total.add(Row(row["kind"], row["key"], row["times"], row["first_seed"]))
+    state.merged_findings()
+    return state
+
+
+def _check_rounds(store: Store) -> None:
+    """Raises BadValue for the first file that is missing of the rounds that count."""
+    there = {folder: set(store.names(folder)) for folder in ("runs", "findings", "coverage")}
+    for number in range(1, len(there["runs"]) + 1):
+        name = _round(number)
+        for folder, names in there.items():
+            if name not in names:
+                place = store.place(f"{folder}/{name}")
+                raise BadValue(f"{place} is missing: the campaign is not whole; put it back, or use another --out")
+
+
+def _round(number: int) -> str:
+    return f"round-{number:05d}.parquet"
+
+
+def commit(store: Store, number: int, parts: Sequence[Part], round_seconds: float) -> list[dict[str, Any]]:
+    """Writes a round's tables, the one that makes it count last; its rows of `runs`."""
+    name = _round(number)
+    findings = [{"round": number, **f._asdict()} for f in merged(f for p in parts for f in p.findings)]
+    totals: dict[str, Total] = {}
+    for part in parts:
+        for row in part.coverage:
+            totals.setdefault(part.task.spec.subject, Total()).add(row)
+    coverage = [
+        {"round": number, "subject": subject, **row._asdict()}
+        for subject in sorted(totals)
+        for row in totals[subject].rows()
+    ]
+    runs = [
+        {
+            "round": number,
+            "subject": p.task.spec.subject,
+            "first_seed": p.task.first_seed,
+            "traces": p.traces,
+            "skipped": p.skipped,
+            "steps": p.steps,
+            "seconds": p.seconds,
+            "raw_findings": p.raw_findings,
+            "round_seconds": round_seconds,
+        }
+        for p in parts
+    ]
+    write_table(store, f"findings/{name}", findings, FINDINGS)
+    write_table(store, f"coverage/{name}", coverage, COVERAGE)
+    write_table(store, f"runs/{name}", runs, RUNS)
+    return runs
+
+
+def write_traces(store: Store, findings: Iterable[Found]) -> None:
+    """Writes each finding's trace to a file named by its content, unless it is there."""
+    there = set(store.names("traces"))
+    for each in findings:
+        if trace_name(each) not in there:
+            store.write(f"traces/{trace_name(each)}", each.trace.encode())
+
+
+def trace_name(found: Found) -> str:
+    """The file name of a finding's trace."""
+    opening = from_json(found.trace.split("\n", 1)[0])
+    return str(opening["trace"]).replace("/", "-") + ".jsonl"
+
+
+def finding_rows(store: Store, findings: Iterable[Found]) -> list[dict[str, Any]]:
+    """Findings as the command line gives them, each with the place of its trace."""
+    return [
+        {
+            "subject": f.subject,
+            "profile": f.profile,
+            "signature": f.signature,
+            "seed": f.seed,
+            "length": f.length,
+            "shrunk_length": f.shrunk_length,
+            "reproduced": f.reproduced,
+            "trace": store.place(f"traces/{trace_name(f)}"),
+            "message": f.message,
+        }
+        for f in findings
+    ]
+
+
+# ---- the work -----------------------------------------------------------------------------------------
+
+
+#: Told of the committed state and of what has ended since, about twice a second.
+Progress = Callable[[State, Live], None]
+_POLL_SECONDS = 0.5
+
+
+def run_campaign(
+    store: Store,
+    plan: Plan,
+    state: State,
+    workers: Workers,
+    *,
+    traces: int | None = None,
+    seconds: float | None = None,
+    partitions: int | None = None,
+    progress: Progress = lambda state, live: None,
+) -> State:
+    """Runs rounds until every subject has had that many traces, or that many more seconds have gone by.
+
+    A round that was begun is finished, so the seconds are met to within a round's last tasks.
+    """
+    rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
+    waiting: deque[Future[list[Part]]] = deque()
+    last_end = time.perf_counter()
+    while True:
+        while len(waiting) < workers.ahead and (tasks := rounds.following()):
+            waiting.append(workers.submit(tasks))
+        if not waiting:
+            return state
+        while not wait(list(waiting)[:1], timeout=_POLL_SECONDS).done:
+            progress(state, workers.live())
+        parts = waiting.popleft().result()
+        rounds.ended()
+        now = time.perf_counter()
+        state.runs += commit(store, state.rounds + 1, parts, now - last_end)
+        state.add(parts, now - last_end)
+        last_end = now
+        write_traces(store, state.merged_findings())
+        progress(state, workers.live())
+
+
+class _Rounds:
+    """Cuts the seeds that are left into tasks, a round at a time."""
+
+    def __init__(
+        self, plan: Plan, state: State, slots: int, *, traces: int | None, seconds: float | None, partitions: int | None
+    ) -> None:
+        self.plan = plan
+        self.state = state
+        self.slots = slots
+        self.partitions = partitions
+        self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
+        self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
+        self.deadline = time.perf_counter() + seconds if seconds is not None else None
+        self.in_flight: deque[list[Task]] = deque()
+        self.rounds_before = state.rounds
+        self.steps = {s.subject: s.steps or prepared(s)[0].steps for s in plan.specs}
+
+    def following(self) -> list[Task]:
+        """The tasks of the next round; none when the traces or the time are used up."""
+        specs = [s for s in self.plan.specs if self.end is None or self.planned[s.subject] < self.end[s.subject]]
+        low, high = ROUND_SECONDS
+        wanted = min(high, max(low, self.state.seconds / 4))
+        if self.deadline is not None:
+            left = self.deadline - time.perf_counter() - sum(self._estimate(tasks) for tasks in self.in_flight)
+            if left < _SHORTEST_ROUND and (self.in_flight or self.state.rounds > self.rounds_before):
+                return []
+            wanted = min(wanted, max(left, _SHORTEST_ROUND))
+        if not specs:
+            return []
+        shares = self.slots * wanted / len(specs)  # seconds of one slot for each subject
+        tasks = self._in_turn([self._cut(spec, shares) for spec in specs])
+        self.in_flight.append(tasks)
+        return tasks
+
+    def ended(self) -> None:
+        """The oldest round has come back."""
+        self.in_flight.popleft()
+
+    def _speed(self, spec: Spec) -> float:
+        """Traces a second of one slot: measured, or guessed before anything was."""
+        return self.state.speed.get(spec.subject, _FIRST_GUESS / self.steps[spec.subject])
+
+    def _estimate(self, tasks: Sequence[Task]) -> float:
+        """How long a round will take."""
+        return sum(task.traces / self._speed(task.spec) for task in tasks) / self.slots
+
+    def _cut(self, spec: Spec, slot_seconds: float) -> list[Task]:
+        """Tasks of one subject that together take about so many seconds of one slot."""
+        speed = self._speed(spec)
+        first = self.planned[spec.subject]
+        wanted = max(BLOCK, round(speed * slot_seconds / BLOCK) * BLOCK)
+        if self.end is not None:
+            wanted = min(wanted, self.end[spec.subject] - first)
+        per_task = max(BLOCK, round(speed * TASK_SECONDS / BLOCK) * BLOCK)
+        count = self.partitions or self.slots * max(1, round(wanted / per_task / self.slots))  # no slot without work
+        size = max(BLOCK, -(-wanted // (count * BLOCK)) * BLOCK)
+        self.planned[spec.subject] = first + wanted
+        return [Task(spec, start, min(size, first + wanted - start)) for start in range(first, first + wanted, size)]
+
+    def _in_turn(self, by_subject: list[list[Task]]) -> list[Task]:
+        """Subjects in turn, so that every slot sees all of them."""
+        return [task for turn in zip_longest(*by_subject) for task in turn if task is not None]
+
+
+# ---- who runs the tasks -------------------------------------------------------------------------------
+
+
+class Inline:
+    """This process, one task after the other."""
+
+    slots = 1
+    ahead = 1
+
+    def __init__(self) -> None:
+        """Nothing is started."""
+        self._ended = Live(0, 0, 0)
+
+    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
+        """Runs the round before it comes back, in the main thread, where a hanging step can be stopped."""
+        future: Future[list[Part]] = Future()
+        parts = []
+        for task in tasks:
+            parts.append(run_task(task))
+            self._ended = _and(self._ended, parts[-1])
+        future.set_result(parts)
+        return future
+
+    def live(self) -> Live:
+        """As Workers.live."""
+        return self._ended
+
+
+class Processes:
+    """A pool of processes of this machine."""
+
+    ahead = 2
+
+    def __init__(self, jobs: int) -> None:
+        """Starts the processes; each imports the code anew."""
+        self.slots = jobs
+        self._pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+        self._gather = ThreadPoolExecutor(self.ahead)
+        self._ended = Live(0, 0, 0)
+        self._lock = threading.Lock()
+
+    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
+        """As Workers.submit."""
+        futures = [self._pool.submit(run_task, task) for task in tasks]
+        for future in futures:
+            future.add_done_callback(self._count)
+        return self._gather.submit(lambda: [f.result() for f in futures])
+
+    def _count(self, future: Future[Part]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            with self._lock:
+                self._ended = _and(self._ended, future.result())
+
+    def live(self) -> Live:
+        """As Workers.live."""
+        return self._ended
+
+    def close(self) -> None:
+        """Ends the processes."""
+        self._pool.shutdown(cancel_futures=True)
+        self._gather.shutdown()
+
+
+def _and(live: Live, part: Part) -> Live:
+    return Live(live.traces + part.traces, live.steps + part.steps, live.findings + len(part.findings))
+
+
+class SparkWorkers:
+    """Tasks as Spark tasks: without state, each text in and text out."""
+
+    ahead = 2
+
+    def __init__(self, spark: Any, slots: int, partitions: int | None = None) -> None:
+        """`partitions` is how many pieces Spark cuts a round into; by default each task is one."""
+        self.context = spark.sparkContext
+        self.slots = slots
+        self.partitions = partitions
+        self._threads = ThreadPoolExecutor(self.ahead)
+        self._counts = [self.context.accumulator(0) for _ in Live._fields]
+        self._before = Live(0, 0, 0)
+
+    def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
+        """Starts the Python workers, and tells the traces a second that one does of each subject.
+
+        What they run for it does not count. Raises BadValue when they cannot run this code.
+        """
+        texts = [task_text(Task(spec, 0, BLOCK)) for spec in specs] * self.slots
+        parts = self._collect(texts, self.slots)
+        self._before = Live(*[count.value for count in self._counts])
+        return {part.task.spec.subject: part.task.traces / max(part.seconds, 1e-6) for part in parts}
+
+    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
+        """Runs a round on the cluster. A task whose executor is lost is run again elsewhere."""
+        texts = [task_text(t) for t in tasks]
+        tracker = self.context.statusTracker()
+        active = len(tracker.getActiveJobsIds())
+        future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
+        patience = time.monotonic() + 2.0
+        while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < patience:
+            time.sleep(0.01)  # Spark runs first what it was given first: a round must not overtake the one before
+        return future
+
+    def _collect(self, texts: list[str], pieces: int) -> list[Part]:
+        traces, steps, findings = self._counts
+
+        def work(each: Iterator[str]) -> Iterator[str]:
+            for text in each:
+                part = run_task(task_from(text))
+                traces.add(part.traces)
+                steps.add(part.steps)
+                findings.add(len(part.findings))
+                yield part_text(part)
+
+        try:
+            lines = self.context.parallelize(texts, pieces).mapPartitions(work).collect()
+        except Exception as problem:
+            said = _said(problem)
+            lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in said else ""
+            raise BadValue(f"Spark could not run the tasks: {said}{lacking}") from None
+        return [part_from(text) for text in lines]
+
+    def live(self) -> Live:
+        """As Workers.live."""
+        return Live(*[count.value - before for count, before in zip(self._counts, self._before, strict=True)])
+
+
+def _said(problem: Exception) -> str:
+    """What went wrong on a worker, in one line: the last of its Python traceback if there is one."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    named = [
+        line
+        for line in lines
+        if ": " in line and line.split(": ")[0].rpartition(".")[2].endswith(("Error", "Value", "Exception"))
+    ]
+    return (named[0] if named else lines[0] if lines else type(problem).__name__)[:400]

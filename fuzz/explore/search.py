@@ -1,0 +1,474 @@
+"""Breadth first over a scope: every state once, every transition on the implementation, exact counts.
+
+    frontier = the canonical form of the first state
+    for each state, in the order in which they were found:
+        the properties of states
+        for each action with each of its arguments:
+            load the implementation in this state, act on both, compare outcome and view; the properties of steps
+            the canonical form of the state after it, if within the scope's bounds and new: to the end of the frontier
+
+States are found in the order of their distance, so the first counterexample of a cause is a shortest one. It is
+handed out as a trace from the first state, run again with everything checked.
+
+A canonical state stands for all that differ from it in names given on the way. Its actions are those that the
+domains list in it; in another state of the same form they may be named differently, which is what `concrete` is for.
+Where that finds no run, the canonical form is wrong: a finding of the kind `canonical`.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from fuzz.run.generate import Arguments, Decoder, usable
+from fuzz.run.lockstep import (
+    Actions,
+    Difference,
+    Finding,
+    Hang,
+    all_but,
+    checks_for,
+    event_of,
+    replay,
+    same,
+    watchdog,
+)
+from fuzz.subject import Scope, Subject, find_profile
+from model.machine import BadValue, Refused, plain
+
+#: The target of a transition that leaves the scope: it is checked, and not entered.
+OUTSIDE = -1
+#: States that are expanded together: progress is told and the watchdog is set once for each lot.
+_LOT = 256
+#: Processor time for a lot after which it hangs; it takes some hundreds of milliseconds.
+_HANG_SECONDS = 10.0
+#: How far beyond its bounds a scope is looked at for what must come in the end.
+_BEYOND = 2
+#: More states than this are not one machine's business; a scope that has them may have no end.
+LIMIT = 10_000_000
+
+#: Told of progress: states done, states found.
+Tell = Callable[[int, int], None]
+
+
+class Violation(NamedTuple):
+    """What failed first in a transition or state, and the shortest run that shows it."""
+
+    finding: Finding
+    depth: int
+
+
+class Lasso(NamedTuple):
+    """A goal that fair actions do not reach: a run to a state from which they can go round without it."""
+
+    name: str
+    guarantee: str
+    actions: Actions
+
+
+@dataclass
+class Graph:
+    """The states of a scope, in the order of their distance, and their transitions.
+
+    The transitions of state i are `targets[offsets[i]:offsets[i + 1]]`, in the order in which `Bounded.moves` lists
+    them there; a target is the number of a state, or OUTSIDE. `parents` is the tree of shortest runs.
+    """
+
+    states: list[Any]
+    parents: array[int]
+    offsets: array[int]
+    targets: array[int]
+
+    def depths(self) -> list[int]:
+        """The distance of each state from the first."""
+        depths = [0] * len(self.states)
+        for state in range(1, len(self.states)):
+            depths[state] = depths[self.parents[state]] + 1
+        return depths
+
+    def path(self, state: int) -> list[int]:
+        """A shortest run from the first state to this one, both included."""
+        path = [state]
+        while state:
+            state = self.parents[state]
+            path.append(state)
+        return path[::-1]
+
+
+@dataclass
+class Exploration:
+    """What came of an exploration. `graph` is None when the states stayed on a cluster."""
+
+    distinct_states: int
+    transitions: int
+    depth: int
+    seconds: float
+    violations: list[Violation] = field(default_factory=list)
+    lassos: list[Lasso] = field(default_factory=list)
+    graph: Graph | None = None
+
+
+def find_scope(subject: Subject, name: str) -> Scope:
+    """The scope of that name. Raises BadValue, naming the ones there are, when there is none."""
+    if name not in subject.scopes:
+        raise BadValue(f"{subject.name} has no scope {name}; it has {', '.join(subject.scopes) or 'none'}")
+    return subject.scopes[name]
+
+
+class NotOneState(Exception):
+    """A canonical form stands for states that differ: what a step reaches from the form, none reaches from a state."""
+
+    def __init__(self, space: Bounded, run: Actions, state: Any, name: str, target: Any) -> None:
+        message = (
+            f"no {name} leads from the last state of this run to the expected form, and one does from the state's "
+            "canonical form: that puts states together that are not one (the run itself agrees in a replay)"
+        )
+        difference = Difference("canonical", name, message, plain(target), plain(state))
+        super().__init__(message)
+        self.finding = Finding(space.cfg, tuple(run), difference)
+
+
+class Bounded:
+    """A subject within a scope: its config, its first state, and what can happen in each state."""
+
+    def __init__(self, subject: Subject, profile: str, scope: Scope) -> None:
+        self.subject = subject
+        self.scope = scope
+        self.machine = subject.machine
+        self.cfg = self.machine.configure(scope.settings, find_profile(subject, profile))
+        self.start = self.machine.canonical(self.cfg, self.machine.start(self.cfg))
+        self.bounds = [(subject.measures[name], most) for name, most in scope.bounds.items()]
+        actions = self.machine.actions.values()
+        domains = tuple(
+            tuple(usable(self._domain(a.name, p.name), p.kind, self.cfg) for p in a.params) for a in actions
+        )
+        self._decoder = Decoder(subject, domains)
+        plans = [self._decoder.plans[name] for name in scope.actions]
+        #: what is the same in every state comes first, so that only the rest is worked out anew
+        self.fixed = [(p.name, p.run, p.index, arguments) for p in plans if not p.free for arguments in p.listed]
+        self.free = [p for p in plans if p.free]
+
+    def _domain(self, action: str, param: str) -> Any:
+        for key in (f"{action}.{param}", param):
+            if key in self.scope.domains:
+                return self.scope.domains[key]
+        return self.subject.domain(action, param)
+
+    def moves(self, state: Any) -> list[tuple[str, Callable[..., Any], int, Arguments]]:
+        """Every action with every argument list in this state, in a fixed order: name, function, number, arguments."""
+        if not self.free:
+            return self.fixed
+        moves = list(self.fixed)
+        for plan in self.free:
+            for arguments in self._decoder.every(self.cfg, state, (plan.name,)):
+                moves.append((plan.name, plan.run, plan.index, arguments[1]))
+        return moves
+
+    def within(self, state: Any, beyond: int = 0) -> bool:
+        """Whether a state respects the scope's bounds, or goes beyond each by so much at most."""
+        return all(measure(state) <= most + beyond for measure, most in self.bounds)
+
+    def concrete(self, path: list[Any]) -> list[tuple[str, Arguments]]:
+        """A run through the given canonical states, from the first state, with the names that are given on the way.
+
+        Raises NotOneState when a canonical state stands for one from which the next cannot be reached.
+        """
+        state, run = self.machine.start(self.cfg), list[tuple[str, Arguments]]()
+        for form, target in pairwise(path):
+            for name, act, _, arguments in self.moves(state):
+                after, _outcome = act(self.cfg, state, *arguments)
+                if self.machine.canonical(self.cfg, after) == target:
+                    run.append((name, arguments))
+                    state = after
+                    break
+            else:
+                raise NotOneState(self, run, state, self._name_of(form, target), target)
+        return run
+
+    def _name_of(self, form: Any, target: Any) -> str:
+        """The first action that leads from one canonical state to another."""
+        moves = self.moves(form)
+        return next(
+            n for n, act, _, a in moves if self.machine.canonical(self.cfg, act(self.cfg, form, *a)[0]) == target
+        )
+
+
+def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded:
+    """A subject within its scope of that name. Raises BadValue for names that there are not."""
+    return Bounded(subject, profile, find_scope(subject, scope))
+
+
+# ---- the search ---------------------------------------------------------------------------------------
+
+
+class Failure(NamedTuple):
+    """Something wrong in a state, or in a step from it: what, and the step."""
+
+    kind: str
+    what: str
+    state: int
+    step: tuple[str, Arguments] | None
+
+
+def explore(
+    space: Bounded, *, implementation: bool = True, properties: bool = True, tell: Tell | None = None
+) -> Exploration:
+    """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
+
+    Without the implementation only the model is turned; without properties nothing is asked of it.
+    Raises BadValue when there are more states than a machine should hold.
+    """
+    started = time.perf_counter()
+    search = Search(space, implementation, properties)
+    search.run(tell)
+    graph = search.graph
+    violations = [
+        explained(space, failure, [graph.states[i] for i in graph.path(failure.state)]) for failure in search.failures
+    ]
+    is_whole = len(graph.offsets) == len(graph.states) + 1
+    lassos = list[Lasso]()
+    if properties and is_whole:
+        try:
+            lassos += _lassos(space, graph)
+        except NotOneState as problem:
+            violations.append(Violation(problem.finding, len(problem.finding.actions)))
+    depth, seconds = max(graph.depths()), time.perf_counter() - started
+    return Exploration(
+        len(graph.states), len(graph.targets), depth, seconds, without_repeats(violations), lassos, graph
+    )
+
+
+class Search:
+    """The states found so far, and what was wrong with them: the first failure of each kind."""
+
+    def __init__(self, space: Bounded, implementation: bool, properties: bool, start: Any = None) -> None:
+        self.space = space
+        self.implementation = space.subject.implementation if implementation else None
+        self.checks = checks_for(space.subject, space.cfg)
+        self.properties = properties
+        first = space.start if start is None else start
+        self.graph = Graph([first], array("q", [0]), array("q", [0]), array("q"))
+        self.numbers: dict[Any, int] = {first: 0}
+        self.failures: list[Failure] = []
+        self.failed: set[tuple[str, str]] = set()
+        self.taking: tuple[str, Arguments] = ("", ())
+
+    def run(self, tell: Tell | None) -> None:
+        """Expands states in the order in which they were found, until none is left or a step does not come back."""
+        states = self.graph.states
+        number = 0
+        while number < len(states):
+            end = min(number + _LOT, len(states))
+            try:
+                with watchdog(_HANG_SECONDS):
+                    while number < end:
+                        self.expand(number)
+                        number += 1
+            except Hang:  # what hangs once may hang everywhere: the search ends here
+                self.fail("hang", self.taking[0], number, self.taking)
+                return
+            if tell is not None:
+                tell(number, len(states))
+            if len(states) > LIMIT:
+                raise BadValue(f"more than {LIMIT:,} states: bound a measure that grows, or use --spark")
+
+    def expand(self, number: int) -> None:
+        """Takes every transition of a state."""
+        space, graph, numbers = self.space, self.graph, self.numbers
+        cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
+        targets, states, parents = graph.targets, graph.states, graph.parents
+        checked, of_steps = self.implementation is not None, self.checks.of_steps
+        body: Any = None
+        if self.properties:
+            self.check_state(number, state)
+        for name, act, index, arguments in space.moves(state):
+            self.taking = name, arguments
+            after, outcome = act(cfg, state, *arguments)
+            if checked:
+                body = self.compare(number, body, name, arguments, after, outcome)
+            if self.properties and of_steps[index]:
+                self.check_step(number, index, name, arguments, after, outcome)
+            if after is state:
+                targets.append(number)
+                continue
+            form = canonical(cfg, after)
+            target = numbers.get(form)
+            if target is None:
+                if space.within(form):
+                    target = numbers[form] = len(states)
+                    states.append(form)
+                    parents.append(number)
+                else:
+                    target = OUTSIDE
+            targets.append(target)
+        graph.offsets.append(len(targets))
+
+    def compare(self, number: int, body: Any, name: str, arguments: Arguments, after: Any, outcome: Any) -> Any:
+        """Takes a step on the implementation; the implementation if it still is in the state, for the next step."""
+        state = self.graph.states[number]
+        try:
+            if body is None:
+                body = self.implementation.load(self.space.cfg, state)  # type: ignore[union-attr]
+            theirs = getattr(body, name)(*arguments)
+            if same(outcome, theirs):
+                if isinstance(outcome, Refused) and after != state:
+                    self.fail("stutter", name, number, (name, arguments))
+                view = body.view()
+                if view == after and not body.check():
+                    return body if view == state else None
+        except Exception:
+            self.fail("crash", name, number, (name, arguments))
+            return None
+        self.fail("difference", name, number, (name, arguments))
+        return None
+
+    def check_state(self, number: int, state: Any) -> None:
+        """The properties of states."""
+        for holds, each in self.checks.of_states:
+            if not holds(self.space.cfg, state):
+                self.fail("property", each.name, number, None)
+
+    def check_step(self, number: int, index: int, name: str, arguments: Arguments, after: Any, outcome: Any) -> None:
+        """The properties of steps."""
+        before, event = self.graph.states[number], event_of(self.space.subject, name, arguments, outcome)
+        for holds, each in self.checks.of_steps[index]:
+            if not holds(self.space.cfg, before, event, after):
+                self.fail("property", each.name, number, (name, arguments))
+
+    def fail(self, kind: str, what: str, number: int, step: tuple[str, Arguments] | None) -> None:
+        """Keeps the first failure of each kind: a nearest one."""
+        if (kind, what) not in self.failed:
+            self.failed.add((kind, what))
+            self.failures.append(Failure(kind, what, number, step))
+
+
+# ---- counterexamples ----------------------------------------------------------------------------------
+
+
+def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
+    """A failure at the end of a run through these states, replayed; or as it was met, if the run does not show it.
+
+    Where the canonical form is wrong, so that there is no such run, that is the violation.
+    """
+    try:
+        run = space.concrete(path)
+    except NotOneState as problem:
+        return Violation(problem.finding, len(problem.finding.actions))
+    met = "fails in a state that was loaded, and not at the end of a run to it"
+    difference = Difference(failure.kind, failure.what, f"{failure.what} {met}", None, None)
+    ends: list[tuple[tuple[str, Arguments], ...]] = [()]
+    if failure.step is not None:
+        state = space.machine.start(space.cfg)
+        for name, arguments in run:
+            state, _ = space.machine.step(space.cfg, state, name, arguments)
+        ends = [((name, arguments),) for name, _, _, arguments in space.moves(state) if name == failure.step[0]]
+    for end in ends:  # the step's arguments may have other names here: the first that shows it
+        met_in = Finding(space.cfg, (*run, *end), difference)
+        again = replay(space.subject, space.cfg, met_in.actions, muted=all_but(space.subject, met_in))
+        if again is not None:
+            return Violation(again, len(again.actions))
+    met_in = Finding(space.cfg, (*run, failure.step) if failure.step else tuple(run), difference)
+    return Violation(met_in, len(met_in.actions))
+
+
+def without_repeats(violations: list[Violation]) -> list[Violation]:
+    """The shortest of each cause, in the order of their length."""
+    best: dict[str, Violation] = {}
+    for each in sorted(violations, key=lambda v: (v.depth, v.finding.cause)):
+        best.setdefault(each.finding.cause, each)
+    return list(best.values())
+
+
+# ---- what must come in the end ------------------------------------------------------------------------
+
+
+def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
+    """The `eventually` properties that fair actions can miss, each with a run to where they go round without it."""
+    driven = set(space.scope.actions)
+    for each in space.subject.properties:
+        if each.kind == "eventually" and each.given(space.cfg) and driven >= set(each.fair):
+            path = _trap(space, graph, each.holds, each.fair)
+            if path is not None:
+                yield Lasso(each.name, each.guarantee, space.concrete(path))
+
+
+def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: tuple[str, ...]) -> list[Any] | None:
+    """A run to a state without the goal to which fair actions lead back, each of them taken, never passing the goal.
+
+    That is a strongly connected set of such states in which every fair action is taken at least once, or cannot be
+    taken in one of them, for it has no arguments there: to be fair to it is to take it where it can be. Fair steps go
+    on a little beyond the scope's bounds; one that goes further is taken as one that stays, so that a bound cannot hide
+    a trap (it may invent one: then widen it). Cost: linear in the states and their fair transitions.
+    """
+    wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
+    numbers = {state: i for i, state in enumerate(wide.states)}
+    edges: dict[int, list[tuple[str, int]]] = {}
+    number = 0
+    while number < len(wide.states):
+        state = wide.states[number]
+        if not goal(space.cfg, state):
+            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair))
+        number += 1
+    for component in _components(edges):
+        members = set(component)
+        taken = {name for number in component for name, target in edges[number] if target in members}
+        offered = [{name for name, *_ in space.moves(wide.states[i])} for i in component]
+        if taken >= set(fair).intersection(*offered):
+            return [wide.states[i] for i in wide.path(min(component))]
+    return None
+
+
+def _fair_steps(
+    space: Bounded, wide: Graph, numbers: dict[Any, int], number: int, goal: Callable[..., bool], fair: tuple[str, ...]
+) -> Iterator[tuple[str, int]]:
+    """The fair steps from a state to states without the goal, those that are new numbered on the way."""
+    for name, act, _, arguments in space.moves(wide.states[number]):
+        if name in fair:
+            form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
+            if goal(space.cfg, form):
+                continue
+            if form not in numbers and space.within(form, _BEYOND):
+                numbers[form] = len(wide.states)
+                wide.states.append(form)
+                wide.parents.append(number)
+            yield name, numbers.get(form, number)
+
+
+def _components(edges: dict[int, list[tuple[str, int]]]) -> Iterator[list[int]]:
+    """The strongly connected components of a graph (Tarjan's algorithm, without recursion)."""
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    number: dict[int, int] = {}
+    for root, out_of_root in edges.items():
+        if root in number:
+            continue
+        number[root] = low[root] = len(number)
+        stack.append(root)
+        on_stack.add(root)
+        work = [(root, iter(out_of_root))]
+        while work:
+            at, following = work[-1]
+            for _, target in following:
+                if target not in number:
+                    number[target] = low[target] = len(number)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(edges[target])))
+                    break
+                if target in on_stack:
+                    low[at] = min(low[at], number[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[at])
+                if low[at] == number[at]:
+                    component = [stack.pop()]
+                    while component[-1] != at:
+                        component.append(stack.pop())
+                    on_stack.difference_update(component)
+                    yield component

@@ -1,0 +1,125 @@
+"""The explorer's search on Spark, for scopes larger than one machine's memory: the same states, the same counts.
+
+Level by level: workers expand the states of the frontier; what is not among the visited states is the next
+frontier. States travel as JSON, spread over the partitions by a checksum; nothing but counts and the first
+failures comes to the driver.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from fuzz.explore.search import Bounded, Exploration, Failure, Search, Tell, bounded, explained, without_repeats
+from fuzz.mutation.seeding import subject_or_mutant
+from fuzz.platform.json import from_json, to_json
+from fuzz.run.lockstep import Hang, watchdog
+from model.machine import plain
+from model.values import fitter
+
+#: Processor time for one state's transitions.
+_HANG_SECONDS = 5.0
+
+
+class Where(NamedTuple):
+    """A subject within a scope, by names: what a worker needs to build the same."""
+
+    subject: str
+    scope: str
+    profile: str
+    mutant: str | None
+
+    def build(self) -> Bounded:
+        """The space. Raises BadValue for names that there are not."""
+        return bounded(subject_or_mutant(self.subject, self.mutant), self.scope, self.profile)
+
+
+def spread(key: bytes) -> int:
+    """The same on every worker, whatever its hash seed."""
+    return zlib.crc32(key)
+
+
+def text_of(state: Any) -> bytes:
+    """A state as JSON."""
+    return to_json(plain(state))
+
+
+def state_from(space: Bounded, text: bytes) -> Any:
+    """A state from JSON."""
+    kind: Any = type(space.start)
+    return fitter(kind)(from_json(text), "state", space.cfg)
+
+
+def explore_on_spark(where: Where, spark: Any, partitions: int, tell: Tell | None = None) -> Exploration:
+    """Visits every state of a scope once, on a cluster; `eventually` properties are not asked here.
+
+    Cost: as `explore`, spread over the workers, and two shuffles a level.
+    """
+    from pyspark import StorageLevel
+
+    started = time.perf_counter()
+    space = where.build()
+    keep = StorageLevel.MEMORY_AND_DISK
+    context = spark.sparkContext
+    first = [(text_of(space.start), b"")]
+    frontier = context.parallelize(first, 1).partitionBy(partitions, spread).persist(keep)
+    visited, levels, states, transitions = frontier, [frontier], 1, 0
+    found: dict[tuple[str, str], tuple[int, bytes, str]] = {}
+    count = 1
+    while count:
+        rows = frontier.mapPartitions(lambda part: _expanded(where, part)).persist(keep)
+        transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
+        for kind, what, text, step in sorted(
+            rows.filter(lambda row: row[0] == "failure").map(lambda r: r[1]).collect()
+        ):
+            found.setdefault((kind, what), (len(levels) - 1, text, step))
+        successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
+        new = successors.reduceByKey(min, partitions, spread).subtractByKey(visited, partitions)
+        frontier = new.partitionBy(partitions, spread).persist(keep)
+        count = frontier.count()
+        rows.unpersist()
+        visited = visited.union(frontier).partitionBy(partitions, spread)
+        levels.append(frontier)
+        states += count
+        if tell is not None:
+            tell(states - count, states)
+    violations = [
+        explained(space, _failure(kind, what, step), _path(space, levels, level, text))
+        for (kind, what), (level, text, step) in found.items()
+    ]
+    return Exploration(states, transitions, len(levels) - 2, time.perf_counter() - started, without_repeats(violations))
+
+
+def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
+    """On a worker: the successors of each state with the state itself, how many there were, and what is wrong."""
+    space = where.build()
+    transitions = 0
+    for text, _parent in part:
+        search = Search(space, True, True, state_from(space, text))
+        try:
+            with watchdog(_HANG_SECONDS):
+                search.expand(0)
+        except Hang:
+            search.fail("hang", search.taking[0], 0, search.taking)
+        transitions += len(search.graph.targets)
+        for form in search.graph.states[1:]:
+            yield "state", (text_of(form), text)
+        for failure in search.failures:
+            step = to_json(failure.step[0] if failure.step else None).decode()
+            yield "failure", (failure.kind, failure.what, text, step)
+    yield "transitions", transitions
+
+
+def _failure(kind: str, what: str, step: str) -> Failure:
+    name = from_json(step)
+    return Failure(kind, what, 0, (name, ()) if name else None)
+
+
+def _path(space: Bounded, levels: list[Any], level: int, text: bytes) -> list[Any]:
+    """The states on a shortest run to this one, looked up a level at a time."""
+    path = [text]
+    for each in range(level, 0, -1):
+        path.append(levels[each].lookup(path[-1])[0])
+    return [state_from(space, each) for each in reversed(path)]

@@ -1,0 +1,1 @@
+"""Seeded bugs and the kill matrix."""

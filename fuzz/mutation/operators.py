@@ -1,0 +1,160 @@
+"""Mutants that nobody thought of: a mutation library's operators at every place of a module.
+
+The operators are those of cosmic-ray: comparisons, arithmetic, logic, numbers, loops, decorators. What only changes
+an annotation or a docstring is no mutant. A mutant is named by its function and the line before and after,
+so that a sentence about it outlives a line number.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import textwrap
+from functools import lru_cache
+from typing import NamedTuple
+
+from fuzz.mutation.seeding import source_of
+from model.machine import BadValue
+
+
+class Generated(NamedTuple):
+    """One place where one operator applies: the so-many-th in a function or statement of a module."""
+
+    id: str
+    module: str
+    part: str
+    operator: str
+    occurrence: int
+
+
+class Part(NamedTuple):
+    """A function or method of a module, or a statement outside of all: what is mutated at a time, for speed."""
+
+    name: str
+    first: int  # line, from 0
+    end: int
+    indent: str
+    text: str  # without its indentation
+
+
+def generated_of(module: str) -> list[Generated]:
+    """Every mutant that the operators make of a module. Cost: some seconds. Raises BadValue without the library."""
+    found: dict[str, Generated] = {}
+    for part in parts_of(source_of(module)).values():
+        honest = _what_runs(part.text)
+        for operator, places in _places(part.text):
+            for occurrence in range(places):
+                changed = _mutated(part.text, operator, occurrence)
+                if _what_runs(changed) != honest:
+                    name = _name(part, changed)
+                    found.setdefault(name, Generated(name, module, part.name, operator, occurrence))
+    return list(found.values())
+
+
+def source_with(mutant: Generated) -> str:
+    """The text of a mutant's module with its change. Raises BadValue when its place is gone."""
+    source = source_of(mutant.module)
+    part = parts_of(source).get(mutant.part)
+    if part is None or dict(_places(part.text)).get(mutant.operator, 0) <= mutant.occurrence:
+        raise BadValue(f"{mutant.operator} no longer applies to {mutant.part} of {mutant.module}")
+    changed = textwrap.indent(_mutated(part.text, mutant.operator, mutant.occurrence), part.indent)
+    lines = source.splitlines(keepends=True)
+    return "".join([*lines[: part.first], changed, *lines[part.end :]])
+
+
+def parts_of(source: str) -> dict[str, Part]:
+    """The parts of a module by name, in the order of their lines."""
+    lines = source.splitlines(keepends=True)
+    parts: dict[str, Part] = {}
+
+    def add(node: ast.stmt, name: str) -> None:
+        first = min([node.lineno, *[d.lineno for d in getattr(node, "decorator_list", [])]]) - 1
+        end = node.end_lineno or first + 1
+        text = "".join(lines[first:end])
+        parts[name] = Part(name, first, end, " " * node.col_offset, textwrap.dedent(text))
+
+    def look(body: list[ast.stmt], within: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                look(node.body, f"{within}{node.name}.")
+            elif isinstance(node, ast.FunctionDef):
+                add(node, f"{within}{node.name}")
+            elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+                add(node, f"{within}line of {ast.unparse(node).splitlines()[0]}")
+
+    look(ast.parse(source).body, "")
+    return parts
+
+
+@lru_cache(maxsize=1)
+def _operators() -> tuple[str, ...]:
+    """The library's operators that need no arguments, in order."""
+    try:
+        from cosmic_ray import plugins
+    except ImportError:
+        raise BadValue("generated mutants need the package cosmic-ray: pip install cosmic-ray") from None
+    usable = []
+    for name in sorted(plugins.operator_names()):
+        try:
+            plugins.get_operator(name)()
+        except TypeError:
+            continue
+        usable.append(str(name))
+    return tuple(usable)
+
+
+def _places(text: str) -> list[tuple[str, int]]:
+    """The operators that apply to a text, and to how many places of it."""
+    from cosmic_ray import plugins
+    from cosmic_ray.ast import ast_nodes, get_ast
+
+    nodes = list(ast_nodes(get_ast(text)))
+    found = []
+    for name in _operators():
+        operator = plugins.get_operator(name)()
+        places = sum(sum(1 for _ in operator.mutation_positions(node)) for node in nodes)
+        if places:
+            found.append((name, places))
+    return found
+
+
+def _mutated(text: str, operator: str, occurrence: int) -> str:
+    """The text with the operator applied at its so-many-th place."""
+    from cosmic_ray import plugins
+    from cosmic_ray.mutating import mutate_code
+
+    return str(mutate_code(text, plugins.get_operator(operator)(), occurrence))
+
+
+def _what_runs(source: str) -> str:
+    """The program without what never runs: annotations and docstrings."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return source
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+            for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+                argument.annotation = None
+        if isinstance(node, ast.AnnAssign):
+            node.annotation = ast.Constant(None)
+        body = getattr(node, "body", None)
+        if (
+            isinstance(body, list)
+            and body
+            and isinstance(body[0], ast.Expr)
+            and isinstance(body[0].value, ast.Constant)
+        ):
+            body[0].value = ast.Constant(None)
+    return ast.dump(tree)
+
+
+def _name(part: Part, changed: str) -> str:
+    """The part's name and the lines before and after."""
+    before, after = part.text.splitlines(), changed.splitlines()
+    blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    _, i1, i2, j1, j2 = next(each for each in blocks if each[0] != "equal")
+    old = " ".join(line.strip() for line in before[i1:i2])
+    new = " ".join(line.strip() for line in after[j1:j2])
+    return f"{part.name}: {old} => {new}"

@@ -1,0 +1,1 @@
+"""What the engines need from the machine: Spark, Java, JSON, the version of the code."""

@@ -1,0 +1,52 @@
+"""Benchmarks as one HTML file: the table, and the plots that a component's benchmarks state.
+
+A plot is data beside the benchmarks (`plots` in a module of `fuzz/benchmarks/`): lines through results by their
+names. One whose results were not measured in this run is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+from fuzz.benchmarks.runner import Plot, of_components
+from fuzz.platform.version import code_version
+from fuzz.report.campaign import BLUE, INK, RED, page, picture, pyplot
+from model.machine import BadValue
+
+_COLOURS = (BLUE, RED, INK, "#1b7f4b", "#8a5a00")
+
+
+def stated_plots() -> list[Plot]:
+    """All plots that benchmarks state."""
+    return [plot for module in of_components() for plot in getattr(module, "plots", ())]
+
+
+def write_report(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
+    """Writes the page. Raises BadValue for a place that cannot be written. Cost: a picture for each plot."""
+    measured = {r["name"]: r for r in results}
+    shown = [plot for plot in stated_plots() if all(p.result in measured for line in plot.lines for p in line.points)]
+    text = page(
+        "bench.html",
+        version=code_version(),
+        results=results,
+        plots=[{"title": plot.title, "about": plot.about, "picture": _drawn(plot, measured)} for plot in shown],
+    )
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as problem:
+        raise BadValue(f"{path}: cannot be written: {problem.strerror}") from None
+
+
+def _drawn(plot: Plot, measured: Mapping[str, Mapping[str, Any]]) -> str:
+    figure, axes = pyplot().subplots(figsize=(7.2, 3.6))
+    for colour, line in zip(cycle(_COLOURS), plot.lines, strict=False):
+        xs = [p.x for p in line.points]
+        ys = [measured[p.result][p.column] for p in line.points]
+        axes.plot(xs, ys, marker="o", markersize=4, linewidth=1.4, color=colour, label=line.label)
+    axes.set(xscale="log", yscale="log", xlabel=plot.x, ylabel=plot.y)
+    axes.grid(visible=True, which="major", linewidth=0.4)
+    axes.legend(frameon=False)
+    return picture(figure)

@@ -1,0 +1,1 @@
+"""Lockstep runs: generation, comparison, coverage, shrinking."""

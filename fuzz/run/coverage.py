@@ -1,0 +1,121 @@
+"""What has been seen, in the model's terms: pairs of actions, kinds of states, witnesses.
+
+Coverage from parts of a run adds up to the coverage of the whole, in any order: counts are added, and of
+first sightings the smallest seed is kept. That is what makes it the same at any number of partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
+
+from fuzz.platform.json import to_json
+from fuzz.subject import Subject
+from model.machine import plain
+
+RowKind = Literal["pair", "refused", "abstract", "witness"]
+
+
+class Row(NamedTuple):
+    """One thing seen: how often (0: not counted) and at which seed first (-1: not noted)."""
+
+    kind: str
+    key: str
+    times: int
+    first_seed: int
+
+
+class Coverage:
+    """Counts and first sightings of one subject. Counting a step is two list operations."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.actions = list(subject.machine.actions)
+        size = len(self.actions)
+        #: counts by previous action (the last index: none) times the number of actions, plus action
+        self.pairs = [0] * (size * (size + 1))
+        self.refused = [0] * size
+        self.abstract: dict[tuple[Any, ...], int] = {}
+        self.witnesses: dict[str, int] = {}
+        self.traces = 0
+        self.steps = 0
+
+    def taken(self, action: int) -> int:
+        """How often an action was taken."""
+        return sum(self.pairs[action :: len(self.actions)])
+
+    def rows(self) -> Iterator[Row]:
+        """Everything seen, as rows of a table, in a fixed order."""
+        names = [*self.actions, ""]
+        size = len(self.actions)
+        for place, count in enumerate(self.pairs):
+            if count:
+                yield Row("pair", f"{names[place // size]} {names[place % size]}", count, -1)
+        for action, count in enumerate(self.refused):
+            if count:
+                yield Row("refused", names[action], count, -1)
+        keyed = sorted((to_json(plain(key)).decode(), seed) for key, seed in self.abstract.items())
+        for text, seed in keyed:
+            yield Row("abstract", text, 0, seed)
+        for name, seed in sorted(self.witnesses.items()):
+            yield Row("witness", name, 0, seed)
+
+
+class Total:
+    """Coverage put together from rows."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def add(self, row: Row) -> None:
+        """Adds one row: counts add up, the first seed is the smallest."""
+        key = row.kind, row.key
+        count, first = self.seen.get(key, (0, row.first_seed))
+        self.seen[key] = count + row.times, min(first, row.first_seed)
+
+    def rows(self) -> list[Row]:
+        """All rows, in a fixed order."""
+        return [Row(kind, key, *self.seen[kind, key]) for kind, key in sorted(self.seen)]
+
+    def of(self, kind: RowKind) -> dict[str, tuple[int, int]]:
+        """Count and first seed by key, of one kind."""
+        return {key: value for (each, key), value in self.seen.items() if each == kind}
+
+    def taken(self) -> dict[str, int]:
+        """How often each action was taken."""
+        counts: dict[str, int] = {}
+        for pair, (count, _) in self.of("pair").items():
+            name = pair.split(" ")[1]
+            counts[name] = counts.get(name, 0) + count
+        return counts
+
+    def summary(self, subject: Subject, configs: list[Any]) -> dict[str, Any]:
+        """The coverage as one object: what was seen of what could be, and what never came."""
+        taken, refused = self.taken(), self.of("refused")
+        actions = {n: {"taken": taken.get(n, 0), "refused": refused.get(n, (0, 0))[0]} for n in subject.machine.actions}
+        return {
+            "actions": actions,
+            "pairs": len([1 for pair in self.of("pair") if not pair.startswith(" ")]),
+            "abstract_states": len(self.of("abstract")),
+            "witnesses": sorted(self.of("witness")),
+            "never": sorted(self.never(subject, configs)),
+        }
+
+    def never(self, subject: Subject, configs: list[Any]) -> list[str]:
+        """Witnesses that never came and actions that never succeeded, of those that could under these configs."""
+        seen = self.of("witness")
+        wanted = [p for p in subject.properties if p.kind == "sometimes" and any(p.given(c) for c in configs)]
+        missing = [p.name for p in wanted if p.name not in seen]
+        taken, refused = self.taken(), self.of("refused")
+        for name, action in subject.machine.actions.items():
+            drivable = all(subject.domain(name, p.name) != () for p in action.params)
+            if drivable and taken.get(name, 0) == refused.get(name, (0, 0))[0]:
+                missing.append(name)
+        return missing
+
+
+def total_of(coverage: Coverage) -> Total:
+    """The coverage of one run as a total."""
+    total = Total()
+    for row in coverage.rows():
+        total.add(row)
+    return total

@@ -1,0 +1,352 @@
+"""The shortest run that still shows the same difference.
+
+Delta debugging over actions, then over arguments and settings. While it works, an argument that depends on
+the state is kept as its rank in its domain ("the second open copy", "the edge of the time to live"), not
+as a value: so it keeps its meaning when an earlier action goes, and a copy that got another number is still
+found.
+
+    remove     runs of actions, from half of all down to single ones, then pairs
+    simplify   every argument and setting towards the front of its domain, where the simplest values stand,
+               one by one and, where a value occurs in several steps, everywhere at once
+    trade      one action less for one argument changed elsewhere
+    substitute one action less for another action in the place of one, in runs that are already very short
+    order      neighbours into the machine's order of actions, so that equal causes get equal shapes
+
+A candidate counts only if its cause, what failed, is the same. Everything is measured in steps executed,
+never in seconds, so that a shrunk trace is a function of its finding.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from fuzz.run.generate import Arguments, decoder
+from fuzz.run.lockstep import HANG_SECONDS, CheckedRun, Finding, Hang, all_but, loads_differently, replay, watchdog
+from fuzz.subject import Subject
+
+#: Steps that shrinking one finding may execute: a few seconds.
+BUDGET_STEPS = 120_000
+#: While a hang is shrunk, a candidate hangs sooner: a run that does costs this much each time it is tried.
+_HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
+#: Actions are substituted only in runs that are already this short: there are hundreds to try for each place.
+_VERY_SHORT = 6
+#: Actions are traded only in runs that are already this short.
+_SHORT = 24
+
+
+class Rank(NamedTuple):
+    """An argument that is the value of its domain at this place, whatever that is in the state at hand."""
+
+    place: int
+
+
+Symbolic = tuple[str, Arguments]
+
+
+class Candidate(NamedTuple):
+    """A run to try: settings, and actions whose state-dependent arguments are ranks."""
+
+    config: Any
+    steps: tuple[Symbolic, ...]
+
+
+class _Spent(Exception):
+    """The budget is used up."""
+
+
+class Shrinker:
+    """Shrinks one finding. `against` is the other profile's config, if the other side is a profile."""
+
+    def __init__(
+        self, subject: Subject, finding: Finding, *, against: Any = None, budget_steps: int = BUDGET_STEPS
+    ) -> None:
+        self.subject = subject
+        self.against = against
+        self.cause = finding.cause
+        self.muted = all_but(subject, finding)
+        self.seed = finding.seed
+        self.left = budget_steps
+        self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.difference.kind == "hang" else HANG_SECONDS
+        self.places = {name: i for i, name in enumerate(subject.machine.actions)}
+        self.tried: set[Candidate] = set()
+        self.found = finding
+        self.best = finding
+        self.candidate = Candidate(finding.config, self._symbolic(finding))
+
+    def run(self) -> Finding:
+        """The shortest finding with the same cause; the one it was given, if the shortest does not hold in the end."""
+        try:
+            self._accept(self.candidate)
+            size = None
+            while size != (size := self._measure()):
+                self._remove_chunks()
+                self._simplify()
+                self._remove_pairs()
+                self._trade()
+                self._plainer()
+                self._order()
+                self._substitute()
+        except _Spent:
+            pass
+        final = replay(
+            self.subject, self.best.config, self.best.actions, against=self.against, seed=self.seed, muted=self.muted
+        )
+        return final if final is not None and final.cause == self.cause else self.found
+
+    # ---- trying
+
+    def _measure(self) -> tuple[int, Candidate]:
+        return len(self.candidate.steps), self.candidate
+
+    def _accept(self, candidate: Candidate) -> bool:
+        """Runs a candidate, and makes it the best if it shows the same cause."""
+        if candidate in self.tried:
+            return False
+        self.tried.add(candidate)
+        finding = self._execute(candidate)
+        if finding is None or finding.cause != self.cause:
+            return False
+        self.best = finding
+        self.candidate = Candidate(candidate.config, self._symbolic(finding))
+        self.tried.add(self.candidate)
+        return True
+
+    def _execute(self, candidate: Candidate) -> Finding | None:
+        """Runs a candidate with everything checked, its ranks turned into the values they stand for."""
+        concrete: list[tuple[str, Arguments]] = []
+        try:
+            with watchdog(self.hang_seconds):
+                run = CheckedRun(self.subject, candidate.config, self.against, self.muted)
+                for name, symbolic in candidate.steps:
+                    arguments = self._arguments(candidate.config, run.state, name, symbolic)
+                    if arguments is None:
+                        continue
+                    self.left -= 1
+                    concrete.append((name, arguments))
+                    difference = run.step(name, arguments)
+                    if difference is not None:
+                        return Finding(candidate.config, tuple(concrete), difference, self.seed)
+                if self.cause.startswith("load:") and concrete:
+                    difference = loads_differently(self.subject, candidate.config, run.state)
+                    if difference is not None:
+                        return Finding(candidate.config, tuple(concrete), difference, self.seed)
+        except Hang:
+            return replay(
+                self.subject, candidate.config, concrete, against=self.against, hang_seconds=self.hang_seconds
+            )
+        if self.left <= 0:
+            raise _Spent
+        return None
+
+    def _arguments(self, cfg: Any, state: Any, name: str, symbolic: Arguments) -> Arguments | None:
+        """The values that a step's arguments stand for in a state; None if there is none for a rank."""
+        if not any(isinstance(a, Rank) for a in symbolic):
+            return symbolic
+        values = []
+        for argument, domain in zip(symbolic, decoder(self.subject, cfg).plans[name].domains(cfg, state), strict=True):
+            if not isinstance(argument, Rank):
+                values.append(argument)
+            elif domain:
+                values.append(domain[min(argument.place, len(domain) - 1)])
+            else:
+                return None
+        return tuple(values)
+
+    def _symbolic(self, finding: Finding) -> tuple[Symbolic, ...]:
+        """A finding's actions with their state-dependent arguments as ranks."""
+        machine, cfg = self.subject.machine, finding.config
+        plans = decoder(self.subject, cfg).plans
+        steps, state = [], machine.start(cfg)
+        for name, arguments in finding.actions:
+            plan = plans[name]
+            if plan.free:
+                free = [not isinstance(self.subject.domain(name, p.name), tuple) for p in machine.actions[name].params]
+                domains = plan.domains(cfg, state)
+                ranked = [
+                    Rank(values.index(a)) if is_free and a in values else a
+                    for a, values, is_free in zip(arguments, domains, free, strict=True)
+                ]
+                steps.append((name, tuple(ranked)))
+            else:
+                steps.append((name, arguments))
+            try:
+                state, _ = machine.step(cfg, state, name, arguments)
+            except Exception:
+                break  # the model itself crashes here: this is the last step
+        return tuple(steps)
+
+    # ---- making shorter
+
+    def _without(self, gone: Iterable[int]) -> Candidate:
+        dropped = set(gone)
+        steps = tuple(s for i, s in enumerate(self.candidate.steps) if i not in dropped)
+        return self.candidate._replace(steps=steps)
+
+    def _remove_chunks(self) -> None:
+        size = max(1, len(self.candidate.steps) // 2)
+        while size:
+            start = len(self.candidate.steps) - size
+            while start >= 0:
+                self._accept(self._without(range(start, start + size)))
+                start -= size
+                start = min(start, len(self.candidate.steps) - size)
+            size //= 2
+
+    def _remove_pairs(self) -> None:
+        """Two steps less that need not be neighbours, as long as trying all of them leaves half of the budget."""
+        again = True
+        while again:
+            count = len(self.candidate.steps)
+            if count**3 > self.left:
+                return
+            pairs = itertools.combinations(range(count), 2)
+            again = any(self._accept(self._without(pair)) for pair in pairs)
+
+    # ---- making simpler
+
+    def _simplify(self) -> None:
+        for name, values in self.subject.settings.items():
+            any(self._accept(c) for c in self._simpler_setting(name, values))
+        while any(self._accept(c) for c in self._renamed()):
+            pass
+        place = 0
+        while place < len(self.candidate.steps):
+            improved = True
+            while improved and place < len(self.candidate.steps):
+                improved = any(self._accept(c) for c in self._variants(self.candidate, place, only_simpler=True))
+            place += 1
+
+    def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
+        """The run with values of a setting that stand before its own, the simplest first."""
+        now = getattr(self.candidate.config, name)
+        for value in values[: values.index(now)] if now in values else ():
+            yield self.candidate._replace(config=self.candidate.config._replace(**{name: value}))
+
+    def _renamed(self) -> Iterator[Candidate]:
+        """The run with one value of an argument replaced everywhere by a simpler one of its domain.
+
+        Named tuples, such as positions, are replaced wherever they stand; numbers only in arguments of one name.
+        """
+        used: dict[tuple[str, Any], Any] = {}
+        for name, arguments in self.candidate.steps:
+            for param, value in zip(self.subject.machine.actions[name].params, arguments, strict=True):
+                domain = self.subject.domain(name, param.name)
+                if isinstance(domain, tuple) and value in domain:
+                    used.setdefault((param.name, value), domain[: domain.index(value)])
+        for (param_name, old), simpler in used.items():
+            for new in simpler:
+                yield self.candidate._replace(
+                    steps=tuple(self._rename(s, param_name, old, new) for s in self.candidate.steps)
+                )
+
+    def _rename(self, step: Symbolic, param_name: str, old: Any, new: Any) -> Symbolic:
+        name, arguments = step
+        params = self.subject.machine.actions[name].params
+
+        def is_meant(param: str, value: Any) -> bool:
+            if type(value) is not type(old) or value != old or not (isinstance(old, tuple) or param == param_name):
+                return False
+            domain = self.subject.domain(name, param)
+            return isinstance(domain, tuple) and new in domain
+
+        return name, tuple([new if is_meant(p.name, a) else a for p, a in zip(params, arguments, strict=True)])
+
+    def _variants(self, base: Candidate, place: int, *, only_simpler: bool) -> Iterator[Candidate]:
+        """The run with one argument of one step changed: to values before its own in the domain, or to any."""
+        name, arguments = base.steps[place]
+        params = self.subject.machine.actions[name].params
+        for i, (param, now) in enumerate(zip(params, arguments, strict=True)):
+            domain = self.subject.domain(name, param.name)
+            if isinstance(domain, tuple):
+                values: Iterable[Any] = domain[: domain.index(now)] if only_simpler and now in domain else domain
+            else:
+                values = [Rank(r) for r in range(now.place if isinstance(now, Rank) and only_simpler else 8)]
+            for value in values:
+                changed = (name, (*arguments[:i], value, *arguments[i + 1 :]))
+                if value != now:
+                    yield base._replace(steps=(*base.steps[:place], changed, *base.steps[place + 1 :]))
+
+    def _trade(self) -> None:
+        """One action less for one argument changed elsewhere: what two did, one may do with another value."""
+        again = len(self.candidate.steps) <= _SHORT
+        while again:
+            again = False
+            for gone in reversed(range(len(self.candidate.steps))):
+                shorter = self._without([gone])
+                variants = (
+                    v for place in range(len(shorter.steps)) for v in self._variants(shorter, place, only_simpler=False)
+                )
+                if any(self._accept(v) for v in itertools.chain(self._other_settings(shorter), variants)):
+                    again = True
+                    break
+
+    def _other_settings(self, base: Candidate) -> Iterator[Candidate]:
+        """The run under any other value of one setting: what an action set may stand in the config."""
+        for name, values in self.subject.settings.items():
+            for value in values:
+                if value != getattr(base.config, name):
+                    yield base._replace(config=base.config._replace(**{name: value}))
+
+    def _plainer(self) -> None:
+        """An action in the place of one that takes more arguments, in runs that are already short."""
+        if len(self.candidate.steps) > _SHORT:
+            return
+        actions = self.subject.machine.actions
+        for place in reversed(range(len(self.candidate.steps) - 1)):
+            again = True
+            while again and place < len(self.candidate.steps) - 1:
+                count = len(actions[self.candidate.steps[place][0]].params)
+                again = any(self._accept(c) for c in self._instead(place, count))
+
+    def _instead(self, place: int, fewer_than: int) -> Iterator[Candidate]:
+        """The run with every action of fewer arguments in one place."""
+        base, state = self.candidate, self.subject.machine.start(self.candidate.config)
+        for name, symbolic in base.steps[:place]:
+            arguments = self._arguments(base.config, state, name, symbolic)
+            if arguments is not None:
+                state, _ = self.subject.machine.step(base.config, state, name, arguments)
+        names = tuple(n for n, a in self.subject.machine.actions.items() if len(a.params) < fewer_than)
+        for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
+            yield base._replace(steps=(*base.steps[:place], action, *base.steps[place + 1 :]))
+
+    def _substitute(self) -> None:
+        """One action less for another action, with any arguments, in the place of one; the last one first."""
+        while 2 < len(self.candidate.steps) <= _VERY_SHORT:
+            count = len(self.candidate.steps)
+            places = [(gone, place) for place in reversed(range(count - 1)) for gone in reversed(range(count - 1))]
+            if not any(self._accept(c) for gone, place in places for c in self._substitutes(gone, place)):
+                return
+
+    def _substitutes(self, gone: int, place: int) -> Iterator[Candidate]:
+        """The run without one step, and every other action in one place of what is left."""
+        base = self._without([gone])
+        state = self.subject.machine.start(base.config)
+        for name, symbolic in base.steps[:place]:
+            arguments = self._arguments(base.config, state, name, symbolic)
+            if arguments is not None:
+                state, _ = self.subject.machine.step(base.config, state, name, arguments)
+        for action in decoder(self.subject, base.config).every(base.config, state):
+            yield base._replace(steps=(*base.steps[:place], action, *base.steps[place + 1 :]))
+
+    def _order(self) -> None:
+        """Swaps neighbours that stand against the machine's order of actions, where the run stays the same finding."""
+        again = len(self.candidate.steps) <= _SHORT
+        while again:
+            again = False
+            for i in range(len(self.candidate.steps) - 2):
+                steps = self.candidate.steps
+                if i + 1 < len(steps) and self.places[steps[i][0]] > self.places[steps[i + 1][0]]:
+                    swapped = (*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :])
+                    again = self._accept(self.candidate._replace(steps=swapped)) or again
+
+
+def shrink(subject: Subject, finding: Finding, *, against: Any = None, budget_steps: int = BUDGET_STEPS) -> Finding:
+    """The shortest run with the same cause as the finding. Cost: at most the budget's steps, every one checked.
+
+    A finding that is unstable is given back as it is: there is nothing to hold on to.
+    """
+    if finding.difference.kind == "unstable":
+        return finding
+    return Shrinker(subject, finding, against=against, budget_steps=budget_steps).run()

@@ -1,0 +1,91 @@
+"""A Hypothesis state machine for any component, made from its subject.
+
+Each action is a rule whose arguments are drawn from the subject's domains in the state at hand. After every
+rule the outcomes are compared, and the view, the structure and the properties are checked, as in a replay.
+
+    TestComponent = stateful_test(find_subject(name))
+
+Hypothesis shrinks what it finds in its own way; it is one more pair of eyes, and the slow baseline of the
+fast loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from fuzz.run.generate import decoder
+from fuzz.run.lockstep import CheckedRun
+from fuzz.subject import Subject, find_profile
+from model.machine import Action
+
+
+class _Lockstep(RuleBasedStateMachine):
+    """The rules are added by `stateful_machine`."""
+
+    subject: Subject
+    profile_config: Any
+    check_every: int
+    run: CheckedRun
+    steps_taken = 0
+
+    @initialize(data=st.data())
+    def open(self, data: st.DataObject) -> None:
+        """Draws the settings, as a trace's seed does."""
+        defaults = self.subject.machine.config._field_defaults
+        drawn = {
+            name: data.draw(st.sampled_from(values), label=name)
+            for name, values in self.subject.settings.items()
+            if getattr(self.profile_config, name) == defaults[name]
+        }
+        self.run = CheckedRun(self.subject, self.profile_config._replace(**drawn))
+
+    def domains(self, action: str) -> list[tuple[Any, ...]]:
+        """The values of an action's arguments in this state."""
+        cfg = self.run.cfg
+        return decoder(self.subject, cfg).plans[action].domains(cfg, self.run.state)
+
+
+def stateful_machine(
+    subject: Subject, profile: str = "reference", *, check_every: int = 1
+) -> type[RuleBasedStateMachine]:
+    """A state machine class with one rule for each action that the subject drives.
+
+    Outcomes are compared at every step, all else at every `check_every`-th.
+    """
+    config = find_profile(subject, profile)
+    members: dict[str, Any] = {"subject": subject, "profile_config": config, "check_every": check_every}
+    for action in subject.machine.actions.values():
+        if all(subject.domain(action.name, p.name) != () for p in action.params):
+            members[f"take_{action.name}"] = _rule(action)
+    return type(f"{subject.name}_machine", (_Lockstep,), members)
+
+
+def _rule(action: Action) -> Callable[..., None]:
+    def take(self: Any, data: st.DataObject) -> None:
+        values = zip(action.params, self.domains(action.name), strict=True)
+        arguments = tuple([data.draw(st.sampled_from(domain), label=p.name) for p, domain in values])
+        self.steps_taken += 1
+        difference = self.run.step(action.name, arguments, fully=self.steps_taken % self.check_every == 0)
+        assert difference is None, difference
+
+    take.__name__ = take.__qualname__ = action.name
+    has_arguments = precondition(lambda self: all(self.domains(action.name)))
+    taken: Callable[..., None] = has_arguments(rule(data=st.data())(take))
+    return taken
+
+
+def stateful_test(
+    subject: Subject, profile: str = "reference", *, examples: int = 60, steps: int = 40, derandomize: bool = True
+) -> type:
+    """A test case for pytest to collect: a class whose one test runs the state machine."""
+    machine = stateful_machine(subject, profile)
+    case: type = machine.TestCase
+    case.settings = settings(  # type: ignore[attr-defined]
+        max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=derandomize, database=None
+    )
+    return case

@@ -1,0 +1,39 @@
+"""How to drive the canary, which must fail: see `model/canary.py`."""
+
+from __future__ import annotations
+
+from fuzz.subject import Scope, Subject
+from impl.canary import TokenStore
+from invariants import canary as invariants
+from model.canary import State, canary
+
+
+def taken(s: State) -> int:
+    """Tokens taken so far."""
+    return s.taken
+
+
+subject = Subject(
+    canary,
+    TokenStore,
+    invariants,
+    domains={"tokens": (1, 2, 3)},
+    abstract=lambda cfg, s: (s.tokens, min(s.taken, 6)),
+    measures={"taken": taken},
+    scopes={
+        "smoke": Scope(
+            actions=("add", "take"),
+            settings={"most": 8},
+            domains={"tokens": (1, 2, 3)},
+            bounds={"taken": 6},
+            reasons={
+                "actions": "all that there are",
+                "most": "enough for five tokens and more",
+                "tokens": "one, two and three at a time",
+                "taken": "the canonical form counts no further",
+            },
+        )
+    },
+    steps=64,
+    canary=True,
+)

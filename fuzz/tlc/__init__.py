@@ -1,0 +1,1 @@
+"""TLC on the TLA+ twins."""

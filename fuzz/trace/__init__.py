@@ -1,0 +1,1 @@
+"""Traces: file format, corpus, recordings."""

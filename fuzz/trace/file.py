@@ -1,0 +1,174 @@
+"""Traces: one JSON Lines format for findings, recordings, corpora and foreign implementations.
+
+    {"trace": id, "component": name, "config": {...}, ...}        opens a trace
+    {"op": name, "args": {...}, "result": ..., "observe": ...}    one operation of it, the last two if recorded
+
+Plain or gzip'd, UTF-8, one object a line. A trace is data: reading one runs nothing that stands in it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fuzz.platform.json import NotJSON, from_json, to_json
+from model.machine import BadValue
+
+
+class Absent:
+    """The value of a field that is not there, which is not the same as null."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+ABSENT = Absent()
+
+
+class BadTrace(BadValue):
+    """A trace file that cannot be read; the message has file, line, what and what to do."""
+
+    def __init__(self, path: object, line: int, what: str) -> None:
+        super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
+        self.line = line
+
+
+class Operation(NamedTuple):
+    """One line of a trace."""
+
+    op: str
+    args: dict[str, Any]
+    result: Any
+    observe: Any
+    line: int
+
+
+@dataclass
+class Trace:
+    """One run: where it started and what was done, with what was seen."""
+
+    id: str
+    component: str
+    config: dict[str, Any]
+    operations: list[Operation]
+    header: dict[str, Any] = field(default_factory=dict)  # all other fields of the opening line
+    path: str = ""
+    line: int = 0
+
+    def lines(self) -> Iterator[bytes]:
+        """The trace as it stands in a file, a line at a time, newlines included."""
+        opening = {"trace": self.id, "component": self.component, "config": self.config}
+        yield to_json({**opening, **self.header, "operations": len(self.operations)}) + b"\n"
+        for each in self.operations:
+            line: dict[str, Any] = {"op": each.op, "args": each.args}
+            if each.result is not ABSENT:
+                line["result"] = each.result
+            if each.observe is not ABSENT:
+                line["observe"] = each.observe
+            yield to_json(line) + b"\n"
+
+
+def content_name(data: bytes) -> str:
+    """A file name that says what is in the file."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def write_traces(path: Path, traces: Iterable[Trace]) -> None:
+    """Writes traces one after another, gzip'd if the name ends so; the file appears whole or not at all."""
+    data = b"".join(line for trace in traces for line in trace.lines())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".unfinished")
+    unfinished.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    unfinished.replace(path)
+
+
+def read_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
+    """The traces of a file, one at a time; of several parts, every so many-th trace from the part-th on.
+
+    Raises BadTrace at the first line that does not fit the format, when the file is cut off, or when it
+    holds no trace. Cost: the size of the file; one trace is in memory at a time. Operations of traces that
+    are not in the part are passed over unread.
+    """
+    trace: Trace | None = None
+    count = 0
+    for number, line in enumerate(_lines(path), 1):
+        is_ours = (count - 1) % parts == part or not count
+        if not line.strip() or (not is_ours and b'"trace"' not in line):
+            continue
+        data = _object(path, number, line)
+        if "trace" in data:
+            if trace is not None and is_ours:
+                yield _whole(path, trace)
+            count += 1
+            trace = _opening(path, number, data)
+        elif not is_ours:
+            continue
+        elif trace is None:
+            raise BadTrace(
+                path, number, 'the first line must open a trace: {"trace": id, "component": name, "config": {...}}'
+            )
+        else:
+            trace.operations.append(_operation(path, number, data))
+    if trace is None:
+        raise BadTrace(path, 0, "there is no trace in this file; a trace begins with a line that has the key trace")
+    if (count - 1) % parts == part:
+        yield _whole(path, trace)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if zipped else path.open("rb") as stream:
+            yield from stream
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise BadTrace(path, 0, f"the gzip data is damaged or cut off ({problem}); fetch the file again") from None
+    except OSError as problem:
+        raise BadTrace(path, 0, f"cannot be read: {problem.strerror or problem}") from None
+
+
+def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        data = from_json(line)
+    except NotJSON as problem:
+        cut = "" if line.endswith(b"\n") else "; the file seems to be cut off here"
+        raise BadTrace(path, number, f"not JSON ({problem.msg} at column {problem.colno}){cut}") from None
+    if not isinstance(data, dict):
+        raise BadTrace(path, number, "a line must be a JSON object")
+    return data
+
+
+def _opening(path: Path, number: int, data: dict[str, Any]) -> Trace:
+    wanted = {"trace": str, "component": str, "config": dict}
+    for key, kind in wanted.items():
+        if not isinstance(data.get(key), kind):
+            raise BadTrace(
+                path, number, f"the line that opens a trace needs {key}, {'an object' if kind is dict else 'a text'}"
+            )
+    rest = {k: v for k, v in data.items() if k not in wanted}
+    return Trace(data["trace"], data["component"], data["config"], [], rest, str(path), number)
+
+
+def _operation(path: Path, number: int, data: dict[str, Any]) -> Operation:
+    if not isinstance(data.get("op"), str) or not isinstance(data.get("args"), dict):
+        raise BadTrace(path, number, 'an operation needs op, a text, and args, an object: {"op": name, "args": {...}}')
+    return Operation(data["op"], data["args"], data.get("result", ABSENT), data.get("observe", ABSENT), number)
+
+
+def _whole(path: Path, trace: Trace) -> Trace:
+    """The trace, if it has as many operations as its opening line says, where it says so."""
+    said = trace.header.pop("operations", None)
+    if said is not None and said != len(trace.operations):
+        what = f"trace {trace.id} should have {said} operations and has {len(trace.operations)}"
+        raise BadTrace(path, trace.line, f"{what}; the file is cut off or mixed up")
+    return trace
+
+
+def plain_header(header: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """The named fields of a header, those that are there."""
+    return {k: header[k] for k in keys if k in header}

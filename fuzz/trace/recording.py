@@ -1,0 +1,302 @@
+"""Recordings of a real system: how they map to a machine, and how a trace is replayed.
+
+A recording module in `fuzz/recordings/` says which subject and profile a recorded component stands for, which
+actions a recorded operation is, how an outcome and an observation look in the recording, and in which named
+ways the recorded version deviates from the reference. A trace that the engines wrote needs none of that: its
+operations are the actions themselves.
+
+Each operation goes through model and implementation; three things must agree: the two with each other, the
+outcome with the recorded result, and what an observer sees with the recorded observation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import fuzz.recordings
+from fuzz.run.generate import Arguments
+from fuzz.run.lockstep import HANG_SECONDS, Hang, Side, broken_property, checks_for, event_of, same, watchdog
+from fuzz.subject import Subject, find_profile, find_subject
+from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
+from model.machine import BadValue, Failed, Refused, plain
+
+#: The key in the opening line of a trace that the engines wrote; its value is the version of the code.
+OWN = "brokerproof"
+
+
+class Deviation(NamedTuple):
+    """A named way in which a recorded version departs from the reference."""
+
+    name: str
+    settings: tuple[str, ...]  # the config fields in which the two profiles differ for it
+    breaks: str  # the property that it breaks
+    smallest: str  # the recorded trace that shows it after the fewest operations; empty if none at hand does
+
+
+@dataclass(frozen=True)
+class Recording:
+    """How recordings of one component map to a subject."""
+
+    component: str  # its name in the recordings
+    subject: str
+    profile: str  # of the version that was recorded
+    settings: Callable[[Mapping[str, Any]], Mapping[str, Any]]  # recorded config -> settings of the machine
+    actions: Callable[[Any, Any, Operation, Mapping[str, Any]], Sequence[tuple[str, Mapping[str, Any]]]]
+    result: Callable[[Any, str, Any, Mapping[str, Any]], Any]  # (config, op, outcome, recorded config) -> recorded form
+    observation: Callable[[Any, Any, Mapping[str, Any]], Any]  # (config, observation, recorded config) -> recorded form
+    #: (observation in recorded form, what was recorded) -> what must be equal to it: an observation may say more than
+    #: was recorded, or leave a choice, of which any is right
+    as_recorded: Callable[[Any, Any], Any] = lambda seen, recorded: seen
+    kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # which of the component's recordings these are
+    deviations: tuple[Deviation, ...] = ()
+
+
+class Mismatch(NamedTuple):
+    """The first place at which a trace does not agree."""
+
+    trace: str
+    line: int
+    op: str
+    expected: Any
+    actual: Any
+    fields: list[str]
+    known_deviation: str | None = None
+
+
+@dataclass
+class Replayed:
+    """What came of one trace."""
+
+    trace: Trace
+    operations: int = 0
+    mismatches: list[Mismatch] = field(default_factory=list)
+
+
+def recordings() -> list[Recording]:
+    """All recordings that the subjects of this project know."""
+    modules = sorted(m.name for m in pkgutil.iter_modules(fuzz.recordings.__path__))
+    return [r for name in modules for r in importlib.import_module(f"fuzz.recordings.{name}").recordings]
+
+
+def recording_of(trace: Trace) -> Recording:
+    """How a trace maps to a subject. Raises BadTrace when nothing stands for its component."""
+    if OWN in trace.header:
+        return own_recording(trace.component)
+    for each in recordings():
+        if each.component == trace.component and each.kind(trace.config):
+            return each
+    known = ", ".join(sorted({r.component for r in recordings()}))
+    raise BadTrace(trace.path, trace.line, f"no subject stands for the component {trace.component}; known are {known}")
+
+
+def own_recording(subject: str) -> Recording:
+    """The mapping of traces that the engines wrote: an operation is an action, a result an outcome."""
+    return Recording(
+        component=subject,
+        subject=subject,
+        profile="reference",
+        settings=lambda config: config,
+        actions=lambda cfg, state, operation, config: [(operation.op, operation.args)],
+        result=lambda cfg, op, outcome, config: plain(outcome),
+        observation=lambda cfg, seen, config: seen,
+    )
+
+
+class Replayer:
+    """Replays traces of one recording under one profile (default: that of the recorded version)."""
+
+    def __init__(self, recording: Recording, subject: Subject, profile: str | None = None) -> None:
+        self.recording = recording
+        self.subject = subject
+        self.places = {name: i for i, name in enumerate(subject.machine.actions)}
+        self.profile = profile
+
+    def replay(self, trace: Trace) -> Replayed:
+        """What comes of a trace: agreement, or its differences, each named if a pinned deviation explains it.
+
+        Raises BadTrace when an operation or its arguments make no sense. Cost: one run, and a run more for
+        each deviation that is tried.
+        """
+        with watchdog(HANG_SECONDS * (1 + len(trace.operations) / 100)):
+            try:
+                return self._replay(trace)
+            except Hang:
+                hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"])
+                return Replayed(trace, len(trace.operations), [hang])
+
+    def _replay(self, trace: Trace) -> Replayed:
+        base = self._config(trace, self.profile)
+        known: list[Deviation] = []
+        replayed = Replayed(trace, len(trace.operations))
+        mismatch = self.first_mismatch(trace, base)
+        while mismatch is not None:
+            deviations = self._explanation(trace, base, known, mismatch)
+            if not deviations:
+                replayed.mismatches.append(mismatch)
+                break
+            replayed.mismatches += [mismatch._replace(known_deviation=each.name) for each in deviations]
+            known += deviations
+            mismatch = self.first_mismatch(trace, self._with(base, trace, known))
+        return replayed
+
+    def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
+        """The fewest deviations with which the trace agrees up to a later place: one, or several where they meet."""
+        others = [each for each in self.recording.deviations if each not in known]
+        for count in range(1, len(others) + 1):
+            for together in itertools.combinations(others, count):
+                later = self.first_mismatch(trace, self._with(base, trace, [*known, *together]))
+                if later is None or later.line > mismatch.line:
+                    return list(together)
+        return []
+
+    def _with(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
+        """The config with the recorded version's settings for some deviations."""
+        recorded = self._config(trace, None)
+        return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.settings})
+
+    def _config(self, trace: Trace, profile: str | None) -> Any:
+        machine = self.subject.machine
+        try:
+            settings = dict(self.recording.settings(trace.config))
+            if profile is not None and OWN in trace.header:
+                settings = {name: settings[name] for name in self.subject.settings if name in settings}
+            base = find_profile(self.subject, profile or self.recording.profile)
+            return machine.configure(settings, base)
+        except (BadValue, KeyError, TypeError) as problem:
+            raise BadTrace(trace.path, trace.line, f"config of {trace.id}: {_said(problem)}") from None
+
+    def first_mismatch(self, trace: Trace, cfg: Any) -> Mismatch | None:
+        """The first operation at which model, implementation and recording do not agree."""
+        return next(self.mismatches(trace, cfg), None)
+
+    def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
+        """Every operation at which the trace does not agree; only the first can be trusted."""
+        recording, config, observe = self.recording, trace.config, self.subject.machine.observe
+        run = _Run(self, trace, cfg)
+        for operation in trace.operations:
+            for name, arguments in self._arguments(trace, cfg, run.state, operation):
+                problem = run.step(name, arguments)
+                if problem is not None:
+                    break
+            else:
+                problem = run.different()
+            if problem is not None:
+                expected, actual, field = problem
+                yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [field])
+                return
+            if operation.result is not ABSENT:
+                result = recording.result(cfg, operation.op, run.outcome, config)
+                if result != operation.result:
+                    yield Mismatch(trace.id, operation.line, operation.op, operation.result, result, ["result"])
+                    continue
+            if operation.observe is not ABSENT:
+                seen = recording.observation(cfg, observe(cfg, run.state), config)
+                seen = recording.as_recorded(seen, operation.observe)
+                if seen != operation.observe:
+                    yield self._unlike(trace, operation, seen)
+
+    def _arguments(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[tuple[str, Arguments]]:
+        """The actions of an operation with their arguments, checked. Raises BadTrace."""
+        actions, happened = self.subject.machine.actions, []
+        try:
+            for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
+                if name not in actions:
+                    raise BadValue(f"{self.subject.name} has no operation {name}; it has {', '.join(actions)}")
+                happened.append((name, actions[name].arguments(arguments, cfg)))
+        except (BadValue, KeyError, TypeError, IndexError, ValueError) as problem:
+            raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {_said(problem)}") from None
+        return happened
+
+    def _unlike(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
+        """Where an observation is not as recorded: the fields, and only their values."""
+        recorded = operation.observe
+        if not isinstance(recorded, dict) or not isinstance(seen, dict):
+            return Mismatch(trace.id, operation.line, operation.op, recorded, seen, ["observe"])
+        fields = sorted(k for k in {*recorded, *seen} if recorded.get(k, ABSENT) != seen.get(k, ABSENT))
+        expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
+        return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
+
+
+#: What is wrong: expected, actual, and the field in which it shows.
+Problem = tuple[Any, Any, str]
+
+
+class _Run:
+    """Model and implementation on a trace: outcomes compared at every action, states after every operation.
+
+    A trace that the engines wrote was found with the structure and the properties checked, so they are again.
+    """
+
+    def __init__(self, replayer: Replayer, trace: Trace, cfg: Any) -> None:
+        subject = replayer.subject
+        machine = subject.machine
+        self.subject = subject
+        self.cfg = cfg
+        self.places = replayer.places
+        self.runs = {name: action.run for name, action in machine.actions.items()}
+        self.is_own = OWN in trace.header
+        against = trace.header.get("against")
+        self.side = Side(subject, cfg, machine.configure(against) if against else None)
+        self.state = machine.start(cfg)
+        self.before = self.state
+        self.event: tuple[str, Arguments] = "", ()
+        self.outcome: Any = None
+        started = trace.config.get("start_ns")
+        if not self.is_own and isinstance(started, int) and hasattr(self.state, "now_ns"):
+            self.state = self.state._replace(now_ns=started)
+            self.side.load(self.state)
+
+    def step(self, name: str, arguments: Arguments) -> Problem | None:
+        """Takes one action on both sides; what is wrong with the outcomes, or None."""
+        self.before, self.event = self.state, (name, arguments)
+        self.state, self.outcome = self.runs[name](self.cfg, self.state, *arguments)
+        try:
+            other = self.side.methods[self.places[name]](*arguments)
+        except Exception as error:
+            return plain(self.outcome), repr(error), "crash"
+        return None if same(other, self.outcome) else (plain(self.outcome), _plain(other), "outcome")
+
+    def different(self) -> Problem | None:
+        """What is wrong with the states, or None."""
+        try:
+            difference = self.side.differs(self.state)
+            if difference is None and self.is_own:
+                name, arguments = self.event
+                event = event_of(self.subject, name, arguments, self.outcome)
+                checks = checks_for(self.subject, self.cfg)
+                difference = self.side.broken_structure() or broken_property(
+                    checks, self.cfg, self.before, event, self.places[name], self.state
+                )
+        except Exception as error:
+            return None, repr(error), "crash"
+        return difference and (difference.expected, difference.actual, f"{difference.kind}:{difference.what}")
+
+
+def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:
+    """The replayer for a trace's component."""
+    recording = recording_of(trace)
+    return Replayer(recording, subject or find_subject(recording.subject), profile)
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return plain(value)
+    except TypeError:
+        return repr(value)
+
+
+def _said(problem: Exception) -> str:
+    """A problem in words: a missing key is an argument that is not there."""
+    if isinstance(problem, KeyError):
+        return f"lacks {problem.args[0]!r}"
+    return str(problem)
+
+
+def error_or(outcome: Any, otherwise: Callable[[Any], Any]) -> Any:
+    """A refusal or failure as recordings write it, anything else as `otherwise` has it."""
+    return {"error": outcome.kind} if isinstance(outcome, Refused | Failed) else otherwise(outcome)

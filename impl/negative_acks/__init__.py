@@ -1,0 +1,1 @@
+"""Negative acknowledgements tracker."""

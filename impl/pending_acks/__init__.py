@@ -1,0 +1,1 @@
+"""Pending-ack handle of a subscription."""

@@ -1,0 +1,107 @@
+"""Entries of a transaction log as a ledger keeps them: bytes, written when they are needed and read when they are.
+
+A store that stays open never reads what it has written. So an entry keeps its records, and has its bytes made when the
+store is opened again; from then on it has nothing but the bytes, until they are read.
+
+Names are numbers here. On the wire a partition is a topic's name, and a subscription has a topic of its own.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from impl.txn_writer.records import Subscription, TransactionRecord, batched_entry, plain_entry, read_entry
+from model.machine import BadValue
+from model.txn_log.state import EXPECTED, Entry, Record, Target
+
+_TOPIC = "persistent://public/default/topic-partition-"
+_SUBSCRIPTION = "subscription-"
+#: from and to -> to
+_TARGETS: dict[tuple[str | None, str | None], Target] = {(EXPECTED[to], to): to for to in EXPECTED}
+
+
+def to_wire(record: Record) -> TransactionRecord:
+    """The record as it is written; fields that its op does not have are left out. O(1)."""
+    txn, op, last_id, name, to, start_ms, timeout_ms = record
+    if op == "NEW":
+        return TransactionRecord(
+            op,
+            txn,
+            timeout_ms=timeout_ms,
+            start_time=start_ms,
+            last_modification_time=start_ms,
+            max_local_txn_id=last_id,
+        )
+    if to is not None:
+        return TransactionRecord(op, txn, expected_status=EXPECTED[to], new_status=to, max_local_txn_id=last_id)
+    if op == "ADD_PARTITION":
+        return TransactionRecord(op, txn, partitions=(f"{_TOPIC}{name}",), max_local_txn_id=last_id)
+    subscription = Subscription(f"{_TOPIC}{name}", f"{_SUBSCRIPTION}{name}")
+    return TransactionRecord(op, txn, subscriptions=(subscription,), max_local_txn_id=last_id)
+
+
+def from_wire(record: TransactionRecord) -> Record:
+    """The record that was written. Raises BadValue for one that lacks what its op needs. O(1)."""
+    txn, last_id = record.txnid_least_bits, record.max_local_txn_id
+    if last_id is None:
+        raise BadValue(f"a record of transaction {txn} lacks the last id")
+    if record.op == "NEW":
+        return Record(txn, "NEW", last_id, start_ms=record.start_time or 0, timeout_ms=record.timeout_ms or 0)
+    if record.op == "UPDATE":
+        to = _TARGETS.get((record.expected_status, record.new_status))
+        if to is None:
+            raise BadValue(f"an update of transaction {txn} from {record.expected_status} to {record.new_status}")
+        return Record(txn, "UPDATE", last_id, to=to)
+    if record.op == "ADD_PARTITION":
+        return Record(txn, "ADD_PARTITION", last_id, name=_number(record.partitions[0], _TOPIC))
+    return Record(txn, "ADD_SUBSCRIPTION", last_id, name=_number(record.subscriptions[0].subscription, _SUBSCRIPTION))
+
+
+def _number(name: str, prefix: str) -> int:
+    """The number in a name. Raises BadValue where there is none."""
+    head, found, digits = name.partition(prefix)
+    if head or not found or not digits.isdecimal():
+        raise BadValue(f"the name {name} is not {prefix} and a number")
+    return int(digits)
+
+
+@lru_cache(maxsize=1 << 15)
+def written(records: Entry, batched: bool) -> bytes:
+    """The bytes of an entry: a batch, framed also around a single record, or a plain record. O(records)."""
+    if batched:
+        return batched_entry([to_wire(each) for each in records])
+    [record] = records
+    return plain_entry(to_wire(record))
+
+
+@lru_cache(maxsize=1 << 15)
+def read(data: bytes) -> Entry:
+    """The records of an entry, be it a batch or not: the reader does not know how it was written. O(bytes)."""
+    return tuple([from_wire(each) for each in read_entry(TransactionRecord, data).records])
+
+
+class LogEntry:
+    """An entry in a ledger."""
+
+    __slots__ = ("_batched", "_data", "_known", "size")
+
+    def __init__(self, records: Entry, batched: bool) -> None:
+        self.size = len(records)
+        self._known: Entry | None = records
+        self._batched = batched
+        self._data: bytes | None = None
+
+    @property
+    def records(self) -> Entry:
+        """The records; read from the bytes if the store was opened again since. O(1), else O(records)."""
+        if self._known is None:
+            assert self._data is not None
+            self._known = read(self._data)
+        return self._known
+
+    def forget(self) -> None:
+        """The store is closed, or crashes: nothing is left but the bytes. O(records)."""
+        if self._known is not None:
+            if self._data is None:
+                self._data = written(self._known, self._batched)
+            self._known = None

@@ -1,0 +1,1 @@
+"""Buffered writer of the transaction logs: records, metrics."""

@@ -1,0 +1,229 @@
+"""Any acknowledgements, for what solvers are asked about cursors: terms, stand-ins, and runs beside them.
+
+A mask is the set of the places of its bits (`masks.py`), so that a batch has any number of messages. The list of partly
+acknowledged entries is taken as a map from entries to masks; that the three functions that read and change the list
+are the map's is run, on lists at random. How many messages an entry has is left open.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Proof
+from invariants.proofs.symbolic import masks
+from invariants.proofs.symbolic.masks import MASK
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.terms import Maybe, Rec, Seq, as_term, lifted, unknown
+from model import ack_set as sets
+from model.batch_acks import machine as model
+from model.batch_acks import state
+from model.batch_acks.state import Acks, Config, Partial, State
+from model.positions import Position
+
+SIZE = z3.Function("size of", z3.IntSort(), z3.IntSort())
+
+
+class Parts(NamedTuple):
+    """The partly acknowledged entries as a map: which they are, and what is left of each."""
+
+    has: object
+    left: object
+
+    @staticmethod
+    def none() -> Rec:
+        """No entry."""
+        return Rec(Parts, {"has": masks.NONE, "left": z3.K(z3.IntSort(), masks.NONE)})
+
+    @staticmethod
+    def has_any(parts: Rec) -> Any:
+        """Whether there is an entry."""
+        return parts.fields["has"] != masks.NONE
+
+
+def given_there(value: Any) -> Any:
+    """What is handed to a rule that takes no None: the type checker has looked."""
+    return value.value if isinstance(value, Maybe) else as_term(value)
+
+
+def remaining_of(acks: Rec, entry: Any) -> Maybe:
+    """Stands in for the search in the list."""
+    (has, left), entry = acks.fields["partial"].fields.values(), given_there(entry)
+    return Maybe(has[entry], left[entry])
+
+
+def without(partial: Rec, entry: Any) -> Rec:
+    """Stands in for the list but for one entry."""
+    return partial.replace({"has": z3.Store(partial.fields["has"], given_there(entry), False)})
+
+
+def with_remaining(partial: Rec, entry: Any, remaining: Any) -> Rec:
+    """Stands in for the list with an entry put in its place."""
+    (has, left), entry, remaining = partial.fields.values(), given_there(entry), given_there(remaining)
+    return Rec(Parts, {"has": z3.Store(has, entry, True), "left": z3.Store(left, entry, remaining)})
+
+
+class Cursor:
+    """Any acknowledgements, entries `e` and `other`, and bit `i` of what is left of an entry."""
+
+    def __init__(self) -> None:
+        self.proof, self.cfg = Proof(), lifted(Config())
+        self.e, self.i = z3.Int("e"), z3.Int("i")
+        partial = Rec(
+            Parts, {"has": masks.unknown_mask("has"), "left": z3.Const("left", z3.ArraySort(z3.IntSort(), MASK))}
+        )
+        self.acks = Rec(Acks, {"mark": z3.Int("mark"), "deleted": masks.unknown_mask("deleted"), "partial": partial})
+        self.learnt: list[Any] = []
+        self._made = 0
+        self.instead: dict[Callable[..., Any], Callable[..., Any]] = {
+            state.remaining_of: remaining_of,
+            state.without: without,
+            state.with_remaining: with_remaining,
+            state.size_of: lambda cfg, entry: SIZE(given_there(entry)),
+            sets.all_of: masks.below,
+            state.what_it_leaves: lambda cfg, on, given: given,
+            state.up_to: self._up_to,
+            state.settled: self._settled,
+        }
+
+    def given(self, name: str) -> Maybe:
+        """What an acknowledgement leaves: any mask, or it does not count."""
+        return Maybe(z3.Bool(f"{name} counts"), masks.unknown_mask(name))
+
+    def _up_to(self, acks: Rec, mark: Any) -> Rec:
+        """Stands in for `up_to`, as `up_to_is_as_said` shows it."""
+        self._made += 1
+        then, (has, left) = z3.Int(f"mark#{self._made}"), acks.fields["partial"].fields.values()
+        deleted, behind = acks.fields["deleted"], masks.from_on(then)
+        passed = z3.Implies(z3.And(mark <= self.e, self.e < then), deleted[self.e])
+        self.learnt += [then >= mark, z3.Not(deleted[then]), passed]
+        bit = z3.Int("(bit)")
+        cut = [masks.made(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
+        return Rec(Acks, {"mark": then, "deleted": cut[0], "partial": Rec(Parts, {"has": cut[1], "left": left})})
+
+    def _settled(self, acks: Rec) -> Rec:
+        """Stands in for `settled`: `up_to` the mark where it has to move, and nothing else."""
+        moved, moves = self._up_to(acks, acks.fields["mark"]), z3.Bool(f"moves#{self._made}")
+        fields = {f: z3.If(moves, moved.fields[f], acks.fields[f]) for f in ("mark", "deleted")}
+        has = z3.If(moves, *[each.fields["partial"].fields["has"] for each in (moved, acks)])
+        return Rec(Acks, {**fields, "partial": acks.fields["partial"].replace({"has": has})})
+
+    def deleted(self, acks: Rec, entry: Any) -> Any:
+        """Whether an entry is deleted."""
+        return z3.Or(entry < acks.fields["mark"], acks.fields["deleted"][entry])
+
+    def is_left(self, acks: Rec, entry: Any, bit: Any) -> Any:
+        """Whether a message of an entry is not acknowledged."""
+        part = remaining_of(acks, entry)
+        of_part = z3.If(part.defined, part.value[bit], bit < SIZE(entry))
+        return z3.And(z3.Not(self.deleted(acks, entry)), of_part)
+
+    def sense(self, acks: Rec, entry: Any) -> Any:
+        """What holds of what is known of an entry: of a part something is left, nothing beyond the batch."""
+        part, bit = remaining_of(acks, entry), z3.Int("(any bit)")
+        some = z3.Exists([bit], z3.And(bit >= 0, part.value[bit]))
+        inside = z3.ForAll([bit], z3.Implies(part.value[bit], z3.And(bit >= 0, bit < SIZE(entry))))
+        return z3.Implies(z3.And(part.defined, z3.Not(self.deleted(acks, entry))), z3.And(some, inside))
+
+    def sound(self, *entries: Any) -> list[Any]:
+        """Entries have numbers from 0 on, and one message at least; what is known of them makes sense."""
+        sizes = [z3.And(n >= 0, SIZE(n) >= 1) for n in entries]
+        return [*sizes, *[self.sense(self.acks, n) for n in entries], self.acks.fields["mark"] >= 0, self.i >= 0]
+
+
+def up_to_is_as_said(proof: Proof) -> None:
+    """Shows of `up_to` what its stand-in says, in the list of parts itself."""
+    acks = unknown(Acks, "acks").replace({"deleted": masks.unknown_mask("deleted")})
+    deleted, partial, place = acks.fields["deleted"], acks.fields["partial"], z3.Int("place")
+    mark, first, e = z3.Ints("mark first e")
+    gap: list[Any] = []
+
+    def first_of(mask: Any) -> Any:
+        """The first bit of a mask that has one: all from some place on, as deleted entries come to an end."""
+        gap.extend(
+            [first >= 0, mask[first], z3.Implies(z3.And(e - mark >= 0, e - mark < first), z3.Not(mask[e - mark]))]
+        )
+        return first
+
+    reader = Reader([mark >= 0, first >= 0, partial.length >= 0], instead={sets.first_of: first_of})
+    for way in reader.paths(state.up_to, acks, mark):
+        after, kept = way.value.fields, way.value.fields["partial"]
+        there = [*gap, *way.when, mark >= 0, e >= 0]
+        then = after["mark"]
+        passed = z3.Implies(z3.And(mark <= e, e < then), deleted[e])
+        proof.show("the mark moves over what is deleted", z3.And(then >= mark, z3.Not(deleted[then]), passed), there)
+        rest = after["deleted"][e] == z3.And(deleted[e], e >= then)
+        proof.show("what is behind it stays", rest, there)
+        if isinstance(kept, Seq) and kept.origin is not None:
+            chosen, _, more = kept.origin.look(place)
+            inside = z3.And(place >= 0, place < partial.length)
+            behind = partial.at(place).fields["entry"] >= then
+            proof.show("parts behind it stay", chosen == behind, [*there, *more, inside])
+
+
+def map_is_the_list(proof: Proof) -> None:
+    """Runs the functions of the list of parts against the map that stands for it."""
+    for cfg, acks, entry, mask in acknowledgements(100):
+        as_map = {p.entry: p.remaining for p in acks.partial}
+        one = {p.entry: p.remaining for p in state.without(acks.partial, entry)}
+        new = state.with_remaining(acks.partial, entry, mask)
+        wanted = tuple(Partial(n, r) for n, r in sorted({**as_map, entry: mask}.items()))
+        proof.compare(f"{entry} without {acks}", one, {n: r for n, r in as_map.items() if n != entry})
+        proof.compare(f"{entry} with {mask} in {acks}", new, wanted)
+        proof.compare(f"{entry} in {acks}", state.remaining_of(acks, entry), as_map.get(entry))
+        then = state.up_to(acks, entry)
+        rest = tuple(p for p in acks.partial if p.entry >= then.mark)
+        proof.compare(f"{acks} up to {entry} of {cfg.entries}", then.partial, rest)
+        settled = acks.deleted >> acks.mark & 1 or any(p.entry < acks.mark for p in acks.partial)
+        proof.compare(f"{acks} settled", state.settled(acks), state.up_to(acks, acks.mark) if settled else acks)
+
+
+# ---- running cursors --------------------------------------------------------------------------------------
+
+
+def left_of(cfg: Config, acks: Acks, entry: int) -> int:
+    """What is left of an entry, as a mask, by the meaning of acknowledgements alone."""
+    if entry < acks.mark or acks.deleted >> entry & 1:
+        return 0
+    parts = {p.entry: p.remaining for p in acks.partial}
+    return parts.get(entry, -1) & ((1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1)
+
+
+def acknowledgements(count: int) -> Iterator[tuple[Config, Acks, int, int]]:
+    """What is acknowledged of six entries, one of them, and what an acknowledgement leaves of it; always the same."""
+    draw = random.Random(540)  # noqa: S311
+    for _ in range(count):
+        cfg = Config(batch_sizes=draw.choice(((4, 1, 3), (2,), (1, 70))), entries=6)
+        mark, parts, deleted = draw.randrange(3), [], 0
+        for n in range(mark + 1, 6):
+            size = state.size_of(cfg, n)
+            part = draw.randrange(1, 2 ** min(size, 20))
+            if draw.random() < 0.3:
+                deleted |= 1 << n
+            elif draw.random() < 0.6 and part != sets.all_of(size):
+                parts.append(Partial(n, part))
+        entry = draw.randrange(6)
+        mask = draw.randrange(2 ** state.size_of(cfg, entry))
+        yield cfg, Acks(mark, deleted, tuple(parts)), entry, draw.choice((mask, mask, 0))
+
+
+def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:
+    """The steps of random acknowledgements of all kinds, always the same."""
+    draw = random.Random(18042)  # noqa: S311
+    for _ in range(count):
+        cfg = Config(batch_sizes=draw.choice(((4, 1, 3), (5,))), entries=6)
+        s = state.start(cfg)
+        for _ in range(steps):
+            entry = draw.randrange(7)
+            size = state.size_of(cfg, entry)
+            words = draw.choice((None, sets.words_of(draw.randrange(2**size)) or (0,)))
+            if draw.random() < 0.7:
+                name, arguments = "ack_individual", ((model.Ack(Position(1, entry), words),),)
+            else:
+                name, arguments = "ack_cumulative", (Position(1, entry), words)  # type: ignore[assignment]
+            after, _ = model.batch_acks.step(cfg, s, name, arguments)
+            yield cfg, f"{name}{arguments}", s, after
+            s = after

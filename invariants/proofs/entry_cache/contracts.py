@@ -1,0 +1,127 @@
+"""What CrossHair is asked about the entry cache: small functions of the model, and of its implementation beside it.
+
+Each contract is a function of plain numbers and truths that says whether something holds; CrossHair looks for
+arguments for which it does not. `pre:` lines say of which arguments, `post: _` that the result must be true.
+"""
+
+from __future__ import annotations
+
+from impl.entry_cache.reads_limiter import Permits
+from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding, Wanted
+from model.entry_cache import reads_limiter, shared_reads
+from model.entry_cache.reads_limiter import Limiter, Rules, Waiting
+from model.entry_cache.shared_reads import Held, Part, StorageRead
+
+#: Kinds of parts, by their number.
+KINDS = ("found", "failed", "awaited", "mixed")
+
+
+def read_of(number: int, first: int, last: int, store: int = 0, ledger: int = 1, joinable: bool = True) -> StorageRead:
+    """An outstanding read of which nobody expects anything."""
+    return StorageRead(number, store, 0, ledger, first, last, 0, joinable, ())
+
+
+# ---- shared reads -----------------------------------------------------------------------------------------
+
+
+def joins_a_fit_one(
+    first: int,
+    last: int,
+    a_first: int,
+    a_last: int,
+    b_first: int,
+    b_last: int,
+    same_store: bool,
+    same_ledger: bool,
+    joinable: bool,
+) -> bool:
+    """The first of two reads may be another cache's or ledger's, or not be joinable.
+
+    pre: first <= last and a_first <= a_last and b_first <= b_last
+    post: _
+    """
+    one = read_of(1, a_first, a_last, store=0 if same_store else 5, ledger=1 if same_ledger else 5, joinable=joinable)
+    other = read_of(2, b_first, b_last)
+    fit = [each for each in (one, other) if each is other or (same_store and same_ledger and joinable)]
+    fit = [each for each in fit if each.first <= last and first <= each.last]
+    found = shared_reads.candidate((one, other), 0, 1, first, last)
+    if found is None or not fit:
+        return found is None and not fit
+    including = [each for each in fit if each.first <= first and last <= each.last]
+    return any(found is each for each in including or fit)
+
+
+def joining_agrees(first: int, last: int, start: int, one: int, two: int, three: int, gaps: int, order: int) -> bool:
+    """Three ranges one behind the other, with gaps or not, numbered forwards or backwards; the first may be missing.
+
+    pre: first <= last
+    pre: 0 <= order <= 3
+    pre: one >= 0 and two >= 0 and three >= 0
+    pre: gaps >= 0
+    post: _
+    """
+    reads, table = [], Joinable()
+    for i, length in enumerate((one, two, three)):
+        number = i + 1 if order % 2 == 0 else 3 - i
+        reads.append(read_of(number, start, start + length))
+        start += length + 1 + gaps
+    reads = reads[order // 2 :]
+    for each in reads:
+        table.add(Outstanding.load(each, {}))
+    best = table.best(first, last)
+    in_order_of_age = tuple(reads if order % 2 == 0 else reads[::-1])
+    joined = shared_reads.candidate(in_order_of_age, 0, 1, first, last)
+    return (None if best is None else best.number) == (None if joined is None else joined.number)
+
+
+def complete_agrees(kind: int, first: int, last: int, held: int) -> bool:
+    """A part of any kind, with so many entries at hand.
+
+    pre: 0 <= kind < 4
+    pre: 0 <= held <= 3
+    post: _
+    """
+    entries = tuple([Held(first + i, 1, i) for i in range(held)])
+    part = Part(KINDS[kind], first, last, held=entries)  # type: ignore[arg-type]
+    wanted = Wanted.load(Asking(1, 0, 0, 1, 0), part)
+    both = (wanted.is_complete(), wanted.is_settled())
+    return both == (shared_reads.is_complete(part), shared_reads.is_settled(part))
+
+
+# ---- permits ----------------------------------------------------------------------------------------------
+
+
+def requests_agree(most: int, free: int, permits: int, waits: bool, places: int, now: int) -> bool:
+    """A request for permits, of a limiter that somebody may wait for already.
+
+    pre: 0 <= free <= most
+    pre: permits >= 0
+    pre: 0 <= places <= 2
+    post: _
+    """
+    rules = Rules(most, places, 10)
+    waiting = (Waiting(1, most + 1, 0),) if waits else ()
+    limiter = Limiter(free, waiting, ())
+    twin, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    twin.load(limiter, asking)
+    fits = most == 0 or twin.fits(permits) == reads_limiter.fits(rules, free, permits)
+    said = twin.acquire(asking[2], permits, now)
+    after, expected = reads_limiter.acquire(rules, limiter, 2, permits, now)
+    return fits and said == expected and twin.view() == after
+
+
+def handing_on_agrees(most: int, free: int, first: int, second: int, since: int, timeout: int, now: int) -> bool:
+    """Permits are handed on to two who wait, the second of them since later.
+
+    pre: 0 < most and 0 <= free <= most
+    pre: first >= 0 and second >= 0
+    pre: 0 <= timeout and 0 <= since <= now
+    post: _
+    """
+    rules = Rules(most, 5, timeout)
+    limiter = Limiter(free, (Waiting(1, first, 0), Waiting(2, second, since)), ())
+    twin, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    twin.load(limiter, asking)
+    granted, failed = twin.hand_on(now)
+    after, *expected = reads_limiter.hand_on(rules, limiter, now)
+    return [[a.number for a in granted], [a.number for a in failed]] == expected and twin.view() == after

@@ -1,0 +1,351 @@
+"""Claims about the entry cache's total: that it stays the sum, and what comes of an eviction that it triggers.
+
+An eviction pass and a removal by position are read as far as their ends: what they do to the range caches' sizes is
+shown of `leave`, in which both end, for any number of entries; what they take is claimed of the range caches.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.induction import Induction, Invariant, Names, facts_of
+from invariants.proofs.range_cache.edits import set_loose
+from invariants.proofs.range_cache.watermark import WHOLE, about_rounding, rounding_is_as_said
+from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
+from invariants.proofs.symbolic.terms import SUM, Rec, Seq, as_term, equal, exact, unknown
+from model import range_cache as ranges
+from model import watermark
+from model.entry_cache import eviction, reads
+from model.entry_cache import machine as model
+from model.entry_cache.shared_reads import StorageRead
+from model.entry_cache.state import ABSENT, DISABLED, Config, Derived, State, derived, start
+from model.positions import Position
+from model.range_cache import Entry, Loose, Removed
+
+EVICTION = "model.entry_cache.eviction"
+
+
+def sizes_of(s: Rec) -> Seq:
+    """The sizes of a state's range caches."""
+    sizes: Seq = s.fields["ranges"].fields["sizes"]
+    return sizes
+
+
+def is_sum(s: Rec) -> Any:
+    """The total is the sum of the range caches' sizes."""
+    return s.fields["total_bytes"] == sizes_of(s).total(SUM)
+
+
+class Caches:
+    """Any entry cache, and the ways through the rules by which its total changes."""
+
+    def __init__(self) -> None:
+        self.proof = Proof()
+        self.cfg, self.derived = unknown(Config, "cfg"), unknown(Derived, "derived")
+        state: Rec = unknown(State, "s")
+        sizes = Seq.unknown(int, "s.sizes", {SUM: lambda n: n})
+        self.s = state.replace({"ranges": state.fields["ranges"].replace({"sizes": sizes})})
+        self.cache = z3.Int("cache")
+        homes = state.fields["homes"]
+        home = homes.at(self.cache)
+        known = z3.Or(home == ABSENT, home == DISABLED, z3.And(home >= 0, home < sizes.length))
+        numbered = [state.fields["owners"].length == sizes.length, sizes.length >= 0]
+        self.given = [self.cache >= 0, self.cache < homes.length, known, *numbered]
+        self.reached: list[Any] = []  # of size passes: that they free what they are asked for, or all there is
+        self._passes = 0
+        self._ways_of: dict[str, list[Any]] = {}
+
+    def reader(self, given: Sequence[Any] = ()) -> Reader:
+        """Reads rules, with what is shown of passes and removals in their place."""
+        instead: dict[Callable[..., Any], Callable[..., Any]] = {
+            derived: lambda cfg: self.derived,
+            ranges.walk: lambda cfg, s, visit, limit: self._walk(s, visit, limit),
+            ranges.detach: lambda cfg, s, gone: self._taken(s),
+            ranges.set_loose: set_loose,
+        }
+        return Reader([*self.given, *given], any_result=(ranges.find,), instead=instead)
+
+    def _walk(self, s: Rec, visit: Any, limit: Any) -> tuple[Rec, Rec]:
+        after, removed = self._taken(s)
+        if visit is ranges.visit_in_size_pass:
+            freed = removed.fields["bytes"]
+            self.reached.append(z3.Or(freed >= limit, freed >= s.fields["sizes"].total(SUM)))
+        return after, removed
+
+    def _taken(self, s: Rec) -> tuple[Rec, Rec]:
+        """Stands in for what ends in `leave`: exactly what `sizes_give_what_is_reported` shows."""
+        self._passes += 1
+        return less_what_left(s, f"left#{self._passes}")
+
+    def ways(self) -> Iterator[tuple[str, Path, Rec]]:
+        """Every way by which the total changes, and the state after it."""
+        cfg, s, reader = self.cfg, self.s, self.reader()
+        position, entry = unknown(Position, "position"), unknown(Entry, "entry", item=True)
+        size, expected, store = z3.Int("bytes"), z3.Int("expected"), z3.Int("store")
+        for way in reader.paths(model.insert, cfg, s, self.cache, position, size, expected):
+            yield "insert", way, way.value[0]
+        for way in reader.paths(model.run_eviction_task, cfg, s):
+            yield "run_eviction_task", way, way.value[0]
+        for way in reader.paths(model.do_cache_eviction, cfg, s):
+            yield "do_cache_eviction", way, way.value[0]
+        for way in reader.paths(eviction.remove, cfg, s, Seq.unknown(Entry, "gone")):
+            yield "a removal", way, way.value
+        brought: Rec = unknown(StorageRead, "read", item=True)
+        count, copies = unknown(int | None, "count"), unknown(tuple[int, ...], "copies", item=True)
+        inside = [store >= 0, store < sizes_of(s).length]
+        into = brought.replace({"store": store})
+        reader = self.reader(inside)
+        for way in reader.paths(reads.come_from_storage, cfg, s, into, z3.Int("id"), size, count, copies, when=inside):
+            yield "an entry from storage", way, way.value
+        for way in reader.paths(eviction.cached, cfg, s, entry.replace({"cache": store}), when=inside):
+            yield "an entry that is cached", way, way.value
+
+    def show(self, name: str, goal: Any, way: Path, after: Rec, given: Sequence[Any] = ()) -> None:
+        """Shows a goal at the end of a way of that name. A way may be one that the given facts rule out."""
+        known = [*self.given, *given, *way.when]
+        self.proof.show(f"after {name}", goal, [*known, *facts_of((self.s, after), goal, *known)])
+        self._ways_of.setdefault(name, []).append(z3.And(*known))
+
+    def answer(self) -> Answer:
+        """The verdict; of each name, one way at least must be possible as it is assumed."""
+        for name, ways in self._ways_of.items():
+            self.proof.possible(name, [z3.Or(*ways)])
+        return self.proof.answer()
+
+
+def sizes_give_what_is_reported(proof: Proof) -> None:
+    """Shows that `leave` takes from the sizes what it reports, and that passes and removals do so by `leave` alone."""
+    cfg, state = unknown(ranges.Config, "cfg"), unknown(ranges.State, "s")
+    s = state.replace({"sizes": Seq.unknown(int, "s.sizes", {SUM: lambda n: n})})
+    gone, at = Seq.unknown(Entry, "gone"), z3.Int("at")
+    head = {
+        "cfg": cfg,
+        "s": s,
+        "gone": gone,
+        "sizes": Seq.unknown(int, "sizes", {SUM: lambda n: n}),
+        "loose": Seq.unknown(Loose, "loose"),
+        "entries": z3.Int("entries"),
+        "freed": z3.Int("freed"),
+        OVER: gone,
+        AT: at,
+    }
+
+    def adds_up(n: Names) -> Any:
+        sizes, at_first = n["sizes"], n["s"].fields["sizes"]
+        same = sizes.length == at_first.length
+        return z3.And(n[AT] >= 0, same, sizes.total(SUM) + n["freed"] == at_first.total(SUM))
+
+    def fits(n: Names, i: Any) -> Any:
+        cache, caches = gone.at(i).fields["cache"], n["s"].fields["sizes"].length
+        return z3.Implies(z3.And(i >= 0, i < gone.length), z3.And(cache >= 0, cache < caches))
+
+    loop = Reader(instead={ranges.set_loose: set_loose}).loop(ranges.leave)
+    there = Invariant("caches of gone entries are there", fits, 1)
+    induction = Induction(proof, loop, head, [Invariant("sizes give what is freed", adds_up), there], [fits(head, at)])
+    induction.begins(loop.begin(cfg, s, gone), (there,))
+    for end in induction.ends(induction.goes_round()):
+        after, removed = end.value
+        adds = after.fields["sizes"].total(SUM) + removed.fields["bytes"] == s.fields["sizes"].total(SUM)
+        same = after.fields["sizes"].length == s.fields["sizes"].length
+        induction.show("what leaves is reported", end, lambda adds=adds, same=same: z3.And(adds, same))
+    _ends_in_leave(proof, cfg, s)
+
+
+def _ends_in_leave(proof: Proof, cfg: Rec, s: Rec) -> None:
+    """A pass and a removal touch the sizes by `leave` only, at their end, or report that nothing left."""
+
+    def leave(_: Rec, state: Rec, __: Seq) -> tuple[Rec, Rec]:
+        return less_what_left(state, "left")
+
+    reader = Reader(instead={ranges.leave: leave}, lists={"gone": (Entry, {})})
+    visit, loop = ranges.visit_in_size_pass, reader.loop(ranges.walk)
+    queue, gone = Seq.unknown(Entry | None, "queue"), Seq.unknown(Entry, "gone")
+    numbers = {"freed": z3.Int("freed"), "head": z3.Int("head"), "limit": z3.Int("limit")}
+    names = {"cfg": cfg, "s": s, "visit": visit, "queue": queue, "gone": gone, **numbers}
+    inside = [numbers["head"] >= 0, numbers["head"] <= queue.length]
+    for way in loop.round(names, inside):
+        proof.need("a round of a pass changes the state", way.names["s"] is s)
+    for way in loop.end(names, inside) + reader.paths(ranges.detach, cfg, s, gone):
+        after, removed = way.value
+        sizes, at_first = after.fields["sizes"], s.fields["sizes"]
+        adds = sizes.total(SUM) + as_term(removed.fields["bytes"]) == at_first.total(SUM)
+        goal = z3.And(adds, sizes.length == at_first.length)
+        proof.show("what left is reported", goal, [*way.when, *facts_of((s, after), goal, *way.when)])
+
+
+def less_what_left(s: Rec, name: str) -> tuple[Rec, Rec]:
+    """Entries have left: the sizes give what is reported, and nothing else is known of either."""
+    left, removed = s.fields["sizes"].reordered(f"{name}.sizes"), unknown(Removed, f"{name}.removed")
+    removed = removed.replace({"bytes": z3.If(left.length > 0, removed.fields["bytes"], 0)})  # without caches, nothing
+
+    def total(place: Any) -> Any:
+        return left.totals[SUM](place) - z3.If(place >= left.length, removed.fields["bytes"], 0)
+
+    sizes = Seq(int, left.length, left.at, {SUM: total}, left.measures, left.roots)
+    return s.replace({"sizes": sizes, "queue": Seq.unknown(Entry | None, f"{name}.queue")}), removed
+
+
+# ---- the claims -------------------------------------------------------------------------------------------
+
+
+@claim(
+    "the-total-is-the-sum-of-sizes",
+    "z3",
+    "For any number of range caches and entries: if the total is the sum of the range caches' sizes, it still is "
+    "after an insert, an entry from storage, a removal by position, an eviction task and the periodic eviction.",
+    Control(
+        "what an eviction or a removal takes is not subtracted when it is one entry",
+        EVICTION,
+        "total_bytes=s.total_bytes - removed.bytes",
+        "total_bytes=s.total_bytes - (removed.bytes if removed.entries > 1 else 0)",
+    ),
+)
+def total_is_the_sum() -> Answer:
+    """The used size of all caches went negative, or never back to nothing: apache/pulsar#10016, #10225, #17908."""
+    it = Caches()
+    sizes_give_what_is_reported(it.proof)
+    for name, way, after in it.ways():
+        it.show(name, is_sum(after), way, after, [is_sum(it.s)])
+    for cfg, name, was, now in histories(25, 60):
+        it.proof.run(name, now.total_bytes == sum(now.ranges.sizes), (was, cfg))
+    return it.answer()
+
+
+@claim(
+    "a-triggered-eviction-frees-something",
+    "z3",
+    "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: an insert that brings the "
+    "total over the trigger, with no eviction marked, either begins a task and marks it, or, where tasks run at once, "
+    "leaves a total that is smaller; any other trigger does nothing.",
+    Control(
+        "an eviction is triggered at the trigger, but its size check waits until the total is over it",
+        EVICTION,
+        "if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):",
+        "if s.marked or not watermark.is_over_threshold(s.total_bytes + 1, s.max_bytes):",
+    ),
+)
+def trigger_frees() -> Answer:
+    """The eviction that an insert sets off ("High Level Design" of PIP-430). That a size pass frees what it is asked
+    for, or all there is, is claimed of the range caches (size-pass-reaches-its-goal)."""
+    it = Caches()
+    fields = it.s.fields
+    total, most, share = fields["total_bytes"], fields["max_bytes"], fields["watermark"]
+    reader = it.reader()
+    over = as_term(reader.call(watermark.is_over_threshold, total, most))
+    is_immediate = as_term(equal(it.cfg.fields["eviction_task"], "immediate"))
+    sense = [most >= 0, most <= WHOLE, share.real >= 0, share.real <= exact(0.98), is_sum(it.s)]
+    for way in reader.paths(eviction.trigger_eviction, it.cfg, it.s):
+        after: Rec = way.value
+        at_once = z3.And(after.fields["total_bytes"] < total, as_term(after.fields["marked"]) == fields["marked"])
+        begun = z3.And(as_term(after.fields["marked"]), after.fields["tasks"] == fields["tasks"] + 1)
+        triggers = z3.And(over, z3.Not(fields["marked"]))
+        goal = z3.If(triggers, z3.If(is_immediate, at_once, begun), after is it.s)
+        known = about_rounding(goal, *way.when, *it.reached)
+        it.proof.show("after a trigger", goal, [*it.given, *sense, *it.reached, *known, *way.when])
+    example = [over, z3.Not(fields["marked"]), most == 100, share.real == exact(0.5)]
+    it.proof.possible("a trigger", [*it.given, *sense, *example, *it.reached, *about_rounding(over, *it.reached)])
+    rounding_is_as_said(it.proof)
+    for cfg, was, now in _triggers():
+        triggers = watermark.is_over_threshold(was.total_bytes, was.max_bytes) and not was.marked
+        begun = now.marked and now.tasks == was.tasks + 1
+        done = begun if cfg.eviction_task == "queued" else now.total_bytes < was.total_bytes
+        it.proof.run("trigger", done if triggers else now == was, (was, cfg.eviction_task))
+    return it.answer()
+
+
+@claim(
+    "at-most-one-eviction-task-waits",
+    "z3",
+    "For any number of range caches and entries: if one eviction task is queued exactly while an eviction is marked, "
+    "and otherwise none, so it is after every insert, entry from storage, removal, eviction task and periodic "
+    "eviction; where the periodic eviction leaves the mark alone.",
+    Control(
+        "an eviction is triggered although one is marked",
+        EVICTION,
+        "if s.marked or not watermark",
+        "if not watermark",
+    ),
+)
+def one_task_waits() -> Answer:
+    """The broker schedules an eviction unless one is in progress (triggerEvictionWhenNeeded)."""
+    it = Caches()
+
+    def one(s: Rec) -> Any:
+        return s.fields["tasks"] == z3.If(s.fields["marked"], 1, 0)
+
+    rule = z3.Not(it.cfg.fields["periodic_eviction_erases_mark"])
+    for name, way, after in it.ways():
+        it.show(name, one(after), way, after, [one(it.s), rule])
+    for cfg, name, was, now in histories(25, 60):
+        it.proof.run(name, now.tasks == now.marked, (was, cfg))
+    return it.answer()
+
+
+# ---- running histories ------------------------------------------------------------------------------------
+
+#: How often each action is drawn.
+WEIGHTS = {"insert": 6, "read": 4, "complete_storage_read": 4, "run_eviction_task": 2}
+POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 3), Position(2, 0))
+
+
+def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:
+    """The steps of random runs of all actions but faults, always the same."""
+    draw = random.Random(430)  # noqa: S311
+    actions = {name: action for name, action in model.entry_cache.actions.items() if not action.fault}
+    names = [name for name in actions for _ in range(WEIGHTS.get(name, 1))]
+    for _ in range(count):
+        cfg = Config(
+            ttl_ns=3,
+            max_bytes=draw.choice((20, 50)),
+            max_reads_in_flight_bytes=draw.choice((0, 200)),
+            storage_reads=draw.choice(("immediate", "queued")),
+            eviction_task=draw.choice(("immediate", "queued")),
+        )
+        s = start(cfg)
+        for _ in range(steps):
+            name = draw.choice(names)
+            arguments = tuple(_drawn(draw, s, p.name) for p in actions[name].params)
+            after, _ = model.entry_cache.step(cfg, s, name, arguments)
+            yield cfg, f"{name}{arguments}", s, after
+            s = after
+
+
+def _drawn(draw: random.Random, s: State, name: str) -> Any:
+    domains: dict[str, Sequence[Any]] = {
+        "cache": (0, 1),
+        "position": POSITIONS,
+        "ledger": (1, 2),
+        "first": (0, 1),
+        "last": (1, 2, 3),
+        "storage_read": tuple(r.number for r in s.reads) or (1,),
+        "success": (True, True, False),
+        "copy": tuple(range(max(1, s.ranges.next_copy - 6), s.ranges.next_copy + 1)),
+        "nanos": (0, 1, 5),
+        "value": (0, 1),
+        "bytes": (1, 5, 10),
+    }
+    return draw.choice(domains.get(name, (0, 1, 2)))
+
+
+def _triggers() -> Iterator[tuple[Config, State, State]]:
+    """Random triggers around the trigger's share: config, and the state before and after."""
+    draw = random.Random(980)  # noqa: S311
+    for _ in range(300):
+        most = draw.choice((draw.randint(1, 200), draw.randint(1, WHOLE)))
+        share = draw.choice((0.0, 0.9, 0.98, draw.random() * 0.98))
+        cfg = Config(max_bytes=most, watermark=share, eviction_task=draw.choice(("immediate", "queued")))
+        total = max(0, watermark.share_of(most, watermark.TRIGGER_SHARE) + draw.randint(-1, 2))
+        s = start(cfg)
+        entry = Entry(0, Position(1, 0), total, None, (), 0, 0, False, False)
+        full = s.ranges._replace(queue=(entry,), sizes=(total, 0))
+        marked = draw.random() < 0.2
+        s = s._replace(ranges=full, total_bytes=total, marked=marked, tasks=int(marked))
+        yield cfg, s, eviction.trigger_eviction(cfg, s)
+
+
+claims = (total_is_the_sum, trigger_frees, one_task_waits)

@@ -1,0 +1,242 @@
+"""The proof that read counts are conserved: every write of a counter, and every move of one, is looked at.
+
+initial     a put gives an entry a counter, or none
+lowered     by a release of a copy that counts, and by mark_read
+raised      by a replay
+moved       with an entry that is marked, put back, or leaves while copies are open
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Proof
+from invariants.proofs.induction import Invariant, Names
+from invariants.proofs.range_cache.edits import Edit, Edits, histories, set_loose
+from invariants.proofs.range_cache.passes import VISITS, Pass, live_at, queue_of
+from invariants.proofs.symbolic.reading import AT, OVER, Reader
+from invariants.proofs.symbolic.terms import Choice, Maybe, Rec, Seq, as_term, equal, merged, unknown
+from model import range_cache as model
+from model.range_cache import Config, Entry, Loose, State
+
+
+def _lowered(count: Maybe) -> Maybe:
+    return Maybe(count.defined, count.value - 1)
+
+
+def _raised(count: Maybe) -> Maybe:
+    return Maybe(count.defined, count.value + 1)
+
+
+def _same(count: Maybe) -> Maybe:
+    return count
+
+
+def _count_of(e: Any) -> Maybe:
+    """The counter of an entry, a slot, or a group of copies."""
+    count: Maybe = (e.value if isinstance(e, Maybe) else e).fields["expected_reads"]
+    return count
+
+
+def reads_are_conserved() -> Answer:
+    """Each step that writes a counter, or moves it; histories are made of those."""
+    edits = Edits()
+    _counters_by_rule(edits)
+    _edits_keep_counts(edits)
+    for change, rule in ((model.marked_read, _lowered), (model.replayed, _raised), (model.unchanged, _same)):
+        for edit in edits.changes(change):
+            _change_follows(edits, edit, rule)
+    _passes_keep_counts(edits.proof)
+    _leaving_keeps_counts(edits.proof)
+    edits.against(lambda cfg, s: True)
+    for history in histories(60, 60):
+        _conserved_in(edits.proof, history)
+    return edits.proof.answer()
+
+
+def _counters_by_rule(edits: Edits) -> None:
+    """The small functions are what the claim calls initial, one read fewer and one more, and are used as it says."""
+    proof, reader = edits.proof, Reader()
+    count, expected = unknown(int | None, "count"), z3.Int("expected")
+    for function, rule in ((model.marked_read, _lowered), (model.replayed, _raised), (model.unchanged, _same)):
+        proof.show(function.__name__, equal(reader.call(function, count), rule(count)), direct=True)
+    initial = Maybe(z3.And(edits.cfg.fields["counts_reads"], expected > 0), expected)
+    proof.show("initial_count", equal(reader.call(model.initial_count, edits.cfg, expected), initial), direct=True)
+    changes: list[Any] = []
+
+    def changed(s: Rec, copy: Any, change: Any, keep_copy: bool) -> Any:
+        changes.append((change, keep_copy))
+        return s, None
+
+    reader = Reader(instead={model.change_counter: changed})
+    delivered, copy = z3.Bool("delivered"), z3.Int("copy")
+    reader.call(model.release, edits.cfg, edits.s, copy, delivered)
+    reader.call(model.replay, edits.cfg, edits.s, copy)
+    (released, closes), (replayed, keeps) = changes
+    proof.need("replay does not keep the copy, or release does", keeps is True and closes is False)
+    proof.show("a replay", equal(_applied(replayed, count), _raised(count)))
+    counts = z3.Or(delivered, edits.cfg.fields["undelivered_counts_as_read"])
+    proof.show("a release", equal(_applied(released, count), merged(counts, _lowered(count), count)))
+    value, first, replays, releases = z3.Ints("value first replays releases")
+    known = [value == first + replays - releases]
+    proof.show("a release that counts", value - 1 == first + replays - (releases + 1), known)
+    proof.show("a replay", value + 1 == first + (replays + 1) - releases, known)
+
+
+def _applied(change: Any, count: Maybe) -> Any:
+    """What a change, which may be a choice of two, makes of a counter."""
+    if isinstance(change, Choice):
+        return merged(change.when, _applied(change.then, count), _applied(change.other, count))
+    return Reader().call(change, count)
+
+
+def _edits_keep_counts(edits: Edits) -> None:
+    """No action writes a counter but mark_read, which lowers it, and a put, which gives its own."""
+    at, before = z3.Int("any0"), queue_of({"s": edits.s})
+    expected = edits.argument("expected_reads", int)
+    initial = Maybe(z3.And(edits.cfg.fields["counts_reads"], expected > 0), expected)
+    for edit in (*edits.straight(), *edits.looks()):
+        present = edit.way.names.get("present")
+        puts = edit.name in ("put", "put_mismatched")
+
+        def written(i: Any, edit: Edit = edit, puts: bool = puts) -> Any:
+            after = queue_of({"s": edit.after})
+            was, now = _count_of(before.at(i)), _count_of(after.at(i))
+            rules = (
+                [equal(now, was)]
+                + [equal(now, initial)] * puts
+                + [equal(now, _lowered(was))] * (edit.name == "mark_read")
+            )
+            return z3.Implies(live_at(after, i), z3.If(live_at(before, i), z3.Or(*rules), equal(now, initial)))
+
+        edits.follows(edit, "a counter changes", written, [at])
+        loose, more = edits.s.fields["loose"], edit.after.fields["loose"]
+        if more is not loose and isinstance(present, Maybe):
+            kept = equal(_count_of(more.at(loose.length)), _count_of(present))
+            edits.follows(edit, "copies of an entry that is put again keep their counter", lambda kept=kept: kept, [])
+        if edit.name == "mark_read" and isinstance(edit.outcome, Rec) and isinstance(present, Maybe):
+            _writes(edits, edit, present, _lowered(_count_of(present)))
+
+
+def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
+    """What holds the counter holds the changed one afterwards, and the outcome tells it.
+
+    For an entry in the queue, given that no two slots hold the same entry, and that nothing is stashed.
+    """
+    edits.follows(edit, "the counter that is told", lambda: equal(_count_of(edit.outcome), ruled), [])
+    before, after = queue_of({"s": edits.s}), queue_of({"s": edit.after})
+
+    def once(n: Names, i: Any, j: Any) -> Any:
+        both = z3.And(live_at(before, i), live_at(before, j), as_term(equal(before.at(i), before.at(j))))
+        return z3.Implies(both, i == j)
+
+    def there(i: Any) -> Any:
+        is_it = z3.And(live_at(before, i), as_term(equal(before.at(i), holder)))
+        return z3.Implies(is_it, equal(_count_of(after.at(i)), ruled))
+
+    if "group" not in edit.way.names:
+        stash = [edits.s.fields["stash"].length == 0]
+        edits.follows(edit, "it is changed", there, [z3.Int("any0")], Invariant("", once, 2), stash)
+
+
+def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
+    """A change of a copy's counter: it, and nothing else, changes by the rule, and the outcome tells it."""
+    holder = edit.way.names["group" if "group" in edit.way.names else "e"]
+    before, after, at = queue_of({"s": edits.s}), queue_of({"s": edit.after}), z3.Int("any0")
+    ruled = rule(_count_of(holder))
+    _writes(edits, edit, holder, ruled)
+
+    def written(i: Any) -> Any:
+        was, now = before.at(i), after.at(i)
+        changed = z3.And(equal(was, holder), equal(_count_of(now), ruled)) if holder is not None else False
+        return z3.Implies(live_at(after, i), z3.Or(equal(_count_of(was), _count_of(now)), as_term(changed)))
+
+    if "group" in edit.way.names:
+        loose = edit.after.fields["loose"]
+        edits.follows(edit, "the copies' counter", lambda: equal(_count_of(loose.at(loose.length - 1)), ruled), [])
+        edits.proof.need("a loose copy's change touches the queue", after is before)
+    else:
+        edits.follows(edit, "the entry's counter", written, [at])
+
+
+def _passes_keep_counts(proof: Proof) -> None:
+    """What a pass puts back, and what it removes, keeps its counter and its copies."""
+    for visit in VISITS:
+        it = Pass(visit, proof=proof)
+        queue, gone, head = it.head["queue"], it.head["gone"], it.head["head"]
+        held = queue.at(head).value.fields
+        for way in it.loop.round(it.head, [head >= 0]):
+            more, left = way.names["queue"], way.names["gone"]
+            back, out = more.at(queue.length).value.fields, left.at(gone.length).fields
+            for place, kept, there in (
+                ("back", back, more.length > queue.length),
+                ("out", out, left.length > gone.length),
+            ):
+                same = z3.And(
+                    equal(kept["expected_reads"], held["expected_reads"]), equal(kept["copies"], held["copies"])
+                )
+                proof.show(f"the counter of what is put {place}", z3.Implies(there, same), way.when)
+
+
+def _leaving_keeps_counts(proof: Proof) -> None:
+    """The copies of what leaves go on with its counter, or, in the variant, with one read fewer."""
+    edits = Edits()
+    loop = Reader(edits.given, instead={model.set_loose: set_loose}).loop(model.leave)
+    gone, loose = Seq.unknown(Entry, "gone"), Seq.unknown(Loose, "loose")
+    numbers = {"entries": z3.Int("entries"), "freed": z3.Int("freed"), AT: z3.Int("at")}
+    sizes = Seq.unknown(int, "sizes")
+    names = {"cfg": edits.cfg, "s": edits.s, "gone": gone, "sizes": sizes, "loose": loose, OVER: gone, **numbers}
+    e = gone.at(numbers[AT])
+    inside = [numbers[AT] >= 0, e.fields["cache"] >= 0, e.fields["cache"] < sizes.length]
+    counts = edits.cfg.fields["leaving_counts_as_read"]
+    for way in loop.round(names, inside):
+        more = way.names["loose"]
+        count = _count_of(more.at(loose.length))
+        kept = z3.And(
+            z3.Implies(z3.Not(counts), equal(count, _count_of(e))),
+            z3.Implies(counts, equal(count, _lowered(_count_of(e)))),
+        )
+        proof.show("the counter of what leaves", z3.Implies(more.length > loose.length, kept), way.when)
+
+
+class Cell:
+    """A counter's history: its initial value, its replays, and its releases that count."""
+
+    def __init__(self, first: int | None) -> None:
+        self.first, self.replays, self.releases = first, 0, 0
+
+    def value(self) -> int | None:
+        """What the claim says that the counter is."""
+        return None if self.first is None else self.first + self.replays - self.releases
+
+
+def _conserved_in(proof: Proof, history: Any) -> None:
+    """One running history: after each step, every counter is what its cell says."""
+    cells: dict[Any, Cell] = {}  # by the entry's place, and by the copy's number
+    for cfg, before, name, arguments, after, outcome in history:
+        _write_down(cells, cfg, before, name, arguments, outcome)
+        held = {(e.cache, e.position): e.expected_reads for e in after.queue if e is not None}
+        held |= {c: e.expected_reads for e in (*after.queue, *after.loose) if e is not None for c in e.copies}
+        cells = {key: cell for key, cell in cells.items() if key in held}
+        wrong = [key for key, count in held.items() if key not in cells or cells[key].value() != count]
+        proof.run(f"{name}{arguments} of {wrong}", not wrong, before)
+
+
+def _write_down(cells: dict[Any, Cell], cfg: Config, before: State, name: str, arguments: Any, outcome: Any) -> None:
+    if name == "put_mismatched" and arguments[1] == arguments[2]:
+        name, arguments = "put", (*arguments[:2], *arguments[3:])
+    if name == "put" and (outcome or cfg.duplicate_put == "latest_counter"):
+        expected = arguments[3]
+        cells[arguments[0], arguments[1]] = Cell(expected if cfg.counts_reads and expected > 0 else None)
+    if name in ("get", "get_range") and outcome:
+        for hit in (outcome,) if name == "get" else outcome:
+            if hit.copy is not None:
+                cells[hit.copy] = cells[arguments[0], hit.position]
+    if name == "mark_read" and outcome is not None:
+        cells[arguments[0], arguments[1]].releases += 1
+    if name in ("release", "replay") and arguments[0] in cells:
+        cell = cells[arguments[0]]
+        cell.replays += name == "replay"
+        cell.releases += name == "release" and (arguments[1] or cfg.undelivered_counts_as_read)

@@ -1,0 +1,236 @@
+"""The range caches in terms: every action but the eviction passes, on caches of any size.
+
+Most actions are straight, and are read as they are. Three small functions go over any number of entries, and
+are read as one round of their loops, or as one comprehension; the actions that end in them are shown to add
+nothing of their own.
+
+    look_at          get, get_range          an entry is marked, and may get a copy
+    change_counter   release, replay         the counter that a copy shares changes
+    detach           removals by position    slots become DETACHED
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Proof
+from invariants.proofs.induction import Invariant, Names, follows
+from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
+from invariants.proofs.symbolic.running import Worked, bind, worked
+from invariants.proofs.symbolic.terms import SUM, Measures, Rec, Seq, unknown
+from model import range_cache as model
+from model.machine import Param
+from model.positions import Position
+from model.range_cache import Config, Entry, Hit, Loose, Removed, State
+
+#: Not read here: the passes have their own proofs, and dropping all detached slots at once is a tool of tests.
+LEFT_OUT = ("time_pass", "size_pass", "evict_to_watermark", "non_evictable_size")
+
+
+#: the functions in which actions end that go over any number of entries
+INNER = (model.look_at, model.change_counter, model.detach)
+
+
+class Edit(NamedTuple):
+    """One way through an action or one round of it: the state before, the way, and the state after."""
+
+    name: str
+    way: Path
+    after: Rec
+    outcome: Any
+
+
+class Edits:
+    """All edits of any state; `measures` are sums over the slots of the queue."""
+
+    def __init__(self, measures: Measures | None = None) -> None:
+        self.proof = Proof()
+        self.cfg, state = unknown(Config, "cfg"), unknown(State, "s")
+        queue, sizes = Seq.unknown(Entry | None, "s.queue", measures), Seq.unknown(int, "s.sizes", {SUM: lambda n: n})
+        self.s = state.replace({"queue": queue, "sizes": sizes})
+        self.arguments: dict[str, Any] = {}
+        self.ways: dict[str, list[Path]] = {}  # of the actions that were read whole
+        cache = self.argument("cache", int)
+        self.given = [cache >= 0, cache < sizes.length]
+
+    def argument(self, name: str, kind: Any) -> Any:
+        """The value that stands for all arguments of that name."""
+        return self.arguments.setdefault(name, unknown(kind, f"arg.{name}"))
+
+    def all(self) -> Iterator[Edit]:
+        """Every edit. Shows on the way that no action does more than the three functions that it may end in."""
+        yield from self.straight()
+        yield from self.looks()
+        yield from self.changes(model.marked_read)
+        yield from self.detaches()
+
+    def straight(self) -> Iterator[Edit]:
+        """The actions themselves, with a mark in the place of the functions that go over many entries."""
+        mark = (self.s.replace({}), None)
+
+        def marked(*_: Any, **__: Any) -> tuple[Rec, None]:
+            return mark
+
+        ends_in: dict[Callable[..., Any], Callable[..., Any]] = dict.fromkeys(INNER, marked)
+        reader = Reader(
+            self.given, any_result=(model.find, model.in_range), instead={**ends_in, model.set_loose: set_loose}
+        )
+        for name, action in model.range_cache.actions.items():
+            if name not in LEFT_OUT:
+                arguments = [self.argument(p.name, p.kind) for p in action.params]
+                ways = reader.paths(action.run, self.cfg, self.s, *arguments)
+                if all(way.value[0] is not mark[0] for way in ways):
+                    self.ways[name] = ways
+                for way in ways:
+                    after, outcome = way.value
+                    if after is not mark[0] and after is not self.s:
+                        yield Edit(name, way, after, outcome)
+
+    def looks(self) -> Iterator[Edit]:
+        """One entry of a lookup."""
+        loop = Reader().loop(model.look_at)
+        found, hits = Seq.unknown(Entry, "found"), Seq.unknown(Hit, "hits")
+        names = {"s": self.s, "found": found, "hold": z3.Bool("hold"), "hits": hits, OVER: found, AT: z3.Int("at")}
+        for way in loop.round(names):
+            yield Edit("look_at", way, way.names["s"], way.names["hits"])
+
+    def changes(self, change: Any) -> Iterator[Edit]:
+        """A change of the counter of an open copy: of an entry's, or of one that stands for itself."""
+        names = {"s": self.s, "copy": z3.Int("copy"), "change": change, "keep_copy": z3.Bool("keep_copy")}
+        reader = Reader(instead={model.set_loose: set_loose})
+        for which in (0, 1):
+            loop = reader.loop(model.change_counter, which)
+            over = loop.over(names)
+            for way in loop.round({**names, OVER: over, AT: z3.Int("at")}, [z3.Int("at") >= 0]):
+                if way.how == "return":
+                    after, outcome = way.value
+                    yield Edit("change_counter", way, after, outcome)
+
+    def detaches(self) -> Iterator[Edit]:
+        """A removal by position, of any entries."""
+
+        def leave(cfg: Rec, s: Rec, gone: Any) -> tuple[Rec, Rec]:
+            left = {"sizes": Seq.unknown(int, "left.sizes"), "loose": Seq.unknown(Loose, "left.loose")}
+            return s.replace(left), unknown(Removed, "removed")
+
+        reader = Reader(instead={model.leave: leave})
+        for way in reader.paths(model.detach, self.cfg, self.s, Seq.unknown(Entry, "gone")):
+            yield Edit("detach", way, *way.value)
+
+    def show(self, edits: Iterator[Edit], kept: Invariant, given: Sequence[Any] = ()) -> None:
+        """Shows that what holds of a state, given as the name `s`, holds after every edit."""
+        anywhere = [z3.Int(f"any{i}") for i in range(kept.places)]
+        for edit in edits:
+            self.follows(
+                edit, kept.about, lambda *at, edit=edit: kept.holds({"s": edit.after}, *at), anywhere, kept, given
+            )
+
+    def follows(
+        self,
+        edit: Edit,
+        what: str,
+        goal: Any,
+        places: Sequence[Any],
+        kept: Invariant | None = None,
+        given: Sequence[Any] = (),
+    ) -> None:
+        """Shows a goal after an edit."""
+        names: Names = {"s": self.s}
+        values = (self.s, edit.after, edit.outcome, *[v for v in edit.way.names.values() if isinstance(v, Seq)])
+        known = [*self.given, *given, *edit.way.when]
+        follows(self.proof, f"{edit.name}: {what}", goal, places, (kept,) if kept else (), names, known, values)
+
+    # ---- the program beside the terms
+
+    def against(self, holds: Callable[[Config, State], bool]) -> None:
+        """Holds the claim against random histories, and the terms of actions that were read whole against them."""
+        ready = {name: [self._ready(way) for way in ways] for name, ways in self.ways.items()}
+        for history in histories(20, 60):
+            for cfg, before, name, arguments, after, outcome in history:
+                self.proof.run(f"{name}{arguments}", holds(cfg, after), before)
+                if name in ready:
+                    bound = self._bound(cfg, before, name, arguments)
+                    taken = [value for when, value in ready[name] if all(each(bound) for each in when)]
+                    worked_out = [(_in_some_order(value(bound)[0]), value(bound)[1]) for value in taken]
+                    self.proof.compare(f"{name}{arguments}", worked_out, [(_in_some_order(after), outcome)])
+
+    def _ready(self, way: Path) -> tuple[list[Worked], Worked]:
+        return [worked(each) for each in way.when], worked(way.value)
+
+    def _bound(self, cfg: Config, s: State, name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
+        """What the names in the terms of an action stand for, in a state: also what it finds, and where."""
+        bound: dict[str, Any] = {}
+        bind(Config, "cfg", cfg, bound)
+        bind(State, "s", s, bound)
+        given = dict(zip(model.range_cache.actions[name].params, arguments, strict=True))
+        for param, value in given.items():
+            bind(param.kind, f"arg.{param.name}", value, bound)
+        named = {param.name: value for param, value in given.items()}
+        if "cache" in named and "position" in named:
+            present = model.find(s, named["cache"], named["position"])
+            bind(Entry | None, "find", present, bound, element=True)
+            bound["in"] = present in s.queue
+            bound["index"] = s.queue.index(present) if present in s.queue else 0
+        return bound
+
+
+def _in_some_order(s: State) -> State:
+    """The state with the groups of copies in one order, and without those that nobody holds."""
+    return s._replace(loose=tuple(sorted(g for g in s.loose if g.copies)))
+
+
+def set_loose(copies: Any, count: Any, loose: Seq) -> Seq:
+    """Stands in for the model's: it adds one group of copies, if there are any, in some order."""
+    return loose.appended(Rec(Loose, {"copies": copies, "expected_reads": count}))
+
+
+# ---- running histories ------------------------------------------------------------------------------------
+
+POSITIONS = (Position(1, 0), Position(1, 1), Position(2, 0))
+
+
+def histories(count: int, steps: int) -> Iterator[Iterator[tuple[Config, State, str, tuple[Any, ...], State, Any]]]:
+    """Random runs of all actions but the faults, always the same: each as its steps."""
+    draw = random.Random(54)  # noqa: S311
+    for _ in range(count):
+        yield _history(draw, steps)
+
+
+def _history(draw: random.Random, steps: int) -> Iterator[tuple[Config, State, str, tuple[Any, ...], State, Any]]:
+    cfg = Config(
+        ttl_ns=3,
+        max_bytes=5,
+        duplicate_put=draw.choice(("keep", "latest_counter")),
+        undelivered_counts_as_read=draw.random() < 0.3,
+    )
+    s = model.start(cfg)
+    names = [name for name, action in model.range_cache.actions.items() if not action.fault]
+    for _ in range(steps):
+        name = draw.choice([*names, *["put", "get", "release", "replay"] * 3])
+        arguments = tuple(_drawn(draw, s, p) for p in model.range_cache.actions[name].params)
+        after, outcome = model.range_cache.step(cfg, s, name, arguments)
+        yield cfg, s, name, arguments, after, outcome
+        s = after
+
+
+def _drawn(draw: random.Random, s: State, param: Param) -> Any:
+    """A value of a parameter that makes sense."""
+    name = param.name
+    if name in ("position", "value_position", "first", "last"):
+        return draw.choice(POSITIONS)
+    if param.kind is bool:
+        return draw.random() < 0.6
+    domains = {
+        "cache": (0, 1),
+        "ledger": (1, 2),
+        "bytes": (0, 1, 2, 3),
+        "copy": tuple(range(max(1, s.next_copy - 6), s.next_copy + 1)),
+        "expected_reads": (-1, 0, 1, 2),
+        "threshold_ns": (s.now_ns - 3, s.now_ns),
+        "bytes_to_free": (1, 2, 5),
+    }
+    return draw.choice(domains.get(name, (0, 1, 2)))

@@ -1,0 +1,336 @@
+"""Claims about the eviction passes of the range caches: what a pass takes, what it leaves, and when it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.induction import Invariant, Names, facts_of
+from invariants.proofs.range_cache.passes import (
+    MODEL,
+    VISITS,
+    Pass,
+    Run,
+    field_at,
+    in_order,
+    keeps_bytes,
+    live_at,
+    ordered_before,
+    queue_of,
+    visit_against,
+    visited,
+)
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.terms import Measures, Rec, Seq, equal, unknown
+from model import range_cache as model
+from model.range_cache import Entry
+
+# ---- time passes ------------------------------------------------------------------------------------------
+
+
+@claim(
+    "time-pass-removes-nothing-younger",
+    "z3",
+    "For a queue of any length: a time pass neither removes nor puts back an entry whose time is the threshold's "
+    "or later.",
+    Control(
+        "an entry as old as the threshold is expired",
+        MODEL,
+        "return timestamp_ns < threshold_ns",
+        "return timestamp_ns <= threshold_ns",
+    ),
+)
+def removes_nothing_younger() -> Answer:
+    """Age exactly the time to live stays."""
+    it = Pass(model.visit_in_time_pass)
+
+    def is_old(n: Names, i: Any) -> Any:
+        gone = n["gone"]
+        inside = z3.And(i >= 0, i < gone.length)
+        return z3.Implies(inside, gone.at(i).fields["timestamp_ns"] < n["limit"])
+
+    it.show([Invariant("what is gone is old", is_old, 1)], lambda after, removed: True)
+    queue, head = it.head["queue"], it.head["head"]
+    for way in it.loop.round(it.head, [head >= 0]):
+        moved = z3.And(queue.at(head).defined, way.names["head"] > head)
+        old = field_at(queue, head, "timestamp_ns") < it.limit
+        it.proof.show("an entry that is moved is old", z3.Implies(moved, old), way.when)
+    it.against("time_pass", _only_older)
+    return it.proof.answer()
+
+
+def _only_older(run: Run) -> bool:
+    young = [e for e in run.before.queue if e is not None and e.timestamp_ns >= run.limit]
+    return all(e in run.after.queue for e in young)
+
+
+@claim(
+    "time-pass-leaves-nothing-older",
+    "z3",
+    "For a queue of any length that is in the order of time, and a threshold that is not in the future: after a "
+    "time pass no entry's time is before the threshold.",
+    Control(
+        "an entry that is due for an extension stops the pass",
+        MODEL,
+        '    if is_due_for_extension(s, e):\n        return "REQUEUE"',
+        '    if is_due_for_extension(s, e):\n        return "STOP"',
+    ),
+)
+def leaves_nothing_older() -> Answer:
+    """The policy before the central queue broke this (PIP-430, "Motivation"): old entries stayed behind young ones."""
+    it = Pass(model.visit_in_time_pass)
+
+    def young(after: Rec, removed: Rec, i: Any) -> Any:
+        seq = queue_of({"s": after})
+        return z3.Implies(live_at(seq, i), field_at(seq, i, "timestamp_ns") >= it.limit)
+
+    past = it.limit <= it.s.fields["now_ns"]
+    it.show([in_order("head")], young, places=1, given=(past,), assumed=(ordered_before(),))
+    it.against("time_pass", lambda run: all(e is None or e.timestamp_ns >= run.limit for e in run.after.queue))
+    return it.proof.answer()
+
+
+@claim(
+    "time-pass-visits-a-slot-once",
+    "z3",
+    "For a queue of any length, and a threshold that is not in the future: a time pass takes no slot from the "
+    "queue that was not in it at the start, so it ends after as many visits as there were slots.",
+    Control(
+        "a requeued entry keeps its time",
+        MODEL,
+        "e._replace(timestamp_ns=s.now_ns, accessed=False,",
+        "e._replace(accessed=False,",
+    ),
+)
+def visits_once() -> Answer:
+    """A requeued entry has the time of now, so that the pass stops before it meets it again."""
+    it = Pass(model.visit_in_time_pass)
+
+    def back_are_new(n: Names, i: Any) -> Any:
+        queue, slots = n["queue"], queue_of({"s": n["s"]}).length
+        put_back = z3.And(i >= slots, i < queue.length)
+        new = z3.And(queue.at(i).defined, field_at(queue, i, "timestamp_ns") == n["s"].fields["now_ns"])
+        return z3.And(n["head"] <= slots, slots <= queue.length, z3.Implies(put_back, new))
+
+    past = it.limit <= it.s.fields["now_ns"]
+    ends = it.show([Invariant("what was put back is new", back_are_new, 1)], lambda after, removed: True, given=(past,))
+    for end in ends:
+        slots = it.s.fields["queue"].length
+        it.proof.show("visits", end.names["head"] <= slots, [*end.when, back_are_new(it.head, it.head["head"])])
+    it.against("time_pass", lambda run: run.visits <= len(run.before.queue))
+    return it.proof.answer()
+
+
+# ---- size passes ------------------------------------------------------------------------------------------
+
+
+@claim(
+    "size-pass-reaches-its-goal",
+    "z3",
+    "For a queue of any length: a size pass frees at least what was asked, or all that there is to free.",
+    Control(
+        "the bytes of a requeued entry count as freed",
+        MODEL,
+        '        if verdict == "REQUEUE":\n',
+        '        if verdict == "REQUEUE":\n            freed += e.bytes\n',
+    ),
+)
+def reaches_its_goal() -> Answer:
+    """An entry whose bytes stay counted frees nothing."""
+    it = Pass(model.visit_in_size_pass)
+
+    def all_there(n: Names) -> Any:
+        both = n["gone"].total("freed") + n["queue"].total("freed", n["head"])
+        return z3.And(n["freed"] == n["gone"].total("freed"), both == queue_of({"s": n["s"]}).total("freed"))
+
+    def enough(after: Rec, removed: Rec) -> Any:
+        freed, there = removed.fields["bytes"], queue_of({"s": it.s}).total("freed")
+        return z3.Or(freed >= it.limit, freed == there)
+
+    it.show([Invariant("what is freed and what is left is all there was", all_there)], enough)
+    it.against("size_pass", lambda run: run.removed.bytes >= min(run.limit, run.freeable()))
+    return it.proof.answer()
+
+
+@claim(
+    "size-pass-takes-one-entry-too-much-at-most",
+    "z3",
+    "For a queue of any length: without the last entry that it removed, a size pass would have freed less than "
+    "was asked.",
+    Control(
+        "the pass stops only when more than enough is free",
+        MODEL,
+        '    if freed >= bytes_to_free:\n        return "STOP"',
+        '    if freed > bytes_to_free:\n        return "STOP"',
+    ),
+)
+def takes_no_more() -> Answer:
+    """The other half of the goal: enough, and not more."""
+    it = Pass(model.visit_in_size_pass)
+
+    def needed(n: Names) -> Any:
+        gone = n["gone"]
+        last = z3.If(keeps_bytes(it.cfg, gone.at(gone.length - 1)), 0, gone.at(gone.length - 1).fields["bytes"])
+        return z3.And(n["freed"] == gone.total("freed"), z3.Implies(gone.length > 0, n["freed"] - last < it.limit))
+
+    ends = it.show([Invariant("the last removal was needed", needed)], lambda after, removed: True)
+    for end in ends:
+        _, removed = end.value
+        gone = end.names["gone"]
+        same = removed.fields["bytes"] == z3.If(gone.length > 0, end.names["freed"], 0)
+        it.proof.show("what is reported is what was counted", same, [*end.when, *facts_of((gone,), same, *end.when)])
+    it.against("size_pass", _last_was_needed)
+    return it.proof.answer()
+
+
+def _last_was_needed(run: Run) -> bool:
+    """Whether the pass would have gone on without any one of the entries that are gone, so without the last."""
+    sizes = [0 if model.keeps_bytes(run.cfg, e) else e.bytes for e in run.gone()]
+    return not sizes or run.removed.bytes - max(sizes) < run.limit
+
+
+def _visits(cfg: Rec, s: Rec) -> Measures:
+    """How often a size pass that drains the queue meets an entry, as its claim says."""
+
+    def of(e: Rec) -> Any:
+        count, f = e.fields["expected_reads"], e.fields
+        by_access = z3.If(z3.And(s.fields["extend_ttl_of_recently_accessed"], f["accessed"]), 1, 0)
+        left = s.fields["max_requeue_times"] - f["requeues"]
+        expects = z3.And(count.defined, count.value >= 1, left > 0)
+        by_reads = z3.If(expects, left, 0)
+        both = z3.If(by_access > by_reads, by_access, by_reads)
+        return z3.If(cfg.fields["access_requeue_counts"], both, by_access + by_reads)
+
+    return {"extra": of}
+
+
+@claim(
+    "size-pass-visit-bound",
+    "z3",
+    "For a queue of any length whose entries are spared whatever their age: a size pass takes at most one slot "
+    "for each slot, and for each entry max(a, b) more, where a is 1 if it was accessed and that extends, and b "
+    "the extensions that its expected reads have left (a + b where access uses up none); exactly so many if it "
+    "empties the queue.",
+    Control(
+        "the cap is compared with <=", MODEL, "e.requeues < s.max_requeue_times", "e.requeues <= s.max_requeue_times"
+    ),
+)
+def visit_bound() -> Answer:
+    """A size pass ends: each visit uses up one of a finite number."""
+    it = Pass(model.visit_in_size_pass, _visits)
+    entry = unknown(Entry, "entry", item=True)
+    it.proof.show("no entry takes a negative number", it.of_entries["extra"](entry) >= 0)
+    _sums_are_not_negative(it.proof)
+    before = queue_of({"s": it.s})
+
+    def used_up(n: Names) -> Any:
+        queue, head = n["queue"], n["head"]
+        left = queue.length - head + queue.total("extra", head)
+        return head + left == before.length + before.total("extra")
+
+    given = (it.cfg.fields["size_pass_spares_expired"],)
+    ends = it.show([Invariant("each visit uses up one", used_up)], lambda after, removed: True, given=given)
+    most = before.length + before.total("extra")
+    for end in ends:
+        queue, head = end.names["queue"], end.names["head"]
+        not_negative = queue.total("extra", head) >= 0
+        bound = z3.And(head <= most, z3.Implies(head == queue.length, head == most))
+        it.proof.show("the bound", bound, [*end.when, not_negative])
+    it.against("size_pass", _within_bound)
+    return it.proof.answer()
+
+
+def _sums_are_not_negative(proof: Proof) -> None:
+    """A sum over any part of a sequence of numbers of zero or more is not negative: by induction over its end."""
+    numbers = Seq.unknown(int, "numbers", {"it": lambda n: n})
+    first, end = z3.Int("first"), z3.Int("end")
+    item = numbers.at(end)
+    inside = [first >= 0, first <= end, end < numbers.length, item >= 0]
+    facts = numbers.roots[0].facts([end])
+    proof.show("an empty sum", numbers.total("it", first, first) >= 0)
+    proof.show(
+        "one more", numbers.total("it", first, end + 1) >= 0, [*inside, *facts, numbers.total("it", first, end) >= 0]
+    )
+
+
+def _within_bound(run: Run) -> bool:
+    if not run.cfg.size_pass_spares_expired:
+        return True
+    s, bound = run.before, len(run.before.queue)
+    for e in s.queue:
+        if e is not None:
+            a = 1 if s.extend_ttl_of_recently_accessed and e.accessed else 0
+            b = max(0, s.max_requeue_times - e.requeues) if model.has_expected_reads(e.expected_reads) else 0
+            bound += max(a, b) if run.cfg.access_requeue_counts else a + b
+    return run.visits <= bound and (run.after.queue != () or run.visits == bound)
+
+
+# ---- single visits ----------------------------------------------------------------------------------------
+
+
+@claim(
+    "due-entries-are-not-removed",
+    "z3",
+    "No visit of a time pass removes an entry that is recently accessed where that extends, or that expects reads "
+    "and was requeued fewer than the maximum number of times; nor does one of a size pass, where age does not "
+    "matter to it.",
+    Control(
+        "an entry is extended only once",
+        MODEL,
+        "has_expected_reads(e.expected_reads) and e.requeues < s.max_requeue_times",
+        "has_expected_reads(e.expected_reads) and e.requeues < min(s.max_requeue_times, 1)",
+    ),
+)
+def due_are_not_removed() -> Answer:
+    """An entry without a count is never put back for expected reads."""
+    proof, reader = Proof(), Reader()
+    cfg, s, slot, freed, limit = visited()
+    f, count = slot.value.fields, slot.value.fields["expected_reads"]
+    by_access = z3.And(s.fields["extend_ttl_of_recently_accessed"], f["accessed"])
+    by_reads = z3.And(count.defined, count.value >= 1, f["requeues"] < s.fields["max_requeue_times"])
+    due, spares = z3.Or(by_access, by_reads), cfg.fields["size_pass_spares_expired"]
+    for visit in VISITS:
+        verdict = reader.call(visit, cfg, s, slot, freed, limit)
+        visit_against(proof, visit, verdict)
+        removed, requeued = equal(verdict, "REMOVE"), equal(verdict, "REQUEUE")
+        given = [slot.defined] if visit is model.visit_in_time_pass else [slot.defined, spares]
+        proof.show("a due entry is removed", z3.Implies(due, z3.Not(removed)), given, direct=True)
+        proof.show("one that is not due is put back", z3.Implies(requeued, due), [slot.defined], direct=True)
+    return proof.answer()
+
+
+@claim(
+    "detached-slots-are-drained",
+    "z3",
+    "Every visit of either pass to a detached slot takes it from the queue, even where the pass is about to stop.",
+    Control(
+        "whether enough is free is asked before whether the slot is detached",
+        MODEL,
+        '    if e is None:\n        return "MISSING"\n    if freed >= bytes_to_free:\n        return "STOP"\n',
+        '    if freed >= bytes_to_free:\n        return "STOP"\n    if e is None:\n        return "MISSING"\n',
+    ),
+)
+def detached_are_drained() -> Answer:
+    """Detached slots cost memory until they are met: a pass must not leave those that it meets."""
+    proof, reader = Proof(), Reader()
+    cfg, s, slot, freed, limit = visited()
+    for visit in VISITS:
+        verdict = reader.call(visit, cfg, s, slot, freed, limit)
+        visit_against(proof, visit, verdict)
+        missing = equal(verdict, "MISSING")
+        proof.show(f"{visit.__name__} of a detached slot", missing == z3.Not(slot.defined), direct=True)
+    return proof.answer()
+
+
+claims = (
+    removes_nothing_younger,
+    leaves_nothing_older,
+    visits_once,
+    reaches_its_goal,
+    takes_no_more,
+    visit_bound,
+    due_are_not_removed,
+    detached_are_drained,
+)

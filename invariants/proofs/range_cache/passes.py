@@ -1,0 +1,366 @@
+"""The range caches in terms: one eviction pass over a queue of any length, and states to run it in.
+
+What is shown about a pass is shown about the loop of `walk`, whose rounds are read from the model's source with
+the visits of the pass in their place, and about `leave`, which `walk` ends with. Each use is compared with running
+passes, on random states, by working out the same terms round by round.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Proof
+from invariants.proofs.induction import Induction, Invariant, Names
+from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
+from invariants.proofs.symbolic.running import Rounds, bind, worked
+from invariants.proofs.symbolic.terms import Maybe, Measures, Rec, Seq, Word, equal, truth, unknown
+from model import range_cache as model
+from model.machine import Refused
+from model.positions import Position
+from model.range_cache import Config, Entry, Loose, Removed, State
+
+#: Random passes that a claim about passes is held against, and those on which the terms are worked out, too.
+RUNS, WORKED_OUT = 400, 25
+
+MODEL = "model.range_cache"
+VISITS = (model.visit_in_time_pass, model.visit_in_size_pass)
+
+_a_round = Reader()
+
+
+def keeps_bytes(cfg: Rec, e: Rec) -> Any:
+    """Whether a leaving entry's bytes stay counted, as the model says it."""
+    return truth(_a_round.call(model.keeps_bytes, cfg, e))
+
+
+def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
+    """A measure of entries as one of slots: nothing for a detached one."""
+    return lambda slot: z3.If(slot.defined, measure(slot.value), 0)
+
+
+class Pass:
+    """A pass over a queue of any length, with what `visit` says about each slot.
+
+    `measures` are sums over entries that the claim speaks of; a pass keeps them of its queue and of what is gone.
+    """
+
+    def __init__(
+        self,
+        visit: Callable[..., Any],
+        measures: Callable[[Rec, Rec], Measures] | None = None,
+        proof: Proof | None = None,
+    ) -> None:
+        self.visit, self.proof = visit, proof or Proof()
+        self.cfg, state = unknown(Config, "cfg"), unknown(State, "s")
+        self.limit, self.cache = z3.Int("limit"), z3.Int("cache")
+        given = {
+            "bytes": lambda e: z3.If(e.fields["cache"] == self.cache, e.fields["bytes"], 0),
+            "freed": lambda e: z3.If(keeps_bytes(self.cfg, e), 0, e.fields["bytes"]),
+            "entries": lambda e: z3.If(keeps_bytes(self.cfg, e), 0, 1),
+        }
+        self.of_entries: Measures = {**given, **(measures(self.cfg, state) if measures else {})}
+        self.of_slots: Measures = {name: of_live(of) for name, of in self.of_entries.items()}
+        self.s = state.replace({"queue": Seq.unknown(Entry | None, "s.queue", self.of_slots)})
+        self.reader = Reader(instead={model.leave: self._left}, lists={"gone": (Entry, self.of_entries)})
+        self.loop = self.reader.loop(model.walk)
+        self.head: Names = {
+            "cfg": self.cfg,
+            "s": self.s,
+            "visit": visit,
+            "limit": self.limit,
+            "queue": Seq.unknown(Entry | None, "queue", self.of_slots),
+            "gone": Seq.unknown(Entry, "gone", self.of_entries),
+            "freed": z3.Int("freed"),
+            "head": z3.Int("head"),
+        }
+        self._leave()
+
+    def show(
+        self,
+        invariants: list[Invariant],
+        goal: Callable[..., Any],
+        *,
+        places: int = 0,
+        given: tuple[Any, ...] = (),
+        assumed: tuple[Invariant, ...] = (),
+    ) -> list[Path]:
+        """The induction. The goal speaks of the state after the pass and its outcome, at so many arbitrary places.
+
+        `given` is assumed of the config, the state before and the limit; `assumed` of that state's places.
+        """
+        fits = Invariant("caches of queued entries are there", self._fits("queue"), 1)
+        all_invariants = [*self._plain(), fits, Invariant("caches of gone entries are there", self._fits("gone"), 1)]
+        induction = Induction(self.proof, self.loop, self.head, [*all_invariants, *invariants], given)
+        before = Invariant("", lambda n, i: self._fits("queue")({**n, "queue": n["s"].fields["queue"]}, i), 1)
+        induction.begins(self.loop.begin(self.cfg, self.s, self.visit, self.limit), (before, *assumed))
+        ends = induction.ends(induction.goes_round())
+        anywhere = [z3.Int(f"any{i}") for i in range(places)]
+        for end in ends:
+            after, removed = end.value
+            induction.show(
+                "at the end",
+                end,
+                lambda *at, after=after, removed=removed: goal(after, removed, *at),
+                anywhere,
+                assumed=[*induction.invariants, before, *assumed],
+            )
+        return ends
+
+    def _plain(self) -> list[Invariant]:
+        """What holds in every pass: where its head stands, and that the queue is untouched before the first step."""
+
+        def in_range(n: Names) -> Any:
+            return z3.And(n["head"] >= 0, n["head"] <= n["queue"].length, n["gone"].length <= n["head"])
+
+        def untouched(n: Names, i: Any) -> Any:
+            queue, at_first = n["queue"], n["s"].fields["queue"]
+            same = z3.And(queue.length == at_first.length, equal(queue.at(i), at_first.at(i)))
+            return z3.Implies(n["head"] == 0, same)
+
+        return [
+            Invariant("the head is in the queue", in_range),
+            Invariant("nothing changes before the first step", untouched, 1),
+        ]
+
+    def _fits(self, name: str) -> Callable[..., Any]:
+        def fits(n: Names, i: Any) -> Any:
+            seq, caches = n[name], n["s"].fields["sizes"].length
+            item = seq.at(i)
+            live, e = (True, item) if isinstance(item, Rec) else (item.defined, item.value)
+            inside = z3.And(e.fields["cache"] >= 0, e.fields["cache"] < caches)
+            return z3.Implies(z3.And(i >= 0, i < seq.length, live), inside)
+
+        return fits
+
+    # ---- what a pass ends with
+
+    def _left(self, cfg: Rec, s: Rec, gone: Seq) -> tuple[Rec, Rec]:
+        """Stands in for `leave`: exactly what `_leave` shows of it."""
+        sizes = s.fields["sizes"]
+        kept = cfg.fields["released_value_keeps_its_bytes"]
+        rest = z3.If(kept, z3.Int("left.size"), sizes.at(self.cache) - gone.total("bytes"))
+
+        def left_at(i: Any) -> Any:
+            return z3.If(i == self.cache, rest, unknown(int, "left.other", i))
+
+        left = Seq(int, sizes.length, left_at, {}, {}, sizes.roots)
+        after = s.replace({"sizes": left, "loose": Seq.unknown(Loose, "left.loose")})
+        return after, Rec(Removed, {"entries": gone.total("entries"), "bytes": gone.total("freed")})
+
+    def _leave(self) -> None:
+        """Shows of `leave`, by induction over what is gone, what `_left` says in its place."""
+        reader = Reader(any_result=(model.set_loose,))
+        loop = reader.loop(model.leave)
+        gone = Seq.unknown(Entry, "gone", self.of_entries)
+        head = {
+            "cfg": self.cfg,
+            "s": self.s,
+            "gone": gone,
+            "sizes": Seq.unknown(int, "sizes"),
+            "loose": Seq.unknown(Loose, "loose"),
+            "entries": z3.Int("entries"),
+            "freed": z3.Int("freed"),
+            OVER: gone,
+            AT: z3.Int("at"),
+        }
+
+        def adds_up(n: Names) -> Any:
+            at, cfg = n[AT], n["cfg"].fields
+            size = n["s"].fields["sizes"].at(self.cache) - gone.total("bytes", 0, at)
+            return z3.And(
+                at >= 0,
+                at <= gone.length,
+                n["sizes"].length == n["s"].fields["sizes"].length,
+                n["entries"] == gone.total("entries", 0, at),
+                n["freed"] == gone.total("freed", 0, at),
+                z3.Or(cfg["released_value_keeps_its_bytes"], n["sizes"].at(self.cache) == size),
+            )
+
+        inside = Invariant("caches of gone entries are there", self._fits("gone"), 1)
+        adding = Invariant("what leaves is subtracted", adds_up)
+        # the caches of what is gone are there, at every place: a place is inside where a round reads it
+        here = self._fits("gone")(head, head[AT])
+        induction = Induction(self.proof, loop, head, [adding, inside], [here])
+        induction.begins(loop.begin(self.cfg, self.s, gone), (inside,))
+        for end in induction.ends(induction.goes_round()):
+            after, removed = end.value
+            same = [f for f in after.fields if f not in ("sizes", "loose")]
+            self.proof.need("leave changes more than sizes", all(after.fields[f] is self.s.fields[f] for f in same))
+            said, report = self._left(self.cfg, self.s, gone)
+            induction.show(
+                "leave does what is said of it",
+                end,
+                lambda after=after, removed=removed, said=said, report=report: z3.And(
+                    equal(removed, report),
+                    z3.Or(
+                        self.cfg.fields["released_value_keeps_its_bytes"],
+                        after.fields["sizes"].at(self.cache) == said.fields["sizes"].at(self.cache),
+                    ),
+                ),
+            )
+
+    # ---- the program beside the terms
+
+    def against(self, action: str, holds: Callable[[Run], bool]) -> None:
+        """Holds the claim against random passes, and the terms against some of them."""
+        self._is_the_action(action)
+        kinds = {"queue": list[Entry | None], "gone": list[Entry], "freed": int, "head": int}
+        rounds = Rounds(self.loop.goes_on(self.head), self.loop.round(self.head, [self.head["head"] >= 0]), kinds)
+        for i, run in enumerate(runs(action, self.visit)):
+            self.proof.run(f"{action}({run.limit})", holds(run), run.seen())
+            if i < WORKED_OUT:
+                bound: dict[str, Any] = {"limit": run.limit}
+                bind(Config, "cfg", run.cfg, bound)
+                bind(State, "s", run.before, bound)
+                at_first = {"queue": run.before.queue, "gone": (), "freed": 0, "head": 0}
+                left = rounds.run(bound, at_first)
+                worked_out = (left["queue"][left["head"] :], left["freed"], left["head"])
+                self.proof.compare(action, worked_out, (run.after.queue, run.removed.bytes, run.visits))
+
+    def _is_the_action(self, action: str) -> None:
+        """Shows that the action is this walk or a refusal, where entries are spared by requeueing."""
+        walked, calls = (self.s.replace({}), unknown(Removed, "walked")), []
+
+        def walk(*arguments: Any) -> tuple[Rec, Rec]:
+            calls.append(arguments)
+            return walked
+
+        reader = Reader([equal(self.cfg.fields["sparing"], "requeue")], instead={model.walk: walk})
+        ways = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
+        others = [w.value for w in ways if w.value is not walked]
+        refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
+        wanted = (self.cfg, self.s, self.visit, self.limit)
+        itself = len(calls) == 1 and all(a is b for a, b in zip(calls[0], wanted, strict=True))
+        self.proof.need(f"{action} is not a walk with its visit", refused and itself)
+
+
+def queue_of(n: Names) -> Seq:
+    """The queue that names speak of: that of a pass, or of the state."""
+    queue: Seq = n["queue"] if "queue" in n else n["s"].fields["queue"]
+    return queue
+
+
+def live_at(seq: Seq, i: Any) -> Any:
+    """Whether a place is inside a queue and not detached."""
+    return z3.And(i >= 0, i < seq.length, seq.at(i).defined)
+
+
+def field_at(seq: Seq, i: Any, field: str) -> Any:
+    """A field of the entry at a place of a queue."""
+    return seq.at(i).value.fields[field]
+
+
+def in_order(first: str | None = None) -> Invariant:
+    """The queue, from a place on, is in the order of time, and nothing in it is later than now."""
+
+    def holds(n: Names, i: Any, j: Any) -> Any:
+        seq, now = queue_of(n), n["s"].fields["now_ns"]
+        both = z3.And(live_at(seq, i), live_at(seq, j), i <= j, i >= (n[first] if first else 0))
+        earlier, later = field_at(seq, i, "timestamp_ns"), field_at(seq, j, "timestamp_ns")
+        return z3.Implies(both, z3.And(earlier <= later, later <= now))
+
+    return Invariant("the queue is in the order of time", holds, 2)
+
+
+def ordered_before() -> Invariant:
+    """The queue before the pass is in the order of time, and nothing in it is later than now."""
+    return Invariant("", lambda n, i, j: in_order().holds({"s": n["s"]}, i, j), 2)
+
+
+def visit_against(proof: Proof, visit: Callable[..., Any], verdict: Word) -> None:
+    """Compares the terms of a visit, whose arguments are `visited`, with the visit itself, on random states."""
+    draw, terms = random.Random(63), worked(verdict)  # noqa: S311
+    for _ in range(100):
+        cfg, s = random_config(draw), random_state(draw)
+        freed, limit = draw.randint(0, 3), draw.randint(0, 8)
+        for slot in s.queue:
+            bound: dict[str, Any] = {"freed": freed, "limit": limit}
+            bind(Config, "cfg", cfg, bound)
+            bind(State, "s", s, bound)
+            bind(Entry | None, "slot", slot, bound, element=True)
+            proof.compare(visit.__name__, terms(bound), visit(cfg, s, slot, freed, limit))
+
+
+def visited() -> tuple[Rec, Rec, Maybe, Any, Any]:
+    """Any config, state, slot, bytes freed so far, and limit."""
+    slot: Maybe = unknown(Entry | None, "slot", item=True)
+    return unknown(Config, "cfg"), unknown(State, "s"), slot, z3.Int("freed"), z3.Int("limit")
+
+
+# ---- running passes ---------------------------------------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """One pass as it ran: how often it took a slot from the queue is counted at the visits."""
+
+    cfg: Config
+    before: State
+    limit: int
+    after: State
+    removed: Removed
+    visits: int
+
+    def seen(self) -> str:
+        """The state before, and the settings that are not the reference's."""
+        settings = {f: v for f, v in self.cfg._asdict().items() if v != Config._field_defaults[f]}
+        return f"{self.before} with {settings}"
+
+    def gone(self) -> list[Entry]:
+        """What left, in the order of the queue before."""
+        kept = {e.position for e in self.after.queue if e is not None}
+        return [e for e in self.before.queue if e is not None and e.position not in kept]
+
+    def freeable(self) -> int:
+        """The bytes that a pass could free."""
+        return sum(e.bytes for e in self.before.queue if e is not None and not model.keeps_bytes(self.cfg, e))
+
+
+def runs(action: str, visit: Callable[..., Any], count: int = RUNS) -> Iterator[Run]:
+    """Random passes, always the same; the limit is not in the future, and not without sense."""
+    draw = random.Random(430)  # noqa: S311
+    for _ in range(count):
+        cfg, s = random_config(draw), random_state(draw)
+        limit = draw.randint(1, sum(s.sizes) + 2) if action == "size_pass" else s.now_ns - draw.randint(0, 6)
+        visits = 0
+
+        def counted(*arguments: Any) -> Any:
+            nonlocal visits
+            verdict = visit(*arguments)
+            visits += verdict != "STOP"
+            return verdict
+
+        model.walk(cfg, s, counted, limit)
+        after, removed = model.range_cache.step(cfg, s, action, (limit,))
+        yield Run(cfg, s, limit, after, removed, visits)
+
+
+def random_config(draw: random.Random) -> Config:
+    """Any rules but stashing."""
+    return Config(
+        ttl_ns=draw.randint(0, 4),
+        released_value_keeps_its_bytes=draw.random() < 0.2,
+        leaving_counts_as_read=draw.random() < 0.3,
+        access_requeue_counts=draw.random() < 0.7,
+        size_pass_spares_expired=draw.random() < 0.7,
+    )
+
+
+def random_state(draw: random.Random) -> State:
+    """A queue of up to seven slots in the order of time, and sizes that fit."""
+    now = draw.randint(0, 8)
+    times = sorted(draw.randint(now - 6, now) for _ in range(draw.randint(0, 7)))
+    slots: list[Entry | None] = []
+    copies = 1
+    for i, time in enumerate(times):
+        held = tuple(range(copies, copies + draw.choice((0, 0, 1, 2))))
+        copies += len(held)
+        count = draw.choice((None, -1, 0, 1, 2))
+        flags = draw.random() < 0.4, draw.random() < 0.1
+        e = Entry(draw.randint(0, 1), Position(1, i), draw.randint(0, 3), count, held, time, draw.randint(0, 3), *flags)
+        slots.append(e if draw.random() < 0.8 else None)
+    sizes = tuple(sum(e.bytes for e in slots if e is not None and e.cache == c) for c in (0, 1))
+    return State(now, tuple(slots), (), sizes, (), copies, draw.randint(0, 3), draw.random() < 0.5)

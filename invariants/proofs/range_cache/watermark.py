@@ -1,0 +1,230 @@
+"""Claims about when the range caches are too full, and how much is evicted then.
+
+The broker multiplies a long by a double and cuts the product to a long. The proofs reason about the product as a
+real number that is rounded, knowing of rounding that it keeps the order, and that it leaves alone the whole
+numbers up to 2**53. Both are shown here bit by bit, for every number that a product of such a number and a double
+between 0 and 1 can be. That a product of doubles is the exact product, rounded to the nearest double, is what
+IEEE 754 says; one claim does without it and multiplies bit by bit.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.running import bind, known
+from invariants.proofs.symbolic.terms import SUM, Double, Rec, Seq, as_term, equal, exact, rounded, unknown
+from model import range_cache as model
+from model import watermark
+from model.positions import Position
+from model.range_cache import Config, State
+
+WATERMARK = "model.watermark"
+#: up to here every whole number is a double
+WHOLE = 2**53
+
+
+def about_rounding(*terms: Any) -> list[Any]:
+    """What is known of the roundings in some terms: that they keep the order, also towards whole numbers."""
+    wholes = {as_term(0).sexpr(): z3.RealVal(0)}
+    products: dict[str, Any] = {}
+    todo = list(terms)
+    while todo:
+        term = todo.pop()
+        todo += term.children()
+        if z3.is_app(term) and term.decl().eq(rounded):
+            [of] = term.children()
+            (wholes if of.decl().kind() == z3.Z3_OP_TO_REAL else products)[of.sexpr()] = of
+    facts = [z3.Implies(z3.And(w >= 0, w <= WHOLE), rounded(w) == w) for w in wholes.values()]
+    both = [*wholes.values(), *products.values()]
+    return facts + [z3.Implies(a <= b, rounded(a) <= rounded(b)) for a in both for b in both if a is not b]
+
+
+def rounding_is_as_said(proof: Proof) -> None:
+    """Shows, bit by bit, what `about_rounding` takes for known.
+
+    A number of 107 binary digits holds the exact product of a whole number of 53 and a double's 53. About 3 s.
+    """
+    wide = z3.FPSort(12, 107)
+    a, b = z3.FPs("a b", wide)
+    zero, largest = z3.FPVal(0.0, wide), z3.FPVal(float(WHOLE), wide)
+
+    def nearest(x: Any) -> Any:
+        return z3.fpFPToFP(z3.RNE(), x, z3.Float64())
+
+    in_range = [z3.fpLEQ(zero, a), z3.fpLEQ(a, largest)]
+    in_order = [z3.fpLEQ(zero, a), z3.fpLEQ(a, b), z3.fpLEQ(b, largest)]
+    bits = z3.Then("simplify", "fpa2bv", "simplify", "bit-blast", "sat")
+    proof.show("rounding keeps the order", z3.fpLEQ(nearest(a), nearest(b)), in_order, solver=bits.solver())
+    is_whole = z3.fpEQ(z3.fpRoundToIntegral(z3.RNE(), a), a)
+    same = z3.fpEQ(z3.fpFPToFP(z3.RNE(), nearest(a), wide), a)
+    proof.show("whole numbers are doubles", same, [*in_range, is_whole], solver=bits.solver())
+
+
+class Amounts:
+    """Any total, maximum and watermark, what the model makes of them, and a proof about it."""
+
+    def __init__(self) -> None:
+        self.proof, self.reader = Proof(), Reader()
+        self.total, self.most = z3.Ints("total most")
+        self.share = Double(z3.Real("share"))
+        self.sense = [self.most >= 0, self.most <= WHOLE, self.share.real >= 0, self.share.real <= 1]
+        self.share_of = self.reader.call(watermark.share_of, self.most, self.share)
+        self.wanted = self.reader.call(watermark.bytes_to_evict, self.total, self.most, self.share)
+        self.over = self.reader.call(watermark.is_over_threshold, self.total, self.most)
+
+    def show(self, what: str, goal: Any) -> None:
+        """Shows a goal about numbers that make sense, from what is known of rounding; and that this is so."""
+        if self.proof.show(what, goal, [*self.sense, *about_rounding(goal)]):
+            rounding_is_as_said(self.proof)
+
+    def against(self, holds: Callable[[int, int, float], bool]) -> Answer:
+        """Holds the claim, and the terms, against the program on random numbers; then the verdict."""
+        for total, most, share in random_amounts():
+            self.proof.run(f"{total} of {most} at {share}", holds(total, most, share))
+            bound: dict[str, Any] = {"total": total, "most": most}
+            bind(float, "share", share, bound)
+            terms = [known(term, bound) for term in (self.share_of, self.wanted, self.over)]
+            program = [
+                watermark.share_of(most, share),
+                watermark.bytes_to_evict(total, most, share),
+                watermark.is_over_threshold(total, most),
+            ]
+            self.proof.compare(f"{total} of {most} at {share}", terms, program)
+        return self.proof.answer()
+
+
+def random_amounts() -> Iterator[tuple[int, int, float]]:
+    """Totals, maxima and watermarks, always the same; many totals are at the trigger or beside it."""
+    draw = random.Random(98)  # noqa: S311
+    for _ in range(300):
+        most = draw.choice((draw.randint(0, 200), draw.randint(0, WHOLE), 2 ** draw.randint(0, 53)))
+        trigger = watermark.share_of(most, watermark.TRIGGER_SHARE)
+        total = draw.choice((draw.randint(0, most + 2), trigger + draw.randint(-1, 1), most))
+        yield total, most, draw.choice((draw.random(), draw.randint(0, 100) / 100, 0.0, 0.98, 1.0))
+
+
+@claim(
+    "watermark-share-is-within",
+    "z3",
+    "For every maximum up to 2**53 bytes and every watermark from 0 to 1: the share is not negative and not more "
+    "than the maximum.",
+    Control(
+        "the product is rounded up", WATERMARK, "return int(max_bytes * share)", "return int(max_bytes * share) + 1"
+    ),
+)
+def share_is_within() -> Answer:
+    """The broker cuts a double product to a long."""
+    it = Amounts()
+    it.show("the share", z3.And(it.share_of >= 0, it.share_of <= it.most))
+    return it.against(lambda total, most, share: 0 <= watermark.share_of(most, share) <= most)
+
+
+@claim(
+    "over-the-trigger-there-is-something-to-evict",
+    "z3",
+    "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: when the caches are "
+    "over the trigger, a size pass is asked for at least one byte.",
+    Control(
+        "eviction starts at the trigger", WATERMARK, "return total_bytes > share_of(", "return total_bytes >= share_of("
+    ),
+)
+def something_to_evict() -> Answer:
+    """The trigger is strict, and 0.98 is a constant of the broker."""
+    it = Amounts()
+    low = it.share.real <= exact(0.98)
+    it.show("the amount", z3.Implies(z3.And(low, it.over), it.wanted > 0))
+    return it.against(_asks_for_something)
+
+
+def _asks_for_something(total: int, most: int, share: float) -> bool:
+    wanted = watermark.bytes_to_evict(total, most, share)
+    return share > 0.98 or not watermark.is_over_threshold(total, most) or wanted > 0
+
+
+@claim(
+    "eviction-aims-at-the-watermark",
+    "z3",
+    "For every total, maximum and watermark: freeing what is asked for brings the total to the watermark's share "
+    "exactly; and the size check asks a size pass for that amount where the caches are over the trigger and it is "
+    "more than nothing, and does nothing elsewhere.",
+    Control(
+        "the amount is worked out from the trigger",
+        WATERMARK,
+        "return total_bytes - share_of(max_bytes, watermark)",
+        "return total_bytes - share_of(max_bytes, TRIGGER_SHARE)",
+    ),
+)
+def aims_at_the_watermark() -> Answer:
+    """What is freed is the difference to the watermark, so that this is where the caches are afterwards."""
+    it = Amounts()
+    it.proof.show("what is left", it.total - it.wanted == it.share_of)
+    cfg, state = unknown(Config, "cfg"), unknown(State, "s")
+    s = state.replace({"sizes": Seq.unknown(int, "s.sizes", {SUM: lambda n: n})})
+    asked, passed = z3.Int("asked"), []
+
+    def size_pass(cfg: Rec, s: Rec, bytes_to_free: Any) -> Any:
+        passed.append(bytes_to_free)
+        return s.replace({"next_copy": asked}), None
+
+    ways = Reader(instead={model.size_pass: size_pass}).paths(model.evict_to_watermark, cfg, s)
+    settings = (cfg.fields["max_bytes"], cfg.fields["watermark"])
+    total = s.fields["sizes"].total(SUM)
+    over = it.reader.call(watermark.is_over_threshold, total, settings[0])
+    wanted = total - it.reader.call(watermark.share_of, *settings)
+    it.proof.need("the size check asks more than one size pass", len(passed) == 1)
+    for way in ways:
+        after, outcome = way.value
+        evicts = after is not s
+        it.proof.show("when it evicts", z3.And(over, wanted > 0) == evicts, way.when)
+        if evicts:
+            it.proof.show("how much it asks for", passed[0] == wanted, way.when)
+        else:
+            it.proof.show("it reports", equal(outcome, _nothing()), way.when)
+    return it.against(_aims)
+
+
+def _aims(total: int, most: int, share: float) -> bool:
+    """The amount, and what the size check does with one entry of so many bytes."""
+    wanted, trigger = total - watermark.share_of(most, share), watermark.share_of(most, watermark.TRIGGER_SHARE)
+    cfg = Config(max_bytes=max(most, 1), watermark=share)
+    s, _ = model.put(cfg, model.start(cfg), 0, Position(1, 0), max(total, 0), 0)
+    _, removed = model.evict_to_watermark(cfg, s)
+    evicts = most > 0 and total > trigger and wanted > 0
+    return watermark.bytes_to_evict(total, most, share) == wanted and (removed.entries == 1) == evicts
+
+
+def _nothing() -> Rec:
+    """The report of a removal that took nothing."""
+    return Rec(model.Removed, {"entries": 0, "bytes": 0})
+
+
+@claim(
+    "a-full-cache-is-over-the-trigger",
+    "z3",
+    "Bit by bit, for every maximum from 1 to 2**53 bytes: the trigger is at least 0 and below the maximum, so "
+    "that caches as full as they may be are over it.",
+    Control("the trigger is the maximum", WATERMARK, "TRIGGER_SHARE = 0.98", "TRIGGER_SHARE = 1.0"),
+)
+def full_is_over() -> Answer:
+    """Longs of 64 bits and doubles, multiplied bit by bit, rounded to the nearest."""
+    proof, reader = Proof(), Reader()
+    most = z3.BitVec("most", 64)
+    trigger = reader.call(watermark.share_of, most, watermark.TRIGGER_SHARE)
+    over = reader.call(watermark.is_over_threshold, most, most)
+    given = [most >= 1, z3.ULE(most, WHOLE)]
+    proof.show("the trigger", z3.And(trigger >= 0, trigger < most, over), given, direct=True)
+    draw = random.Random(53)  # noqa: S311
+    for _ in range(100):
+        number = draw.choice((draw.randint(1, 200), draw.randint(1, WHOLE), 2 ** draw.randint(0, 53)))
+        worked_out = z3.simplify(z3.substitute(trigger, (most, z3.BitVecVal(number, 64)))).as_signed_long()
+        proof.compare(f"{number}", worked_out, watermark.share_of(number, watermark.TRIGGER_SHARE))
+    return proof.answer()
+
+
+claims = (share_is_within, something_to_evict, aims_at_the_watermark, full_is_over)

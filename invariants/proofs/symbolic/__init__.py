@@ -1,0 +1,1 @@
+"""Symbolic reading of a subset of Python, for Z3."""

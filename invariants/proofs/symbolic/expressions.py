@@ -1,0 +1,555 @@
+"""What an expression of a rule stands for, said in terms; see `reading.py`."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, NoReturn, cast, get_args, get_origin, get_type_hints
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.symbolic import masks, operators
+from invariants.proofs.symbolic.terms import (
+    SUM,
+    Choice,
+    Chosen,
+    Maybe,
+    NotUnderstoodError,
+    Rec,
+    Seq,
+    Tally,
+    as_term,
+    coerced,
+    equal,
+    homes,
+    lifted,
+    merged,
+    truth,
+    unknown,
+)
+
+#: under this name, which no program has, a path keeps the parameters that still are what was handed in
+HANDED_IN = ""
+
+
+class Path:
+    """One way through a function: what it assumes, what its names stand for, and how it ends."""
+
+    def __init__(self, names: Mapping[str, Any], when: Sequence[Any] = (), how: str = "next", value: Any = None):
+        """`how` is next, return, break or continue; `value` is what is returned."""
+        self.names, self.when, self.how, self.value = dict(names), list(when), how, value
+
+    def also(self, condition: Any) -> Path:
+        """The same way under one more condition."""
+        return Path(self.names, [*self.when, condition], self.how, self.value)
+
+    def named(self, name: str, value: Any) -> Path:
+        """The same way with another value for a name."""
+        own = {HANDED_IN: self.names.get(HANDED_IN, frozenset()) - {name}}
+        return Path({**self.names, **own, name: value}, self.when, self.how, self.value)
+
+
+class Place:
+    """Where an expression stands: the path, the module's names, and the conditions that hold just there."""
+
+    def __init__(self, path: Path, space: Mapping[str, Any], extra: tuple[Any, ...] = (), index: tuple[Any, ...] = ()):
+        """`index` is the place in the sequence that a comprehension goes over."""
+        self.path, self.space, self.extra, self.index = path, space, extra, index
+
+    def also(self, condition: Any) -> Place:
+        """The same place, where a condition holds."""
+        return Place(self.path, self.space, (*self.extra, as_term(condition)), self.index)
+
+    def learn(self, fact: Any) -> None:
+        """A fact without which the program would have stopped here with an error."""
+        self.path.when.append(z3.Implies(z3.And(*self.extra), fact) if self.extra else fact)
+
+
+class Some(NamedTuple):
+    """What is known of an `any`: where one is found, if any is; and of a place, that any is if what is there is."""
+
+    where: Any
+    fact: Callable[[Any], Any]
+
+
+class Expressions:
+    """Follows expressions. What it assumes of unknown values is in `given`."""
+
+    def __init__(
+        self,
+        given: Sequence[Any],
+        any_result: Sequence[Callable[..., Any]],
+        instead: Mapping[Callable[..., Any], Callable[..., Any]],
+    ) -> None:
+        self.given, self.any_result = list(given), tuple([uncached(each) for each in any_result])
+        self.instead = {uncached(each): other for each, other in instead.items()}
+        self._made, self._prefix = 0, ""
+        self.chosen: list[Chosen] = []  # what comprehensions with a condition have chosen, in the order of the source
+        self.anys: list[Some] = []  # of each `any` over a sequence, in the order of the source
+        self.sums: list[Tally] = []  # what was added up, in the order of the source
+        self._handlers: dict[type[ast.expr], Callable[[Any, Place], Any]] = {
+            ast.Constant: lambda node, place: node.value,
+            ast.Name: self._name,
+            ast.Attribute: lambda node, place: self._attribute(self.value(node.value, place), node.attr, node, place),
+            ast.Tuple: self._tuple,
+            ast.List: self._tuple,
+            ast.BoolOp: self._last_looked_at,
+            ast.UnaryOp: self._unary,
+            ast.BinOp: self._binary,
+            ast.Compare: self._compared,
+            ast.IfExp: self._either,
+            ast.Subscript: self._subscript,
+            ast.JoinedStr: lambda node, place: self.fresh(object, "text", place),  # nothing is known of what it says
+            ast.ListComp: self._comprehended,
+            ast.Call: self._called,
+        }
+
+    def paths(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        when: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> list[Path]:
+        """Every way through a function; the reader of statements knows."""
+        raise NotImplementedError
+
+    def call(self, function: Callable[..., Any], *arguments: Any, when: Sequence[Any] = ()) -> Any:
+        """What a function returns, put together from all its paths. Raises NotUnderstoodError."""
+        return _together(self.paths(function, *arguments, when=when), len(when))
+
+    def can_be(self, conditions: Sequence[Any]) -> bool:
+        """Whether the solver cannot rule the conditions out."""
+        solver = z3.Solver()
+        solver.set("timeout", 1000)
+        solver.add(*self.given, *conditions)
+        return bool(solver.check() != z3.unsat)
+
+    def require(self, condition: Any, place: Place, node: ast.AST, what: str) -> None:
+        """Raises NotUnderstoodError unless the condition holds here."""
+        if self.can_be([*place.path.when, *place.extra, z3.Not(as_term(condition))]):
+            refuse(node, f"cannot show that {what}")
+
+    def fresh(self, kind: Any, about: str, place: Place | None = None) -> Any:
+        """A new value of a type, of which nothing is known; in a comprehension it depends on the place."""
+        self._made += 1
+        item = get_origin(kind) not in (list, tuple)
+        return unknown(kind, f"{self._prefix}{about}#{self._made}", *(place.index if place else ()), item=item)
+
+    def value(self, node: ast.expr, place: Place) -> Any:
+        """What an expression stands for. Raises NotUnderstoodError."""
+        handler = self._handlers.get(type(node))
+        return handler(node, place) if handler else refuse(node, "this expression is not understood")
+
+    def _binary(self, node: ast.BinOp, place: Place) -> Any:
+        left = self.not_none(self.value(node.left, place), place, node)
+        right = self.not_none(self.value(node.right, place), place, node)
+        if isinstance(node.op, ast.LShift | ast.RShift) and z3.is_expr(right):
+            self.require(right >= 0, place, node, "the shift is not negative")
+        if isinstance(node.op, ast.Div | ast.FloorDiv):
+            self.require(operators.compared(ast.NotEq(), right, 0, node), place, node, "the divisor is not zero")
+        return operators.binary(node.op, left, right, node)
+
+    def not_none(self, value: Any, place: Place, node: ast.AST) -> Any:
+        """A value, where None would be an error. Raises NotUnderstoodError unless it is shown not to be None."""
+        if isinstance(value, Maybe):
+            self.require(value.defined, place, node, "this is not None")
+            return value.value
+        return value
+
+    # ---- names, fields, places
+
+    def _name(self, node: ast.Name, place: Place) -> Any:
+        for space in (place.path.names, place.space, operators.BUILT_IN):
+            if node.id in space:
+                value = space[node.id]
+                return lifted(value) if hasattr(value, "_fields") and isinstance(value, tuple) else value
+        return refuse(node, f"nothing is known of {node.id} here")
+
+    def _attribute(self, value: Any, name: str, node: ast.expr, place: Place) -> Any:
+        value = self.not_none(value, place, node)
+        if isinstance(value, Rec) and name in value.fields:
+            return value.fields[name]
+        if isinstance(value, types.ModuleType):
+            return getattr(value, name)
+        return refuse(node, f"there is no {name}")
+
+    def _tuple(self, node: ast.Tuple | ast.List, place: Place) -> Any:
+        values: list[Any] = []
+        joined: Seq | None = None
+        for part in node.elts:
+            value = self.value(part.value if isinstance(part, ast.Starred) else part, place)
+            if isinstance(part, ast.Starred) and isinstance(value, Seq):
+                before = self._with_all(joined or Seq.empty(value.kind, value.measures), values, place, node)
+                joined, values = (before.joined(value) if joined or values else value), []
+            elif isinstance(part, ast.Starred) and not isinstance(value, tuple):
+                return self.fresh(object, "tuple", place)  # one that cannot be looked into
+            else:
+                values += value if isinstance(part, ast.Starred) else [value]
+        return self._with_all(joined, values, place, node) if joined else tuple(values)
+
+    def _with_all(self, seq: Seq, values: Sequence[Any], place: Place, node: ast.AST) -> Seq:
+        """A sequence with more elements, which may be None only where its own may."""
+        may_be_none = type(None) in get_args(seq.kind)
+        for each in values:
+            seq = seq.appended(each if may_be_none else self.not_none(each, place, node))
+        return seq
+
+    def inside(self, index: ast.expr, seq: Seq, place: Place, node: ast.AST) -> Any:
+        """A place in a sequence. Raises NotUnderstoodError unless it is shown to be inside."""
+        where = self._place_in(index, seq, place)
+        self.require(z3.And(where >= 0, where < seq.length), place, node, "the place is inside")
+        return where
+
+    def _place_in(self, index: ast.expr, seq: Seq, place: Place) -> Any:
+        """Where an index stands; a negative number, written as one, counts from the end."""
+        where = as_term(self.not_none(self.value(index, place), place, index))
+        match index:
+            case ast.UnaryOp(ast.USub(), ast.Constant(int(number))) if number > 0:
+                return seq.length + where
+        return where
+
+    def _end_in(self, index: ast.expr, seq: Seq, place: Place) -> Any:
+        """Where a part ends: at the end of the sequence, if the index is further on."""
+        end = self._place_in(index, seq, place)
+        if not self.can_be([*place.path.when, *place.extra, end > seq.length]):
+            return end
+        return z3.If(end < seq.length, end, seq.length)
+
+    def _subscript(self, node: ast.Subscript, place: Place) -> Any:
+        value, index = self.value(node.value, place), node.slice
+        if isinstance(value, dict) and value:
+            return self._looked_up(value, self.value(index, place), place, node)
+        if isinstance(value, tuple) and value and not isinstance(index, ast.Slice):
+            return self._one_of(value, self.value(index, place), place, node)
+        if isinstance(value, Rec) and hasattr(value.kind, "item_of"):  # it stands for a tuple
+            return value.kind.item_of(value, self.value(index, place))
+        if isinstance(value, Seq) and isinstance(index, ast.Slice) and index.step is None:
+            first = as_term(0) if index.lower is None else self._place_in(index.lower, value, place)
+            end = value.length if index.upper is None else self._end_in(index.upper, value, place)
+            self.require(z3.And(first >= 0, first <= end, end <= value.length), place, node, "the part is inside")
+            return value.part(first, end)
+        if isinstance(value, Seq) and not isinstance(index, ast.Slice):
+            return value.at(self.inside(index, value, place, node))
+        return refuse(node, "this index is not understood")
+
+    def _looked_up(self, table: Mapping[Any, Any], key: Any, place: Place, node: ast.AST) -> Any:
+        """What a table of the module has for a key. Raises NotUnderstoodError unless the key is shown to be there."""
+        is_key = [as_term(equal(key, each)) for each in table]
+        self.require(z3.Or(*is_key), place, node, "the key is there")
+        *others, found = table.values()
+        for here, value in zip(reversed(is_key[:-1]), reversed(others), strict=True):
+            found = merged(here, value, found)
+        return found
+
+    def _one_of(self, values: Sequence[Any], index: Any, place: Place, node: ast.AST) -> Any:
+        """One of several values that are known one by one. Raises NotUnderstoodError unless the place is inside."""
+        if isinstance(index, int) and -len(values) <= index < len(values):
+            return values[index]
+        if not z3.is_expr(index):
+            return refuse(node, "this index is not understood")
+        self.require(z3.And(index >= 0, index < len(values)), place, node, "the place is inside")
+        found = values[-1]
+        for i, value in reversed([*enumerate(values[:-1])]):
+            found = merged(index == i, value, found)
+        return found
+
+    # ---- truths
+
+    def _unary(self, node: ast.UnaryOp, place: Place) -> Any:
+        if isinstance(node.op, ast.Not):
+            said = self.condition(node.operand, place)
+            return not said if isinstance(said, bool) else z3.Not(said)
+        value = self.not_none(self.value(node.operand, place), place, node)
+        if isinstance(node.op, ast.Invert) and masks.is_mask(value):
+            return masks.inverted(value)
+        return -value if isinstance(node.op, ast.USub) else refuse(node, "this operation is not understood")
+
+    def condition(self, node: ast.expr, place: Place) -> Any:
+        """Whether an expression is true, where only this is asked of it."""
+        return self._all_or_any(node, place) if isinstance(node, ast.BoolOp) else truth(self.value(node, place))
+
+    def _last_looked_at(self, node: ast.BoolOp, place: Place) -> Any:
+        """`and`, `or` give the value that they looked at last, which is a truth only where all of them are."""
+        is_all, at, values = isinstance(node.op, ast.And), place, []
+        for part in node.values:
+            values.append(self.value(part, at))
+            said = as_term(truth(values[-1]))
+            at = at.also(said if is_all else z3.Not(said))
+        if all(isinstance(each, bool) or (z3.is_bool(each) and not masks.is_mask(each)) for each in values):
+            return self._all_or_any(node, place)
+        *before, last = [int(v) if isinstance(v, bool) else operators.as_number(v) for v in values]
+        for value in reversed(before):
+            known = value.value if isinstance(value, Maybe) and not is_all else value  # `or` gives no None from here
+            said = truth(value)
+            last = merged(said, last, known) if is_all else merged(said, known, last)
+        return last
+
+    def _all_or_any(self, node: ast.BoolOp, place: Place) -> Any:
+        """`and`, `or`: what comes later is only worked out where what comes before lets it."""
+        is_all, said = isinstance(node.op, ast.And), []
+        for part in node.values:
+            one = self.condition(part, place)
+            if isinstance(one, bool) and one is not is_all:
+                said.append(z3.BoolVal(one))
+                break
+            if not isinstance(one, bool):
+                said.append(one)
+                place = place.also(one if is_all else z3.Not(one))
+        if not said:
+            return is_all
+        return z3.And(*said) if is_all else z3.Or(*said)
+
+    def _compared(self, node: ast.Compare, place: Place) -> Any:
+        said, left = [], self.value(node.left, place)
+        for operator, comparator in zip(node.ops, node.comparators, strict=True):
+            right = self.value(comparator, place)
+            if isinstance(operator, ast.In | ast.NotIn) and not isinstance(right, tuple):
+                inside = self.fresh(bool, "in", place)  # in a sequence of any length: it may be so or not
+                said.append(inside if isinstance(operator, ast.In) else z3.Not(inside))
+            elif isinstance(operator, ast.Is | ast.IsNot) and isinstance(right, Rec | Maybe):
+                same = self._same_object(left, right, place)
+                said.append(same if isinstance(operator, ast.Is) else z3.Not(same))
+            elif isinstance(operator, ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+                left, right = self.not_none(left, place, node), self.not_none(right, place, node)
+                said.append(operators.compared(operator, left, right, node))
+            else:
+                said.append(operators.compared(operator, left, right, node))
+            left = right
+        return said[0] if len(said) == 1 else z3.And(*[as_term(each) for each in said])
+
+    def _same_object(self, left: Any, right: Any, place: Place) -> Any:
+        """`is` between records: a thing is equal to itself, and an element is what stands at its place."""
+        if left is right:
+            return z3.BoolVal(True)
+        same = self.fresh(bool, "is", place)
+        place.learn(z3.Implies(same, as_term(equal(left, right))))
+        ours, theirs = homes(left), homes(right)
+        if ours and list(ours) == list(theirs):
+            one, other = next(iter(ours.values())), next(iter(theirs.values()))
+            there = as_term(equal(left, right)) if isinstance(left, Maybe) or isinstance(right, Maybe) else True
+            place.learn(z3.Implies(z3.And(one == other, there), same))
+        return same
+
+    def _either(self, node: ast.IfExp, place: Place) -> Any:
+        condition = self.condition(node.test, place)
+        if isinstance(condition, bool):
+            return self.value(node.body if condition else node.orelse, place)
+        yes, no = place.also(condition), place.also(z3.Not(condition))
+        for branch, other, never in ((node.body, yes, no), (node.orelse, no, yes)):
+            if not self.can_be([*place.path.when, *never.extra]):
+                return self.value(branch, other)
+        return merged(condition, self.value(node.body, yes), self.value(node.orelse, no))
+
+    # ---- comprehensions and calls
+
+    def _comprehended(self, node: ast.ListComp | ast.GeneratorExp, place: Place) -> Any:
+        """A sequence made from another: element by element, or, if some are left out, any at all of that kind."""
+        [generator, *more] = node.generators
+        inner, number, name = _gone_over(generator)
+        over = self.value(inner, place)
+        if more or place.index or not name:
+            return refuse(node, "this comprehension is not understood")
+
+        def named(item: Any, where: Any) -> Path:
+            path = place.path.named(name, item)
+            return path.named(number, as_term(where)) if number else path
+
+        if isinstance(over, tuple) and not generator.ifs:
+            places = [Place(named(each, i), place.space, place.extra) for i, each in enumerate(over)]
+            return tuple([self.value(node.elt, each) for each in places])
+        if not isinstance(over, Seq | Chosen):
+            return self.fresh(object, "tuple", place) if z3.is_expr(over) else refuse(node, "over what is not known")
+        self._made += 1
+        about = f"{self._prefix}each#{self._made}"
+        if generator.ifs or isinstance(over, Chosen):
+            if number:
+                return refuse(node, "this comprehension is not understood")
+            return self._chosen(node, about, over, place)
+
+        def at(where: Any) -> Any:
+            kept = self._made, self._prefix  # what is unknown of an element depends on its place and on nothing else
+            self._made, self._prefix = 0, f"{about}."
+            inner = Place(named(over.at(where), where), place.space, place.extra, (as_term(where),))
+            element = coerced(over.kind, self.value(node.elt, inner))
+            self._made, self._prefix = kept
+            return element
+
+        return Seq(over.kind, over.length, at, {}, {}, over.roots)
+
+    def _chosen(self, node: ast.ListComp | ast.GeneratorExp, about: str, over: Seq | Chosen, place: Place) -> Any:
+        """The elements that meet a condition. What they are is looked into only where a sum or the like asks for it."""
+        [generator] = node.generators
+        target = cast(ast.Name, generator.target)
+        seen: dict[str, tuple[Any, Any, list[Any]]] = {}
+
+        def look(where: Any) -> tuple[Any, Any, list[Any]]:
+            where = as_term(where)
+            text = where.sexpr()
+            if text not in seen:
+                kept = self._made, self._prefix  # as in a sequence: what is made up here depends on the place only
+                self._made, self._prefix = 0, f"{about}."
+                seen[text] = self._looked_at(node, target.id, over, where, place)
+                self._made, self._prefix = kept
+            return seen[text]
+
+        chosen = Chosen(over if isinstance(over, Seq) else over.over, look, about)
+        self.chosen.append(chosen)
+        if isinstance(node.elt, ast.Name) and node.elt.id == target.id and isinstance(over, Seq):
+            return replace(Seq.unknown(over.kind, about), origin=chosen)
+        return chosen
+
+    def _looked_at(
+        self, node: ast.ListComp | ast.GeneratorExp, name: str, over: Seq | Chosen, where: Any, place: Place
+    ) -> tuple[Any, Any, list[Any]]:
+        """Whether an element is chosen, what stands for it then, and what is known of both."""
+        was, element, known = (True, over.at(where), []) if isinstance(over, Seq) else over.look(where)
+        inner = Place(place.path.named(name, element), place.space, (*place.extra, as_term(was)), (where,))
+        before, conditions = len(inner.path.when), [as_term(was)]
+        for each in node.generators[0].ifs:
+            conditions.append(as_term(self.condition(each, inner)))
+            inner = inner.also(conditions[-1])
+        item = self.value(node.elt, inner)
+        if isinstance(item, Maybe) and not self.can_be([*inner.path.when, *inner.extra, z3.Not(item.defined)]):
+            item = item.value
+        return z3.And(*conditions), item, [*known, *inner.path.when[before:]]
+
+    def is_followed(self, function: Any) -> bool:
+        """Whether a call of it goes into its source."""
+        return (
+            isinstance(function, types.FunctionType)
+            and function not in self.instead
+            and function not in self.any_result
+        )
+
+    def _called(self, node: ast.Call, place: Place) -> Any:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("_replace", "index"):
+            return self._method(self.value(node.func.value, place), node.func.attr, node, place)
+        function = uncached(self.value(node.func, place))
+        if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
+            if function in (operators.BUILT_IN["tuple"], operators.BUILT_IN["list"]):
+                return self._comprehended(node.args[0], place)
+            if function is not operators.ANY_OF:
+                return refuse(node, "this call is not understood")
+            arguments = [self._comprehended(node.args[0], place)]
+        else:
+            arguments = [value for each in node.args for value in self._argument(each, place)]
+        named = {k.arg or "": self.value(k.value, place) for k in node.keywords}
+        if isinstance(function, type) and hasattr(function, "_fields"):
+            fields = inspect.signature(function).bind(*arguments, **named)
+            fields.apply_defaults()
+            return Rec(function, dict(fields.arguments))
+        if function is operators.SORTED and isinstance(arguments[0], Seq) and not named:
+            self._made += 1
+            return arguments[0].reordered(f"{self._prefix}sorted#{self._made}")
+        if function is operators.SUM_OF and isinstance(arguments[0], Seq) and SUM not in arguments[0].totals:
+            return self._summed(arguments[0], place)
+        if function is operators.ANY_OF and isinstance(arguments[0], Seq):
+            return self._any_of(arguments[0], place, node)
+        if isinstance(function, operators.BuiltIn) and named.keys() <= {"default"}:
+            if not function.takes_none:
+                arguments = [self.not_none(each, place, node) for each in arguments]
+            return function.of(*arguments, **named)
+        return self._result(function, arguments, named, node, place)
+
+    def _argument(self, node: ast.expr, place: Place) -> Sequence[Any]:
+        """The value of an argument, or the values of one that stands for several."""
+        if not isinstance(node, ast.Starred):
+            return [self.value(node, place)]
+        several = self.value(node.value, place)
+        if isinstance(several, Rec):
+            return [*several.fields.values()]
+        return several if isinstance(several, tuple) else refuse(node, "how many these are is not known")
+
+    def _summed(self, seq: Seq, place: Place) -> Any:
+        """A sum that nobody keeps: any number, of which `sums` says how it grows. Of truths it counts some or all."""
+        any_item = seq.at(z3.Int("(place)"))
+        if place.index or not z3.is_expr(operators.as_number(any_item)) or masks.is_mask(any_item):
+            return self.fresh(int, "sum", place)
+        self._made += 1
+        tally = Tally(f"{self._prefix}sum#{self._made}", seq.length, lambda at: (operators.as_number(seq.at(at)), []))
+        self.sums.append(tally)
+        if z3.is_bool(any_item):
+            place.learn(z3.And(tally.whole() >= 0, tally.whole() <= seq.length))
+        return tally.whole()
+
+    def _any_of(self, seq: Seq, place: Place, node: ast.AST) -> Any:
+        """Whether any is true of a sequence: then some is, as `anys` has it."""
+        if place.index:
+            return refuse(node, "any in a comprehension")
+        said, where = self.fresh(bool, "any", place), self.fresh(int, "any at", place)
+
+        def is_true(at: Any) -> Any:
+            return z3.And(at >= 0, at < seq.length, as_term(truth(seq.at(at))))
+
+        place.learn(z3.Implies(said, is_true(where)))
+        self.anys.append(Some(where, lambda at: z3.Implies(is_true(as_term(at)), said)))
+        return said
+
+    def _result(
+        self, function: Any, arguments: list[Any], named: Mapping[str, Any], node: ast.Call, place: Place
+    ) -> Any:
+        if isinstance(function, Choice):
+            yes, no = place.also(function.when), place.also(z3.Not(function.when))
+            then = self._result(function.then, arguments, named, node, yes)
+            return merged(function.when, then, self._result(function.other, arguments, named, node, no))
+        if not isinstance(function, types.FunctionType):
+            if callable(function) and not z3.is_expr(function) and function in self.instead:
+                return self.instead[function](*arguments, **named)
+            return refuse(node, "this call is not understood")
+        bound = inspect.signature(function).bind(*arguments, **named)
+        bound.apply_defaults()
+        if function in self.instead:
+            return self.instead[function](*bound.args, **bound.kwargs)
+        if function in self.any_result:
+            return self.fresh(get_type_hints(function, include_extras=True)["return"], function.__name__, place)
+        when = [*place.path.when, *place.extra]
+        ways = self.paths(function, *bound.args, when=when, named=bound.kwargs)
+        if any(len(way.when) > len(when) for way in ways):
+            place.learn(z3.Or(*[z3.And(*way.when[len(when) :]) for way in ways]))  # one of them was taken
+        return _together(ways, len(when))
+
+    def _method(self, value: Any, name: str, node: ast.Call, place: Place) -> Any:
+        value = self.not_none(value, place, node)
+        if name == "_replace" and isinstance(value, Rec) and not node.args:
+            return value.replace({k.arg or "": self.value(k.value, place) for k in node.keywords})
+        if name == "index" and isinstance(value, Seq) and len(node.args) == 1:
+            where, item = self.fresh(int, "index", place), self.value(node.args[0], place)
+            is_there = z3.And(where >= 0, where < value.length, as_term(equal(value.at(where), item)))
+            place.learn(is_there)
+            return where
+        return refuse(node, f"{name} is not understood")
+
+
+def _gone_over(generator: ast.comprehension) -> tuple[ast.expr, str, str]:
+    """What a comprehension goes over, and its names for places, if it counts them, and for elements; else no name."""
+    match generator.iter, generator.target:
+        case ast.Call(ast.Name("enumerate"), [inner], []), ast.Tuple([ast.Name(number), ast.Name(name)]):
+            return inner, number, name
+        case inner, ast.Name(name):
+            return inner, "", name
+    return generator.iter, "", ""
+
+
+def _together(ways: Sequence[Path], known: int) -> Any:
+    """The value of one of several ways, whichever is taken; their first so many conditions are known to hold."""
+    if not ways:
+        raise NotUnderstoodError("a function that never comes to an end")
+    value = ways[-1].value
+    for way in reversed(ways[:-1]):
+        value = merged(z3.And(*way.when[known:]), way.value, value)
+    return value
+
+
+def uncached(function: Any) -> Any:
+    """A function that remembers its results, as the function that it is: values do not change."""
+    return function.__wrapped__ if isinstance(function, functools._lru_cache_wrapper) else function
+
+
+def refuse(node: ast.AST, why: str) -> NoReturn:
+    """Raises NotUnderstoodError with the source that it is about."""
+    raise NotUnderstoodError(f"{why}: {ast.unparse(node)}")

@@ -1,0 +1,307 @@
+"""What Python's operators and small built-in functions do to terms.
+
+Whole numbers are Z3's integers, without bounds, as Python's are. Floats come in two forms: `Double`, a real
+number with a rounding wherever the program rounds, about which one can reason for all numbers; and Z3's
+own floating point, bit by bit, together with whole numbers of 64 bits, which are only compared and cast.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.symbolic import masks
+from invariants.proofs.symbolic.terms import (
+    SUM,
+    Chosen,
+    Double,
+    NotUnderstoodError,
+    Rec,
+    Seq,
+    as_term,
+    equal,
+    exact,
+    lifted,
+    merged,
+    power,
+    rounded,
+    truth,
+)
+
+NEAREST, TOWARDS_ZERO = z3.RNE(), z3.RTZ()
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltIn:
+    """A function of Python's own, on terms; most take no None."""
+
+    of: Callable[..., Any]
+    takes_none: bool = False
+
+
+def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
+    """The value of an arithmetic expression. Raises NotUnderstoodError."""
+    if isinstance(left, Seq) and isinstance(right, Seq | tuple) and isinstance(operator, ast.Add):
+        if isinstance(right, Seq):
+            return left.joined(right)
+        for each in right:
+            left = left.appended(each)
+        return left
+    if masks.is_mask(left) or masks.is_mask(right) or _shifts_by_unknown(operator, right):
+        said = masks.binary(operator, left, right)
+        return _refuse(node) if said is None else said
+    if _is_float(left) or _is_float(right):
+        return _of_floats(operator, left, right, node)
+    left, right = as_number(left), as_number(right)
+    if _is_whole(left) and _is_whole(right) and not (z3.is_bv(left) or z3.is_bv(right)):  # those could overflow
+        return _of_wholes(operator, left, right, node)
+    return _refuse(node)
+
+
+def _shifts_by_unknown(operator: ast.operator, right: Any) -> bool:
+    """A shift by a number that is not known makes a mask of a number that is."""
+    return isinstance(operator, ast.LShift | ast.RShift) and z3.is_expr(right) and masks.number_in(right) is None
+
+
+def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
+    match operator:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.FloorDiv():
+            return _floor(left, right)
+        case ast.RShift() if isinstance(right, int) and right >= 0:
+            return as_term(left) / 2**right if z3.is_expr(left) else left >> right
+        case ast.LShift() if isinstance(right, int) and right >= 0:
+            return left * 2**right
+        case ast.Mod() if isinstance(right, int) and right > 0:
+            return left % right  # as in Python, not below zero
+        case ast.Pow() if isinstance(left, int) and isinstance(right, int) and right >= 0:
+            return left**right
+        case ast.Div():
+            return Double(rounded(z3.ToReal(as_term(left)) / z3.ToReal(as_term(right))))  # rounded once
+    return _refuse(node)
+
+
+def as_number(value: Any) -> Any:
+    """A truth counts as one or nothing."""
+    is_truth = z3.is_expr(value) and z3.is_bool(value) and not masks.is_mask(value)
+    return z3.If(value, z3.IntVal(1), z3.IntVal(0)) if is_truth else value
+
+
+def _floor(left: Any, right: Any) -> Any:
+    """Python rounds down, and so does Z3 for a divisor above zero."""
+    if not (z3.is_expr(left) or z3.is_expr(right)):
+        return left // right
+    a, b = as_term(left), as_term(right)
+    return z3.If(b > 0, a / b, (-a) / (-b))
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float | Double) or z3.is_fp(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) or (z3.is_expr(value) and (z3.is_int(value) or z3.is_bv(value)))
+
+
+def _of_floats(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
+    """A whole number that meets a float is cast to one; the result is rounded to the nearest."""
+    if any(z3.is_fp(each) or z3.is_bv(each) for each in (left, right)):
+        a, b = _as_fp(left), _as_fp(right)
+        match operator:
+            case ast.Mult():
+                return z3.fpMul(NEAREST, a, b)
+            case ast.Add():
+                return z3.fpAdd(NEAREST, a, b)
+            case ast.Sub():
+                return z3.fpSub(NEAREST, a, b)
+        return _refuse(node)
+    if isinstance(operator, ast.Pow) and _is_whole(right):
+        return Double(power(exact(left), as_term(right)))
+    x, y = exact(left), exact(right)
+    match operator:
+        case ast.Mult():
+            return Double(rounded(x * y))
+        case ast.Div():
+            return Double(rounded(x / y))
+        case ast.Add():
+            return Double(rounded(x + y))
+        case ast.Sub():
+            return Double(rounded(x - y))
+    return _refuse(node)
+
+
+def _as_fp(value: Any) -> Any:
+    if isinstance(value, int | float):
+        return z3.FPVal(float(value), z3.Float64())
+    return z3.fpSignedToFP(NEAREST, value, z3.Float64()) if z3.is_bv(value) else value
+
+
+def compared(operator: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
+    """The truth of one comparison. Raises NotUnderstoodError."""
+    match operator:
+        case ast.Is() | ast.IsNot() if right is None:
+            said = equal(left, None)
+            return said if isinstance(operator, ast.Is) else _not(said)
+        case ast.Eq():
+            return equal(left, right)
+        case ast.NotEq():
+            return _not(equal(left, right))
+        case ast.In() | ast.NotIn() if isinstance(right, tuple):
+            among = z3.Or(*[as_term(equal(left, each)) for each in right])
+            return among if isinstance(operator, ast.In) else z3.Not(among)
+    if type(operator) in _ORDERS:
+        return _ordered(type(operator), left, right, node)
+    return _refuse(node)
+
+
+def _not(said: Any) -> Any:
+    return not said if isinstance(said, bool) else z3.Not(said)
+
+
+_ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: lambda a, b: a < b,
+    ast.LtE: lambda a, b: a <= b,
+    ast.Gt: lambda a, b: a > b,
+    ast.GtE: lambda a, b: a >= b,
+}
+
+
+def _ordered(order: type[ast.cmpop], left: Any, right: Any, node: ast.AST) -> Any:
+    if _is_whole(left) and _is_whole(right):
+        return _ORDERS[order](left, right)
+    a, b = _as_double(left, right), _as_double(right, left)
+    if isinstance(a, Double) and isinstance(b, Double):
+        return _ORDERS[order](a.real, b.real)
+    if isinstance(a, Rec) and isinstance(b, Rec) and a.kind is b.kind:
+        return _in_order_of_fields(order, [*a.fields.values()], [*b.fields.values()], node)
+    return _refuse(node)
+
+
+def _as_double(value: Any, other: Any) -> Any:
+    """A whole number that is compared with a float is not rounded for it."""
+    if _is_whole(value) and not z3.is_bv(value) and isinstance(other, Double | float):
+        return Double(z3.ToReal(as_term(value)))
+    return lifted(value)
+
+
+def _in_order_of_fields(order: type[ast.cmpop], left: list[Any], right: list[Any], node: ast.AST) -> Any:
+    """Tuples are compared by the first field in which they differ."""
+    if not left:
+        return order in (ast.LtE, ast.GtE)
+    strict = ast.Lt if order in (ast.Lt, ast.LtE) else ast.Gt
+    first = as_term(_ordered(strict, left[0], right[0], node))
+    rest = as_term(_in_order_of_fields(order, left[1:], right[1:], node))
+    return z3.Or(first, z3.And(as_term(equal(left[0], right[0])), rest))
+
+
+# ---- functions --------------------------------------------------------------------------------------------
+
+
+def _whole_part(value: Any) -> Any:
+    """`int`: a float is cut off towards zero."""
+    if z3.is_fp(value):
+        return z3.fpToSBV(TOWARDS_ZERO, value, z3.BitVecSort(64))
+    if isinstance(value, Double):
+        real = value.real
+        return z3.If(real >= 0, z3.ToInt(real), -z3.ToInt(-real))
+    if isinstance(value, int | float):
+        return int(value)
+    return as_number(value)
+
+
+def _length(value: Any) -> Any:
+    if isinstance(value, Rec) and hasattr(value.kind, "length_of"):  # it stands for a tuple
+        return value.kind.length_of(value)
+    return value.length if isinstance(value, Seq) else len(value)
+
+
+def _sum(value: Any) -> Any:
+    if isinstance(value, Seq) and SUM in value.totals:
+        return value.total(SUM)
+    if isinstance(value, Chosen):
+        return value.tally().whole()
+    raise NotUnderstoodError(f"a sum over {type(value).__name__}")
+
+
+def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
+    def before(a: Any, b: Any) -> Any:
+        return _ordered(order, a, b, ast.Constant(order.__name__))
+
+    def of(*values: Any, default: Any = ...) -> Any:
+        if len(values) == 1 and isinstance(values[0], Chosen) and default is None:
+            return values[0].first_by(before)
+        if len(values) == 1 and isinstance(values[0], tuple) and values[0] and default is ...:
+            values = values[0]
+            if len(values) == 1:
+                return values[0]
+        if len(values) < 2 or default is not ...:
+            raise NotUnderstoodError("the least or most of a sequence, unless some are chosen or else None")
+        best = values[0]
+        for each in values[1:]:
+            best = merged(_ORDERS[order](each, best), each, best)
+        return best
+
+    return of
+
+
+def _same(value: Any = ()) -> Any:
+    """`tuple`, `list`: sequences do not change here, so a copy is as good as the sequence."""
+    if isinstance(value, Seq | tuple | list):
+        return tuple(value) if isinstance(value, list) else value
+    raise NotUnderstoodError(f"a sequence made of {type(value).__name__}")
+
+
+def _sorted(value: Any) -> Any:
+    raise NotUnderstoodError(f"sorted {type(value).__name__}")
+
+
+def _range(first: Any, end: Any) -> Seq:
+    """`range` from a number up to, not including, another."""
+    first, end = as_term(first), as_term(end)
+    length = z3.If(end > first, end - first, 0)
+    return Seq(int, length, lambda place: first + as_term(place), {}, {})
+
+
+#: `sorted`: of the result nothing is known but the sums; the reader of expressions gives it a name
+SORTED = BuiltIn(_sorted)
+
+
+def _any(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return z3.Or(*[as_term(truth(each)) for each in value])
+    raise NotUnderstoodError(f"any of {type(value).__name__}")
+
+
+#: `any`: of a sequence, the reader of expressions gives it a name
+ANY_OF = BuiltIn(_any)
+
+#: `sum`: of a sequence whose sum nobody keeps, any number
+SUM_OF = BuiltIn(_sum)
+
+#: Python's own functions that may be called.
+BUILT_IN: dict[str, Any] = {
+    "bool": BuiltIn(truth, takes_none=True),
+    "int": BuiltIn(_whole_part),
+    "len": BuiltIn(_length),
+    "sum": SUM_OF,
+    "any": ANY_OF,
+    "max": BuiltIn(_extreme(ast.Gt)),
+    "min": BuiltIn(_extreme(ast.Lt)),
+    "tuple": BuiltIn(_same),
+    "list": BuiltIn(_same),
+    "range": BuiltIn(_range),
+    "sorted": SORTED,
+}
+
+
+def _refuse(node: ast.AST) -> NoReturn:
+    raise NotUnderstoodError(f"this operation is not understood: {ast.unparse(node)}")

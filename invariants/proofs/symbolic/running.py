@@ -1,0 +1,210 @@
+"""Terms worked out for given values, so that a translation can be compared with the function that runs.
+
+bind     one value in the place of an unknown of the same type: names -> what they stand for
+known    a value made of terms -> the Python value, with the names standing for what was bound
+Rounds   a loop, run by working out the terms of its rounds
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.symbolic.expressions import Path
+from invariants.proofs.symbolic.terms import TOKEN, Double, Maybe, NotUnderstoodError, Rec, Seq, Word, code_of, words
+from model.values import fields_of
+
+#: What names stand for; the name of a column of a sequence stands for its values by place.
+Bound = dict[str, Any]
+
+
+def bind(kind: Any, name: str, value: Any, bound: Bound, *, element: bool = False) -> None:
+    """Puts a value where `unknown(kind, name)` stands. Cost: the size of the value."""
+    origin = get_origin(kind)
+    if origin is Annotated:
+        bind(get_args(kind)[0], name, value, bound, element=element)
+    elif type(None) in get_args(kind):
+        bound[f"{name}.defined"] = value is not None
+        if value is not None:
+            [inner] = [k for k in get_args(kind) if k is not type(None)]
+            bind(inner, name, value, bound, element=element)
+    elif hasattr(kind, "_fields"):
+        for field, of in fields_of(kind).items():
+            bind(of, f"{name}.{field}", getattr(value, field), bound, element=element)
+    elif origin is Literal:
+        bound[name] = code_of(value)
+    elif origin is tuple and get_args(kind)[1:] == (...,) and not element:
+        bind_seq(get_args(kind)[0], name, value, bound)
+    else:
+        bound[name] = Fraction(value) if kind is float else value
+
+
+def bind_seq(kind: Any, name: str, values: Sequence[Any], bound: Bound) -> None:
+    """Puts values where `Seq.unknown(kind, name)` stands."""
+    bound[f"{name}.length"] = len(values)
+    columns: dict[str, dict[int, Any]] = {}
+    for i, each in enumerate(values):
+        cells: Bound = {}
+        bind(kind, name, each, cells, element=True)
+        for column, cell in cells.items():
+            columns.setdefault(column, {})[i] = cell
+    bound.update(columns)
+
+
+#: Works a value out, given what names stand for.
+Worked = Callable[[Mapping[str, Any]], Any]
+
+#: the place in a sequence, while its elements are worked out
+_PLACE = z3.Int("(place)")
+_NUMBER = re.compile(r"#\d+")
+
+
+def known(value: Any, bound: Mapping[str, Any]) -> Any:
+    """The Python value of terms. Raises NotUnderstoodError for a name that nothing was bound to."""
+    return worked(value)(bound)
+
+
+def worked(value: Any) -> Worked:
+    """How the Python value of terms is worked out, made ready once for many uses."""
+    if isinstance(value, Maybe):
+        defined, inner = worked(value.defined), worked(value.value)
+        return lambda bound: inner(bound) if defined(bound) else None
+    if isinstance(value, Word):
+        code = worked(value.code)
+        return lambda bound: words[code(bound)]
+    if isinstance(value, Double):
+        real = worked(value.real)
+        return lambda bound: float(real(bound))
+    if isinstance(value, Rec):
+        fields = {f: worked(v) for f, v in value.fields.items()}
+        return lambda bound: value.kind(**{f: of(bound) for f, of in fields.items()})
+    if isinstance(value, Seq):
+        length, element = worked(value.length), worked(value.at(_PLACE))
+        return lambda bound: tuple([element({**bound, "(place)": i}) for i in range(length(bound))])
+    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        each = [worked(v) for v in value]
+        return lambda bound: tuple([of(bound) for of in each])
+    return _term(value) if z3.is_expr(value) else lambda bound: value
+
+
+def _term(term: Any) -> Worked:
+    """A term's value; only the branch that counts is worked out, as in the program."""
+    if z3.is_int_value(term) or z3.is_rational_value(term):
+        number = term.as_long() if z3.is_int_value(term) else term.as_fraction()
+        return lambda bound: number
+    operator, parts = term.decl().kind(), [_term(part) for part in term.children()]
+    if operator == z3.Z3_OP_ITE:
+        condition, then, other = parts
+        return lambda bound: then(bound) if condition(bound) else other(bound)
+    if operator == z3.Z3_OP_AND:
+        return lambda bound: all(part(bound) for part in parts)
+    if operator == z3.Z3_OP_OR:
+        return lambda bound: any(part(bound) for part in parts)
+    if operator == z3.Z3_OP_UNINTERPRETED:
+        return _named(term.decl().name(), parts, _nothing(term.sort()))
+    if operator not in _OPERATORS:
+        raise NotUnderstoodError(f"no value is known for {term.decl().name()}")
+    of = _OPERATORS[operator]
+    return lambda bound: of(*[part(bound) for part in parts])
+
+
+def _named(name: str, parts: list[Worked], nothing: Any) -> Worked:
+    """What a name stands for, or, of a column of a sequence, what stands at a place of it.
+
+    A name that a reader made up, such as `found#3.bytes`, may also be bound without its number.
+    """
+    plain = _NUMBER.sub("", name)
+    if name in _OF_TERMS:
+        of = _OF_TERMS[name]
+        return lambda bound: of(*[part(bound) for part in parts])
+    if parts:
+        [place] = parts
+        return lambda bound: bound.get(name, {}).get(place(bound), nothing)
+
+    def constant(bound: Mapping[str, Any]) -> Any:
+        if name not in bound and plain not in bound:
+            raise NotUnderstoodError(f"nothing is known of {name}")
+        return bound[name if name in bound else plain]
+
+    return constant
+
+
+def _nothing(sort: Any) -> Any:
+    """What stands where a sequence has no element, or None: never looked at by a sound translation."""
+    return False if sort == z3.BoolSort() else () if sort == TOKEN else 0
+
+
+#: the functions of `terms.py` that have a meaning of their own
+_OF_TERMS: dict[str, Callable[..., Any]] = {
+    "rounded": lambda exact: Fraction(float(exact)),
+    "power": lambda base, exponent: Fraction(float(base) ** exponent),
+    "is_not_empty": bool,
+    "empty": tuple,
+}
+
+_OPERATORS: dict[Any, Callable[..., Any]] = {
+    z3.Z3_OP_TRUE: lambda: True,
+    z3.Z3_OP_FALSE: lambda: False,
+    z3.Z3_OP_NOT: lambda a: not a,
+    z3.Z3_OP_IMPLIES: lambda a, b: not a or b,
+    z3.Z3_OP_EQ: lambda a, b: a == b,
+    z3.Z3_OP_DISTINCT: lambda a, b: a != b,
+    z3.Z3_OP_LE: lambda a, b: a <= b,
+    z3.Z3_OP_LT: lambda a, b: a < b,
+    z3.Z3_OP_GE: lambda a, b: a >= b,
+    z3.Z3_OP_GT: lambda a, b: a > b,
+    z3.Z3_OP_ADD: lambda *each: sum(each),
+    z3.Z3_OP_SUB: lambda a, *rest: a - sum(rest),
+    z3.Z3_OP_MUL: lambda *each: math.prod(each),
+    z3.Z3_OP_UMINUS: lambda a: -a,
+    z3.Z3_OP_IDIV: lambda a, b: a // b if b > 0 else -(a // -b),
+    z3.Z3_OP_DIV: lambda a, b: Fraction(a) / b,
+    z3.Z3_OP_MOD: lambda a, b: a % abs(b),
+    z3.Z3_OP_TO_REAL: Fraction,
+    z3.Z3_OP_TO_INT: math.floor,
+}
+
+
+class Rounds:
+    """A loop that is run by working out the terms of its rounds.
+
+    `ways` are the ways through one round; `kinds` says of which type the names are that change, list[...] for a
+    sequence.
+    """
+
+    def __init__(self, goes_on: Any, ways: Sequence[Path], kinds: Mapping[str, Any]) -> None:
+        self.kinds = kinds
+        self._goes_on = worked(goes_on)
+        self._ways = [([worked(each) for each in way.when], way.how, self._changed(way)) for way in ways]
+
+    def _changed(self, way: Path) -> dict[str, Worked]:
+        return {name: worked(way.names[name]) for name in self.kinds}
+
+    def run(self, bound: Mapping[str, Any], names: Mapping[str, Any], most: int = 1000) -> dict[str, Any]:
+        """The names where the loop is left. `bound` is what does not change.
+
+        Raises NotUnderstoodError if not exactly one way can be taken, or after more than `most` rounds.
+        """
+        now = dict(names)
+        for _ in range(most):
+            here = dict(bound)
+            for name, kind in self.kinds.items():
+                if get_origin(kind) is list:
+                    bind_seq(get_args(kind)[0], name, now[name], here)
+                else:
+                    bind(kind, name, now[name], here)
+            if not self._goes_on(here):
+                return now
+            taken = [(how, changed) for when, how, changed in self._ways if all(each(here) for each in when)]
+            if len(taken) != 1:
+                raise NotUnderstoodError(f"{len(taken)} ways can be taken with {now}")
+            [(how, changed)] = taken
+            now = {name: of(here) for name, of in changed.items()}
+            if how != "next":
+                return now
+        raise NotUnderstoodError(f"more than {most} rounds")

@@ -1,0 +1,569 @@
+"""Values as terms: what a rule works on when a solver is to speak of all of them at once.
+
+    integer, truth    a term of Z3, or the Python value where it is known
+    None or a value   `Maybe`: a truth, and the value it stands for
+    named tuple       `Rec`: its fields
+    tuple or list     `Seq`: a length and a function from the place to the element, so that any length will do
+    text              `Word`: its number in a table of all words met
+    float             `Double`: a real number that is only rounded where the program rounds
+    what only listens `Listener`: keeps what it is told
+    anything else     a token, of which nothing is known but whether it equals another and whether it is empty
+
+A sequence keeps running totals of measures, such as the bytes of its elements; every operation says what it
+does to them, so that a sum over any number of elements takes part in a proof without quantifiers.
+
+`unknown` makes the value that stands for all values of an annotated type; `running.py` goes the other way.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.symbolic import masks
+from model.values import fields_of
+
+TOKEN = z3.DeclareSort("Token")
+is_not_empty = z3.Function("is_not_empty", TOKEN, z3.BoolSort())
+EMPTY = z3.Const("empty", TOKEN)
+#: the nearest double of a real number: what IEEE 754 makes of an exact product
+rounded = z3.Function("rounded", z3.RealSort(), z3.RealSort())
+#: the double that the platform gives for a float to the power of a whole number; of it nothing is known here
+power = z3.Function("power", z3.RealSort(), z3.IntSort(), z3.RealSort())
+
+#: What a sequence adds up: by name, a whole number for each element.
+Measures = Mapping[str, Callable[[Any], Any]]
+
+#: the name of the measure that is the whole number itself
+SUM = "sum"
+
+
+class NotUnderstoodError(Exception):
+    """The source says something that has no translation here; nothing is guessed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Maybe:
+    """None, or a value."""
+
+    defined: Any
+    value: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Rec:
+    """A named tuple of that type."""
+
+    kind: Any
+    fields: Mapping[str, Any]
+    is_element: bool = False  # it stands at a place of a sequence of which nothing is known, as it is
+
+    def replace(self, changes: Mapping[str, Any]) -> Rec:
+        """The same but for some fields. Raises NotUnderstoodError for a field that there is not."""
+        for name in changes:
+            if name not in self.fields:
+                raise NotUnderstoodError(f"{self.kind.__name__} has no field {name}")
+        return Rec(self.kind, {**self.fields, **changes})
+
+
+@dataclass(frozen=True, eq=False)
+class Word:
+    """A text, by its number."""
+
+    code: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Double:
+    """A float, by the real number that it is."""
+
+    real: Any
+
+
+class Heard(NamedTuple):
+    """Something that a listener is told: by what call, with what, and where that is so."""
+
+    what: str
+    arguments: tuple[Any, ...]
+    when: list[Any]
+
+
+class Listener:
+    """An object that is only told things, and changes nothing that a rule looks at; it keeps what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[Heard] = []
+
+    def said(self, what: str) -> list[Heard]:
+        """What was told by calls of that name, such as `answers.append`."""
+        return [each for each in self.heard if each.what == what]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One of two functions."""
+
+    when: Any
+    then: Any
+    other: Any
+
+
+#: every text met so far, by its number
+words: list[str] = []
+
+
+def code_of(word: str) -> int:
+    """The number of a text."""
+    if word not in words:
+        words.append(word)
+    return words.index(word)
+
+
+class Root:
+    """A sequence of which nothing is known: a function of the place for each field of its elements, and each sum."""
+
+    def __init__(self, kind: Any, name: str, measures: Measures) -> None:
+        self.kind, self.name, self.measures = kind, name, measures
+        self.length = z3.Int(f"{name}.length")
+        self._elements: dict[str, Any] = {}
+        self._facts: dict[str, list[Any]] = {}
+
+    def at(self, place: Any) -> Any:
+        """The element at a place."""
+        place = as_term(place)
+        text = place.sexpr()
+        if text not in self._elements:
+            self._elements[text] = unknown(self.kind, self.name, place)
+        return self._elements[text]
+
+    def total(self, measure: str, place: Any) -> Any:
+        """The sum of a measure over the elements before a place."""
+        return z3.Function(f"{self.name} sum of {measure}", z3.IntSort(), z3.IntSort())(as_term(place))
+
+    def facts(self, places: Iterable[Any]) -> list[Any]:
+        """What a sum is, at some places; and that no length is negative."""
+        facts = [self.length >= 0, *[self.total(measure, 0) == 0 for measure in self.measures]]
+        for place in places:
+            text = place.sexpr()
+            if text not in self._facts:
+                self._facts[text] = [self._fact(m, of, place) for m, of in self.measures.items()]
+            facts += self._facts[text]
+        return facts
+
+    def _fact(self, measure: str, of: Callable[[Any], Any], place: Any) -> Any:
+        """A place inside adds what its element measures."""
+        more = self.total(measure, place) + of(self.at(place))
+        return z3.Implies(z3.And(place >= 0, place < self.length), self.total(measure, place + 1) == more)
+
+    def is_looked_at(self, name: str) -> bool:
+        """Whether a function of that name is about this sequence's elements or sums."""
+        return name == self.name or name.startswith((f"{self.name}.", f"{self.name} sum of "))
+
+
+#: by the number of a term: the term, which so keeps its number, and what `looks` says of it
+_looks: dict[int, tuple[Any, list[tuple[str, Any]]]] = {}
+
+
+def looks(term: Any) -> list[tuple[str, Any]]:
+    """The names of functions of one place that a term is made of, each with its place. Worked out once for a term."""
+    if term.get_id() not in _looks:
+        found: list[tuple[str, Any]] = []
+        seen: set[int] = set()
+        todo = [term]
+        while todo:
+            part = todo.pop()
+            if part.get_id() not in seen:
+                seen.add(part.get_id())
+                inner = part.children()
+                todo += inner
+                if len(inner) == 1 and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+                    found.append((part.decl().name(), inner[0]))
+        _looks[term.get_id()] = term, found
+    return _looks[term.get_id()][1]
+
+
+@dataclass(frozen=True, eq=False)
+class Seq:
+    """A tuple or list of any length: its elements and its running totals, by place."""
+
+    kind: Any
+    length: Any
+    at: Callable[[Any], Any]
+    totals: Mapping[str, Callable[[Any], Any]]
+    measures: Measures
+    roots: tuple[Root, ...] = ()
+    origin: Chosen | None = None  # which elements of another sequence these are, if that is known
+
+    @staticmethod
+    def unknown(kind: Any, name: str, measures: Measures | None = None) -> Seq:
+        """Any sequence of such elements."""
+        root = Root(kind, name, measures or {})
+        totals = {m: (lambda place, m=m: root.total(m, place)) for m in root.measures}
+        return Seq(kind, root.length, root.at, totals, root.measures, (root,))
+
+    @staticmethod
+    def empty(kind: Any, measures: Measures | None = None) -> Seq:
+        """No elements."""
+        measures = measures or {}
+        return Seq(
+            kind, z3.IntVal(0), lambda _: unknown(kind, "nothing", item=True), dict.fromkeys(measures, _zero), measures
+        )
+
+    def total(self, measure: str, first: Any = 0, end: Any = None) -> Any:
+        """The sum of a measure from a place up to, not including, another (by default over all)."""
+        end = self.length if end is None else end
+        return self.totals[measure](as_term(end)) - self.totals[measure](as_term(first))
+
+    def appended(self, value: Any) -> Seq:
+        """With one more element at the end."""
+        n, value = self.length, coerced(self.kind, value)
+
+        def at(place: Any) -> Any:
+            return merged(as_term(place) == n, value, self.at(place))
+
+        def more(m: str) -> Callable[[Any], Any]:
+            whole = self.totals[m](n) + self.measures[m](value)
+            return lambda place: z3.If(place <= n, self.totals[m](place), whole)
+
+        return Seq(self.kind, n + 1, at, {m: more(m) for m in self.totals}, self.measures, self.roots)
+
+    def replaced(self, where: Any, value: Any) -> Seq:
+        """With another element at a place, which must be inside."""
+        where, value = as_term(where), coerced(self.kind, value)
+
+        def at(place: Any) -> Any:
+            return merged(as_term(place) == where, value, self.at(place))
+
+        def changed(m: str) -> Callable[[Any], Any]:
+            more = self.measures[m](value) - self.measures[m](self.at(where))
+            return lambda place: self.totals[m](place) + z3.If(place <= where, 0, more)
+
+        return Seq(self.kind, self.length, at, {m: changed(m) for m in self.totals}, self.measures, self.roots)
+
+    def part(self, first: Any, end: Any) -> Seq:
+        """From a place up to, not including, another; both must be inside."""
+        first = as_term(first)
+
+        def of(m: str) -> Callable[[Any], Any]:
+            return lambda place: self.totals[m](first + place) - self.totals[m](first)
+
+        totals = {m: of(m) for m in self.totals}
+        return Seq(
+            self.kind, as_term(end) - first, lambda p: self.at(first + as_term(p)), totals, self.measures, self.roots
+        )
+
+    def joined(self, other: Seq) -> Seq:
+        """This, then the other."""
+        n = self.length
+
+        def at(place: Any) -> Any:
+            place = as_term(place)
+            return merged(place < n, self.at(place), other.at(place - n))
+
+        def of(m: str) -> Callable[[Any], Any]:
+            return lambda place: z3.If(
+                place <= n, self.totals[m](place), self.totals[m](n) + other.totals[m](place - n)
+            )
+
+        totals = {m: of(m) for m in self.totals if m in other.totals}
+        return Seq(self.kind, n + other.length, at, totals, self.measures, (*self.roots, *other.roots))
+
+    def reordered(self, name: str) -> Seq:
+        """The same elements in some other order: of each place nothing is known, of them all the sums."""
+        n, at = self.length, Root(self.kind, name, {}).at
+
+        def of(m: str) -> Callable[[Any], Any]:
+            part, whole = z3.Function(f"{name} sum of {m}", z3.IntSort(), z3.IntSort()), self.totals[m](n)
+            return lambda place: z3.If(place <= 0, 0, z3.If(place >= n, whole, part(place)))
+
+        return Seq(self.kind, n, at, {m: of(m) for m in self.totals}, self.measures, self.roots)
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Some elements of a sequence, each perhaps changed: what a comprehension with a condition makes.
+
+    `look` gives for a place of the sequence: whether it is chosen, what stands for it, and what is known of both.
+    """
+
+    over: Seq
+    look: Callable[[Any], tuple[Any, Any, list[Any]]]
+    name: str
+    #: of each first that was asked for: its place in the sequence, and what is known of it, at any place
+    firsts: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
+
+    def tally(self, measure: Callable[[Any], Any] = lambda item: item) -> Tally:
+        """The sum of a measure over what is chosen."""
+
+        def step(place: Any) -> tuple[Any, list[Any]]:
+            kept, item, known = self.look(place)
+            return z3.If(as_term(kept), as_term(measure(item)), 0), known
+
+        return Tally(self.name, self.over.length, step)
+
+    def first_by(self, order: Callable[[Any, Any], Any]) -> Maybe:
+        """The first by an order, if any is chosen. What is known of it is the latest of `firsts`."""
+        name = f"{self.name} first#{len(self.firsts)}"
+        where, found = z3.Int(f"{name} at"), z3.Bool(f"{name} found")
+        kept, value, known = self.look(where)
+        is_there = z3.And(where >= 0, where < self.over.length, as_term(kept), *known)
+
+        def fact(place: Any) -> Any:
+            here, item, more = self.look(place)
+            chosen = z3.And(place >= 0, place < self.over.length, as_term(here))
+            not_before = z3.Implies(chosen, z3.And(found, z3.Not(as_term(order(item, value)))))
+            return z3.And(z3.Implies(found, is_there), not_before, *more)
+
+        self.firsts.append((where, fact))
+        return Maybe(found, value)
+
+
+class Tally:
+    """A sum over the places of a sequence that grows step by step, so that something is shown of it by induction."""
+
+    def __init__(self, name: str, length: Any, step: Callable[[Any], tuple[Any, list[Any]]]) -> None:
+        """`step` is what a place adds, and what is known of that."""
+        self.name, self.length, self.step = f"{name} up to", length, step
+
+    def upto(self, place: Any) -> Any:
+        """The sum over all places before this one."""
+        return z3.Function(self.name, z3.IntSort(), z3.IntSort())(as_term(place))
+
+    def whole(self) -> Any:
+        """The sum over all places."""
+        return self.upto(self.length)
+
+    def facts(self, place: Any) -> list[Any]:
+        """What the sum is at first, and one place on."""
+        more, known = self.step(place)
+        grows = self.upto(place + 1) == self.upto(place) + more
+        return [self.upto(0) == 0, z3.Implies(z3.And(place >= 0, place < self.length), z3.And(grows, *known))]
+
+
+def _zero(_: Any) -> Any:
+    return z3.IntVal(0)
+
+
+# ---- making and putting together ------------------------------------------------------------------------
+
+
+def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
+    """The value that stands for all values of an annotated type; at a place, if it is an element of a sequence.
+
+    An `item` is what could be such an element: a tuple in it is a token.
+    Raises NotUnderstoodError for a union of several types.
+    """
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return unknown(get_args(kind)[0], name, *place, item=item)
+    if origin is Union or origin is types.UnionType:
+        inner = [k for k in get_args(kind) if k is not type(None)]
+        if len(inner) != 1:
+            raise NotUnderstoodError(f"{name} may be of several types")
+        return Maybe(_leaf(f"{name}.defined", z3.BoolSort(), place), unknown(inner[0], name, *place, item=item))
+    if origin is Literal:
+        return Word(_leaf(name, z3.IntSort(), place))
+    if kind in (int, bool):
+        return _leaf(name, z3.IntSort() if kind is int else z3.BoolSort(), place)
+    if kind is float:
+        return Double(_leaf(name, z3.RealSort(), place))
+    if hasattr(kind, "_fields"):
+        fields = {f: unknown(k, f"{name}.{f}", *place, item=item) for f, k in _fields_of(kind).items()}
+        return Rec(kind, fields, is_element=bool(place))
+    if origin is list or (origin is tuple and get_args(kind)[1:] == (...,) and not (place or item)):
+        return Seq.unknown(get_args(kind)[0], name)
+    return _leaf(name, TOKEN, place)
+
+
+def homes(value: Any) -> dict[str, Any]:
+    """Of an element of a sequence of which nothing is known: its columns, each with the place; else nothing."""
+    value = value.value if isinstance(value, Maybe) else value
+    if not (isinstance(value, Rec) and value.is_element):
+        return {}
+    return {column.decl().name(): column.arg(0) for column in _columns(value)}
+
+
+def _columns(value: Any) -> list[Any]:
+    """The terms that an element is made of."""
+    if isinstance(value, Rec):
+        return [column for field in value.fields.values() for column in _columns(field)]
+    if isinstance(value, Maybe):
+        return [value.defined, *_columns(value.value)]
+    return [value.code if isinstance(value, Word) else value.real if isinstance(value, Double) else value]
+
+
+@functools.cache
+def _fields_of(kind: Any) -> dict[str, Any]:
+    return fields_of(kind)
+
+
+def _leaf(name: str, sort: Any, place: Sequence[Any]) -> Any:
+    return z3.Function(name, *[z3.IntSort() for _ in place], sort)(*place) if place else z3.Const(name, sort)
+
+
+def as_term(value: Any) -> Any:
+    """A number or truth as a term of Z3; terms as they are."""
+    if isinstance(value, bool):
+        return z3.BoolVal(value)
+    return z3.IntVal(value) if isinstance(value, int) else value
+
+
+def exact(value: Any) -> Any:
+    """The real number that a float, or a whole number cast to one, is; the cast rounds."""
+    if isinstance(value, Double):
+        return value.real
+    if isinstance(value, float):
+        fraction = Fraction(value)
+        return z3.Q(fraction.numerator, fraction.denominator)
+    return rounded(z3.ToReal(as_term(value)))
+
+
+def lifted(value: Any) -> Any:
+    """A Python value in the form that terms of its kind have."""
+    if isinstance(value, str):
+        return Word(z3.IntVal(code_of(value)))
+    if isinstance(value, float):
+        return Double(exact(value))
+    if hasattr(value, "_fields"):
+        return Rec(type(value), {f: getattr(value, f) for f in value._fields})
+    return as_term(value)
+
+
+def coerced(kind: Any, value: Any) -> Any:
+    """The value in the form in which a sequence of that kind keeps its elements."""
+    optional = type(None) in get_args(kind)
+    if value is None and optional:
+        return Maybe(z3.BoolVal(False), unknown(kind, "nothing", item=True).value)
+    if isinstance(value, Maybe):
+        if not optional:
+            raise NotUnderstoodError(f"None may stand among {kind.__name__}")
+        return value
+    return Maybe(z3.BoolVal(True), lifted(value)) if optional else lifted(value)
+
+
+def merged(when: Any, then: Any, other: Any) -> Any:
+    """`then` where the condition holds, else `other`. Raises NotUnderstoodError when the two have no common form."""
+    if when is True or when is False:
+        return then if when else other
+    if then is other:
+        return then
+    if then is None or other is None or isinstance(then, Maybe) or isinstance(other, Maybe):
+        return _merged_maybe(when, then, other)
+    if callable(then) and callable(other) and not z3.is_expr(then):
+        return Choice(when, then, other)
+    if isinstance(then, tuple) and isinstance(other, tuple) and not hasattr(then, "_fields") and then:
+        if len(then) == len(other):
+            return tuple(merged(when, a, b) for a, b in zip(then, other, strict=True))
+        raise NotUnderstoodError("tuples of different lengths")
+    then, other = _alike(lifted(then), other), _alike(lifted(other), then)
+    if isinstance(then, Word) and isinstance(other, Word):
+        return Word(z3.If(when, then.code, other.code))
+    if isinstance(then, Double) and isinstance(other, Double):
+        return Double(z3.If(when, then.real, other.real))
+    if isinstance(then, Rec) and isinstance(other, Rec) and then.kind is other.kind:
+        return Rec(then.kind, {f: merged(when, then.fields[f], other.fields[f]) for f in then.fields})
+    if isinstance(then, Seq) and isinstance(other, Seq):
+        return _merged_seq(when, then, other)
+    if z3.is_expr(then) and z3.is_expr(other) and then.sort() == other.sort():
+        return z3.If(when, then, other)
+    raise NotUnderstoodError(f"{type(then).__name__} or {type(other).__name__}, as the case may be")
+
+
+def _alike(value: Any, other: Any) -> Any:
+    """A tuple in the form that the other has, if that is a sequence; the empty one in any; and a known number as a mask
+    where the other is one.
+
+    A record that stands for a tuple has `has_any` and `none`, and perhaps `length_of` or `item_of`.
+    """
+    if masks.is_mask(other):
+        mask = masks.as_mask(value)
+        return value if mask is None else mask
+    if not isinstance(value, tuple) or hasattr(value, "_fields"):
+        return value
+    if isinstance(other, Seq):
+        made = Seq.empty(other.kind, other.measures)
+        for each in value:
+            made = made.appended(each)
+        return made
+    if value:
+        return value
+    if z3.is_expr(other) and other.sort() == TOKEN:
+        return EMPTY
+    return other.kind.none() if isinstance(other, Rec) and hasattr(other.kind, "none") else value
+
+
+def _merged_maybe(when: Any, then: Any, other: Any) -> Maybe:
+    def parts(value: Any, second: Any) -> tuple[Any, Any]:
+        if value is None:
+            return z3.BoolVal(False), second.value if isinstance(second, Maybe) else second
+        return (value.defined, value.value) if isinstance(value, Maybe) else (z3.BoolVal(True), value)
+
+    a, b = parts(then, other), parts(other, then)
+    return Maybe(z3.If(when, a[0], b[0]), merged(when, a[1], b[1]))
+
+
+def _merged_seq(when: Any, then: Seq, other: Seq) -> Seq:
+    def of(m: str) -> Callable[[Any], Any]:
+        return lambda place: z3.If(when, then.totals[m](place), other.totals[m](place))
+
+    totals = {m: of(m) for m in then.totals if m in other.totals}
+    length = z3.If(when, then.length, other.length)
+    roots = (*then.roots, *other.roots)
+    return Seq(then.kind, length, lambda p: merged(when, then.at(p), other.at(p)), totals, then.measures, roots)
+
+
+def equal(a: Any, b: Any) -> Any:
+    """Whether two values are the same, as a term or a Python truth. Raises NotUnderstoodError for sequences."""
+    if a is None or b is None or isinstance(a, Maybe) or isinstance(b, Maybe):
+        return _equal_maybe(a, b)
+    a, b = _alike(lifted(a), b), _alike(lifted(b), a)
+    if isinstance(a, Word) and isinstance(b, Word):
+        return a.code == b.code
+    if isinstance(a, Double) or isinstance(b, Double):
+        x, y = (each.real if isinstance(each, Double) else z3.ToReal(each) for each in (a, b))
+        return x == y
+    if isinstance(a, Rec) and isinstance(b, Rec) and a.kind is b.kind:
+        return z3.And(*[equal(a.fields[f], b.fields[f]) for f in a.fields])
+    if z3.is_expr(a) and z3.is_expr(b) and a.sort() == b.sort():
+        return a == b
+    raise NotUnderstoodError(f"{type(a).__name__} == {type(b).__name__}")
+
+
+def _equal_maybe(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        value = b if a is None else a
+        return z3.Not(value.defined) if isinstance(value, Maybe) else value is None
+    if isinstance(a, Maybe) and isinstance(b, Maybe):
+        both = z3.And(a.defined, b.defined, equal(a.value, b.value))
+        return z3.Or(both, z3.And(z3.Not(a.defined), z3.Not(b.defined)))
+    maybe, value = (a, b) if isinstance(a, Maybe) else (b, a)
+    return z3.And(maybe.defined, equal(maybe.value, value))
+
+
+def truth(value: Any) -> Any:
+    """Whether Python takes the value for true."""
+    if isinstance(value, Maybe):
+        return z3.And(value.defined, as_term(truth(value.value)))
+    if isinstance(value, Seq):
+        return value.length > 0
+    if isinstance(value, Rec):
+        return value.kind.has_any(value) if hasattr(value.kind, "has_any") else bool(value.fields)
+    if isinstance(value, Word):
+        return value.code != code_of("")
+    if isinstance(value, Double):
+        return value.real != 0
+    if isinstance(value, Chosen):
+        raise NotUnderstoodError("whether any is chosen")
+    if not z3.is_expr(value):
+        return bool(value)
+    if masks.is_mask(value):  # before truths, for which Z3 takes a function to truths, too
+        return value != masks.NONE
+    if z3.is_bool(value):
+        return value
+    return is_not_empty(value) if value.sort() == TOKEN else value != 0

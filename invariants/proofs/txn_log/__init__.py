@@ -1,0 +1,7 @@
+"""What solvers have shown about the transaction log of a coordinator, for any number of records and transactions."""
+
+from __future__ import annotations
+
+from invariants.proofs.txn_log import deletions, ids, places, replays
+
+claims = (*deletions.claims, *places.claims, *replays.claims, *ids.claims)

@@ -1,0 +1,237 @@
+"""Claims about the ids of transactions: the low watermark, and that none is given twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim, explored
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.terms import NotUnderstoodError, Rec, Seq, as_term, lifted, unknown
+from model.batch_acks import state as cursor
+from model.batch_acks.state import Acks
+from model.machine import Refused
+from model.txn_log import machine as model
+from model.txn_log import replay
+from model.txn_log.state import Config, Op, Record, State, Target, Txn, start, txn_of
+
+MODEL = "model.txn_log.machine"
+
+
+# ---- the low watermark --------------------------------------------------------------------------------
+
+
+@claim(
+    "the-watermark-is-below-all-that-live",
+    "z3",
+    "For any number of transactions that live, in order of their ids: the low watermark is next to the first of them, "
+    "so below all; what is remembered as the highest that was told is below all, too, if it was before; and so is the "
+    "watermark below every id that is given later.",
+    Control("the watermark is the first that lives", MODEL, "return s.txns[0].id - 1", "return s.txns[0].id"),
+)
+def watermark_is_below_all() -> Answer:
+    """Participants abort what they still have of transactions up to the low watermark: PIP-160 hands it on with each
+    end of a transaction.
+    """
+    proof, i = Proof(), z3.Int("i")
+    txns = Seq.unknown(Txn, "txns")
+    s: Rec = unknown(State, "s").replace({"txns": txns})
+    first, any_, told = txns.at(0).fields["id"], txns.at(i).fields["id"], s.fields["told_watermark"]
+    known = [txns.length > 0, i >= 0, i < txns.length, z3.Implies(i > 0, first < any_), told < first]
+    known += [
+        any_ <= s.fields["last_id"],
+        first <= s.fields["last_id"],
+        s.fields["status"].code == lifted("ready").code,
+    ]
+    reader = Reader(known)
+    ways = reader.paths(model.low_watermark, lifted(Config()), s)
+    for way in ways:
+        after, watermark = way.value[0].fields, as_term(way.value[1])
+        there = [*known, *way.when]
+        proof.possible("a watermark", there)
+        proof.show("below all", watermark < any_, there, direct=True)
+        proof.show("next to the first", watermark == first - 1, there, direct=True)
+        proof.show("what was told", after["told_watermark"] < any_, there, direct=True)
+        for record, then in made_by(known, model.new_transaction, s, z3.Int("timeout")):
+            later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
+            proof.show("what comes is above", later, there, direct=True)
+    proof.need("the store serves", len(ways) > 0)
+    for cfg, was in histories(30, 60):
+        said = model.low_watermark(cfg, was)[1]
+        if not isinstance(said, Refused):
+            proof.run("a store", all(said < t.id for t in was.txns), (said, [t.id for t in was.txns]))
+    return proof.answer()
+
+
+def empty_store_names_no_id_to_come(last: int, first: int, second: int, in_flight: bool) -> bool:
+    """No transaction lives, and the last ledger is empty: its properties have any id. One or two are on their way.
+
+    pre: 0 <= last and 0 <= first and first < second
+    post: _
+    """
+    s = start(Config())._replace(ledger_id=last, last_id=second, buffer=(Record(second, "NEW", second),))
+    if in_flight:
+        s = s._replace(in_flight=((Record(0, "UPDATE", first, to="COMMITTED"), Record(first, "NEW", first)),))
+    watermark = model.watermark_of(Config(), s)
+    return watermark == min(last, (first if in_flight else second) - 1)
+
+
+@claim(
+    "the-watermark-of-an-empty-store-is-below-all-to-come",
+    "crosshair",
+    "For any last id of the log, as the properties of its ledger have it, and any ids of one or two transactions whose "
+    "records wait or are in flight: a store in which none lives says the last id of the log, or the one before the "
+    "first that is on its way if that is less.",
+    Control(
+        "an id that is on its way is told as ended",
+        MODEL,
+        "*[txn - 1 for txn in coming]",
+        "*[txn + 1 for txn in coming]",
+    ),
+)
+def empty_store_watermark() -> Answer:
+    """An id that is on its way may live tomorrow, and one that is not in the log may be given again after a crash."""
+    return explored(empty_store_names_no_id_to_come)
+
+
+# ---- no id twice --------------------------------------------------------------------------------------
+
+
+class Records(NamedTuple):
+    """An entry of the log, of which only the last record is looked at."""
+
+    last: Record
+
+    @staticmethod
+    def item_of(entry: Rec, index: Any) -> Any:
+        """Its last record. Raises NotUnderstoodError for any other."""
+        if index != -1:
+            raise NotUnderstoodError(f"record {index} of an entry")
+        return entry.fields["last"]
+
+
+def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments: Any) -> Iterator[tuple[Any, Any]]:
+    """The records that an action appends, way by way, each with the store that appends it."""
+    made: list[tuple[Any, Any]] = []
+
+    def appended(cfg: Any, then: Rec, record: Rec) -> tuple[Rec, tuple[()]]:
+        made.append((record.fields, then.fields))
+        return then, ()
+
+    found = unknown(Txn, "found").replace({"id": arguments[0]})
+    instead: dict[Callable[..., Any], Callable[..., Any]] = {
+        model.appended: appended,
+        txn_of: lambda txns, txn: found,
+    }
+    Reader(given, instead=instead).paths(action, lifted(Config()), s, *arguments)
+    yield from made
+
+
+@claim(
+    "no-id-is-given-twice",
+    "z3",
+    "For any log and any store: a new transaction gets the id after the last one, and every record carries the last id "
+    "of its store, which is not below its own. So what is read as the last id of a log never falls: not by an entry "
+    "that comes, whose records are not older than those before, nor by a new ledger; and a store that is opened, after "
+    "a crash too, goes on from there, above every id in the log.",
+    Control(
+        "a store that is opened goes on from the properties of its last ledger alone",
+        "model.txn_log.replay",
+        "return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_id",
+        "return s.ledger_id",
+    ),
+)
+def no_id_twice() -> Answer:
+    """PIP-160: each record carries max_local_txn_id, and the properties of a ledger have it for one without records."""
+    proof, cfg = Proof(), lifted(Config())
+    log, ledgers = Seq.unknown(Records, "log"), Seq.unknown(int, "ledgers")
+    s: Rec = unknown(State, "s").replace({"log": log, "ledgers": ledgers})
+    last_id, count = s.fields["last_id"], ledgers.at(ledgers.length - 1)
+    known = [ledgers.length > 0, log.length >= 0, count >= 0, z3.Implies(count > 0, log.length > 0)]
+    _records_carry_the_last_id(proof, s)
+    reader = Reader(known, instead={cursor.settled: lambda acks: acks})
+
+    def recovered(then: Rec, *given: Any) -> Any:
+        return Reader([*known, *given]).call(replay.recovered_id, then)
+
+    was = recovered(s)
+    entry: Rec = unknown(Records, "entry")
+    newest = entry.fields["last"].fields["last_id"]
+    in_order = [*known, newest >= was, last_id >= was, last_id >= newest]
+    proof.possible("a store", in_order)
+    for way in reader.paths(model.in_log, s, entry):
+        comes = recovered(way.value, *in_order, *way.when)
+        proof.show("an entry comes", z3.And(comes == newest, comes >= was), [*in_order, *way.when], direct=True)
+    for way in reader.paths(model.with_new_ledger, s):
+        rolls = recovered(way.value, *in_order, *way.when)
+        proof.show("a new ledger", z3.And(rolls >= was, rolls <= last_id), [*in_order, *way.when], direct=True)
+    for way in reader.paths(replay.opened, cfg, s, unknown(Acks, "found"), z3.Bool("batched")):
+        there, after = [*in_order, *way.when], way.value
+        again = recovered(after, *there)
+        opened = z3.And(after.fields["last_id"] == was, again == was)
+        proof.show("a store is opened", opened, there, direct=True)
+        above = z3.Implies(
+            count > 0, after.fields["last_id"] >= log.at(log.length - 1).fields["last"].fields["last_id"]
+        )
+        proof.show("above what the log has", above, there, direct=True)
+    given: set[tuple[int, int]] = set()
+    for number, (_, now) in enumerate(histories(30, 60)):
+        ids = [r.txn for each in now.log for r in each if r.op == "NEW"]
+        last = replay.recovered_id(now)
+        knows = len(ids) == len(set(ids)) and last >= max([now.told_id, *ids])
+        proof.run(f"a log whose last id is {last}", knows, (now.told_id, ids))
+        given.add((number, len(ids)))
+    proof.need("some histories have transactions", any(count_ > 2 for _, count_ in given))
+    return proof.answer()
+
+
+def _records_carry_the_last_id(proof: Proof, s: Rec) -> None:
+    """Shows of each operation what its record has for last id."""
+    txn, last_id = z3.Int("txn"), s.fields["last_id"]
+    calls: dict[Callable[..., Any], tuple[Any, ...]] = {
+        model.new_transaction: (z3.Int("timeout"),),
+        model.add_participant: (txn, unknown(Op, "op"), z3.Int("name")),
+        model.update_status: (txn, unknown(Target, "to")),
+    }
+    for action, arguments in calls.items():
+        lives = [] if len(arguments) == 1 else [txn <= last_id]
+        records = [*made_by(lives, action, s, *arguments)]
+        proof.need(f"{action.__name__} makes a record", bool(records))
+        for record, then in records:
+            is_new = then["last_id"] == last_id + (len(arguments) == 1)
+            carries = z3.And(record["last_id"] == then["last_id"], record["txn"] <= then["last_id"], is_new)
+            proof.show(f"the record of {action.__name__}", carries, lives, direct=True)
+
+
+def histories(count: int, steps: int) -> Iterator[tuple[Config, State]]:
+    """The states of random histories, with failures, crashes and trimmed ledgers; always the same."""
+    draw = random.Random(2022)  # noqa: S311
+    for _ in range(count):
+        cfg = Config(max_records=draw.choice((0, 2, 3)), max_ranges=draw.randrange(3))
+        s = start(cfg)
+        for _ in range(steps):
+            name, arguments = _call(draw, s)
+            s, _ = model.txn_log.step(cfg, s, name, arguments)
+            yield cfg, s
+
+
+def _call(draw: random.Random, s: State) -> tuple[str, tuple[Any, ...]]:
+    """Some step that is likely to do something."""
+    if s.status == "replaying":
+        return ("replay_entry", ()) if replay.next_entry(s) is not None else ("replay_completes", ())
+    if s.status != "ready" or draw.random() < 0.03:
+        return draw.choice([("crash", (draw.randrange(2),)), ("reopen", (draw.random() < 0.5,))])
+    if s.in_flight and draw.random() < 0.7:
+        return draw.choice([*[("written", ())] * 8, ("write_fails", (draw.randrange(2),))])
+    if s.txns and draw.random() < 0.7:
+        t = draw.choice(s.txns)
+        to = {"OPEN": draw.choice(("COMMITTING", "ABORTING")), "COMMITTING": "COMMITTED"}.get(t.status, "ABORTED")
+        return "update_status", (t.id, to)
+    plain: list[tuple[str, tuple[Any, ...]]] = [("new_transaction", (5,)), ("flush", ()), ("persist", ())]
+    return draw.choice([*plain, ("trim", ()), ("roll_ledger", ())])
+
+
+claims: Sequence[Any] = (watermark_is_below_all, empty_store_watermark, no_id_twice)

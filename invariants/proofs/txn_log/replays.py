@@ -1,0 +1,365 @@
+"""Claims about what records do to transactions, live and when they are read again.
+
+One transaction is looked at, in a log of any number of records of any transactions. Of the map it is said as of a place
+for that transaction, and one for the transaction of the record at hand; that the three functions that read and change
+the map are so was run, on maps at random.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, get_args
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.symbolic import masks
+from invariants.proofs.symbolic.reading import Reader
+from invariants.proofs.symbolic.terms import Maybe, Rec, as_term, code_of, equal, lifted, merged, unknown
+from model.txn_log import replay
+from model.txn_log import state as model
+from model.txn_log.state import EXPECTED, Config, Effect, Op, Place, Record, State, Status, Target, Txn
+
+STATE = "model.txn_log.state"
+#: from where to where a transaction may go; to stay is allowed
+STEPS = (("OPEN", "COMMITTING"), ("OPEN", "ABORTING"), ("COMMITTING", "COMMITTED"), ("ABORTING", "ABORTED"))
+ENDS = ("COMMITTED", "ABORTED")
+
+
+class Map(NamedTuple):
+    """The transactions that live: the one that is looked at, and another one."""
+
+    id: int
+    here: object
+    other: object
+
+
+def is_word(value: Any, *texts: str) -> Any:
+    """Whether it is one of these texts; None is not."""
+    if isinstance(value, Maybe):
+        return z3.And(value.defined, is_word(value.value, *texts))
+    return z3.Or(*[value.code == code_of(text) for text in texts])
+
+
+class Transaction:
+    """Any record, and a transaction that it may be of or not."""
+
+    def __init__(self) -> None:
+        self.proof, self.cfg, self.id = Proof(), lifted(Config()), z3.Int("id")
+        self.record: Rec = unknown(Record, "record")
+        self.place: Rec = unknown(Place, "place")
+        record = self.record.fields
+        self.is_its = record["txn"] == self.id
+        self.known = [is_word(record["op"], *get_args(Op)), record["name"] >= 0]
+        is_update = is_word(record["op"], "UPDATE")
+        self.known += [
+            record["to"].defined == is_update,
+            z3.Implies(is_update, is_word(record["to"], *get_args(Target))),
+        ]
+        instead: dict[Callable[..., Any], Callable[..., Any]] = {
+            model.txn_of: _txn_of,
+            model.with_txn: _with_txn,
+            model.without_txn: _without_txn,
+            model.with_deleted: lambda cfg, s, places: s,  # changes no transaction, as its type says
+            replay.with_end: lambda promised, txn, end: promised,  # what callers know, not what the store knows
+        }
+        self.reader = Reader(self.known, instead=instead)
+
+    def slot(self, name: str) -> Maybe:
+        """The transaction as it may be, or none; one that lives has not ended, if nothing else is said."""
+        txn: Rec = unknown(Txn, name).replace({"id": self.id})
+        return Maybe(z3.Bool(f"{name} lives"), with_names(txn, name))
+
+    def map_of(self, here: Maybe) -> Rec:
+        """Any transactions, and this one."""
+        other: Rec = with_names(unknown(Txn, "other").replace({"id": self.record.fields["txn"]}), "other")
+        return Rec(Map, {"id": self.id, "here": here, "other": Maybe(z3.Bool("other lives"), other)})
+
+    def effects(self, here: Maybe) -> list[tuple[list[Any], Maybe, Any]]:
+        """What the record does live, way by way: what holds, the transaction then, and whether it was in time."""
+        ways = self.reader.paths(model.effect_of, self.map_of(here), self.record, self.place, z3.Int("deadline"))
+        return [(way.when, _here(way.value.fields["txns"]), _told(way.value)) for way in ways]
+
+    def replays(self, here: Maybe, when: Sequence[Any] = ()) -> list[tuple[list[Any], Maybe]]:
+        """What the record does when it is read again, way by way; the cursor may work or not."""
+        s = unknown(State, "s").replace({"txns": self.map_of(here)})
+        ways = self.reader.paths(replay.with_replayed, self.cfg, s, self.record, self.place, when=when)
+        return [(way.when, _here(way.value.fields["txns"])) for way in ways]
+
+
+def with_names(txn: Rec, name: str) -> Rec:
+    """The transaction with any participants."""
+    return txn.replace({each: masks.unknown_mask(f"{name} {each}") for each in ("partitions", "subscriptions")})
+
+
+def _here(txns: Rec) -> Maybe:
+    here: Maybe = txns.fields["here"]
+    return here
+
+
+def _told(effect: Rec) -> Any:
+    return as_term(equal(effect.fields["told"], "done"))
+
+
+def _txn_of(txns: Rec, txn: Any) -> Any:
+    """Stands in for the search in the map."""
+    return merged(txn == txns.fields["id"], txns.fields["here"], txns.fields["other"])
+
+
+def _with_txn(txns: Rec, new: Rec) -> Rec:
+    """Stands in for the map with a transaction."""
+    return txns.replace({"here": merged(new.fields["id"] == txns.fields["id"], new, txns.fields["here"])})
+
+
+def _without_txn(txns: Rec, txn: Any) -> Rec:
+    """Stands in for the map without a transaction."""
+    here = txns.fields["here"]
+    return txns.replace({"here": Maybe(z3.And(here.defined, txn != txns.fields["id"]), here.value)})
+
+
+def map_is_as_said(proof: Proof) -> None:
+    """Runs the functions of the map against a table."""
+    draw = random.Random(97)  # noqa: S311
+    for _ in range(100):
+        ids = sorted(draw.sample(range(8), draw.randrange(5)))
+        txns = tuple([Txn(n, draw.choice(get_args(Status)), 0, 0, 0, ()) for n in ids])
+        table, new = {t.id: t for t in txns}, Txn(draw.randrange(8), "OPEN", 1, 2, 3, ())
+        proof.compare(f"{new.id} in {ids}", model.txn_of(txns, new.id), table.get(new.id))
+        proof.compare(f"{new.id} put in {ids}", {t.id: t for t in model.with_txn(txns, new)}, {**table, new.id: new})
+        rest = {n: t for n, t in table.items() if n != new.id}
+        proof.compare(f"{new.id} out of {ids}", {t.id: t for t in model.without_txn(txns, new.id)}, rest)
+
+
+# ---- the table of statuses ----------------------------------------------------------------------------
+
+
+def may_go(before: Any, after: Any) -> Any:
+    """Whether the issue's matrix lets a transaction go so."""
+    moves = [z3.And(is_word(before, one), is_word(after, other)) for one, other in STEPS]
+    return z3.Or(as_term(equal(before, after)), *moves)
+
+
+@claim(
+    "transactions-go-where-they-may",
+    "z3",
+    "For any transaction and any record, live and at replay: a transaction that lives goes on as OPEN, COMMITTING or "
+    "ABORTING, on from OPEN to COMMITTING or ABORTING, and leaves from COMMITTING by COMMITTED, from ABORTING by "
+    "ABORTED, and in no other way; COMMITTED and ABORTED lead nowhere; participants come only while it is OPEN, and "
+    "none is lost; a record that is not of it, or too late, changes nothing of it; and a record that does not begin "
+    "a transaction makes none.",
+    Control(
+        "a record takes a transaction on from any status",
+        STATE,
+        "if t.status != EXPECTED[record.to]:",
+        "if t.status in ENDED:",
+    ),
+)
+def transactions_go_where_they_may() -> Answer:
+    """The states of a transaction, PIP-31: OPEN, then COMMITTING and COMMITTED, or ABORTING and ABORTED."""
+    it = Transaction()
+    proof = it.proof
+    proof.need("the table", sorted((before, to) for to, before in EXPECTED.items()) == sorted(STEPS))
+    was = it.slot("txn")
+    known = [*it.known, is_word(was.value.fields["status"], *get_args(Status))]
+    live = [(when, then, told) for when, then, told in it.effects(was)]
+    again = [(when, then, None) for when, then in it.replays(was)]
+    for when, then, told in (*live, *again):
+        there = [*known, *when]
+        proof.possible("a record", there)
+        _show_moves(it, was, then, there)
+        if told is not None:
+            late = z3.Implies(z3.Or(z3.Not(told), z3.Not(it.is_its)), same(was, then))
+            proof.show("who is late or another's changes nothing", late, there, direct=True)
+    map_is_as_said(proof)
+    draw = random.Random(1970)  # noqa: S311
+    for _ in range(200):
+        _run_of_moves(proof, draw)
+    return proof.answer()
+
+
+def lives(txn: Maybe) -> Any:
+    """A transaction that is in the map has not ended."""
+    return is_word(txn.value.fields["status"], "OPEN", "COMMITTING", "ABORTING")
+
+
+def same(one: Maybe, other: Maybe) -> Any:
+    """The same transaction, or none in both, but for the places of its records."""
+    names = ("status", "partitions", "subscriptions", "deadline_ms")
+    alike = [as_term(equal(one.value.fields[name], other.value.fields[name])) for name in names]
+    return z3.And(one.defined == other.defined, z3.Implies(one.defined, z3.And(*alike)))
+
+
+def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) -> None:
+    """What may become of a transaction by a record."""
+    proof, record, i = it.proof, it.record.fields, z3.Int("i")
+    both = z3.And(was.defined, then.defined)
+    before, after = was.value.fields, then.value.fields
+    stays = z3.Implies(lives(was), lives(then))
+    move = z3.Implies(both, z3.And(may_go(before["status"], after["status"]), stays))
+    proof.show("a transaction goes where it may", move, there, direct=True)
+    leaves = z3.And(was.defined, z3.Not(then.defined))
+    by = z3.And(is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS), may_go(before["status"], record["to"]))
+    proof.show("it leaves by its end", z3.Implies(leaves, z3.And(it.is_its, by)), there, direct=True)
+    comes = z3.And(z3.Not(was.defined), then.defined)
+    begins = z3.And(it.is_its, is_word(record["op"], "NEW"), is_word(after["status"], "OPEN"))
+    proof.show("it comes by its beginning", z3.Implies(comes, begins), there, direct=True)
+    for name in ("partitions", "subscriptions"):
+        kept = z3.Implies(z3.And(both, before[name][i]), after[name][i])
+        proof.show("no participant is lost", kept, there, direct=True)
+        open_ = z3.Implies(z3.And(both, after[name][i], z3.Not(before[name][i])), is_word(before["status"], "OPEN"))
+        proof.show("participants come while it is open", open_, there, direct=True)
+
+
+def _run_of_moves(proof: Proof, draw: random.Random) -> None:
+    """A transaction under records at random."""
+    txns: tuple[Txn, ...] = ()
+    for n in range(12):
+        record = random_record(draw, draw.choice((1, 1, 2)))
+        effect = model.effect_of(txns, record, Place(n, 0), 0)
+        was, then = (model.txn_of(each, 1) for each in (txns, effect.txns))
+        if was is not None and then is not None:
+            moved = was.status == then.status or (was.status, then.status) in STEPS
+            proof.run(f"{record} in {was.status}", moved and then.status not in ENDS, then.status)
+        elif was is not None:
+            proof.run(f"{record} in {was.status}", (was.status, record.to) in STEPS and record.to in ENDS, "it leaves")
+        txns = effect.txns
+
+
+def random_record(draw: random.Random, txn: int, op: Op | None = None) -> Record:
+    """A record of a transaction, by default any."""
+    ops: tuple[Op, ...] = ("NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE", "UPDATE")
+    chosen: Op = draw.choice(ops) if op is None else op
+    to: Target | None = draw.choice(get_args(Target)) if chosen == "UPDATE" else None
+    return Record(txn, chosen, txn, name=draw.randrange(3), to=to)
+
+
+# ---- what a replay finds ------------------------------------------------------------------------------
+
+
+class Run:
+    """A transaction in a whole log, and in what is left of it, after any number of records."""
+
+    def __init__(self, name: str, it: Transaction) -> None:
+        self.live, self.again = it.slot(f"{name} live"), it.slot(f"{name} again")
+        self.begun, self.has_ended = z3.Bool(f"{name} begun"), z3.Bool(f"{name} ended")
+
+
+def holds(run: Any, first_is_left: Any) -> Any:
+    """The invariant: where the first record is left, both are the same; where it is deleted, nothing is found."""
+    live, again = run.live, run.again
+    is_read = z3.And(run.begun, first_is_left)
+    alike = [
+        as_term(equal(live.value.fields[f], again.value.fields[f])) for f in ("status", "partitions", "subscriptions")
+    ]
+    return z3.And(
+        live.defined == z3.And(run.begun, z3.Not(run.has_ended)),
+        z3.Implies(run.has_ended, run.begun),
+        z3.Implies(live.defined, lives(live)),
+        again.defined == z3.And(live.defined, is_read),
+        z3.Implies(again.defined, z3.And(*alike)),
+    )
+
+
+class After(NamedTuple):
+    """What is after one more record."""
+
+    live: Maybe
+    again: Maybe
+    begun: object
+    has_ended: object
+
+
+@claim(
+    "no-ended-transaction-returns",
+    "z3",
+    "For any log in which no id is given twice, any transaction of it and any deletions of records: where a record "
+    "that had an effect on the transaction is deleted only if its first record is, a replay of what is left finds the "
+    "transaction if and only if it has not ended and its first record is left, and then with its status and "
+    "participants. So no transaction that ended returns, whether deletions succeed during the replay or not.",
+    Control(
+        "a transaction that ends at replay stays in the map as ended where its records cannot be deleted, as shipped",
+        STATE,
+        "replay_removes_first: bool = True",
+        "replay_removes_first: bool = False",
+    ),
+)
+def no_ended_transaction_returns() -> Answer:
+    """PIP-160: the records of a transaction are deleted when it has ended, at once. A record of the cursor keeps such
+    deletions up to some entry (a-record-cut-by-its-caps-keeps-the-order), so the first record goes with any other.
+    """
+    it = Transaction()
+    proof, record = it.proof, it.record.fields
+    run, first_is_left, is_left = Run("txn", it), z3.Bool("first is left"), z3.Bool("is left")
+    known = [*it.known, holds(run, first_is_left)]
+    begins = z3.And(it.is_its, is_word(record["op"], "NEW"))
+    known += [z3.Not(z3.And(begins, run.begun)), z3.Implies(begins, first_is_left == is_left)]
+    seen = []
+    for when, live, in_time in it.effects(run.live):
+        ends = z3.And(it.is_its, in_time, is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS))
+        begun, has_ended = z3.Or(run.begun, begins), z3.Or(run.has_ended, ends)
+        in_order = z3.Implies(z3.And(it.is_its, in_time, first_is_left), is_left)
+        there = [*known, *when, in_order]
+        reads = [([*there, is_left, *ways], again) for ways, again in it.replays(run.again, there)]
+        for given, again in (*reads, ([*there, z3.Not(is_left)], run.again)):
+            then = After(live, again, begun, has_ended)
+            proof.show("one more record", holds(then, first_is_left), given)
+            proof.show("what ended is not found", z3.Implies(has_ended, z3.Not(again.defined)), given)
+            seen.append((z3.And(*given), ends))
+    for what, more in {"a record": True, "an end": z3.Or(*[z3.And(*pair) for pair in seen])}.items():
+        proof.possible(what, [z3.Or(*[given for given, _ in seen]), as_term(more)])
+    nothing = After(
+        Maybe(z3.BoolVal(False), run.live.value), Maybe(z3.BoolVal(False), run.again.value), *[z3.BoolVal(False)] * 2
+    )
+    proof.show("before the first record", holds(nothing, first_is_left))
+    map_is_as_said(proof)
+    draw = random.Random(160)  # noqa: S311
+    for _ in range(400):
+        _run_of_replay(proof, draw)
+    for deleted, status in ((2, "COMMITTING"), (1, "OPEN")):
+        found = found_in(Config(), LIFE, {deleted}, works=True)
+        proof.need("without that order a transaction does return", [t.status for t in found] == [status])
+    return proof.answer()
+
+
+#: the records of a transaction that is committed
+LIFE = (
+    Record(1, "NEW", 1),
+    Record(1, "UPDATE", 1, to="COMMITTING"),
+    Record(1, "UPDATE", 1, to="COMMITTED"),
+)
+
+
+def found_in(cfg: Config, log: Sequence[Record], deleted: set[int], *, works: bool) -> tuple[Txn, ...]:
+    """The transactions that a replay finds, record by record, where some are deleted."""
+    s = model.start(cfg)._replace(log=tuple([(each,) for each in log]), ledgers=(len(log),), cursor_works=works)
+    for n, record in enumerate(log):
+        if n not in deleted:
+            s = replay.with_replayed(cfg, s, record, Place(n, 0))
+    return s.txns
+
+
+def _run_of_replay(proof: Proof, draw: random.Random) -> None:
+    """Reads a log at random in which deletions are in order."""
+    log = [random_record(draw, 1, draw.choice(("ADD_PARTITION", "UPDATE", "UPDATE"))) for _ in range(draw.randrange(8))]
+    log.insert(draw.randrange(len(log) + 1), Record(1, "NEW", 1))
+    txns: tuple[Txn, ...] = ()
+    effective: list[int] = []
+    has_ended = False
+    for n, record in enumerate(log):
+        effect: Effect = model.effect_of(txns, record, Place(n, 0), 0)
+        if effect.told == "done":
+            effective.append(n)
+            has_ended = record.to in ENDS
+        txns = effect.txns
+    first_goes = draw.random() < 0.5
+    may_go_ = [n for n in range(len(log)) if first_goes or n not in effective]
+    deleted = {n for n in may_go_ if draw.random() < 0.5 or (first_goes and n == effective[0])}
+    found = found_in(Config(), log, deleted, works=draw.random() < 0.5)
+    plain = [(t.status, t.partitions) for t in found]
+    wanted = [(t.status, t.partitions) for t in txns if not first_goes]
+    said = [r.to or r.op for r in log]
+    proof.run(f"{said} without {sorted(deleted)}", plain == wanted and not (has_ended and found), plain)
+
+
+claims: Sequence[Any] = (no_ended_transaction_returns, transactions_go_where_they_may)

@@ -1,0 +1,35 @@
+"""What CrossHair is asked about the buffered writer: the model, and its optimised twin beside it."""
+
+from __future__ import annotations
+
+from impl.txn_writer.writer import TxnWriter
+from model.txn_writer import machine as model
+from model.txn_writer.state import Buffered, Config, start
+
+
+def triggers_agree(held: int, first: int, second: int, size: int, max_records: int, max_bytes: int) -> bool:
+    """A record comes to a buffer that holds none, one or two.
+
+    pre: 0 <= held and held <= 2
+    pre: 0 <= first and 0 <= second and 0 <= size
+    pre: 2 <= max_records and 1 <= max_bytes
+    pre: held < max_records
+    pre: (first if held > 0 else 0) + (second if held > 1 else 0) < max_bytes
+    post: _
+    """
+    cfg = Config(max_records=max_records, max_bytes=max_bytes, thread="immediate")
+    buffer: tuple[Buffered, ...] = ()
+    if held > 0:
+        buffer = (Buffered(1, first, "nothing", 0),)
+    if held > 1:
+        buffer = (*buffer, Buffered(2, second, "nothing", 0))
+    numbers = tuple([each.number for each in buffer])
+    total = sum([each.size for each in buffer])
+    s = start(cfg)._replace(buffer=buffer, size=total, unanswered=numbers, next_record=len(buffer) + 1)
+    twin = TxnWriter.load(cfg, s)
+    said = twin.add(size, "nothing")
+    after, told = model.add(cfg, s, size, "nothing")
+    same = [(each.number, each.size) for each in after.buffer] == [
+        *zip(twin._buffer.numbers, twin._buffer.sizes, strict=True)
+    ]
+    return said == told and same and twin._buffer.size == after.size

@@ -1,0 +1,1 @@
+"""Containers of active cursors (PIP-430)."""

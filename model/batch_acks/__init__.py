@@ -1,0 +1,1 @@
+"""Cursor with batch-index acknowledgements (PIP-54)."""

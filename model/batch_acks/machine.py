@@ -1,0 +1,452 @@
+"""Batch acknowledgements: what a cursor deletes, remembers and finds again when messages come in batches.
+
+Source: PIP-54. Step grain: one call of a consumer, the begin or the end of one write or read of the cursor.
+
+    individual    a list of entries, each whole or with an ack set; what is left is what is left in all sets; with
+                  nothing left the entry is deleted. All of the list or nothing
+    cumulative    everything before an entry, and the entry or the part of it that the set acknowledges
+    mark          moves over deleted entries, over ends of ledgers, too
+    whole         dominates: a part of a deleted entry is no news, and a deletion forgets the parts
+
+An acknowledgement that succeeds is in memory; a write that begins later takes it along. A record holds the mark, the
+lowest ranges of deleted entries and the lowest parts, as many as the settings allow. A crash falls back to the last
+record: it may forget, and never invents. A clean close keeps whatever a record can hold.
+
+    reset         read from this entry on, from this message of it on: the record first, and with it the memory
+    waiting       while the cursor reads or writes, resets and writes wait; then all of them have their effect, in
+                  order, and one record is written
+
+Not modelled: the 60 seconds between writes (a write may begin at any time), several writes in flight, the number of
+bytes of a record, properties of the cursor, pending acknowledgements of transactions, and the client, which collects
+the acknowledgements of a batch. A set that acknowledges nothing leaves no trace here; shipped, it leaves a record. What
+a shipped cursor remembers of entries before the mark until its next write is forgotten at once here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from model.ack_set import AckSet, all_of, first_of, mask_of, words_of
+from model.batch_acks.state import (
+    Acks,
+    Config,
+    Reset,
+    State,
+    Waiting,
+    Write,
+    after_reset,
+    capped,
+    in_metadata,
+    is_deleted,
+    left_of,
+    mark_delete_position,
+    narrowed,
+    number_of,
+    number_to_come,
+    position_of,
+    range_starts,
+    record_of,
+    remaining_of,
+    settled,
+    size_of,
+    start,
+    up_to,
+    what_it_leaves,
+    whole,
+    with_remaining,
+    without,
+)
+from model.machine import Failed, Machine, Step, refused
+from model.positions import Position
+
+batch_acks = Machine("batch_acks", Config, start, source="PIP-54")
+
+
+class Ack(NamedTuple):
+    """One entry of a list of acknowledgements; without a set it is all of it."""
+
+    position: Position
+    ack_set: AckSet | None
+
+
+class Delivered(NamedTuple):
+    """An entry as a consumer gets it; the set says which of its messages are not acknowledged, if not all of them."""
+
+    position: Position
+    ack_set: AckSet | None
+
+
+class Written(NamedTuple):
+    """The end of a write: whether it holds all that there was, and the tickets of the resets that are done, or not."""
+
+    stored: bool
+    resets: tuple[int, ...]
+
+
+# ---- the topic ----------------------------------------------------------------------------------------
+
+
+@batch_acks.action
+def add_entry(cfg: Config, s: State) -> Step[State, Position]:
+    """Another entry in the last ledger."""
+    count = s.ledgers[-1]
+    return s._replace(ledgers=(*s.ledgers[:-1], count + 1)), Position(len(s.ledgers), count)
+
+
+@batch_acks.action
+def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
+    """The next entry comes into a new ledger; the last one may have stayed empty."""
+    return s._replace(ledgers=(*s.ledgers, 0)), len(s.ledgers) + 1
+
+
+# ---- acknowledgements ---------------------------------------------------------------------------------
+
+
+def total(s: State) -> int:
+    """How many entries there are."""
+    return sum(s.ledgers)
+
+
+def is_to_come(s: State, position: Position) -> bool:
+    """The position lies after the last entry."""
+    count = total(s)
+    return position > (position_of(s.ledgers, count - 1) if count else Position(1, -1))
+
+
+def wrong_ack(cfg: Config, s: State, entry: int | None, position: Position, ack_set: AckSet | None) -> str:
+    """What is wrong with an acknowledgement of an entry; empty if nothing is, or if the entry is to come."""
+    if entry is None:
+        return "" if is_to_come(s, position) else f"position is {list(position)}, where no entry is"
+    return wrong_set(cfg, entry, ack_set) if ack_set else ""
+
+
+def wrong_set(cfg: Config, entry: int, ack_set: AckSet) -> str:
+    """What is wrong with an ack set; empty if nothing is."""
+    size = size_of(cfg, entry)
+    if cfg.batch_sizes_are_known and mask_of(ack_set) >> size:
+        return f"ack_set has a bit beyond the batch of {size}"
+    return ""
+
+
+@batch_acks.action
+def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, int]:
+    """Entries are acknowledged, whole or in part: all of the list or, if an entry is not there, nothing.
+
+    The outcome is how many messages were not acknowledged before and are now.
+    """
+    entries: list[tuple[int, AckSet | None]] = []
+    beyond = ""
+    for i, (position, ack_set) in enumerate(acks):
+        entry = number_of(s.ledgers, position)
+        wrong = wrong_ack(cfg, s, entry, position, ack_set)
+        if wrong:
+            return refused(s, "illegal_argument", f"acks[{i}].{wrong}")
+        if entry is None:
+            beyond = beyond or f"acks[{i}].position is {list(position)}, after the last entry"
+        elif not beyond:
+            entries.append((entry, ack_set))
+    after, news = s.acks, 0
+    for entry, ack_set in entries:
+        before, after = after, acked(cfg, s.batch_acks, after, entry, ack_set)
+        if after is not before:
+            news += left_of(cfg, before, entry) - left_of(cfg, after, entry)
+    if not beyond:
+        return with_acks(cfg, s, after, individual=True), news
+    if cfg.lists_are_atomic or after == s.acks:
+        return refused(s, "illegal_argument", beyond)
+    return s._replace(acks=after), Failed("illegal_argument", beyond)
+
+
+def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet | None) -> Acks:
+    """What is acknowledged after one more individual acknowledgement. The mark does not move yet."""
+    leaves = what_it_leaves(cfg, batch_acks, ack_set)
+    if leaves is None or is_deleted(acks, entry):
+        return acks
+    return whole(acks, entry) if leaves == 0 else narrowed(cfg, acks, entry, leaves)
+
+
+def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
+    """The state with other acknowledgements: the mark moves, reading goes on after it, and they are to be written."""
+    news = after is not s.acks and after != s.acks
+    if individual and not cfg.partial_acks_are_dirty:
+        news = after.deleted != 0
+    after = settled(after)
+    if after is s.acks and not news:
+        return s
+    return s._replace(acks=after, read_next=max(s.read_next, after.mark), dirty=s.dirty or news)
+
+
+@batch_acks.action
+def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
+    """Everything before an entry is acknowledged, and the entry, or the part of it that the set acknowledges.
+
+    An entry after the last one or before the mark is refused. The outcome counts the messages that are news.
+    """
+    entry = number_of(s.ledgers, position)
+    wrong = wrong_ack(cfg, s, entry, position, ack_set)
+    if wrong:
+        return refused(s, "illegal_argument", wrong)
+    leaves = what_it_leaves(cfg, s.batch_acks, ack_set)
+    before = s
+    if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
+        s = s._replace(acks=replaced(cfg, s, number_to_come(s.ledgers, position) if entry is None else entry, leaves))
+        leaves = None
+    wrong = too_early_or_to_come(before, entry, leaves)
+    if entry is None or wrong:
+        if cfg.cumulative_checks_first or s.acks == before.acks:
+            return refused(before, "illegal_argument", wrong)
+        return s, Failed("illegal_argument", wrong)
+    after = up_to(s.acks, entry + (leaves == 0))
+    if leaves is not None and not is_deleted(after, entry):
+        after = narrowed(cfg, after, entry, leaves)
+    news = sum([left_of(cfg, before.acks, n) - left_of(cfg, after, n) for n in range(before.acks.mark, entry + 1)])
+    return with_acks(cfg, before, after), news
+
+
+def too_early_or_to_come(s: State, entry: int | None, leaves: int | None) -> str:
+    """Why a cumulative acknowledgement cannot move the mark to its entry; empty if it can."""
+    if entry is None:
+        return "position is after the last entry"
+    if entry + (leaves == 0) < s.acks.mark:
+        return "position is before the mark-delete position"
+    return ""
+
+
+def replaced(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
+    """As shipped: the set takes the place of an entry's own if it begins later; parts before the entry are dropped."""
+    if entry is None or given is None:
+        return s.acks
+    old = remaining_of(s.acks, entry)
+    partial = tuple([p for p in s.acks.partial if p.entry >= entry])
+    if old is None or first_of(given) > first_of(old):
+        news = given != all_of(size_of(cfg, entry))
+        partial = with_remaining(partial, entry, given) if news else without(partial, entry)
+    return s.acks._replace(partial=partial)
+
+
+# ---- reads --------------------------------------------------------------------------------------------
+
+
+@batch_acks.action
+def begin_read(cfg: Config, s: State) -> Step[State, None]:
+    """The cursor reads; what is to be written waits."""
+    if s.reading:
+        return refused(s, "illegal_state", "a read is in flight")
+    return s._replace(reading=True), None
+
+
+@batch_acks.action
+def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
+    """The next entry that is not deleted, with what is left of it; None if there is none. Then what waits begins."""
+    if not s.reading:
+        return refused(s, "illegal_state", "no read is in flight")
+    s = s._replace(reading=False)
+    entry = s.read_next + first_of(~(s.acks.deleted >> s.read_next))
+    if entry >= total(s):
+        return with_waiting_begun(cfg, s), None
+    remaining = remaining_of(s.acks, entry)
+    delivered = Delivered(position_of(s.ledgers, entry), None if remaining is None else words_of(remaining))
+    return with_waiting_begun(cfg, s._replace(read_next=entry + 1)), delivered
+
+
+# ---- writes -------------------------------------------------------------------------------------------
+
+
+def is_busy(s: State) -> bool:
+    """A read or a write is in flight: the next write waits."""
+    return s.reading or s.writing is not None
+
+
+def begun(cfg: Config, s: State, operations: tuple[Waiting, ...]) -> State:
+    """A write begins that has the effect of these operations, in order: of the last reset, if there is one."""
+    resets = tuple([each for each in operations if each is not None])
+    applied = resets[-1] if resets else None
+    if cfg.queue_applies == "last":
+        applied = operations[-1]
+    write = Write(record_of(cfg, s, applied), resets, applied)
+    return s._replace(writing=write, waiting=(), dirty=s.dirty and applied is not None)
+
+
+def with_waiting_begun(cfg: Config, s: State) -> State:
+    """What waited begins, if nothing is in the way any more and there is anything to write."""
+    if not s.waiting or is_busy(s):
+        return s
+    if s.dirty or s.waiting != (None,):
+        return begun(cfg, s, s.waiting)
+    return s._replace(waiting=())
+
+
+@batch_acks.action
+def flush(cfg: Config, s: State) -> Step[State, bool]:
+    """A write of what memory has begins, or waits for the read or write in flight; true if it begins."""
+    if not s.dirty:
+        return s, False
+    if not is_busy(s):
+        return begun(cfg, s, (None,)), True
+    if s.waiting and s.waiting[-1] is None:
+        return s, False
+    return s._replace(waiting=(*s.waiting, None)), False
+
+
+@batch_acks.action
+def written(cfg: Config, s: State) -> Step[State, Written]:
+    """The write is done, a recovery would find it. If it is a reset's, memory is now as the reset says."""
+    if s.writing is None:
+        return refused(s, "illegal_state", "no write is in flight")
+    return stored(cfg, s, s.writing, s.writing.record)
+
+
+def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, Written]:
+    """A record is durable; those who wait for it are told."""
+    s = s._replace(durable=durable, writing=None)
+    if write.applied is not None:
+        s = s._replace(acks=after_reset(write.applied), read_next=write.applied.to, dirty=False)
+    return with_waiting_begun(cfg, s), Written(True, tickets(write))
+
+
+def tickets(write: Write) -> tuple[int, ...]:
+    """Who waits for a write."""
+    return tuple([each.ticket for each in write.resets])
+
+
+@batch_acks.fault
+def write_fails(cfg: Config, s: State, rescued: bool) -> Step[State, Written]:
+    """The cursor's ledger does not take the record. The metadata store does instead, or all is still to be written."""
+    if s.writing is None:
+        return refused(s, "illegal_state", "no write is in flight")
+    write = s.writing
+    if rescued:
+        return stored(cfg, s, write, in_metadata(cfg, write.record))
+    s = s._replace(writing=None, dirty=s.dirty or write.applied is None)
+    return with_waiting_begun(cfg, s), Written(False, tickets(write))
+
+
+@batch_acks.action
+def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
+    """Whether a record can hold all that is acknowledged now."""
+    ranges, parts = range_starts(s.ledgers, s.acks.deleted).bit_count(), len(s.acks.partial)
+    return s, ranges <= cfg.max_ranges and (parts <= cfg.max_batch_records or not cfg.persistable_counts_sets)
+
+
+@batch_acks.action
+def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
+    """Reading is to begin anew at an entry, or after the last one; with a set, at what the set leaves of the entry.
+
+    The outcome is a ticket; the end of a write says that the reset is done. Until then nothing has changed.
+    """
+    to = number_of(s.ledgers, position)
+    if to is None and position == position_of(s.ledgers, total(s)) and not ack_set:
+        to = total(s)
+    if to is None:
+        return refused(s, "illegal_argument", "position is not that of an entry, nor the next one")
+    wrong = wrong_set(cfg, to, ack_set) if ack_set else ""
+    if ack_set and not any(ack_set):
+        wrong = "ack_set leaves nothing of the entry"
+    if wrong:
+        return refused(s, "illegal_argument", wrong)
+    remaining = mask_of(ack_set) if ack_set and s.batch_acks else 0
+    asked = Reset(s.next_ticket, to, 0 if remaining == all_of(size_of(cfg, to)) else remaining)
+    s = s._replace(next_ticket=asked.ticket + 1)
+    if is_busy(s):
+        return s._replace(waiting=(*s.waiting, asked)), asked.ticket
+    return begun(cfg, s, (asked,)), asked.ticket
+
+
+# ---- the end, and the beginning -----------------------------------------------------------------------
+
+
+def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
+    """A cursor that knows what its record says, and reads from the mark on; nobody waits for anything."""
+    acks = settled(durable if batch_acks else durable._replace(partial=()))
+    return State(s.ledgers, acks, acks.mark, durable, False, None, (), False, batch_acks, s.next_ticket)
+
+
+@batch_acks.fault
+def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
+    """Memory is lost; the last record is found, or the one that was in flight, if it came through."""
+    if write_survives and s.writing is None:
+        return refused(s, "illegal_state", "no write is in flight")
+    durable = s.writing.record if write_survives and s.writing is not None else s.durable
+    return recovered(s, durable, s.batch_acks), None
+
+
+@batch_acks.action
+def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
+    """A clean close and a new beginning, with acknowledgements of parts or without: memory is written and read again.
+
+    With few ranges it goes to the metadata store, with more to the cursor's ledger.
+    """
+    if is_busy(s):
+        return refused(s, "illegal_state", "a read or a write is in flight")
+    record = capped(cfg, s.ledgers, s.acks)
+    if range_starts(s.ledgers, s.acks.deleted).bit_count() <= cfg.max_ranges_in_metadata:
+        record = in_metadata(cfg, record)
+    return recovered(s, record, batch_acks), None
+
+
+# ---- names and observers ------------------------------------------------------------------------------
+
+
+@batch_acks.canonical_form
+def canonical(cfg: Config, s: State) -> State:
+    """The tickets that are open are numbered in the order in which they wait."""
+    open_resets = [*(s.writing.resets if s.writing else ()), *[each for each in s.waiting if each is not None]]
+    if s.next_ticket == len(open_resets) + 1:
+        return s
+    numbers = {each.ticket: i for i, each in enumerate(open_resets, 1)}
+
+    def renamed(each: Waiting) -> Waiting:
+        return each and each._replace(ticket=numbers[each.ticket])
+
+    write = s.writing and Write(
+        s.writing.record,
+        tuple([each._replace(ticket=numbers[each.ticket]) for each in s.writing.resets]),
+        renamed(s.writing.applied),
+    )
+    waiting = tuple([renamed(each) for each in s.waiting])
+    return s._replace(writing=write, waiting=waiting, next_ticket=len(open_resets) + 1)
+
+
+@batch_acks.observation
+def observe(cfg: Config, s: State) -> dict[str, object]:
+    """Where the cursor stands, in memory and in storage, and what it knows of entries after the mark."""
+    entries = range(s.acks.mark, total(s))
+    return {
+        "mark_delete_position": mark_delete_position(s.ledgers, s.acks.mark).as_plain(),
+        "durable_mark_delete_position": mark_delete_position(s.ledgers, s.durable.mark).as_plain(),
+        "read_position": position_of(s.ledgers, s.read_next).as_plain(),
+        "individually_deleted": [position_of(s.ledgers, n).as_plain() for n in entries if s.acks.deleted >> n & 1],
+        "batch_sets": [
+            [position_of(s.ledgers, p.entry).as_plain(), list(words_of(p.remaining))] for p in s.acks.partial
+        ],
+        "not_acknowledged": sum(left_of(cfg, s.acks, n) for n in entries),
+    }
+
+
+# ---- profiles -----------------------------------------------------------------------------------------
+
+reference = batch_acks.profile("reference", "what this specification holds to be right", Config())
+
+shipped = batch_acks.profile(
+    "pulsar-2026-07",
+    "the rules of Apache Pulsar master, 2026-07-23, as read in its source",
+    Config(
+        cumulative_sets="replace_if_further",
+        cumulative_checks_first=False,
+        lists_are_atomic=False,
+        zero_words_mean_whole=False,
+        partial_acks_are_dirty=False,
+        batch_sizes_are_known=False,
+        resets_write_the_state_after=False,
+        queue_applies="last",
+        range_cap_is_exact=False,
+        persistable_counts_sets=False,
+        metadata_keeps_sets=False,
+    ),
+)
+
+later = batch_acks.profile(
+    "pulsar-2026-09",
+    "the same with pull request 26474, which finds parts in the metadata store, and with ranges kept as bitmaps",
+    shipped.config._replace(metadata_keeps_sets=True, range_cap_is_exact=True),
+)

@@ -1,0 +1,1 @@
+"""Range caches at the grain of the source's critical sections."""

@@ -1,0 +1,654 @@
+"""Range caches at the grain of the source: what may happen between the steps of an insert, a removal, an eviction
+and a lookup.
+
+Source: PIP-430's RangeCache, RangeCacheRemovalQueue and RangeEntryCacheManager, as in Apache Pulsar's master of 2026.
+Step grain: one access to what threads share, or several that nobody else could tell apart. Two steps are coarser: the
+total is read again, and the marker, in the step that adds to the total; a task is scheduled in the step that sets
+the marker.
+
+    insert    a wrapper from the pool is filled under its lock and put in the map; it is offered to the removal queue;
+              its bytes are counted in the cache, and the lock goes back; they are counted in the total;
+              if that is over the trigger and no marker is set: the marker is set, and an eviction task scheduled
+    remove    position by position: a wrapper is found; under its lock, if it still carries the position,
+              it is unmapped, then cleared; the bytes of all are subtracted from the cache, then from the total
+    evict     one thread, one task at a time: it looks at the head of the queue; under the wrapper's lock it
+              decides MISSING, STOP, REQUEUE or REMOVE; to remove it unmaps, clears, and subtracts the bytes; then it
+              takes the head from the queue, and the wrapper goes back to the pool; at the end of the pass
+              the bytes of all are subtracted from the total; at the end of the task the marker goes
+    look up   a wrapper is found in the map; its key is compared; it is marked as accessed, without the lock;
+              its value is retained if it still is the position's
+
+State: what threads share, and for each thread where it is and what it holds. A wrapper has a number, by which a thread
+that found it may still hold it when it has been put away and used again. Who holds a lock is not written down: it is
+whoever stands at a step that holds it. A step that needs a lock which another has is refused, as is a step of
+a thread that stands elsewhere; what a refused thread waits for is another thread's step. A key is a position of
+a cache. The bytes of an entry are its position, counted from 1, so that sums of bytes tell entries apart.
+
+Every setting that is not a number chooses between what is held to be right and a bug that was, or is, there.
+
+Not modelled: time (any entry may have expired), expected reads and the count of requeues (`range_cache` has them),
+buffers and their references, ledgers. A value and its wrapper are one here: a value that is released is used again
+no sooner than its wrapper. A lookup of several positions is several lookups.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from model.cache_steps.threads import (
+    NO_EVICTION,
+    NO_INSERT,
+    NO_LOOKUP,
+    NO_REMOVAL,
+    Config,
+    Eviction,
+    Insert,
+    Lookup,
+    Removal,
+    State,
+    Wrapper,
+    bytes_of,
+    cache_of,
+    cleared,
+    is_locked,
+    keeps_bytes,
+    key_of,
+    recycled,
+    start,
+    unmapped,
+    with_bytes,
+    with_item,
+)
+from model.machine import Machine, Refused, Step
+from model.values import Below
+
+ELSEWHERE = Refused("illegal_state", "the thread is not at this step")
+LOCKED = Refused("illegal_state", "another thread holds the wrapper's lock")
+IN_USE = Refused("illegal_state", "the wrapper is not in the pool")
+NO_TASK = Refused("illegal_state", "no task is scheduled")
+NO_VALUE = Refused("illegal_state", "no value to release at this position")
+
+#: What an eviction decides of the head of the queue.
+Verdict = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
+
+cache_steps = Machine("cache_steps", Config, start, source="PIP-430")
+
+Inserter = Annotated[int, Below("inserters")]
+Remover = Annotated[int, Below("removers")]
+Reader = Annotated[int, Below("readers")]
+Cache = Annotated[int, Below("caches")]
+Place = Annotated[int, Below("positions")]
+
+# ---- inserting ----------------------------------------------------------------------------------------
+
+
+@cache_steps.action
+def insert(
+    cfg: Config, s: State, inserter: Inserter, cache: Cache, position: Place, wrapper: Annotated[int, Below("pool")]
+) -> Step[State, bool]:
+    """A wrapper from the pool is filled under its lock, and put in the map unless the position is taken.
+
+    If it is taken the wrapper goes back to the pool at once, and nothing has happened. Its mark of access is not set
+    here: one that a late lookup left on a wrapper in the pool stays.
+    """
+    if s.inserts[inserter].at != "idle":
+        return s, ELSEWHERE
+    w = s.wrappers[wrapper]
+    if not w.pooled:
+        return s, IN_USE
+    if is_locked(cfg, s, wrapper):
+        return s, LOCKED
+    key = key_of(cfg, cache, position)
+    if cfg.published_first == "map" and s.mapped[key] is not None:
+        back = recycled(cfg, w)
+        return (s if w == back else s._replace(wrappers=with_item(s.wrappers, wrapper, back))), False
+    s = s._replace(wrappers=with_item(s.wrappers, wrapper, Wrapper(key, w.accessed, False, False)))
+    if cfg.published_first == "queue":
+        return _inserting(s._replace(queue=(*s.queue, wrapper)), inserter, Insert("put", wrapper, key)), True
+    if cfg.put_is_atomic:
+        s = s._replace(mapped=with_item(s.mapped, key, wrapper))
+        return _inserting(s, inserter, Insert("offer", wrapper, key)), True
+    return _inserting(s, inserter, Insert("put", wrapper, key)), True
+
+
+@cache_steps.action
+def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
+    """The wrapper, which is in the map, is offered to the removal queue; the queue is unbounded.
+
+    In the variant that begins with the queue, it is now put in the map; if the position is taken it goes back to the
+    pool, and its slot stays in the queue. In the variant whose put takes two steps, this is the second: it finds the
+    position taken and goes on all the same.
+    """
+    i = s.inserts[inserter]
+    if i.wrapper is None or i.key is None or i.at == "count":
+        return s, ELSEWHERE
+    if i.at == "offer":
+        s = s._replace(queue=(*s.queue, i.wrapper))
+        return _inserting(s, inserter, i._replace(at="count")), True
+    is_free = s.mapped[i.key] is None
+    if is_free:
+        s = s._replace(mapped=with_item(s.mapped, i.key, i.wrapper))
+    if cfg.published_first == "map":
+        return _inserting(s, inserter, i._replace(at="offer")), is_free
+    if is_free:
+        return _inserting(s, inserter, i._replace(at="count")), True
+    s = s._replace(wrappers=with_item(s.wrappers, i.wrapper, recycled(cfg, s.wrappers[i.wrapper])))
+    return _inserting(s, inserter, NO_INSERT), False
+
+
+@cache_steps.action
+def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int]:
+    """The cache counts the entry's bytes, and the lock goes back; the outcome is the cache's size."""
+    i = s.inserts[inserter]
+    if i.at != "count" or i.key is None:
+        return s, ELSEWHERE
+    s = s._replace(sizes=with_bytes(cfg, s, i.key, bytes_of(cfg, i.key)))
+    return _inserting(s, inserter, Insert("total", None, i.key)), s.sizes[cache_of(cfg, i.key)]
+
+
+@cache_steps.action
+def count_in_total(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
+    """The total counts the bytes, when the entry may have been evicted already; true if an eviction is to be scheduled.
+
+    That is so if the total is over the trigger and no marker is set (triggerEvictionWhenNeeded).
+    """
+    i = s.inserts[inserter]
+    if i.at != "total" or i.key is None:
+        return s, ELSEWHERE
+    s = s._replace(total=s.total + bytes_of(cfg, i.key))
+    wants = s.total > cfg.trigger_bytes and not s.marker
+    return _inserting(s, inserter, Insert("schedule", None, None) if wants else NO_INSERT), wants
+
+
+@cache_steps.action
+def schedule(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
+    """If there still is no marker, one is set and a task is scheduled; if there is, another thread was faster.
+
+    The variant writes null over that thread's marker, and looks again: if there is none then, it sets its own.
+    """
+    i = s.inserts[inserter]
+    if i.at == "look":
+        return _inserting(s, inserter, NO_INSERT if s.marker else i._replace(at="schedule")), False
+    if i.at != "schedule":
+        return s, ELSEWHERE
+    if not s.marker:
+        return _inserting(s._replace(marker=True, scheduled=s.scheduled + 1), inserter, NO_INSERT), True
+    if cfg.late_trigger == "leaves_the_marker":
+        return _inserting(s, inserter, NO_INSERT), False
+    return _inserting(s._replace(marker=False), inserter, i._replace(at="look")), False
+
+
+def _inserting(s: State, inserter: int, i: Insert) -> State:
+    return s._replace(inserts=with_item(s.inserts, inserter, i))
+
+
+# ---- removing by position -----------------------------------------------------------------------------
+
+
+@cache_steps.action
+def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: Place) -> Step[State, None]:
+    """A thread begins to remove what a cache holds up to a position, that one included."""
+    if s.removals[remover].at != "idle":
+        return s, ELSEWHERE
+    present = s.sizes[cache] if cfg.removal_reports == "present" else 0
+    r = Removal("find", key_of(cfg, cache, 0), key_of(cfg, cache, last), None, 0, present)
+    return _removing(s, remover, r), None
+
+
+@cache_steps.action
+def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None]:
+    """The removal finds the next position of its range that has a wrapper; the outcome is its key.
+
+    If there is none it comes to its end: what it removed is to be subtracted, if it removed something.
+    """
+    r = s.removals[remover]
+    if r.at != "find" or r.key is None or r.last is None:
+        return s, ELSEWHERE
+    for key in range(r.key, r.last + 1):
+        wrapper = s.mapped[key]
+        if wrapper is not None:
+            return _removing(s, remover, r._replace(at="take", key=key, wrapper=wrapper)), key
+    has_more = r.removed or r.present or cfg.clears_in_bulk
+    return _removing(s, remover, r._replace(at="subtract", key=None) if has_more else NO_REMOVAL), None
+
+
+@cache_steps.action
+def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
+    """The removal takes the wrapper's lock, and gives it back at once if the wrapper is another position's by now."""
+    r = s.removals[remover]
+    if r.at != "take" or r.wrapper is None or r.key is None:
+        return s, ELSEWHERE
+    if is_locked(cfg, s, r.wrapper):
+        return s, LOCKED
+    w = s.wrappers[r.wrapper]
+    if w.released and not cfg.removal_passes_released_values:
+        return _removing(s, remover, r._replace(at="find", wrapper=None)), False
+    if w.key != r.key and cfg.removal_rechecks_key:
+        return _removing(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None)), False
+    return _removing(s, remover, r._replace(at="unmap")), True
+
+
+@cache_steps.action
+def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
+    """Under the lock, the wrapper leaves the map; its slot stays in the queue."""
+    r = s.removals[remover]
+    if r.at != "unmap" or r.wrapper is None or r.key is None:
+        return s, ELSEWHERE
+    s = s._replace(mapped=unmapped(s, r.key, r.wrapper))
+    return _removing(s, remover, r._replace(at="clear")), None
+
+
+@cache_steps.action
+def clear(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
+    """Under the lock, the wrapper is cleared: DETACHED; the removal counts its bytes, and the lock goes back.
+
+    The key is compared once more: going to the pool takes no lock. The outcome is the bytes that were counted so far.
+    """
+    r = s.removals[remover]
+    if r.at != "clear" or r.wrapper is None or r.key is None:
+        return s, ELSEWHERE
+    w, removed = s.wrappers[r.wrapper], r.removed
+    if not keeps_bytes(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):
+        removed += bytes_of(cfg, r.key)
+        s = s._replace(wrappers=with_item(s.wrappers, r.wrapper, cleared(w)))
+    return _removing(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None, removed=removed)), removed
+
+
+@cache_steps.action
+def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
+    """What was removed is subtracted from the cache, once; the outcome is the cache's size.
+
+    A variant empties the map of the range now, whatever has been put there since.
+    """
+    r = s.removals[remover]
+    if r.at != "subtract" or r.last is None:
+        return s, ELSEWHERE
+    cache = cache_of(cfg, r.last)
+    s = s._replace(sizes=with_item(s.sizes, cache, s.sizes[cache] - r.removed))
+    if cfg.clears_in_bulk:
+        first = key_of(cfg, cache, 0)
+        s = s._replace(mapped=(*s.mapped[:first], *(None,) * (r.last + 1 - first), *s.mapped[r.last + 1 :]))
+    reports = r.present if cfg.removal_reports == "present" else r.removed
+    after = r._replace(at="report", last=None, removed=reports, present=0) if reports else NO_REMOVAL
+    return _removing(s, remover, after), s.sizes[cache]
+
+
+@cache_steps.action
+def report(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
+    """The total gives back what was removed (entriesRemoved); the outcome is the total."""
+    r = s.removals[remover]
+    if r.at != "report":
+        return s, ELSEWHERE
+    s = s._replace(total=s.total - r.removed)
+    return _removing(s, remover, NO_REMOVAL), s.total
+
+
+def _removing(s: State, remover: int, r: Removal) -> State:
+    return s._replace(removals=with_item(s.removals, remover, r))
+
+
+# ---- evicting -----------------------------------------------------------------------------------------
+
+
+@cache_steps.action
+def begin_eviction(cfg: Config, s: State) -> Step[State, None]:
+    """The evicting thread takes up a task that was scheduled."""
+    if s.eviction.at != "idle":
+        return s, ELSEWHERE
+    if not s.scheduled:
+        return s, NO_TASK
+    return s._replace(scheduled=s.scheduled - 1, eviction=NO_EVICTION._replace(at="measure")), None
+
+
+@cache_steps.action
+def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
+    """The evicting thread begins its periodic task: a time pass, then the same check of the total (doCacheEviction)."""
+    if s.eviction.at != "idle":
+        return s, ELSEWHERE
+    marker = s.marker or cfg.periodic_task_uses_the_marker
+    return s._replace(marker=marker, eviction=Eviction("peek", True, None, None, None, 0)), None
+
+
+@cache_steps.action
+def measure(cfg: Config, s: State) -> Step[State, int]:
+    """The task reads the total again, and begins a size pass if it is over the trigger; the outcome is its goal."""
+    e = s.eviction
+    if e.at != "measure":
+        return s, ELSEWHERE
+    goal = max(s.total - cfg.target_bytes, 0) if s.total > cfg.trigger_bytes else 0
+    return s._replace(eviction=e._replace(at="peek" if goal else "end", goal=goal)), goal
+
+
+@cache_steps.action
+def peek(cfg: Config, s: State) -> Step[State, bool]:
+    """The pass looks at the head of the queue; if nothing is left, it is over."""
+    e = s.eviction
+    if e.at != "peek":
+        return s, ELSEWHERE
+    if not s.queue:
+        return s._replace(eviction=pass_over(e)), False
+    return s._replace(eviction=e._replace(at="visit", wrapper=s.queue[0])), True
+
+
+@cache_steps.action
+def visit_for_size(cfg: Config, s: State) -> Step[State, Verdict]:
+    """A size pass decides, under the head's lock and in this order: MISSING if it is DETACHED, STOP if enough is
+    free, REQUEUE if it was accessed, else REMOVE.
+    """
+    e = s.eviction
+    if e.at != "visit" or e.goal is None:
+        return s, ELSEWHERE
+    return decide(cfg, s, e.freed >= e.goal)
+
+
+@cache_steps.action
+def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, Verdict]:
+    """A time pass decides likewise; STOP if the head has not expired."""
+    if s.eviction.at != "visit" or s.eviction.goal is not None:
+        return s, ELSEWHERE
+    return decide(cfg, s, not expired)
+
+
+def decide(cfg: Config, s: State, stops: bool) -> Step[State, Verdict]:
+    """What becomes of the head, under its lock; to requeue it is to take its mark of access."""
+    e = s.eviction
+    assert e.wrapper is not None, "a visit is of the head that was looked at"
+    if is_locked(cfg, s, e.wrapper):
+        return s, LOCKED
+    w = s.wrappers[e.wrapper]
+    if w.key is None:
+        return s._replace(eviction=e._replace(at="pop")), "MISSING"
+    if stops:
+        return s._replace(eviction=pass_over(e)), "STOP"
+    if w.accessed and cfg.extend_ttl_of_recently_accessed:
+        wrappers = with_item(s.wrappers, e.wrapper, w._replace(accessed=False))
+        return s._replace(wrappers=wrappers, eviction=e._replace(at="requeue")), "REQUEUE"
+    return s._replace(eviction=e._replace(at="unmap", key=w.key)), "REMOVE"
+
+
+def pass_over(e: Eviction) -> Eviction:
+    """What follows a pass: the report, if there is something to report; then, for a time pass, the size check."""
+    if e.freed:
+        return e._replace(at="report", wrapper=None)
+    return e._replace(at="measure" if e.goal is None else "end", wrapper=None, goal=0)
+
+
+@cache_steps.action
+def requeue(cfg: Config, s: State) -> Step[State, None]:
+    """The head goes to the tail. One step, for nobody else takes from the head."""
+    e = s.eviction
+    if e.at != "requeue" or e.wrapper is None:
+        return s, ELSEWHERE
+    return s._replace(queue=(*s.queue[1:], e.wrapper), eviction=e._replace(at="peek", wrapper=None)), None
+
+
+@cache_steps.action
+def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
+    """Under the lock, the wrapper leaves the map.
+
+    A variant gave the lock back when it had decided, and now takes the first wrapper that it finds at the position,
+    if there is one.
+    """
+    e = s.eviction
+    if e.at != "unmap" or e.wrapper is None or e.key is None:
+        return s, ELSEWHERE
+    if cfg.eviction_takes == "checked":
+        return s._replace(mapped=unmapped(s, e.key, e.wrapper), eviction=e._replace(at="clear")), True
+    first = s.mapped[e.key]
+    if is_locked(cfg, s, e.wrapper if first is None else first):
+        return s, LOCKED
+    if first is None:
+        return s._replace(eviction=e._replace(at="pop", key=None)), False
+    return s._replace(mapped=unmapped(s, e.key, first), eviction=e._replace(at="clear", wrapper=first)), True
+
+
+@cache_steps.action
+def clear_evicted(cfg: Config, s: State) -> Step[State, bool]:
+    """Under the lock, the wrapper is cleared."""
+    e = s.eviction
+    if e.at != "clear" or e.wrapper is None:
+        return s, ELSEWHERE
+    w = s.wrappers[e.wrapper]
+    if keeps_bytes(cfg, w):
+        return s._replace(eviction=e._replace(at="pop", key=None)), False
+    wrappers = with_item(s.wrappers, e.wrapper, cleared(w))
+    return s._replace(wrappers=wrappers, eviction=e._replace(at="subtract")), True
+
+
+@cache_steps.action
+def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
+    """The entry's bytes are subtracted from its cache at once, and the lock goes back; the outcome is what is freed."""
+    e = s.eviction
+    if e.at != "subtract" or e.key is None:
+        return s, ELSEWHERE
+    more = bytes_of(cfg, e.key)
+    freed = e.freed + more
+    return s._replace(
+        sizes=with_bytes(cfg, s, e.key, -more), eviction=e._replace(at="pop", key=None, freed=freed)
+    ), freed
+
+
+@cache_steps.action
+def pop(cfg: Config, s: State) -> Step[State, None]:
+    """The head leaves the queue."""
+    e = s.eviction
+    if e.at != "pop":
+        return s, ELSEWHERE
+    return s._replace(queue=s.queue[1:], eviction=e._replace(at="recycle", wrapper=s.queue[0])), None
+
+
+@cache_steps.action
+def recycle(cfg: Config, s: State) -> Step[State, None]:
+    """The wrapper is cleared altogether and goes back to the pool; a late lookup may still hold it."""
+    e = s.eviction
+    if e.at != "recycle" or e.wrapper is None:
+        return s, ELSEWHERE
+    wrappers = with_item(s.wrappers, e.wrapper, recycled(cfg, s.wrappers[e.wrapper]))
+    return s._replace(wrappers=wrappers, eviction=e._replace(at="peek", wrapper=None)), None
+
+
+@cache_steps.action
+def report_evicted(cfg: Config, s: State) -> Step[State, int]:
+    """The total gives back what the pass has freed (entriesRemoved); the outcome is the total."""
+    e = s.eviction
+    if e.at != "report":
+        return s, ELSEWHERE
+    after = e._replace(at="measure" if e.goal is None else "end", goal=0, freed=0)
+    s = s._replace(total=s.total - e.freed, eviction=after)
+    return s, s.total
+
+
+@cache_steps.action
+def end_eviction(cfg: Config, s: State) -> Step[State, None]:
+    """The task is over, and the marker goes; the periodic task has none, but in the variant it takes what is there."""
+    e = s.eviction
+    if e.at != "end":
+        return s, ELSEWHERE
+    keeps = e.periodic and not cfg.periodic_task_uses_the_marker
+    return s._replace(marker=s.marker and keeps, eviction=NO_EVICTION), None
+
+
+# ---- looking up ---------------------------------------------------------------------------------------
+
+
+@cache_steps.action
+def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: Place) -> Step[State, bool]:
+    """A lookup finds the wrapper at a position, if there is one."""
+    if s.lookups[reader].at != "idle":
+        return s, ELSEWHERE
+    key = key_of(cfg, cache, position)
+    wrapper = s.mapped[key]
+    if wrapper is None:
+        return s, False
+    return _looking(s, reader, Lookup("compare", key, wrapper)), True
+
+
+@cache_steps.action
+def compare(cfg: Config, s: State, reader: Reader) -> Step[State, bool]:
+    """When nobody holds the lock, the wrapper's key is compared with the one that was asked for."""
+    k = s.lookups[reader]
+    if k.at != "compare" or k.wrapper is None:
+        return s, ELSEWHERE
+    if is_locked(cfg, s, k.wrapper):
+        return s, LOCKED
+    is_same = s.wrappers[k.wrapper].key == k.key
+    return _looking(s, reader, k._replace(at="mark") if is_same else NO_LOOKUP), is_same
+
+
+@cache_steps.action
+def mark(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
+    """The wrapper is marked as accessed, without its lock: it may be in the pool by now, or another entry's."""
+    k = s.lookups[reader]
+    if k.at != "mark" or k.wrapper is None:
+        return s, ELSEWHERE
+    w = s.wrappers[k.wrapper]
+    s = s._replace(wrappers=with_item(s.wrappers, k.wrapper, w._replace(accessed=True)))
+    return _looking(s, reader, k._replace(at="retain")), None
+
+
+@cache_steps.action
+def retain(cfg: Config, s: State, reader: Reader) -> Step[State, int | None]:
+    """The value is retained, and given out if it is live and still the asked position's; the outcome is its key."""
+    k = s.lookups[reader]
+    if k.at != "retain" or k.wrapper is None:
+        return s, ELSEWHERE
+    w = s.wrappers[k.wrapper]
+    is_given = not w.released and (w.key == k.key or not cfg.retaining_checks_position)
+    return _looking(s, reader, NO_LOOKUP), w.key if is_given else None
+
+
+def _looking(s: State, reader: int, k: Lookup) -> State:
+    return s._replace(lookups=with_item(s.lookups, reader, k))
+
+
+@cache_steps.fault
+def over_release(cfg: Config, s: State, cache: Cache, position: Place) -> Step[State, None]:
+    """Someone gives back a reference that was the cache's: the value is gone, the entry is still listed."""
+    wrapper = s.mapped[key_of(cfg, cache, position)]
+    if wrapper is None or s.wrappers[wrapper].released:
+        return s, NO_VALUE
+    w = s.wrappers[wrapper]._replace(released=True)
+    return s._replace(wrappers=with_item(s.wrappers, wrapper, w)), None
+
+
+# ---- names and observers ------------------------------------------------------------------------------
+
+
+@cache_steps.canonical_form
+def canonical(cfg: Config, s: State) -> State:
+    """Wrappers are numbered in the order in which they are met: in the queue, in the map, in the hands of threads.
+
+    Those that are nowhere come last, in the order of what they carry.
+    """
+    held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals]
+    held += [s.eviction.wrapper, *[k.wrapper for k in s.lookups]]
+    met = dict.fromkeys([n for n in (*s.queue, *s.mapped, *held) if n is not None])
+    nowhere = [n for n in range(len(s.wrappers)) if n not in met]
+    order = [*met, *sorted(nowhere, key=lambda n: _carried(s.wrappers[n]))]
+    if order == sorted(order):
+        return s
+    number: dict[int | None, int | None] = {None: None, **{old: new for new, old in enumerate(order)}}
+    return s._replace(
+        mapped=tuple([number[n] for n in s.mapped]),
+        queue=tuple([new for n in s.queue if (new := number[n]) is not None]),
+        wrappers=tuple([s.wrappers[n] for n in order]),
+        inserts=tuple([t._replace(wrapper=number[t.wrapper]) for t in s.inserts]),
+        removals=tuple([t._replace(wrapper=number[t.wrapper]) for t in s.removals]),
+        eviction=s.eviction._replace(wrapper=number[s.eviction.wrapper]),
+        lookups=tuple([t._replace(wrapper=number[t.wrapper]) for t in s.lookups]),
+    )
+
+
+def _carried(w: Wrapper) -> tuple[int, bool, bool, bool]:
+    return (-1 if w.key is None else w.key), w.accessed, w.released, w.pooled
+
+
+@cache_steps.observation
+def observe(cfg: Config, s: State) -> dict[str, object]:
+    """What each cache lists, what the queue holds from oldest to newest, and what both are said to have."""
+    listed = [[k for k, n in enumerate(s.mapped) if n is not None and cache_of(cfg, k) == c] for c in range(cfg.caches)]
+    return {
+        "caches": listed,
+        "sizes": list(s.sizes),
+        "total": s.total,
+        "removal_queue": [s.wrappers[n].key for n in s.queue],
+        "tasks": s.scheduled,
+        "marked": s.marker,
+    }
+
+
+# ---- profiles -----------------------------------------------------------------------------------------
+
+reference = cache_steps.profile("reference", "what this specification holds to be right", Config())
+
+marker_erased = cache_steps.profile(
+    "marker-erased",
+    "as read in master: of two threads that trigger at once, the second erases the first one's marker; both schedule",
+    Config(late_trigger="erases_the_marker"),
+)
+
+marker_overwritten = cache_steps.profile(
+    "marker-overwritten",
+    "as read in master: the periodic task sets and clears the marker of a task that still waits",
+    Config(periodic_task_uses_the_marker=True),
+)
+
+released_value_keeps_its_bytes = cache_steps.profile(
+    "bytes-kept",
+    "as read in master: a wrapper whose value was released elsewhere is unmapped, and its bytes stay counted",
+    Config(released_value_keeps_its_bytes=True),
+)
+
+queue_before_map = cache_steps.profile(
+    "queue-before-map",
+    "pull request 24363, revision 9534b612: a wrapper is offered to the queue before the map is asked",
+    Config(published_first="queue"),
+)
+
+put_in_two_steps = cache_steps.profile(
+    "put-in-two-steps",
+    "before pull request 21302: a put that found its position free, and taken when it came, counts all the same",
+    Config(put_is_atomic=False),
+)
+
+cleared_in_bulk = cache_steps.profile(
+    "cleared-in-bulk",
+    "before pull request 21302: a removal ends by emptying the map, of what was put there meanwhile as well",
+    Config(clears_in_bulk=True),
+)
+
+reports_what_was_there = cache_steps.profile(
+    "reports-what-was-there",
+    "before pull request 10225: a removal reports the size that the cache had when it began",
+    Config(removal_reports="present"),
+)
+
+removed_twice = cache_steps.profile(
+    "removed-twice",
+    "before pull request 10480: a removal does not look again if what it found is still there",
+    Config(removal_rechecks_key=False),
+)
+
+evicts_unchecked = cache_steps.profile(
+    "evicts-unchecked",
+    "before pull request 18076: an eviction takes the first that it finds, which is not what it decided on",
+    Config(eviction_takes="first"),
+)
+
+retains_unchecked = cache_steps.profile(
+    "retains-unchecked",
+    "before pull request 22789: a lookup does not look if the value that it retained is still the position's",
+    Config(retaining_checks_position=False),
+)
+
+recycled_uncleared = cache_steps.profile(
+    "recycled-uncleared",
+    "the kind of pull request 25987: a field of a wrapper keeps what it had when the wrapper goes to the pool",
+    Config(recycling_clears_the_mark=False),
+)
+
+released_never_passed = cache_steps.profile(
+    "released-never-passed",
+    "before pull request 22814: a removal that meets a released value neither removes it nor goes on",
+    Config(removal_passes_released_values=False),
+)

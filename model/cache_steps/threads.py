@@ -1,0 +1,230 @@
+"""What the threads of `cache_steps` share, and what each holds: settings, state, locks.
+
+The machine and its steps are in `model/cache_steps/machine.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple, TypeVar
+
+from model.machine import Setting
+from model.values import AtLeast, record
+
+T = TypeVar("T")
+
+# ---- settings and rules -------------------------------------------------------------------------------
+
+
+class Config(NamedTuple):
+    """How much there is of everything, then the rules: each right by default, and a bug otherwise."""
+
+    #: how many topics have a cache on this broker; caches are numbered from 0
+    caches: Annotated[int, AtLeast(1)] = 1
+    #: how many positions each cache may hold, numbered from 0; an entry has as many bytes as its position, and one
+    positions: Annotated[int, AtLeast(1)] = 2
+    #: how many wrappers there are; the broker makes a new one when its pool is empty
+    pool: Annotated[int, AtLeast(1)] = 3
+    #: how many threads insert
+    inserters: Annotated[int, AtLeast(1)] = 2
+    #: how many threads remove ranges
+    removers: Annotated[int, AtLeast(0)] = 1
+    #: how many threads look up
+    readers: Annotated[int, AtLeast(0)] = 1
+    #: an eviction is asked for when the total is above
+    trigger_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "98 % of it")] = 0
+    #: what a size eviction brings the total down to
+    target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
+    #: whether an entry that was looked up since its last visit is put back at the tail, however often
+    extend_ttl_of_recently_accessed: Annotated[
+        bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
+    ] = False
+
+    #: where an insert publishes its wrapper first; a duplicate that is in the queue already stays there
+    published_first: Literal["map", "queue"] = "map"
+    #: whether the map is asked and written in one step; if not, a put that lost goes on as if it had won
+    put_is_atomic: bool = True
+    #: whether a removal, when it subtracts, also empties the map of its range
+    clears_in_bulk: bool = False
+    #: what a removal subtracts from the total: the bytes that it removed, or those that were there when it began
+    removal_reports: Literal["removed", "present"] = "removed"
+    #: whether a removal looks, under the lock, if the wrapper that it found still carries the position
+    removal_rechecks_key: bool = True
+    #: what an eviction removes: the wrapper that it decided on, or the first that is found at its position then
+    eviction_takes: Literal["checked", "first"] = "checked"
+    #: whether a lookup looks if the value that it retained still is the position's
+    retaining_checks_position: bool = True
+    #: whether a wrapper that goes to the pool loses its mark of access
+    recycling_clears_the_mark: bool = True
+    #: what a thread does that comes to set the marker for its task, and finds that another has set it meanwhile
+    late_trigger: Literal["leaves_the_marker", "erases_the_marker"] = "leaves_the_marker"
+    #: whether the periodic task sets the marker that says that a task is scheduled, and takes it away at its end
+    periodic_task_uses_the_marker: bool = False
+    #: whether the bytes of an entry stay counted when its value had been released behind the cache's back
+    released_value_keeps_its_bytes: bool = False
+    #: whether a removal goes on behind an entry whose value had been released; if not, it looks there again
+    removal_passes_released_values: bool = True
+
+
+# ---- state --------------------------------------------------------------------------------------------
+
+
+class Wrapper(NamedTuple):
+    """What the map and the queue hold."""
+
+    key: int | None  # of its entry; None: DETACHED, or in the pool
+    accessed: bool  # looked up since it left the pool, or was last put back
+    released: bool  # someone gave back a reference to its value that was the cache's
+    pooled: bool  # free for the next insert
+
+
+class Insert(NamedTuple):
+    """Where an inserting thread is. While it has a wrapper it holds its lock."""
+
+    at: Literal["idle", "put", "offer", "count", "total", "schedule", "look"]
+    wrapper: int | None
+    key: int | None
+
+
+class Removal(NamedTuple):
+    """Where a removing thread is; it holds the wrapper's lock when it is to unmap or to clear it."""
+
+    at: Literal["idle", "find", "take", "unmap", "clear", "subtract", "report"]
+    key: int | None  # of the entry that was found; or the next to look at
+    last: int | None  # the last key of the range
+    wrapper: int | None
+    removed: int  # bytes so far
+    present: int  # bytes in the cache when it began, if that is what it reports
+
+
+class Eviction(NamedTuple):
+    """Where the evicting thread is; it holds the wrapper's lock from its decision to remove until it has subtracted."""
+
+    at: Literal[
+        "idle", "measure", "peek", "visit", "requeue", "unmap", "clear", "subtract", "pop", "recycle", "report", "end"
+    ]
+    periodic: bool  # the periodic task, not one that an insert asked for
+    wrapper: int | None
+    key: int | None  # of the entry that it removes
+    goal: int | None  # bytes to free; None: a time pass
+    freed: int  # bytes in this pass
+
+
+class Lookup(NamedTuple):
+    """Where a thread is that looks up."""
+
+    at: Literal["idle", "compare", "mark", "retain"]
+    key: int | None  # the one that was asked for
+    wrapper: int | None
+
+
+@record
+class State(NamedTuple):
+    """What threads share, then the threads."""
+
+    mapped: tuple[int | None, ...]  # the wrapper at each key
+    queue: tuple[int, ...]  # wrappers, oldest first
+    wrappers: tuple[Wrapper, ...]
+    sizes: tuple[int, ...]  # bytes that each cache says it has
+    total: int  # bytes that all caches together are said to have
+    marker: bool  # an eviction task is said to wait or to run
+    scheduled: int  # tasks that wait for the evicting thread
+    inserts: tuple[Insert, ...]
+    removals: tuple[Removal, ...]
+    eviction: Eviction
+    lookups: tuple[Lookup, ...]
+
+
+#: The rules, each with what is right: the fields from the first rule on.
+RIGHT = {name: Config._field_defaults[name] for name in Config._fields[Config._fields.index("published_first") :]}
+
+
+def is_right(cfg: Config) -> bool:
+    """Whether every rule is what is held to be right."""
+    return all(getattr(cfg, name) == value for name, value in RIGHT.items())
+
+
+FREE = Wrapper(None, False, False, True)
+NO_INSERT = Insert("idle", None, None)
+NO_REMOVAL = Removal("idle", None, None, None, 0, 0)
+NO_EVICTION = Eviction("idle", False, None, None, 0, 0)
+NO_LOOKUP = Lookup("idle", None, None)
+
+
+def start(cfg: Config) -> State:
+    """Empty caches, all wrappers in the pool, all threads idle."""
+    return State(
+        (None,) * (cfg.caches * cfg.positions),
+        (),
+        (FREE,) * cfg.pool,
+        (0,) * cfg.caches,
+        0,
+        False,
+        0,
+        (NO_INSERT,) * cfg.inserters,
+        (NO_REMOVAL,) * cfg.removers,
+        NO_EVICTION,
+        (NO_LOOKUP,) * cfg.readers,
+    )
+
+
+# ---- small rules --------------------------------------------------------------------------------------
+
+
+def key_of(cfg: Config, cache: int, position: int) -> int:
+    """The number of a position among those of all caches."""
+    return cache * cfg.positions + position
+
+
+def cache_of(cfg: Config, key: int) -> int:
+    """The cache to which a key belongs."""
+    return key // cfg.positions
+
+
+def bytes_of(cfg: Config, key: int) -> int:
+    """The bytes of the entry at a key: its position, counted from 1."""
+    return key % cfg.positions + 1
+
+
+def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
+    """Whether a thread stands at a step at which it holds the wrapper's lock."""
+    for i in s.inserts:
+        if i.wrapper == wrapper:
+            return True
+    for r in s.removals:
+        if r.wrapper == wrapper and r.at != "take":
+            return True
+    e = s.eviction
+    if e.wrapper != wrapper:
+        return False
+    return e.at in ("clear", "subtract") or (e.at == "unmap" and cfg.eviction_takes == "checked")
+
+
+def with_item(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
+    """The same items with another one at a place."""
+    return (*items[:place], item, *items[place + 1 :])
+
+
+def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
+    """The sizes, with more bytes in the cache of a key."""
+    cache = cache_of(cfg, key)
+    return with_item(s.sizes, cache, s.sizes[cache] + more)
+
+
+def recycled(cfg: Config, w: Wrapper) -> Wrapper:
+    """A wrapper as it goes to the pool: every field is cleared (RangeCacheEntryWrapper.recycle)."""
+    return FREE if cfg.recycling_clears_the_mark else FREE._replace(accessed=w.accessed)
+
+
+def cleared(w: Wrapper) -> Wrapper:
+    """A wrapper whose entry was removed; the mark of access stays (RangeCacheEntryWrapper.markRemoved)."""
+    return w._replace(key=None, released=False)
+
+
+def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
+    """The map without this wrapper at the key; another that stands there stays."""
+    return with_item(s.mapped, key, None) if s.mapped[key] == wrapper else s.mapped
+
+
+def keeps_bytes(cfg: Config, w: Wrapper) -> bool:
+    """Whether clearing a wrapper fails, and nothing is counted, for its value had been released elsewhere."""
+    return w.released and cfg.released_value_keeps_its_bytes

@@ -1,0 +1,1 @@
+"""Entry cache of the broker (PIP-430)."""

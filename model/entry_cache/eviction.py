@@ -1,0 +1,78 @@
+"""How the entry cache's total grows and shrinks, and when it evicts; used by `model/entry_cache/machine.py`.
+
+triggered    above 98 % of the maximum, unless an eviction is marked: a task is begun
+size check   still above: a size pass over the range caches, down to the watermark
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from model import range_cache as ranges
+from model import watermark
+from model.entry_cache.state import Config, State, derived
+from model.range_cache import Entry, Removed
+
+
+def forget(s: State, after: ranges.State, removed: Removed) -> State:
+    """Entries have left: the total shrinks, and the metric counts them, whatever made them leave (entriesRemoved)."""
+    counters = s.counters
+    if removed.entries:
+        counters = counters._replace(evicted_entries=counters.evicted_entries + removed.entries)
+    return s._replace(ranges=after, total_bytes=s.total_bytes - removed.bytes, counters=counters)
+
+
+def size_check(cfg: Config, s: State) -> tuple[State, int]:
+    """If the total is still above the trigger, a size pass down to the watermark; and how many entries it removed."""
+    wanted = watermark.bytes_to_evict(s.total_bytes, s.max_bytes, s.watermark)
+    if wanted <= 0 or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
+        return s, 0
+    after, removed = ranges.walk(derived(cfg).ranges, s.ranges, ranges.visit_in_size_pass, wanted)
+    s = forget(s, after, removed)
+    return s._replace(counters=s.counters._replace(size_evictions=s.counters.size_evictions + 1)), removed.entries
+
+
+def trigger_eviction(cfg: Config, s: State) -> State:
+    """Above the trigger an eviction task is begun, unless one is marked (triggerEvictionWhenNeeded)."""
+    if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
+        return s
+    if cfg.eviction_task == "immediate":
+        return size_check(cfg, s)[0]
+    return s._replace(marked=True, tasks=s.tasks + 1)
+
+
+def cached(cfg: Config, s: State, entry: Entry) -> State:
+    """The entry goes to its cache and to the queue's tail, the total grows, and eviction may be triggered."""
+    sizes = s.ranges.sizes
+    store = entry.cache
+    sizes = sizes[:store] + (sizes[store] + entry.bytes,) + sizes[store + 1 :]
+    counters = s.counters._replace(insertions=s.counters.insertions + 1)
+    after = s.ranges._replace(queue=(*s.ranges.queue, entry), sizes=sizes)
+    s = s._replace(ranges=after, total_bytes=s.total_bytes + entry.bytes, counters=counters)
+    return trigger_eviction(cfg, s)
+
+
+def given_again(
+    cfg: Config, caches: ranges.State, present: Entry, count: int | None, copies: tuple[int, ...]
+) -> ranges.State:
+    """An entry comes that is cached already: it is rejected, though its counter may be taken over.
+
+    `copies` are those of the newcomer, which share its counter.
+    """
+    if cfg.duplicate_put == "latest_counter":
+        caches = ranges.exchange(caches, present, present._replace(expected_reads=count, copies=copies))
+        return caches._replace(loose=ranges.set_loose(present.copies, present.expected_reads, caches.loose))
+    if cfg.rejection_counts_as_read:
+        count = ranges.marked_read(count)
+    return caches._replace(loose=ranges.set_loose(copies, count, caches.loose))
+
+
+def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
+    """Entries leave by position, and the total with them."""
+    after, removed = ranges.detach(derived(cfg).ranges, s.ranges, gone)
+    return forget(s, after, removed) if gone else s
+
+
+def entries_of(s: State, store: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
+    """The entries of a range cache that are wanted."""
+    return [e for e in s.ranges.queue if e is not None and e.cache == store and wanted(e)]

@@ -1,0 +1,104 @@
+"""The canonical form of the entry cache's states: what has a number gets another, in an order that is always the same.
+
+Used by `model/entry_cache/machine.py` alone; nothing here is a rule of the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from model.entry_cache.shared_reads import Part, all_held
+from model.entry_cache.state import State
+from model.range_cache import Loose
+
+
+def from_now(s: State) -> State:
+    """The same state with the clock at zero."""
+    now = s.ranges.now_ns
+    if not now:
+        return s
+    queue = tuple([e and e._replace(timestamp_ns=e.timestamp_ns - now) for e in s.ranges.queue])
+    waiting = tuple([w._replace(since_ns=w.since_ns - now) for w in s.limiter.waiting])
+    caches = s.ranges._replace(now_ns=0, queue=queue)
+    return s._replace(ranges=caches, limiter=s.limiter._replace(waiting=waiting))
+
+
+def renumber_stores(s: State) -> State:
+    """The same state with its range caches in order, and without those that nothing can be known of any more."""
+    used = list(s.homes)
+    used += [e.cache for e in s.ranges.queue if e is not None]
+    used += [r.store for r in s.reads] + [q.store for q in s.requests]
+    used = [store for store in used if store >= 0]
+    order = list(dict.fromkeys(used))
+    if order == list(range(len(s.owners))):
+        return s
+    to = {home: home for home in s.homes} | {q.store: q.store for q in s.requests}  # those that are none stay
+    to |= {old: new for new, old in enumerate(order)}
+    queue = tuple([e and e._replace(cache=to[e.cache]) for e in s.ranges.queue])
+    sizes = tuple([s.ranges.sizes[old] for old in order])
+    return s._replace(
+        ranges=s.ranges._replace(queue=queue, sizes=sizes),
+        owners=tuple([s.owners[old] for old in order]),
+        homes=tuple([to[h] for h in s.homes]),
+        reads=tuple([r._replace(store=to[r.store]) for r in s.reads]),
+        requests=tuple([r._replace(store=to[r.store]) for r in s.requests]),
+    )
+
+
+def renumber_requests(s: State) -> State:
+    """The same state with requests and outstanding reads numbered from 1, in their order."""
+    asking = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
+    to = {old: new for new, old in enumerate(asking, 1)}
+    read_to = {r.number: i for i, r in enumerate(s.reads, 1)}
+
+    def moved(part: Part) -> Part:
+        return part._replace(read=read_to.get(part.read, 0), parts=tuple([moved(p) for p in part.parts]))
+
+    reads = [r._replace(number=read_to[r.number], waiting=tuple([to[n] for n in r.waiting])) for r in s.reads]
+    waiting = tuple([w._replace(request=to[w.request]) for w in s.limiter.waiting])
+    grants = tuple([g._replace(request=to[g.request]) for g in s.limiter.grants])
+    return s._replace(
+        reads=tuple(reads),
+        requests=tuple([r._replace(number=to[r.number], part=moved(r.part)) for r in s.requests]),
+        limiter=s.limiter._replace(waiting=waiting, grants=grants),
+        next_request=len(asking) + 1,
+        next_read=len(reads) + 1,
+    )
+
+
+def renumber_copies(s: State) -> State:
+    """The same state with copies numbered: held ones by their requests, open ones by grants, then as they stand."""
+    held = [h.copy for r in s.requests for h in all_held((r.part,))]
+    named = [c for g in s.limiter.grants for c in g.copies]
+    to = {old: -i for i, old in enumerate(held, 1)} | {old: i for i, old in enumerate(named, 1)}
+    look = {g: as_seen(g, to) for g in s.ranges.loose}
+    groups = sorted(s.ranges.loose, key=look.__getitem__)
+    standing = [c for h in (*s.ranges.queue, *groups) if h is not None for c in h.copies if c not in to]
+    to |= {old: i for i, old in enumerate(standing, len(named) + 1)}
+
+    def moved(copies: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted([to[c] for c in copies]))
+
+    def moved_part(part: Part) -> Part:
+        mine = tuple([h._replace(copy=to[h.copy]) for h in part.held])
+        return part._replace(held=mine, parts=tuple([moved_part(p) for p in part.parts]))
+
+    caches = s.ranges._replace(
+        queue=tuple([e and e._replace(copies=moved(e.copies)) for e in s.ranges.queue]),
+        loose=tuple(sorted([g._replace(copies=moved(g.copies)) for g in groups])),
+        next_copy=len(named) + len(standing) + 1,
+    )
+    grants = tuple([g._replace(copies=tuple([to[c] for c in g.copies])) for g in s.limiter.grants])
+    return s._replace(
+        ranges=caches,
+        requests=tuple([r._replace(part=moved_part(r.part)) for r in s.requests]),
+        limiter=s.limiter._replace(grants=grants),
+        next_held=-len(held) - 1,
+    )
+
+
+def as_seen(group: Loose, to: Mapping[int, int]) -> tuple[object, ...]:
+    """What can be told of copies without an entry before all are numbered: those that have numbers, how many have
+    none, and their counter."""
+    numbered = sorted([to[c] for c in group.copies if c in to])
+    return numbered, len(group.copies), group.expected_reads is None, group.expected_reads or 0

@@ -1,0 +1,330 @@
+"""How the entry cache answers a read; used by `model/entry_cache/machine.py`.
+
+look up    what is cached is held, each gap is asked for
+ask        an outstanding read is joined, or storage is asked
+take in    what storage brings is held for all who waited, and cached if reads of it are expected
+settle     parts that are good only together: all there, or given back; a mixed range is then asked for anew
+deliver    what was held becomes the reader's open copies
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+from model import range_cache as ranges
+from model.entry_cache import reads_limiter as limiter
+from model.entry_cache.eviction import cached, given_again
+from model.entry_cache.shared_reads import (
+    Held,
+    Part,
+    Request,
+    StorageRead,
+    all_held,
+    awaited,
+    candidate,
+    is_complete,
+    is_settled,
+    split,
+    without_joining,
+)
+from model.entry_cache.state import DISABLED, Answered, Config, Delivered, Issued, Reading, State, derived
+from model.positions import Position
+from model.range_cache import Entry, Loose
+
+H = TypeVar("H", Entry, Loose)
+
+
+class Done(NamedTuple):
+    """What one step has set off so far; the lists grow while it goes on."""
+
+    issued: list[Issued]
+    answered: list[Answered]
+
+
+# ---- looking up and asking ----------------------------------------------------------------------------
+
+
+def begin(cfg: Config, s: State, request: Request, done: Done) -> State:
+    """A request that has its permits looks into the cache."""
+    first, last = request.part.first, request.part.last
+    s, part = look_up(cfg, s, request, first, last, done)
+    return go_on(cfg, s, request._replace(part=part), done)
+
+
+def look_up(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+    """What is cached is held and marked as accessed; every maximal run of missing entries is asked for."""
+    if request.store == DISABLED:
+        return ask(cfg, s, request, first, last, done)
+    found = cached_range(s.ranges, request.store, request.ledger, first, last)
+    if not found:
+        return ask(cfg, s, request, first, last, done)
+    parts: list[Part] = []
+    number, following, gaps = s.next_held, first, []
+    looked_up: dict[int, Entry] = {}
+    for e in found:
+        entry = e.position.entry
+        if entry > following:
+            gaps.append(len(parts))
+            parts.append(Part("awaited", following, entry - 1))
+        looked_up[id(e)] = e._replace(accessed=True, copies=(number, *e.copies))
+        parts.append(Part("found", entry, entry, held=(Held(entry, e.bytes, number),)))
+        number, following = number - 1, entry + 1
+    caches = s.ranges._replace(queue=tuple([looked_up.get(id(e), e) for e in s.ranges.queue]))
+    if following <= last:
+        gaps.append(len(parts))
+        parts.append(Part("awaited", following, last))
+    counters = s.counters._replace(
+        hit_entries=s.counters.hit_entries + len(found),
+        hit_bytes=s.counters.hit_bytes + sum([e.bytes for e in found]),
+    )
+    s = s._replace(ranges=caches, next_held=number, counters=counters)
+    if not gaps:
+        return s, Part("found", first, last, held=all_held(tuple(parts)))
+    for i in gaps:
+        s, parts[i] = ask(cfg, s, request, parts[i].first, parts[i].last, done)
+    return s, Part("mixed", first, last, parts=tuple(parts))
+
+
+def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last: int) -> list[Entry]:
+    """What a range cache holds of a range, in order."""
+    held = [e for e in caches.queue if e is not None and e.cache == store and e.position.ledger == ledger]
+    return sorted([e for e in held if first <= e.position.entry <= last])
+
+
+def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+    """A range that is not cached: an outstanding read of it is joined, or storage is asked."""
+    joined = candidate(s.reads, request.store, request.ledger, first, last) if request.store >= 0 else None
+    if joined is None:
+        return ask_storage(cfg, s, request, first, last, done)
+    reads = tuple([r._replace(waiting=(*r.waiting, request.number)) if r is joined else r for r in s.reads])
+    s = s._replace(reads=reads)
+    parts: list[Part] = []
+    left, common, right = split(joined, first, last)
+    for low, high in (left, common, right):
+        if (low, high) == common:
+            parts.append(Part("awaited", low, high, joined.number))
+        elif low <= high:
+            s, part = look_up(cfg, s, request, low, high, done)
+            parts.append(part)
+    return s, parts[0] if len(parts) == 1 else Part("joined", first, last, parts=tuple(parts))
+
+
+def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+    """Storage is asked for a range; it answers in this step, or later."""
+    number = s.next_read
+    done.issued.append(Issued(number, request.cache, request.ledger, first, last))
+    storage_read = StorageRead(
+        number,
+        request.store,
+        request.cache,
+        request.ledger,
+        first,
+        last,
+        request.expected_reads,
+        request.store >= 0,
+        (request.number,),
+    )
+    if cfg.storage_reads == "queued":
+        asked = s._replace(reads=(*s.reads, storage_read), next_read=number + 1)
+        return asked, Part("awaited", first, last, number)
+    s = s._replace(next_read=number + 1)
+    if s.failing:
+        return s._replace(failing=s.failing - 1), Part("failed", first, last)
+    s, held = take_in(cfg, s, storage_read, last - first + 1, ((first, last),))
+    return s, Part("found", first, last, held=held[0])
+
+
+# ---- answers of storage -------------------------------------------------------------------------------
+
+
+def take_in(
+    cfg: Config, s: State, storage_read: StorageRead, entries: int, wanted: tuple[tuple[int, int], ...]
+) -> tuple[State, list[tuple[Held, ...]]]:
+    """Storage brought entries: each has a counter of its own, and is cached if reads of it are expected.
+
+    Where there is no cache, no reads are expected.
+
+    Everyone who waited gets copies of what they wanted; all copies of an entry share its counter with the cached one.
+    """
+    stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
+    count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
+    held: list[list[Held]] = [[] for _ in wanted]
+    loose: list[Loose] = []
+    number = s.next_held
+    for entry in range(storage_read.first, storage_read.first + entries):
+        copies: list[int] = []
+        for mine, (first, last) in zip(held, wanted, strict=True):
+            if first <= entry <= last:
+                mine.append(Held(entry, stored[entry], number))
+                copies.insert(0, number)
+                number -= 1
+        if ranges.has_expected_reads(count):
+            s = come_from_storage(cfg, s, storage_read, entry, stored[entry], count, tuple(copies))
+        elif copies:
+            loose.append(Loose(tuple(copies), count))
+    if loose:
+        s = s._replace(ranges=s.ranges._replace(loose=tuple(sorted((*s.ranges.loose, *loose)))))
+    counters = s.counters._replace(
+        miss_entries=s.counters.miss_entries + entries,
+        miss_bytes=s.counters.miss_bytes + sum(stored[storage_read.first : storage_read.first + entries]),
+    )
+    return s._replace(counters=counters, next_held=number), [tuple(mine) for mine in held]
+
+
+def come_from_storage(
+    cfg: Config, s: State, storage_read: StorageRead, entry: int, size: int, count: int | None, copies: tuple[int, ...]
+) -> State:
+    """An entry of which reads are expected is cached, unless its position was taken meanwhile (readFromStorage)."""
+    position = Position(storage_read.ledger, entry)
+    present = ranges.find(s.ranges, storage_read.store, position)
+    if present is not None:
+        return s._replace(ranges=given_again(cfg, s.ranges, present, count, copies))
+    return cached(cfg, s, Entry(storage_read.store, position, size, count, copies, s.ranges.now_ns, 0, False, False))
+
+
+def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[State, Reading]:
+    """A read is answered with its first entries, or fails (None)."""
+    s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
+    order = tuple(dict.fromkeys(r.waiting))
+    requests = {request.number: request for request in s.requests}
+    waiting = [part for number in order for part in awaiting(requests[number].part, r.number)]
+    if entries is None:
+        s = s._replace(reads=without_joining(s.reads, r.store, r.ledger)) if r.store >= 0 else s
+        answers = [Part("failed", part.first, part.last) for part in waiting]
+    else:
+        s, held = take_in(cfg, s, r, entries, tuple([(part.first, part.last) for part in waiting]))
+        answers = [Part("found", p.first, p.last, held=h) for p, h in zip(waiting, held, strict=True)]
+    done = Done([], [])
+    for number in order:
+        request = next(q for q in s.requests if q.number == number)
+        s = s._replace(requests=tuple([q for q in s.requests if q is not request]))
+        s = go_on(cfg, s, request._replace(part=with_answers(request.part, r.number, answers)), done)
+    return s, Reading(None, tuple(done.issued), tuple(done.answered))
+
+
+def awaiting(part: Part, number: int) -> list[Part]:
+    """The parts that wait for this read, from left to right."""
+    return [each for each in awaited(part) if each.read == number]
+
+
+def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
+    """The tree with the next answers in place of the parts that waited for this read, from left to right."""
+    if part.kind == "awaited":
+        return answers.pop(0) if part.read == number else part
+    if not part.parts:
+        return part
+    return part._replace(parts=tuple([with_answers(each, number, answers) for each in part.parts]))
+
+
+# ---- going on -----------------------------------------------------------------------------------------
+
+
+def go_on(cfg: Config, s: State, request: Request, done: Done) -> State:
+    """A request goes on as far as it can: it waits for more, or it is answered."""
+    s, part = settle(cfg, s, request, request.part, done)
+    if not is_settled(part):
+        return s._replace(requests=tuple(sorted((*s.requests, request._replace(part=part)))))
+    if part.kind == "failed":
+        done.answered.append(Answered(request.number, False, ()))
+        return permits_back(cfg, s, request.number, done)
+    return deliver(cfg, s, request, part.held, done)
+
+
+def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> tuple[State, Part]:
+    """Works a tree of parts out, as far as it does not wait for anything.
+
+    Parts that were joined, and parts that are mixed with cached entries, are good only together: if one of them
+    fails, or storage brought less than was asked, all that was gathered is given back undelivered. A mixed range is
+    then read again, in one piece.
+    """
+    if not part.parts:
+        return s, part
+    parts = []
+    for each in part.parts:
+        s, settled = settle(cfg, s, request, each, done)
+        parts.append(settled)
+    part = part._replace(parts=tuple(parts))
+    if not all(map(is_settled, parts)):
+        return s, part
+    if all(map(is_complete, parts)):
+        return s, Part("found", part.first, part.last, held=all_held(part.parts))
+    if cfg.short_answer == "never_answered" and all(p.kind == "found" for p in parts):
+        return s, part
+    s = discard(cfg, s, all_held(part.parts))
+    if part.kind == "joined":
+        return s, Part("failed", part.first, part.last)
+    s, again = ask(cfg, s, request, part.first, part.last, done)
+    return settle(cfg, s, request, again, done)
+
+
+def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
+    """What was gathered is given back undelivered: nobody has read it."""
+    change = ranges.marked_read if cfg.undelivered_counts_as_read else ranges.unchanged
+    caches = s.ranges
+    for each in held:
+        caches, _ = ranges.change_counter(caches, each.copy, change, keep_copy=False)
+    return s._replace(ranges=caches)
+
+
+def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], done: Done) -> State:
+    """The reader gets the entries: what was held for it becomes its open copies."""
+    first = s.ranges.next_copy
+    caches, counts = renumbered(s.ranges, {h.copy: first + i for i, h in enumerate(held)})
+    entries = [
+        Delivered(Position(request.ledger, h.entry), h.bytes, counts[first + i], first + i) for i, h in enumerate(held)
+    ]
+    s = s._replace(ranges=caches)
+    done.answered.append(Answered(request.number, True, tuple(entries)))
+    if not s.limiter.grants:
+        return s
+    if not entries:
+        return permits_back(cfg, s, request.number, done)
+    copies = tuple([e.copy for e in entries])
+    grants = [g._replace(copies=copies) if g.request == request.number else g for g in s.limiter.grants]
+    return s._replace(limiter=s.limiter._replace(grants=tuple(grants)))
+
+
+def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[int, int | None]]:
+    """The same state with the next numbers for some held copies, and their counters by the new number."""
+    counts: dict[int, int | None] = {}
+
+    def moved(holder: H) -> H:
+        copies = holder.copies
+        if copies[0] > 0 or to.keys().isdisjoint(copies):
+            return holder
+        counts.update({to[c]: holder.expected_reads for c in copies if c in to})
+        return holder._replace(copies=tuple(sorted([to.get(c, c) for c in copies])))
+
+    queue = tuple([e if e is None or not e.copies else moved(e) for e in s.queue])
+    loose = tuple(sorted([moved(group) for group in s.loose]))
+    return s._replace(queue=queue, loose=loose, next_copy=s.next_copy + len(to)), counts
+
+
+# ---- permits ------------------------------------------------------------------------------------------
+
+
+def permits_back(cfg: Config, s: State, request: int, done: Done) -> State:
+    """The request needs its permits no longer."""
+    if not s.limiter.grants:
+        return s
+    return hand_on(cfg, s._replace(limiter=limiter.give_back(s.limiter, request)), done)
+
+
+def hand_on(cfg: Config, s: State, done: Done) -> State:
+    """Permits were given back: those who wait for some begin, or have waited too long."""
+    while s.limiter.waiting:
+        limits, granted, failed = limiter.hand_on(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
+        if limits is s.limiter:
+            return s
+        s = give_up(s._replace(limiter=limits), failed, done)
+        for number in granted:
+            request = next(r for r in s.requests if r.number == number)
+            s = s._replace(requests=tuple([r for r in s.requests if r is not request]))
+            s = begin(cfg, s, request, done)
+    return s
+
+
+def give_up(s: State, numbers: list[int], done: Done) -> State:
+    """Requests that waited too long for their permits fail."""
+    done.answered.extend(Answered(number, False, ()) for number in numbers)
+    return s._replace(requests=tuple([r for r in s.requests if r.number not in numbers])) if numbers else s

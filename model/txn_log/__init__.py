@@ -1,0 +1,1 @@
+"""Transaction log of a transaction coordinator (PIP-31, PIP-160)."""
