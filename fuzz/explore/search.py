@@ -247,7 +247,8 @@ class Search:
 
     def __init__(self, space: Bounded, implementation: bool, properties: bool, start: Any = None) -> None:
         self.space = space
-        self.implementation = space.subject.implementation if implementation else None
+        has_implementation = implementation and space.machine.is_reference(space.cfg)
+        self.implementation = space.subject.implementation if has_implementation else None
         self.checks = checks_for(space.subject, space.cfg)
         self.properties = properties
         first = space.start if start is None else start
