@@ -13,8 +13,8 @@ from fuzz.subject import Offset, Scope, Subject, find_subject, subject_names
 from fuzz.tlc.process import SUCCESS, VIOLATED
 from model.machine import BadValue, plain
 
-#: The file beside the modules that lists the runs.
-MANIFEST = "manifest.toml"
+#: The folder beside the modules whose files list the runs, one file a component.
+RUNS = "runs"
 
 
 class Run(NamedTuple):
@@ -41,24 +41,28 @@ class Run(NamedTuple):
 
 
 def read_manifest(folder: Path) -> list[Run]:
-    """The runs that a folder's manifest lists, in its order. Raises BadValue where it makes no sense.
+    """The runs listed by the files of `folder/runs`, in the files' order. Raises BadValue for an invalid file.
 
-    What a run does not say, its module's table in `defaults` may; a table of a run goes key by key over the default.
+    A file's table `defaults.<Module>` gives what a run of the module leaves out; tables merge key by key.
     """
-    place = folder / MANIFEST
-    try:
-        manifest = tomllib.loads(place.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadValue(f"there is no {place}; the TLA+ modules come with the sources, not with the package") from None
-    except tomllib.TOMLDecodeError as problem:
-        raise BadValue(f"{place}: {problem}") from None
-    defaults = manifest.get("defaults", {})
-    runs = [_run_of(_over(defaults.get(table.get("module"), {}), table), place) for table in manifest.get("run", [])]
+    files = sorted((folder / RUNS).glob("*.toml"))
+    if not files:
+        raise BadValue(f"there is no {folder / RUNS}; the TLA+ modules come with the sources, not with the package")
+    runs = [run for path in files for run in _read(path)]
     names = [run.name for run in runs]
     for name in names:
         if names.count(name) > 1:
-            raise BadValue(f"{place}: the run {name} is there twice")
+            raise BadValue(f"{folder / RUNS}: the run {name} is there twice")
     return runs
+
+
+def _read(path: Path) -> list[Run]:
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as problem:
+        raise BadValue(f"{path}: {problem}") from None
+    defaults = tables.get("defaults", {})
+    return [_run_of(_over(defaults.get(table.get("module"), {}), table), path) for table in tables.get("run", [])]
 
 
 def _over(default: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
