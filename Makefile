@@ -56,7 +56,7 @@ evidence: $(READY)
 environment: $(READY)
 	rm -rf build/lib build/environment build/environment.tar.gz
 	$(PYTHON) -m venv build/environment
-	build/environment/bin/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock . orjson protobuf pyroaring
+	build/environment/bin/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock . msgspec protobuf pyroaring
 	$(BIN)/venv-pack --quiet --prefix build/environment --output build/environment.tar.gz
 
 # The pinned versions anew, from pyproject.toml.

@@ -449,12 +449,12 @@ def evidence(
     as_json: Json = False,
 ) -> None:
     """The track record: real defects of shipped versions and proposals, each shown anew."""
-    from fuzz.commands.core import showing, told
     from fuzz.evidence import show_all, table_of, write_into
+    from fuzz.platform.progress import counter, showing
     from fuzz.platform.version import code_version
 
     with showing(_err(), "showing defects") as update:
-        shown = show_all(seconds, told(update))
+        shown = show_all(seconds, counter(update))
     if write is not None:
         write_into(write, table_of(shown))
     rows = [s._asdict() for s in shown]

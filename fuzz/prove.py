@@ -22,6 +22,7 @@ from typing import Any
 from rich.console import Console
 
 from fuzz.mutation.seeding import Mutant, mutated_source
+from fuzz.platform.progress import showing
 from fuzz.subject import find_subject, subject_names
 from invariants.proofs.claim import Answer, Claim, Control, answer
 from model.machine import BadValue
@@ -47,8 +48,6 @@ def run_prove(names: list[str], console: Console) -> dict[str, Any]:
 
     Raises BadValue for a component that there is not, or about which nothing is claimed. Takes seconds for a claim.
     """
-    from fuzz.commands.core import showing
-
     chosen = _chosen(names)
     rows: list[dict[str, Any]] = []
     with showing(console, "starting") as update:

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
 import pytest
 
 from fuzz import cli
+from fuzz.platform.json import from_json
 from fuzz.tlc.runs import MODULES
 
 ROOT = Path(__file__).parent.parent
@@ -39,7 +39,7 @@ class Ran(NamedTuple):
     def json(self) -> Any:
         """Standard output as the one JSON object that it must be."""
         assert self.out.count("\n") == 1, self.out
-        return orjson.loads(self.out)
+        return from_json(self.out)
 
 
 @pytest.fixture

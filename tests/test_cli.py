@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import orjson
 import pytest
 
 from fuzz.cli import app
 from fuzz.mutation.seeding import mutants_of
+from fuzz.platform.json import from_json
 from fuzz.subject import find_profile, find_subject, subject_names
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran
 
-SCHEMAS = {p.stem: orjson.loads(p.read_bytes()) for p in (ROOT / "fuzz" / "schemas").glob("*.json")}
+SCHEMAS = {p.stem: from_json(p.read_bytes()) for p in (ROOT / "fuzz" / "schemas").glob("*.json")}
 
 
 def keeps_to_schema(command: str, ran: Ran) -> Any:

@@ -12,10 +12,10 @@ import sys
 from typing import Any, NamedTuple
 
 import jsonschema
-import orjson
 import pytest
 import z3  # type: ignore[import-untyped]
 
+from fuzz.platform.json import from_json
 from fuzz.prove import LIMIT, ask, changed, claims_about, holds
 from fuzz.subject import subject_names
 from invariants.proofs.claim import Control, Proof
@@ -136,11 +136,11 @@ def proved(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
         check=False,
     )
     assert done.stdout.count("\n") == 1, done.stderr
-    return done.returncode, orjson.loads(done.stdout)
+    return done.returncode, from_json(done.stdout)
 
 
 def test_the_json_keeps_to_its_schema(proved: tuple[int, Any]) -> None:
-    schema = orjson.loads((ROOT / "fuzz" / "schemas" / "prove.json").read_bytes())
+    schema = from_json((ROOT / "fuzz" / "schemas" / "prove.json").read_bytes())
     jsonschema.Draft202012Validator(schema).validate(proved[1])
 
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from fuzz.campaign.driver import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
@@ -22,6 +21,7 @@ from fuzz.explore.spark import Where, explore_on_spark
 from fuzz.mutation.kill_matrix import Job, in_order, jobs_of, run_on_spark
 from fuzz.platform import java
 from fuzz.platform.java import java_home
+from fuzz.platform.json import from_json
 from fuzz.platform.spark import session
 from fuzz.subject import find_subject
 from model.machine import BadValue
@@ -141,7 +141,7 @@ def start(out: Path, *more: str, **environment: str) -> subprocess.Popen[bytes]:
 def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 1, err.decode()[-2000:]
-    result: dict[str, Any] = orjson.loads(out)
+    result: dict[str, Any] = from_json(out)
     return result
 
 

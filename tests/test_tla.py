@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.explore.search import Bounded, bounded
+from fuzz.platform.json import from_json
 from fuzz.subject import Offset, Scope, find_subject
 from fuzz.tlc import runs as engine
 from fuzz.tlc.manifest import Run, chosen, read_manifest, space_of
@@ -567,7 +567,7 @@ def test_the_command(tmp_path: Path, monkeypatch: Any, brokerproof: Any) -> None
     monkeypatch.setattr(engine, "MODULES", folder)
     ran = brokerproof("tla", "RangeCache", "--scope", "smoke", "--json")
     assert ran.code == 0
-    schema = orjson.loads((ROOT / "fuzz" / "schemas" / "tla.json").read_bytes())
+    schema = from_json((ROOT / "fuzz" / "schemas" / "tla.json").read_bytes())
     jsonschema.Draft202012Validator(schema).validate(ran.json)
     [row] = ran.json["modules"]
     assert (row["module"], row["scope"], row["result"]) == ("RangeCache", "smoke", "violated LatestPutSetsTheCounter")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from fuzz.campaign.driver import (
     Inline,
@@ -33,6 +32,7 @@ from fuzz.campaign.driver import (
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore, Store, is_local, local_path
 from fuzz.campaign.worker import Spec, prepared, trace_of
 from fuzz.mutation.seeding import find_mutant, mutants_of, subject_or_mutant
+from fuzz.platform.progress import counter, showing
 from fuzz.platform.version import code_version
 from fuzz.run.generate import recipe
 from fuzz.run.lockstep import Difference, Finding
@@ -43,19 +43,6 @@ from fuzz.trace.recording import OWN, Replayer, recording_of, recordings
 from model.machine import BadValue, plain
 
 # ---- progress -----------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def showing(console: Console, words: str) -> Iterator[Any]:
-    """A progress bar that says words, or nothing where the console is no terminal: (done, total, words) -> None."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(words, total=None)
-
-        def update(done: float, total: float | None, words: str) -> None:
-            progress.update(task, completed=done, total=total, description=words)
-
-        yield update
 
 
 @contextlib.contextmanager
@@ -391,7 +378,7 @@ def run_explore(
     space = where.build()
     findings = []
     with contextlib.ExitStack() as stack:
-        tell = told(stack.enter_context(showing(console, f"exploring {subject} {scope}")))
+        tell = counter(stack.enter_context(showing(console, f"exploring {subject} {scope}")))
         if on_spark:
             spark = stack.enter_context(session("brokerproof explore", master))
             found = explore_on_spark(where, spark, 2 * slots(spark), tell)
@@ -422,11 +409,6 @@ def run_explore(
         "hides": space.scope.exclusions(),
         "version": code_version(),
     }
-
-
-def told(update: Callable[[float, float | None, str], None]) -> Callable[[int, int], None]:
-    """Progress of a search as the progress bar wants it."""
-    return lambda done, found: update(done, found, f"{done:,} of {found:,}")
 
 
 def _violation(subject: Subject, spec: Spec, finding: Finding, out: Path) -> dict[str, Any]:

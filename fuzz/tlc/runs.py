@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
-from fuzz.commands.core import showing
 from fuzz.explore.search import OUTSIDE, Bounded, Graph, explore
+from fuzz.platform.progress import showing
 from fuzz.tlc.manifest import Run, chosen, read_manifest, space_of
 from fuzz.tlc.module import BEYOND, Twin, camel, read_module
 from fuzz.tlc.process import SUCCESS, VIOLATED, Job, Outcome, run_tlc

@@ -137,7 +137,7 @@ def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
         data = from_json(line)
     except NotJSON as problem:
         cut = "" if line.endswith(b"\n") else "; the file seems to be cut off here"
-        raise BadTrace(path, number, f"not JSON ({problem.msg} at column {problem.colno}){cut}") from None
+        raise BadTrace(path, number, f"not JSON ({problem}){cut}") from None
     if not isinstance(data, dict):
         raise BadTrace(path, number, "a line must be a JSON object")
     return data

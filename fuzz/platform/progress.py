@@ -1,0 +1,35 @@
+"""Progress bars on standard error: shown on a terminal, silent in a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+
+class Update(Protocol):
+    """Moves a progress bar: how much is done, of how much (None: unknown), and the text beside it."""
+
+    def __call__(self, done: float, total: float | None, text: str) -> None:
+        """Redraws the bar."""
+
+
+@contextlib.contextmanager
+def showing(console: Console, text: str) -> Iterator[Update]:
+    """A progress bar for the duration of the block; invisible where the console is not a terminal."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(text, total=None)
+
+        def update(done: float, total: float | None, text: str) -> None:
+            progress.update(task, completed=done, total=total, description=text)
+
+        yield update
+
+
+def counter(update: Update) -> Callable[[int, int], None]:
+    """Adapts a progress bar to a search that reports (done, found)."""
+    return lambda done, found: update(done, found, f"{done:,} of {found:,}")
