@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ from fuzz.campaign.driver import (
     run_campaign,
     trace_name,
 )
-from fuzz.campaign.store import LocalStore, MemoryStore, Store
+from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore, Store
 from fuzz.campaign.worker import (
     BLOCK,
     Found,
@@ -102,51 +104,111 @@ def test_what_is_read_is_what_was_run(whole: State, tmp_path: Path) -> None:
     run(store)
     assert essence(read_state(store, read_plan(store))) == essence(whole)
     names = {trace_name(f) for f in whole.merged_findings()}
-    assert set(store.names("traces")) == names
+    assert set(store.sizes("traces")) == names
 
 
 class Killed(BaseException):
     """The driver dies here."""
 
 
-class DyingStore(MemoryStore):
-    """Dies at its n-th write: before it, in the middle of it, or just after it."""
+class FileSystem:
+    """A Hadoop file system in memory, which dies at a call, and the JVM around it.
 
-    def __init__(self, files: dict[str, bytes], at: int, how: str) -> None:
-        super().__init__()
-        self.files = files
-        self.at = at
-        self.how = how
-        self.writes = 0
+    `shows_partial_files`: a file that is being written is visible, cut off, as on HDFS; otherwise it appears when its
+    stream is closed, as on an object store. It has no rename and no delete.
+    """
 
-    def write(self, name: str, data: bytes) -> None:
-        self.writes += 1
-        if self.writes == self.at:
-            if self.how == "after":
-                super().write(name, data)
+    def __init__(self, files: dict[str, bytes], dies_at: int, *, shows_partial_files: bool) -> None:
+        self.stored = files
+        self.calls_left = dies_at
+        self.shows_partial_files = shows_partial_files
+        self.org = self.apache = self.hadoop = self.fs = self.commons = self.io = self.IOUtils = self
+        self.sparkContext = self._jvm = self._jsc = self
+
+    def call(self) -> None:
+        self.calls_left -= 1
+        if self.calls_left == 0:
             raise Killed
-        super().write(name, data)
+
+    def hadoopConfiguration(self) -> None:  # noqa: N802
+        return None
+
+    def Path(self, path: str) -> Any:  # noqa: N802
+        return SimpleNamespace(name=path, getFileSystem=lambda conf: self, getName=lambda: path.rpartition("/")[2])
+
+    def exists(self, path: Any) -> bool:
+        self.call()
+        return path.name in self.stored or any(name.startswith(path.name + "/") for name in self.stored)
+
+    def open(self, path: Any) -> Any:
+        self.call()
+        return SimpleNamespace(data=self.stored[path.name], close=lambda: None)
+
+    def toByteArray(self, stream: Any) -> bytes:  # noqa: N802
+        self.call()
+        return bytes(stream.data)
+
+    def listStatus(self, path: Any) -> list[Any]:  # noqa: N802
+        self.call()
+        inside = {n: d for n, d in self.stored.items() if n.startswith(path.name + "/")}
+        return [SimpleNamespace(getPath=lambda n=n: self.Path(n), getLen=lambda d=d: len(d)) for n, d in inside.items()]
+
+    def create(self, path: Any, overwrite: bool) -> Any:
+        self.call()
+        written = bytearray()
+
+        def show() -> None:
+            self.stored[path.name] = bytes(written)
+
+        def write(data: bytearray) -> None:
+            written.extend(data[: len(data) // 2])
+            if self.shows_partial_files:
+                show()
+            self.call()
+            written.extend(data[len(data) // 2 :])
+
+        def close() -> None:
+            if len(written) and sys.exc_info()[0] is None:
+                self.call()
+                show()
+
+        if self.shows_partial_files:
+            show()
+        return SimpleNamespace(write=write, close=close)
 
 
-@pytest.mark.parametrize("how", ["before", "after"])
-def test_a_driver_may_die_at_any_write(whole: State, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dies at the first write, goes on and dies at the second, and so on: nothing is lost, nothing counts twice."""
+@pytest.mark.parametrize("shows_partial_files", [True, False])
+def test_a_driver_may_die_at_any_call_of_the_file_system(
+    shows_partial_files: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dies at a call, resumes, dies again and resumes: nothing is lost, nothing counts twice."""
     monkeypatch.setattr(campaign, "ROUND_SECONDS", (0.05, 0.05))
     monkeypatch.setattr(campaign, "run_task", _remembered())
-    files: dict[str, bytes] = {}
-    deaths = 0
-    for at in [1, 2, 3, 1, 2, 4, 1, 3, 2, *[5] * 40]:
-        store = DyingStore(files, at, how)
-        try:
-            state = run_campaign(store, PLAN, open_campaign(store, PLAN), Cut(1), traces=TRACES)
+    traces = 2 * BLOCK
+    expected = essence(run(MemoryStore(), traces=traces))
+    for dies_at in range(1, 1000):
+        files: dict[str, bytes] = {}
+        deaths = 0
+        for calls in (dies_at, dies_at // 2 + 1, -1):
+            store = HadoopStore(FileSystem(files, calls, shows_partial_files=shows_partial_files), "mem://campaign")
+            try:
+                state = run_campaign(store, PLAN, open_campaign(store, PLAN), Cut(1), traces=traces)
+                assert essence(state) == expected
+            except Killed:
+                deaths += 1
+        assert essence(read_state(store, PLAN)) == expected
+        if deaths == 0:
             break
-        except Killed:
-            deaths += 1
-    else:
-        pytest.fail("it never came to an end")
-    assert deaths >= 5
-    assert essence(state) == essence(whole)
-    assert essence(read_state(store, PLAN)) == essence(whole)
+    assert dies_at > 50, "the driver died at every call of several rounds"
+
+
+def test_an_incomplete_commit_file_is_ignored() -> None:
+    files: dict[str, bytes] = {}
+    disk = FileSystem(files, -1, shows_partial_files=True)
+    run(HadoopStore(disk, "mem://campaign"), traces=BLOCK)
+    [commit_file] = [name for name in files if "/commits/" in name]
+    files[commit_file] = files[commit_file][: len(files[commit_file]) // 2]
+    assert read_state(HadoopStore(disk, "mem://campaign"), PLAN).rounds == 0
 
 
 def _remembered() -> Any:
@@ -241,28 +303,41 @@ def test_a_check_writes_nothing(tmp_path: Path) -> None:
 def test_a_damaged_table_is_said(table: str, tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     run(store, traces=BLOCK)
-    [name] = store.names(table)
+    [name] = store.sizes(table)
     (tmp_path / table / name).write_bytes(b"PAR1 this is no table PAR1")
     with pytest.raises(BadValue, match="is not a readable table"):
         read_state(store, PLAN)
 
 
 @pytest.mark.parametrize("table", ["runs", "findings", "coverage"])
-def test_a_missing_file_of_a_round_is_said(table: str, tmp_path: Path) -> None:
-    """Without its findings a round counted as one that found nothing, and a hole between rounds as no round at all."""
+@pytest.mark.parametrize("how", ["missing", "cut off"])
+def test_a_missing_table_of_a_committed_round_is_an_error(table: str, how: str, tmp_path: Path) -> None:
+    """Without its findings the round would count as one that found nothing."""
     store = LocalStore(tmp_path)
     for traces in (BLOCK, 2 * BLOCK):
         run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=traces)
-    first, second = sorted((tmp_path / table).iterdir())
-    second.rename(tmp_path / "kept")
-    if table == "runs":
-        assert read_state(store, PLAN).rounds < len(store.names("findings")), "the last round does not count yet"
-        (tmp_path / "kept").rename(second)
-        first.unlink()
-        second = first
+    _, second = sorted((tmp_path / table).iterdir())
+    if how == "missing":
+        second.unlink()
+    else:
+        second.write_bytes(second.read_bytes()[:-1])
     with pytest.raises(BadValue) as problem:
         read_state(store, PLAN)
-    assert f"{second} is missing" in str(problem.value)
+    assert f"{second} is missing or cut off" in str(problem.value)
+
+
+def test_a_missing_round_between_two_others_is_an_error(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path)
+    for traces in (BLOCK, 2 * BLOCK):
+        run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=traces)
+    first, second = sorted((tmp_path / "commits").iterdir())
+    kept = second.read_bytes()
+    second.unlink()
+    assert read_state(store, PLAN).rounds == 1
+    second.write_bytes(kept)
+    first.unlink()
+    with pytest.raises(BadValue, match="lacks round 1"):
+        read_state(store, PLAN)
 
 
 def test_a_folder_that_is_no_campaign_is_said(tmp_path: Path) -> None:
@@ -273,14 +348,33 @@ def test_a_folder_that_is_no_campaign_is_said(tmp_path: Path) -> None:
         read_plan(LocalStore(tmp_path))
 
 
-def test_a_round_without_its_last_table_does_not_count() -> None:
+def test_a_round_without_its_commit_file_does_not_count() -> None:
     store = MemoryStore()
     state = open_campaign(store, PLAN)
     part = run_task(Task(MUTANT, 0, BLOCK))
     commit(store, 1, [part], 1.0)
     assert essence(read_state(store, PLAN))[2] == part.traces
-    del store.files["runs/round-00001.parquet"]
+    [commit_file] = [name for name in store.files if name.startswith("commits/")]
+    del store.files[commit_file]
     assert essence(read_state(store, PLAN)) == essence(state)
+
+
+@pytest.mark.parametrize(("seconds", "shortest", "longest"), [(60, 2.0, 4.0), (6, 0.3, 1.1)])
+def test_tasks_are_long_and_every_component_gets_its_share(seconds: float, shortest: float, longest: float) -> None:
+    """With 13 components a minute consists of tasks of about three seconds, and no component is left out."""
+    specs = tuple(Spec("range_cache", profile=str(i))._replace(subject=f"c{i}", steps=100) for i in range(13))
+    state = State(speed={spec.subject: 1000.0 for spec in specs})
+    rounds = campaign._Rounds(Plan(specs, 0), state, 2, traces=None, seconds=seconds, partitions=None)
+    tasks = list[Task]()
+    while sum(task.traces for task in tasks) < 2 * seconds * 1000 and (following := rounds.following()):
+        tasks += following
+        rounds.ended()
+    lengths = [task.traces / 1000 for task in tasks]
+    assert shortest <= min(lengths)
+    assert max(lengths) <= longest
+    by_component = {s.subject: sum(t.traces for t in tasks if t.spec.subject == s.subject) for s in specs}
+    assert min(by_component.values()) > 0
+    assert max(by_component.values()) <= 2 * min(by_component.values()) + BLOCK
 
 
 def test_a_block_that_found_enough_stops_and_says_what_it_left_out() -> None:

@@ -97,13 +97,13 @@ def test_any_file_system_that_spark_knows(spark: Any, expected: Any, tmp_path: P
     assert essence(read_state(store, read_plan(store))) == expected
     local = LocalStore(tmp_path / "campaign")
     assert essence(read_state(local, read_plan(local))) == expected
-    assert store.names("traces") == local.names("traces") != []
+    assert store.sizes("traces") == local.sizes("traces") != {}
     assert store.read("no such file") is None
 
 
 def test_a_file_system_that_spark_does_not_know_is_one_line(spark: Any) -> None:
     with pytest.raises(BadValue, match="Spark cannot reach nofs://x/y") as problem:
-        HadoopStore(spark, "nofs://x/y").names("runs")
+        HadoopStore(spark, "nofs://x/y").sizes("runs")
     assert "\n" not in str(problem.value)
 
 
@@ -156,7 +156,7 @@ def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(tmp_path: Path, 
     """kill -9 after the first round; the same command again ends where an undisturbed run ends."""
     out = tmp_path / "killed"
     process = start(out, "--traces", str(TRACES), "--master", "local[2]", "--partitions", "4")
-    wait_for(lambda: list((out / "runs").glob("round-*.parquet")))
+    wait_for(lambda: list((out / "commits").glob("round-*.json")))
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert process.returncode == -signal.SIGKILL

@@ -1,19 +1,22 @@
 """A campaign: seeds are a table, findings are rows; Spark runs them, Parquet keeps them.
 
-    campaign.json     what is run: version, seed, specs. A folder of other parameters is refused
-    runs/             one file a round, a row a task: what was run, how fast. Written last: it makes the round count
-    findings/         one file a round: shrunk findings, each with the trace that shows it
-    coverage/         one file a round: what was seen, in the model's terms
+    campaign.json     what is run: version, seed, specs. A folder of other parameters is rejected
+    commits/          one file a round: the tables of the round. A round counts once its commit file is complete
+    runs/             one table a round, a row a task: what was run, how fast
+    findings/         one table a round: shrunk findings, each with its trace
+    coverage/         one table a round: coverage in the model's terms
     traces/           one file a finding, named by its content
-    report.html       what a person looks at
+    report.html       the report
 
-Work goes out in rounds of tasks, two rounds at a time so that no slot waits for a round's last task. A round
-counts once its file in `runs/` is there, whole; what an unfinished round left is written over when its seeds
-are run again. So a driver may die at any moment, and the same command loses nothing and counts nothing twice.
+Work is submitted in rounds of tasks, two rounds at a time, so that no slot waits for the last task of a round. What an
+unfinished round wrote is ignored, and its seeds are run again (`fuzz/campaign/store.py`). A driver may therefore die at
+any moment: the same command loses nothing and counts nothing twice.
 
-What comes back from a task is small, a few hundred rows however many traces it ran, so the driver collects it
-and writes the tables itself: that costs less than a Spark job that writes, and a renamed file is a commit that
-every file system has.
+A task runs seeds of one component for some seconds. A round takes the components that have had the least time so far,
+so tasks are as long with many components as with one, and every component gets its share over the rounds.
+
+A task returns a few hundred rows, however many traces it ran, so the driver collects them and writes the tables itself,
+which costs less than a Spark job that writes.
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from fuzz.campaign.store import Store, read_table, write_table
+from fuzz.campaign import store as tables
+from fuzz.campaign.store import Store, commits, read_table, table_of
 from fuzz.campaign.worker import (
     BLOCK,
     Found,
@@ -90,9 +93,11 @@ COVERAGE = pa.schema(
 )
 
 MANIFEST = "campaign.json"
-#: How long a task should run: long enough that starting it costs nothing, short enough that losing it does not hurt.
+#: Length of a task: long enough that its start costs nothing, short enough that a lost one does not hurt.
 TASK_SECONDS = 3.0
-#: How long a round should run: its end is where a dead driver takes up again.
+#: The shortest task, when the time is too short for every component to have a longer one.
+SHORTEST_TASK_SECONDS = 0.3
+#: Length of a round: a resumed campaign continues after the last committed round.
 ROUND_SECONDS = (4.0, 30.0)
 #: A rest of time shorter than this is not worth a round.
 _SHORTEST_ROUND = 0.5
@@ -186,22 +191,22 @@ def check_folder(store: Store, plan: Plan) -> bool:
     Raises BadValue when it belongs to another plan or version.
     """
     text = store.read(MANIFEST)
-    if text is None:
-        if store.names("runs"):
-            raise BadValue(f"{store.place('')} has tables but no {MANIFEST}; use another --out")
-        return False
     wanted = plan.manifest()
+    if text is None or (not commits(store) and to_json(wanted, indent=True).startswith(text)):
+        if commits(store):
+            raise BadValue(f"{store.path('')} has tables but no {MANIFEST}; use another --out")
+        return text is not None and to_json(wanted, indent=True) == text
     try:
-        there = from_json(text)
-        differs = [key for key in wanted if there.get(key) != wanted[key]]
+        found = from_json(text)
+        differs = [key for key in wanted if found.get(key) != wanted[key]]
     except (NotJSON, AttributeError):
-        raise BadValue(f"{store.place(MANIFEST)} is not a campaign's manifest; use another --out") from None
+        raise BadValue(f"{store.path(MANIFEST)} is not a campaign's manifest; use another --out") from None
     if differs:
         key = differs[0]
         name = {"brokerproof": "version", "specs": "subjects, profile or mutant"}.get(key, key)
-        here, now = (to_json(each).decode() for each in (there.get(key), wanted[key]))
+        here, now = (to_json(each).decode() for each in (found.get(key), wanted[key]))
         raise BadValue(
-            f"{store.place('')} holds a campaign of another {name} ({here}, this is {now}); use another --out"
+            f"{store.path('')} holds a campaign of another {name} ({here}, this is {now}); use another --out"
         )
     return True
 
@@ -218,27 +223,26 @@ def read_plan(store: Store) -> Plan:
     """The plan of the campaign that a folder holds, of whatever version. Raises BadValue when it holds none."""
     text = store.read(MANIFEST)
     if text is None:
-        raise BadValue(f"{store.place('')} holds no campaign: there is no {MANIFEST}")
+        raise BadValue(f"{store.path('')} holds no campaign: there is no {MANIFEST}")
     try:
         data = from_json(text)
         return Plan(tuple(Spec(**s) for s in data["specs"]), data["seed"], data["brokerproof"])
     except (NotJSON, KeyError, TypeError):
-        raise BadValue(f"{store.place(MANIFEST)} is not a campaign's manifest") from None
+        raise BadValue(f"{store.path(MANIFEST)} is not a campaign's manifest") from None
 
 
 def read_state(store: Store, plan: Plan) -> State:
-    """The committed rounds of a campaign, added up. Tables of a round that does not count are not read.
+    """The sum of the committed rounds of a campaign.
 
-    Raises BadValue when a file of a round that counts is missing: what it found would be lost without a word.
+    Raises BadValue when a table of a committed round is missing: its findings would be lost silently.
     """
-    _check_rounds(store)
     state = State()
     state.next_seed = {spec.subject: plan.seed for spec in plan.specs}
     specs = {spec.subject: spec for spec in plan.specs}
-    for name in store.names("runs"):
-        rows = read_table(store, f"runs/{name}", RUNS)
-        findings = read_table(store, f"findings/{name}", FINDINGS)
-        coverage = read_table(store, f"coverage/{name}", COVERAGE)
+    for committed in commits(store):
+        rows = read_table(store, committed.tables["runs"], RUNS)
+        findings = read_table(store, committed.tables["findings"], FINDINGS)
+        coverage = read_table(store, committed.tables["coverage"], COVERAGE)
         parts = []
         for row in rows:
             task = Task(specs[row["subject"]], row["first_seed"], row["traces"] + row["skipped"])
@@ -257,24 +261,8 @@ def read_state(store: Store, plan: Plan) -> State:
     return state
 
 
-def _check_rounds(store: Store) -> None:
-    """Raises BadValue for the first file that is missing of the rounds that count."""
-    there = {folder: set(store.names(folder)) for folder in ("runs", "findings", "coverage")}
-    for number in range(1, len(there["runs"]) + 1):
-        name = _round(number)
-        for folder, names in there.items():
-            if name not in names:
-                place = store.place(f"{folder}/{name}")
-                raise BadValue(f"{place} is missing: the campaign is not whole; put it back, or use another --out")
-
-
-def _round(number: int) -> str:
-    return f"round-{number:05d}.parquet"
-
-
 def commit(store: Store, number: int, parts: Sequence[Part], round_seconds: float) -> list[dict[str, Any]]:
-    """Writes a round's tables, the one that makes it count last; its rows of `runs`."""
-    name = _round(number)
+    """Commits a round; returns its rows of `runs`."""
     findings = [{"round": number, **f._asdict()} for f in merged(f for p in parts for f in p.findings)]
     totals: dict[str, Total] = {}
     for part in parts:
@@ -299,18 +287,18 @@ def commit(store: Store, number: int, parts: Sequence[Part], round_seconds: floa
         }
         for p in parts
     ]
-    write_table(store, f"findings/{name}", findings, FINDINGS)
-    write_table(store, f"coverage/{name}", coverage, COVERAGE)
-    write_table(store, f"runs/{name}", runs, RUNS)
+    rows = {"findings": (findings, FINDINGS), "coverage": (coverage, COVERAGE), "runs": (runs, RUNS)}
+    tables.commit(store, number, {name: table_of(*each) for name, each in rows.items()})
     return runs
 
 
 def write_traces(store: Store, findings: Iterable[Found]) -> None:
-    """Writes each finding's trace to a file named by its content, unless it is there."""
-    there = set(store.names("traces"))
+    """Writes each finding's trace to a file named by its content, unless the file is complete."""
+    sizes = store.sizes("traces")
     for each in findings:
-        if trace_name(each) not in there:
-            store.write(f"traces/{trace_name(each)}", each.trace.encode())
+        name, data = trace_name(each), each.trace.encode()
+        if sizes.get(name) != len(data):
+            store.write(f"traces/{name}", data)
 
 
 def trace_name(found: Found) -> str:
@@ -330,7 +318,7 @@ def finding_rows(store: Store, findings: Iterable[Found]) -> list[dict[str, Any]
             "length": f.length,
             "shrunk_length": f.shrunk_length,
             "reproduced": f.reproduced,
-            "trace": store.place(f"traces/{trace_name(f)}"),
+            "trace": store.path(f"traces/{trace_name(f)}"),
             "message": f.message,
         }
         for f in findings
@@ -340,7 +328,7 @@ def finding_rows(store: Store, findings: Iterable[Found]) -> list[dict[str, Any]
 # ---- the work -----------------------------------------------------------------------------------------
 
 
-#: Told of the committed state and of what has ended since, about twice a second.
+#: Called about twice a second with the committed state and with the sum of all tasks that have ended.
 Progress = Callable[[State, Live], None]
 _POLL_SECONDS = 0.5
 
@@ -381,7 +369,7 @@ def run_campaign(
 
 
 class _Rounds:
-    """Cuts the seeds that are left into tasks, a round at a time."""
+    """Cuts the remaining seeds into tasks, a round at a time."""
 
     def __init__(
         self, plan: Plan, state: State, slots: int, *, traces: int | None, seconds: float | None, partitions: int | None
@@ -393,13 +381,16 @@ class _Rounds:
         self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
         self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
         self.deadline = time.perf_counter() + seconds if seconds is not None else None
+        #: with little time, tasks are shorter, so that every component has one
+        share = TASK_SECONDS if seconds is None else seconds * slots / len(plan.specs)
+        self.task_seconds = min(TASK_SECONDS, max(SHORTEST_TASK_SECONDS, share))
+        self.given = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
         self.in_flight: deque[list[Task]] = deque()
         self.rounds_before = state.rounds
         self.steps = {s.subject: s.steps or prepared(s)[0].steps for s in plan.specs}
 
     def following(self) -> list[Task]:
         """The tasks of the next round; none when the traces or the time are used up."""
-        specs = [s for s in self.plan.specs if self.end is None or self.planned[s.subject] < self.end[s.subject]]
         low, high = ROUND_SECONDS
         wanted = min(high, max(low, self.state.seconds / 4))
         if self.deadline is not None:
@@ -407,41 +398,47 @@ class _Rounds:
             if left < _SHORTEST_ROUND and (self.in_flight or self.state.rounds > self.rounds_before):
                 return []
             wanted = min(wanted, max(left, _SHORTEST_ROUND))
-        if not specs:
-            return []
-        shares = self.slots * wanted / len(specs)  # seconds of one slot for each subject
-        tasks = self._in_turn([self._cut(spec, shares) for spec in specs])
-        self.in_flight.append(tasks)
+        budget = min(self.slots * wanted, sum(self._left(spec) / self._speed(spec) for spec in self.plan.specs))
+        turns = max(1, round(budget / self.task_seconds / self.slots))
+        count = self.partitions or self.slots * turns  # no slot without a task
+        tasks = list[Task]()
+        for _ in range(count + len(self.plan.specs)):
+            open_specs = [spec for spec in self.plan.specs if self._left(spec) > 0]
+            if not open_specs or (len(tasks) >= count and sum(self._seconds(task) for task in tasks) >= budget / 2):
+                break
+            least = min(open_specs, key=lambda spec: self.given[spec.subject])
+            tasks.append(self._cut(least, budget / count))
+        if tasks:
+            self.in_flight.append(tasks)
         return tasks
 
     def ended(self) -> None:
-        """The oldest round has come back."""
+        """The oldest round has ended."""
         self.in_flight.popleft()
 
+    def _left(self, spec: Spec) -> float:
+        """How many traces of a component are still to be planned."""
+        return float("inf") if self.end is None else self.end[spec.subject] - self.planned[spec.subject]
+
     def _speed(self, spec: Spec) -> float:
-        """Traces a second of one slot: measured, or guessed before anything was."""
+        """Traces a second of one slot: measured, or guessed before the first measurement."""
         return self.state.speed.get(spec.subject, _FIRST_GUESS / self.steps[spec.subject])
+
+    def _seconds(self, task: Task) -> float:
+        return task.traces / self._speed(task.spec)
 
     def _estimate(self, tasks: Sequence[Task]) -> float:
         """How long a round will take."""
-        return sum(task.traces / self._speed(task.spec) for task in tasks) / self.slots
+        return sum(self._seconds(task) for task in tasks) / self.slots
 
-    def _cut(self, spec: Spec, slot_seconds: float) -> list[Task]:
-        """Tasks of one subject that together take about so many seconds of one slot."""
-        speed = self._speed(spec)
+    def _cut(self, spec: Spec, seconds: float) -> Task:
+        """A task of one component that takes about so many seconds of one slot: whole blocks, but for the last one."""
         first = self.planned[spec.subject]
-        wanted = max(BLOCK, round(speed * slot_seconds / BLOCK) * BLOCK)
-        if self.end is not None:
-            wanted = min(wanted, self.end[spec.subject] - first)
-        per_task = max(BLOCK, round(speed * TASK_SECONDS / BLOCK) * BLOCK)
-        count = self.partitions or self.slots * max(1, round(wanted / per_task / self.slots))  # no slot without work
-        size = max(BLOCK, -(-wanted // (count * BLOCK)) * BLOCK)
-        self.planned[spec.subject] = first + wanted
-        return [Task(spec, start, min(size, first + wanted - start)) for start in range(first, first + wanted, size)]
-
-    def _in_turn(self, by_subject: list[list[Task]]) -> list[Task]:
-        """Subjects in turn, so that every slot sees all of them."""
-        return [task for turn in zip_longest(*by_subject) for task in turn if task is not None]
+        traces = max(BLOCK, round(self._speed(spec) * seconds / BLOCK) * BLOCK)
+        task = Task(spec, first, int(min(traces, self._left(spec))))
+        self.planned[spec.subject] += task.traces
+        self.given[spec.subject] += self._seconds(task)
+        return task
 
 
 # ---- who runs the tasks -------------------------------------------------------------------------------

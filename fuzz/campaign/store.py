@@ -1,27 +1,34 @@
-"""Where a campaign's tables lie: a folder on this machine, or on any file system that Spark knows.
+"""Where a campaign's tables are stored: a folder on this machine, or on any file system that Spark knows.
 
-A file appears whole or not at all: it is written under another name and renamed. That, and writing the table
-that counts last, is what makes a campaign survive the death of its driver.
+No file system is trusted to rename atomically: an object store renames by copying, and HDFS shows a file before it is
+complete. Files are therefore created under their final name and believed only when a commit names them:
+
+    commit(number)   writes the tables of a round under names that no earlier attempt used, then the commit file of the
+                     round, which lists the tables with their lengths and digests, and its own digest
+    commits()        the rounds whose commit file is complete; an incomplete commit file or a table that no commit
+                     names is what a dead driver left, and counts as nothing
+
+A driver may die at any call: either the commit file is complete, and so is everything that it names, or the round is
+run again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fuzz.platform.json import NotJSON, from_json, to_json
 from model.machine import BadValue
 
+_COMMITS = "commits"
 _UNFINISHED = ".unfinished"
-
-
-def _is_finished(name: str) -> bool:
-    """Neither being written, nor hidden: some file systems keep checksums beside a file."""
-    return not name.endswith(_UNFINISHED) and not name.startswith(".")
 
 
 class Store(Protocol):
@@ -31,17 +38,17 @@ class Store(Protocol):
         """The content of a file, or None if there is none."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a file, whole or not at all, over one of that name if there is one."""
+        """Writes a file, replacing one of that name. If the writer dies, the file may be missing or incomplete."""
 
-    def names(self, folder: str) -> list[str]:
-        """The names of the finished files in a folder, in order."""
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The files of a folder by name, with their lengths in bytes."""
 
-    def place(self, name: str) -> str:
-        """Where a file lies, for people."""
+    def path(self, name: str) -> str:
+        """The path or URI of a file, for people."""
 
 
 class LocalStore:
-    """A folder on this machine."""
+    """A folder on this machine. A write is atomic: the file is written under another name and renamed."""
 
     def __init__(self, root: Path) -> None:
         """Nothing is created before something is written."""
@@ -65,20 +72,20 @@ class LocalStore:
         except OSError as problem:
             raise BadValue(f"{path} cannot be written: {problem.strerror}; choose another --out") from None
 
-    def names(self, folder: str) -> list[str]:
-        """As Store.names."""
+    def sizes(self, folder: str) -> dict[str, int]:
+        """As Store.sizes."""
         path = self.root / folder
         if not path.is_dir():
-            return []
-        return sorted(p.name for p in path.iterdir() if _is_finished(p.name))
+            return {}
+        return {p.name: p.stat().st_size for p in sorted(path.iterdir()) if _is_visible(p.name)}
 
-    def place(self, name: str) -> str:
-        """As Store.place."""
+    def path(self, name: str) -> str:
+        """As Store.path."""
         return str(self.root / name)
 
 
 class MemoryStore:
-    """No folder at all: what is written is kept until the process ends."""
+    """No folder: files are kept until the process ends."""
 
     def __init__(self) -> None:
         """Empty."""
@@ -92,17 +99,23 @@ class MemoryStore:
         """As Store.write."""
         self.files[name] = data
 
-    def names(self, folder: str) -> list[str]:
-        """As Store.names."""
-        return sorted(n.removeprefix(folder + "/") for n in self.files if n.startswith(folder + "/"))
+    def sizes(self, folder: str) -> dict[str, int]:
+        """As Store.sizes."""
+        inside = {
+            n.removeprefix(folder + "/"): len(data) for n, data in self.files.items() if n.startswith(folder + "/")
+        }
+        return dict(sorted(inside.items()))
 
-    def place(self, name: str) -> str:
-        """As Store.place."""
+    def path(self, name: str) -> str:
+        """As Store.path."""
         return f"memory:{name}"
 
 
 class HadoopStore:
-    """A folder on a file system that Spark knows, reached through the driver's JVM."""
+    """A folder on a file system that Spark knows, reached through the driver's JVM.
+
+    It creates, reads and lists files. It neither renames nor deletes.
+    """
 
     def __init__(self, spark: Any, uri: str) -> None:
         """Raises BadValue when Spark has no file system for the URI."""
@@ -112,8 +125,10 @@ class HadoopStore:
             root = self._path("")
             self.files = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
         except Exception as problem:
-            said = str(problem).splitlines()[0][:200]
-            raise BadValue(f"Spark cannot reach {uri}: {said}; check the URI and Spark's packages for it") from None
+            first_line = str(problem).splitlines()[0][:200]
+            raise BadValue(
+                f"Spark cannot reach {uri}: {first_line}; check the URI and Spark's packages for it"
+            ) from None
 
     def _path(self, name: str) -> Any:
         return self.jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}" if name else self.uri)
@@ -131,45 +146,121 @@ class HadoopStore:
 
     def write(self, name: str, data: bytes) -> None:
         """As Store.write."""
-        path, unfinished = self._path(name), self._path(name + _UNFINISHED)
-        stream = self.files.create(unfinished, True)
+        stream = self.files.create(self._path(name), True)
         try:
             stream.write(bytearray(data))
         finally:
             stream.close()
-        self.files.delete(path, False)
-        if not self.files.rename(unfinished, path):
-            raise BadValue(f"{self.place(name)} cannot be written: the rename failed")
 
-    def names(self, folder: str) -> list[str]:
-        """As Store.names."""
+    def sizes(self, folder: str) -> dict[str, int]:
+        """As Store.sizes."""
         path = self._path(folder)
         if not self.files.exists(path):
-            return []
-        found = [status.getPath().getName() for status in self.files.listStatus(path)]
-        return sorted(name for name in found if _is_finished(name))
+            return {}
+        found = {status.getPath().getName(): int(status.getLen()) for status in self.files.listStatus(path)}
+        return {name: found[name] for name in sorted(found) if _is_visible(name)}
 
-    def place(self, name: str) -> str:
-        """As Store.place."""
+    def path(self, name: str) -> str:
+        """As Store.path."""
         return f"{self.uri}/{name}"
 
 
+def _is_visible(name: str) -> bool:
+    """Neither being written by LocalStore, nor hidden: some file systems keep checksums beside a file."""
+    return not name.endswith(_UNFINISHED) and not name.startswith(".")
+
+
 def is_local(uri: str) -> bool:
-    """Whether a place is a path on this machine, plain or as a file URI; anything else is left to Spark."""
+    """Whether a URI is a path on this machine, plain or with the scheme file; anything else is left to Spark."""
     return urlsplit(uri).scheme in ("", "file")
 
 
 def local_path(uri: str) -> Path:
-    """The path of a place that is local. Only the driver reads and writes it."""
+    """The path of a local URI. Only the driver reads and writes it."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri)
 
 
-def write_table(store: Store, name: str, rows: list[dict[str, Any]], schema: pa.Schema) -> None:
-    """Writes rows as a Parquet file of that schema. Raises an Arrow error for a row that does not fit it."""
+# ---- commits ------------------------------------------------------------------------------------------
+
+
+class Commit(NamedTuple):
+    """A committed round: its number, and the file of each table."""
+
+    number: int
+    tables: Mapping[str, str]
+
+
+def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
+    """Writes a round's tables, then the commit file that makes them count. Cost: the size of the tables."""
+    attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(_round(number))])
+    files = {}
+    for name, table in tables.items():
+        data = _as_parquet(table)
+        digest = hashlib.sha256(data).hexdigest()
+        path = f"{name}/{_round(number)}-{attempt}-{digest[:12]}.parquet"
+        store.write(path, data)
+        files[name] = {"path": path, "bytes": len(data), "sha256": digest}
+    body = {"round": number, "tables": files}
+    store.write(f"{_COMMITS}/{_round(number)}-{attempt}.json", to_json({**body, "sha256": _digest(body)}))
+    return Commit(number, {name: str(each["path"]) for name, each in files.items()})
+
+
+def commits(store: Store) -> list[Commit]:
+    """The committed rounds in order.
+
+    Raises BadValue when a round between two others is missing, or a table that a commit names is missing or has
+    another length: its findings would be lost silently.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for name in store.sizes(_COMMITS):
+        body = _complete(store.read(f"{_COMMITS}/{name}"))
+        if body is not None:
+            found.setdefault(body["round"], body)
+    sizes: dict[str, dict[str, int]] = {}
+    committed = []
+    for number in range(1, max(found, default=0) + 1):
+        if number not in found:
+            raise BadValue(f"{store.path(_COMMITS)} lacks round {number}: put its file back, or use another --out")
+        tables = found[number]["tables"]
+        for table, file in tables.items():
+            name = file["path"].removeprefix(f"{table}/")
+            if sizes.setdefault(table, store.sizes(table)).get(name) != file["bytes"]:
+                raise BadValue(f"{store.path(file['path'])} is missing or cut off: put it back, or use another --out")
+        committed.append(Commit(number, {table: file["path"] for table, file in tables.items()}))
+    return committed
+
+
+def _complete(data: bytes | None) -> dict[str, Any] | None:
+    """A commit file's content, or None when it is incomplete."""
+    try:
+        body = from_json(data or b"")
+        digest = body.pop("sha256")
+    except (NotJSON, AttributeError, KeyError):
+        return None
+    return body if digest == _digest(body) else None
+
+
+def _digest(body: Mapping[str, Any]) -> str:
+    return hashlib.sha256(to_json(body)).hexdigest()
+
+
+def _round(number: int) -> str:
+    return f"round-{number:05d}"
+
+
+# ---- tables -------------------------------------------------------------------------------------------
+
+
+def _as_parquet(table: pa.Table) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), sink, compression="zstd")
-    store.write(name, sink.getvalue())
+    pq.write_table(table, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
+    """Rows as a table. Raises an Arrow error for a row that does not fit the schema."""
+    return pa.Table.from_pylist(list(rows), schema=schema)
 
 
 def read_table(store: Store, name: str, schema: pa.Schema) -> list[dict[str, Any]]:
@@ -180,8 +271,8 @@ def read_table(store: Store, name: str, schema: pa.Schema) -> list[dict[str, Any
     try:
         table = pq.read_table(io.BytesIO(data))
     except (pa.ArrowInvalid, OSError) as problem:
-        raise BadValue(f"{store.place(name)} is not a readable table ({str(problem).splitlines()[0]})") from None
+        raise BadValue(f"{store.path(name)} is not a readable table ({str(problem).splitlines()[0]})") from None
     if not table.schema.equals(schema, check_metadata=False):
-        raise BadValue(f"{store.place(name)} has other columns than this version writes; use another --out")
+        raise BadValue(f"{store.path(name)} has other columns than this version writes; use another --out")
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows

@@ -246,7 +246,7 @@ def write_report(store: Store, plan: Plan, state: State) -> str:
     from fuzz.report.campaign import render
 
     store.write("report.html", render(plan, state, failures(plan, state)).encode())
-    return store.place("report.html")
+    return store.path("report.html")
 
 
 def run_report(place: str) -> dict[str, Any]:
