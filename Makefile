@@ -48,9 +48,10 @@ nightly: $(READY)
 bench: $(READY)
 	$(BIN)/brokerproof bench
 
-# The README's track record, shown anew.
+# The README's table of defects and the page with all their fields.
 evidence: $(READY)
 	$(BIN)/brokerproof evidence --write README.md
+	$(BIN)/python -m fuzz.defects.page > fuzz/defects/README.md
 
 # What the workers of a cluster need, packed: build/environment.tar.gz.
 environment: $(READY)

@@ -444,21 +444,24 @@ def _show_mutants(console: Console, result: dict[str, Any]) -> None:
 
 @app.command()
 def evidence(
-    seconds: Annotated[float, typer.Option(min=0.1, help="Try at most that long for each profile.")] = 120.0,
+    components: Annotated[list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Default: all.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Try at most that long for each defect.")] = 120.0,
     write: Annotated[Path | None, typer.Option(help="Document to put the table into, between its marks.")] = None,
     as_json: Json = False,
 ) -> None:
-    """The track record: real defects of shipped versions and proposals, each shown anew."""
+    """Find and shrink each defect of the table: shipped versions and proposals that break a guarantee."""
     from fuzz.evidence import show_all, table_of, write_into
     from fuzz.platform.progress import counter, showing
     from fuzz.platform.version import code_version
 
     with showing(_err(), "showing defects") as update:
-        shown = show_all(seconds, counter(update))
+        shown = show_all(components or [], seconds, counter(update))
     if write is not None:
         write_into(write, table_of(shown))
     rows = [s._asdict() for s in shown]
-    _answer(as_json, {"defects": rows, "version": code_version()}, lambda console: console.print(table_of(shown)))
+    _answer(
+        as_json, {"defects": rows, "version": code_version()}, lambda console: console.print(escape(table_of(shown)))
+    )
     raise typer.Exit(FOUND if any(s.seconds is None for s in shown) else NOTHING_FOUND)
 
 

@@ -16,9 +16,10 @@ import jsonschema
 import pytest
 
 from fuzz.cli import app
+from fuzz.defects.table import defects_of
 from fuzz.mutation.seeding import mutants_of
 from fuzz.platform.json import from_json
-from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran
 
@@ -158,34 +159,11 @@ def test_mutants(brokerproof: Any) -> None:
 
 
 def test_evidence(brokerproof: Any) -> None:
-    """Every real defect is shown again; the README's table has a row for each."""
-    ran = brokerproof("evidence", "--json")
+    ran = brokerproof("evidence", "ack_set", "--json")
     data = keeps_to_schema("evidence", ran)
     assert ran.code == 0
-    readme = (ROOT / "README.md").read_text()
-    for row in data["defects"]:
-        assert row["seconds"] is not None, row
-        assert row["length"] <= 10
-        assert f"| {row['title']} | {row['reported']} |" in readme, "make evidence writes the table anew"
-        assert find_profile(find_subject(row["subject"]), row["profile"])
-
-
-def test_evidence_is_written_between_its_marks(tmp_path: Path) -> None:
-    from fuzz.evidence import Shown, table_of, write_into
-
-    shown = [Shown("lease", "a lease is lost", "here", "shipped", "property:kept", "brokerproof fuzz lease", 1.25, 3)]
-    path = tmp_path / "doc.md"
-    path.write_text("before\n<!-- evidence -->\nold\n<!-- end of evidence -->\nafter\n")
-    write_into(path, table_of(shown))
-    text = path.read_text()
-    assert "| a lease is lost | here | `kept` | `brokerproof fuzz lease` | 1.2 | 3 |" in text
-    assert text.startswith("before\n")
-    assert text.endswith("after\n")
-    assert "old" not in text
-    path.write_text("no marks")
-    with pytest.raises(BadValue, match="needs the lines"):
-        write_into(path, table_of(shown))
-    assert path.read_text() == "no marks"
+    assert [row["id"] for row in data["defects"]] == [row.id for row in defects_of("ack_set")]
+    assert brokerproof("evidence", "nobody").code == 2
 
 
 def test_a_page_of_benchmarks_has_the_plots_whose_results_are_there(tmp_path: Path) -> None:

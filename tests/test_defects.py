@@ -1,0 +1,114 @@
+"""The defect table: every row is complete, is found by fuzzing, and is in the README and on the generated page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.defects import table
+from fuzz.defects.page import linked, page_of
+from fuzz.defects.table import Defect, Severity, all_defects, defects_of, find_defect
+from fuzz.evidence import BEGIN, END, LONG, Shown, show, table_of, write_into
+from fuzz.subject import subject_names
+from model.machine import BadValue
+from tests.conftest import ROOT
+
+ROWS = all_defects()
+ROW = """[[defect]]
+id = "sizes"
+profile = "pulsar-2026-07"
+property = "sizes_are_sums"
+rules = ["duplicate_put"]
+symptom = "s"
+mechanism = "m"
+consequence = "c"
+severity = "wrong metric"
+versions = "master"
+link = ""
+origin = "recorded"
+"""
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.component}-{row.id}")
+def test_a_defect_is_found_and_its_trace_is_short(row: Defect) -> None:
+    shown = show(row, 60.0)
+    assert shown.seconds is not None
+    assert 0 < (shown.length or 0) <= LONG
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.component}-{row.id}")
+def test_a_row_is_complete(row: Defect) -> None:
+    if not row.mechanism:
+        pytest.skip("a row of the first schema")
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", row.id)
+    assert row.symptom
+    assert row.mechanism
+    assert row.consequence
+    assert row.versions
+    one = r"(apache/pulsar(-client-[a-z]+)?#\d+|PIP-\d+)"
+    assert re.fullmatch(rf"({one}(, {one})*)?", row.link), "issues, pull requests and proposals, or nothing"
+
+
+def test_the_most_severe_defects_come_first() -> None:
+    order = list(Severity)
+    assert [row.severity for row in ROWS] == sorted((row.severity for row in ROWS), key=order.index)
+    assert find_defect(ROWS[0].component, ROWS[0].id) == ROWS[0]
+    with pytest.raises(BadValue, match="has no defect nope; it has "):
+        find_defect("range_cache", "nope")
+
+
+def test_the_page_is_what_its_generator_writes() -> None:
+    assert (ROOT / "fuzz" / "defects" / "README.md").read_text() == page_of(ROWS) + "\n"
+
+
+def test_the_readme_has_a_line_for_each_defect() -> None:
+    readme = (ROOT / "README.md").read_text()
+    rows = readme[readme.index(BEGIN) : readme.index(END)].splitlines()[3:]
+    starts = [f"| {row.symptom} | {row.severity} | {row.versions} | {linked(row.link)} |" for row in ROWS]
+    assert [line[: len(start)] for line, start in zip(rows, starts, strict=True)] == starts
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (ROW.replace("id =", "di ="), r"range_cache.toml: row 1: Object .*`id`|unknown field `di`"),
+        (ROW.replace("wrong metric", "bad"), "Invalid enum value 'bad'"),
+        (ROW.replace("sizes_are_sums", "no_such"), "range_cache has no property no_such"),
+        (ROW.replace("duplicate_put", "no_such"), "the config of range_cache has no field no_such"),
+        (ROW.replace("duplicate_put", "caches"), "pulsar-2026-07 has the reference's value of caches"),
+        (ROW.replace("pulsar-2026-07", "pulsar-1"), "range_cache has no profile pulsar-1"),
+        (ROW.replace('"duplicate_put"', ""), "rules must name at least one config field"),
+        (ROW + ROW, "the id sizes occurs twice"),
+        ("[[defect", "range_cache.toml: "),
+    ],
+)
+def test_an_invalid_row_is_an_error(text: str, complaint: str, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "defects").mkdir()
+    (tmp_path / "defects" / "range_cache.toml").write_text(text)
+    monkeypatch.setattr(table, "files", lambda package: tmp_path)
+    with pytest.raises(BadValue, match=complaint):
+        defects_of("range_cache")
+
+
+def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
+    fields = ("lease-lost", "A lease is lost.", Severity.STUCK, "1.0", "apache/pulsar#1", "shipped", "kept")
+    text = table_of([Shown("lease", *fields, "brokerproof fuzz lease", 1.25, 3)])
+    path = tmp_path / "doc.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_into(path, text)
+    link = "[apache/pulsar#1](https://github.com/apache/pulsar/issues/1)"
+    row = f"| A lease is lost. | stuck | 1.0 | {link} | `lease`: `kept` | 1.2 | 3 |"
+    assert path.read_text() == f"before\n{BEGIN}\n{text}\n{END}\nafter\n"
+    assert text.endswith(row)
+    path.write_text("no marks")
+    with pytest.raises(BadValue, match="needs the lines"):
+        write_into(path, text)
+    assert path.read_text() == "no marks"
+
+
+def test_every_component_has_its_file_read() -> None:
+    present = {path.stem for path in (ROOT / "fuzz" / "defects").glob("*.toml")}
+    assert present <= set(subject_names())
