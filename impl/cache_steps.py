@@ -139,7 +139,7 @@ class CacheThreads:
             del self._map[key]
 
     def _keeps_bytes(self, wrapper: Wrapper) -> bool:
-        return wrapper.released and self.cfg.released_value_keeps_its_bytes
+        return wrapper.released and self.cfg.released_value_stays_counted
 
     # ---- inserting
 

@@ -20,7 +20,7 @@ from typing import Self
 from model import watermark
 from model.machine import Refused
 from model.positions import Position
-from model.range_cache import NOTHING, Config, Count, Entry, Hit, Loose, Removed, State
+from model.range_cache import NOTHING, Config, Count, Entry, Hit, OrphanedCopies, Removed, State
 
 #: A page holds this many consecutive entry ids, as two to the power.
 _PAGE_BITS = 6
@@ -31,7 +31,7 @@ def page_of(entry: int) -> int:
     return entry >> _PAGE_BITS
 
 
-class ReadCounter:
+class ReadCountHandler:
     """How many reads are still expected; None when that was never defined."""
 
     __slots__ = ("expected",)
@@ -54,33 +54,33 @@ class ReadCounter:
             self.expected += 1
 
 
-class Slot:
+class Wrapper:
     """A place in the removal queue, and the entry that stands there until it is detached."""
 
-    __slots__ = ("accessed", "bytes", "cache", "counter", "live", "position", "released", "requeues", "timestamp_ns")
+    __slots__ = ("accessed", "bytes", "cache", "counter", "live", "position", "released", "requeue_count", "timestamp_ns")
 
-    def __init__(self, cache: int, position: Position, size: int, counter: ReadCounter, timestamp_ns: int) -> None:
+    def __init__(self, cache: int, position: Position, size: int, counter: ReadCountHandler, timestamp_ns: int) -> None:
         self.cache = cache
         self.position = position
         self.bytes = size
         self.counter = counter
         self.timestamp_ns = timestamp_ns
-        self.requeues = 0
+        self.requeue_count = 0
         self.accessed = False
         self.released = False
         self.live = True
 
 
-class PagedCache:
+class PagedRangeCache:
     """One topic's entries by position: ledgers, of pages, of slots."""
 
     __slots__ = ("bytes", "ledgers")
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.ledgers: dict[int, dict[int, dict[int, Slot]]] = {}
+        self.ledgers: dict[int, dict[int, dict[int, Wrapper]]] = {}
 
-    def find(self, position: Position) -> Slot | None:
+    def find(self, position: Position) -> Wrapper | None:
         """The slot at a position, or None. O(1)."""
         ledger, entry = position
         pages = self.ledgers.get(ledger)
@@ -89,7 +89,7 @@ class PagedCache:
         page = pages.get(page_of(entry))
         return None if page is None else page.get(entry)
 
-    def add(self, slot: Slot) -> None:
+    def add(self, slot: Wrapper) -> None:
         """Lists a slot at its position, which must be free. O(1)."""
         ledger, entry = slot.position
         pages = self.ledgers.get(ledger)
@@ -111,12 +111,12 @@ class PagedCache:
             if not pages:
                 del self.ledgers[ledger]
 
-    def between(self, first: Position, last: Position, last_inclusive: bool) -> list[Slot]:
+    def between(self, first: Position, last: Position, last_inclusive: bool) -> list[Wrapper]:
         """The slots from first to last, in the order of positions.
 
         O(l + p + n log n) for l ledgers in the cache, p pages in the ledgers of the range, n entries in its pages.
         """
-        found: list[Slot] = []
+        found: list[Wrapper] = []
         first_page, last_page = (first.ledger, page_of(first.entry)), (last.ledger, page_of(last.entry))
         for ledger in sorted(x for x in self.ledgers if first.ledger <= x <= last.ledger):
             pages = self.ledgers[ledger]
@@ -127,11 +127,11 @@ class PagedCache:
             return [slot for slot in found if first <= slot.position <= last]
         return [slot for slot in found if first <= slot.position < last]
 
-    def of_ledger(self, ledger: int) -> list[Slot]:
+    def of_ledger(self, ledger: int) -> list[Wrapper]:
         """The slots of a ledger, in no order. O(entries of the ledger)."""
         return [slot for page in self.ledgers.get(ledger, {}).values() for slot in page.values()]
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[Wrapper]:
         for pages in self.ledgers.values():
             for page in pages.values():
                 yield from page.values()
@@ -145,13 +145,13 @@ class RangeCaches:
         self.now_ns = 0
         self.max_requeue_times = cfg.max_requeue_times
         self.extend_ttl_of_recently_accessed = cfg.extend_ttl_of_recently_accessed
-        self._keeps_first = {"keep": True, "latest_counter": False}[cfg.duplicate_put]
+        self._keeps_first = {"keep": True, "latest_handler": False}[cfg.duplicate_put]
         self._refuses_inverted = {"empty": False, "illegal_argument": True}[cfg.inverted_range]
-        self._stashes = {"requeue": False, "stash": True}[cfg.sparing]
-        self._caches = [PagedCache() for _ in range(cfg.caches)]
-        self._queue: deque[Slot] = deque()
-        self._stash: dict[Slot, None] = {}
-        self._copies: dict[int, ReadCounter] = {}
+        self._stashes = {"requeue": False, "stash": True}[cfg.retention]
+        self._caches = [PagedRangeCache() for _ in range(cfg.caches)]
+        self._queue: deque[Wrapper] = deque()
+        self._stash: dict[Wrapper, None] = {}
+        self._copies: dict[int, ReadCountHandler] = {}
         self._next_copy = 1
 
     # ---- putting and looking up
@@ -162,13 +162,13 @@ class RangeCaches:
         counts = self.cfg.counts_reads and expected_reads > 0
         present = home.find(position)
         if present is None:
-            slot = Slot(cache, position, bytes, ReadCounter(expected_reads if counts else None), self.now_ns)
+            slot = Wrapper(cache, position, bytes, ReadCountHandler(expected_reads if counts else None), self.now_ns)
             home.add(slot)
             home.bytes += bytes
             self._queue.append(slot)
             return True
         if not (self._keeps_first or present.released):
-            present.counter = ReadCounter(expected_reads if counts else None)
+            present.counter = ReadCountHandler(expected_reads if counts else None)
         return False
 
     def put_mismatched(
@@ -188,7 +188,7 @@ class RangeCaches:
         return None if slot.released else self._give(slot, hold)
 
     def get_range(self, cache: int, first: Position, last: Position, hold: bool) -> tuple[Hit, ...] | Refused:
-        """Looks up every entry from first to last, both included. As PagedCache.between."""
+        """Looks up every entry from first to last, both included. As PagedRangeCache.between."""
         if first > last and self._refuses_inverted:
             return Refused("illegal_argument", "the first position is after the last")
         found = self._caches[cache].between(first, last, True)
@@ -200,7 +200,7 @@ class RangeCaches:
         """Whether the position is cached. O(1)."""
         return self._caches[cache].find(position) is not None
 
-    def _give(self, slot: Slot, hold: bool) -> Hit:
+    def _give(self, slot: Wrapper, hold: bool) -> Hit:
         copy = None
         if hold:
             copy = self._next_copy
@@ -215,7 +215,7 @@ class RangeCaches:
         counter = self._copies.pop(copy, None)
         if counter is None:
             return Refused("not_open", "no open copy has this number")
-        if delivered or self.cfg.undelivered_counts_as_read:
+        if delivered or self.cfg.undelivered_release_marks_read:
             counter.lower()
         return Count(counter.expected)
 
@@ -238,7 +238,7 @@ class RangeCaches:
     # ---- removing by position
 
     def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed | Refused:
-        """Removes a range of one cache. As PagedCache.between."""
+        """Removes a range of one cache. As PagedRangeCache.between."""
         if first > last and self._refuses_inverted:
             return Refused("illegal_argument", "the first position is after the last")
         return self._detach(self._caches[cache].between(first, last, last_inclusive))
@@ -251,7 +251,7 @@ class RangeCaches:
         """Removes all entries of one cache. O(entries of that cache)."""
         return self._detach(list(self._caches[cache]))
 
-    def _detach(self, slots: Iterable[Slot]) -> Removed:
+    def _detach(self, slots: Iterable[Wrapper]) -> Removed:
         removed = freed = 0
         for slot in slots:
             self._stash.pop(slot, None)
@@ -260,30 +260,30 @@ class RangeCaches:
                 freed += slot.bytes
         return Removed(removed, freed)
 
-    def _unmap(self, slot: Slot) -> bool:
+    def _unmap(self, slot: Wrapper) -> bool:
         """Takes an entry out of its cache; false if its bytes stay counted. O(1)."""
         home = self._caches[slot.cache]
         home.discard(slot.position)
         slot.live = False
-        if self.cfg.leaving_counts_as_read:
+        if self.cfg.removal_marks_read:
             slot.counter.lower()
-        if slot.released and self.cfg.released_value_keeps_its_bytes:
+        if slot.released and self.cfg.released_value_stays_counted:
             return False
         home.bytes -= slot.bytes
         return True
 
     # ---- eviction
 
-    def is_due_for_extension(self, slot: Slot) -> bool:
+    def should_requeue(self, slot: Wrapper) -> bool:
         """Whether a pass puts the entry back instead of removing it. O(1)."""
         if slot.accessed and self.extend_ttl_of_recently_accessed:
             return True
-        return slot.requeues < self.max_requeue_times and slot.counter.expects_reads()
+        return slot.requeue_count < self.max_requeue_times and slot.counter.expects_reads()
 
-    def _requeue(self, slot: Slot) -> None:
+    def _requeue(self, slot: Wrapper) -> None:
         by_access = slot.accessed and self.extend_ttl_of_recently_accessed
         if self.cfg.access_requeue_counts or not by_access:
-            slot.requeues += 1
+            slot.requeue_count += 1
         slot.timestamp_ns = self.now_ns
         slot.accessed = False
         self._queue.append(slot)
@@ -300,7 +300,7 @@ class RangeCaches:
                 if slot.timestamp_ns >= threshold_ns:
                     break
                 queue.popleft()
-                if self.is_due_for_extension(slot):
+                if self.should_requeue(slot):
                     self._requeue(slot)
                 elif self._unmap(slot):
                     removed += 1
@@ -316,7 +316,7 @@ class RangeCaches:
         if self._stashes:
             return self._stash_size_pass(bytes_to_free)
         queue = self._queue
-        expired_before = None if self.cfg.size_pass_spares_expired else self.now_ns - self.cfg.ttl_ns
+        expired_before = None if self.cfg.size_pass_requeues_expired else self.now_ns - self.cfg.ttl_ns
         removed = freed = 0
         while queue:
             slot = queue[0]
@@ -325,7 +325,7 @@ class RangeCaches:
                     break
                 queue.popleft()
                 is_past_sparing = expired_before is not None and slot.timestamp_ns < expired_before
-                if self.is_due_for_extension(slot) and not is_past_sparing:
+                if self.should_requeue(slot) and not is_past_sparing:
                     self._requeue(slot)
                 elif self._unmap(slot):
                     removed += 1
@@ -436,7 +436,7 @@ class RangeCaches:
             wrong.append("an empty ledger is kept")
         if any(copy >= self._next_copy for copy in self._copies):
             wrong.append("an open copy has a number that was not given yet")
-        if not self.cfg.released_value_keeps_its_bytes:
+        if not self.cfg.released_value_stays_counted:
             for number, home in enumerate(self._caches):
                 if home.bytes != sum([slot.bytes for slot in home]):
                     wrong.append(f"cache {number} does not hold as many bytes as it says")
@@ -444,19 +444,21 @@ class RangeCaches:
 
     def view(self) -> State:
         """The model's state of which this is an implementation. O(all)."""
-        holders: dict[ReadCounter, tuple[int, ...]] = {}
+        holders: dict[ReadCountHandler, tuple[int, ...]] = {}
         for copy, counter in self._copies.items():
             holders[counter] = (*holders.get(counter, ()), copy)
         take = holders.pop
         queue = tuple([_entry(slot, take(slot.counter, ())) if slot.live else None for slot in self._queue])
         stash = tuple([_entry(slot, take(slot.counter, ())) for slot in self._stash])
-        loose = sorted([Loose(copies, counter.expected) for counter, copies in holders.items()]) if holders else ()
+        orphaned_copies = (
+            sorted([OrphanedCopies(copies, counter.expected) for counter, copies in holders.items()]) if holders else ()
+        )
         return State(
             self.now_ns,
             queue,
             stash,
             tuple([home.bytes for home in self._caches]),
-            tuple(loose),
+            tuple(orphaned_copies),
             self._next_copy,
             self.max_requeue_times,
             self.extend_ttl_of_recently_accessed,
@@ -474,24 +476,24 @@ class RangeCaches:
             self._queue.append(_DETACHED if e is None else self._loaded(e))
         for e in state.stash:
             self._stash[self._loaded(e)] = None
-        for group in state.loose:
-            counter = ReadCounter(group.expected_reads)
+        for group in state.orphaned_copies:
+            counter = ReadCountHandler(group.expected_reads)
             self._copies.update((copy, counter) for copy in group.copies)
         for home, size in zip(self._caches, state.sizes, strict=True):
             home.bytes = size
         self._copies = dict(sorted(self._copies.items()))
         return self
 
-    def _loaded(self, e: Entry) -> Slot:
-        counter = ReadCounter(e.expected_reads)
-        slot = Slot(e.cache, e.position, e.bytes, counter, e.timestamp_ns)
-        slot.requeues, slot.accessed, slot.released = e.requeues, e.accessed, e.released
+    def _loaded(self, e: Entry) -> Wrapper:
+        counter = ReadCountHandler(e.expected_reads)
+        slot = Wrapper(e.cache, e.position, e.bytes, counter, e.timestamp_ns)
+        slot.requeue_count, slot.accessed, slot.released = e.requeue_count, e.accessed, e.released
         self._copies.update((copy, counter) for copy in e.copies)
         self._caches[e.cache].add(slot)
         return slot
 
 
-def _entry(slot: Slot, copies: tuple[int, ...]) -> Entry:
+def _entry(slot: Wrapper, copies: tuple[int, ...]) -> Entry:
     return Entry(
         slot.cache,
         slot.position,
@@ -499,12 +501,12 @@ def _entry(slot: Slot, copies: tuple[int, ...]) -> Entry:
         slot.counter.expected,
         copies,
         slot.timestamp_ns,
-        slot.requeues,
+        slot.requeue_count,
         slot.accessed,
         slot.released,
     )
 
 
 #: stands for every detached slot of a loaded state; nothing else of it is ever read
-_DETACHED = Slot.__new__(Slot)
+_DETACHED = Wrapper.__new__(Wrapper)
 _DETACHED.live = False

@@ -13,7 +13,7 @@ from model.entry_cache.shared_reads import Part, StorageRead, all_held, awaited,
 from model.entry_cache.state import ABSENT, DISABLED, Answered, Config, Delivered, Reading, Released, State, derived
 from model.machine import Refused
 from model.positions import EARLIEST, Position
-from model.range_cache import Entry, Loose
+from model.range_cache import Entry, OrphanedCopies
 
 ANSWERS = ("complete_storage_read", "answer_oddly")
 READINGS = ("read", "read_one", *ANSWERS, "release", "expire_waiting_reads")
@@ -39,14 +39,14 @@ def by_key(s: State) -> dict[Key, Entry]:
 @once_per_state
 def counters(s: State) -> dict[int, int | None]:
     """The counter of each copy, open or held, by its number."""
-    holders: tuple[Entry | Loose, ...] = (*entries(s), *s.ranges.loose)
+    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.ranges.orphaned_copies)
     return {copy: holder.expected_reads for holder in holders for copy in holder.copies}
 
 
 @once_per_state
 def groups(s: State) -> list[tuple[int, ...]]:
     """The copies that share a counter."""
-    holders: tuple[Entry | Loose, ...] = (*entries(s), *s.ranges.loose)
+    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.ranges.orphaned_copies)
     return [holder.copies for holder in holders if holder.copies]
 
 

@@ -13,11 +13,11 @@ from model.range_cache import (
     Config,
     Count,
     Entry,
-    Loose,
+    OrphanedCopies,
     State,
     has_expected_reads,
     initial_count,
-    is_due_for_extension,
+    should_requeue,
     range_cache,
 )
 
@@ -45,7 +45,7 @@ def by_key(s: State) -> dict[Key, Entry]:
 def counters(s: State) -> dict[int, int | None]:
     """The counter of each open copy, by the copy's number."""
     shared = {}
-    holders: tuple[Entry | Loose, ...] = (*entries(s), *s.loose)
+    holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
     for holder in holders:
         for copy in holder.copies:
             shared[copy] = holder.expected_reads
@@ -54,7 +54,9 @@ def counters(s: State) -> dict[int, int | None]:
 
 def untouched(before: State, after: State) -> bool:
     """No slot, entry or copy is another than before: nothing to look at for most properties of steps."""
-    return after.queue is before.queue and after.loose is before.loose and after.stash is before.stash
+    return (
+        after.queue is before.queue and after.orphaned_copies is before.orphaned_copies and after.stash is before.stash
+    )
 
 
 def ordinary_threshold(before: State, event: Event) -> bool:
@@ -94,7 +96,7 @@ def queue_is_in_order_of_time(cfg: Config, s: State) -> bool:
 @always(range_cache)
 def a_copy_has_one_counter(cfg: Config, s: State) -> bool:
     """An open copy shares exactly one counter, with its entry or with the other copies of it."""
-    copies = [c for e in entries(s) for c in e.copies] + [c for g in s.loose for c in g.copies]
+    copies = [c for e in entries(s) for c in e.copies] + [c for g in s.orphaned_copies for c in g.copies]
     return len(copies) == len(counters(s)) and (not copies or max(copies) < s.next_copy)
 
 
@@ -110,7 +112,7 @@ def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after
     gone = [e for key, e in by_key(before).items() if key not in kept and not e.released]
     reported = event.outcome
     overreleased = [e for key, e in by_key(before).items() if key not in kept and e.released]
-    if overreleased and cfg.released_value_keeps_its_bytes:
+    if overreleased and cfg.released_value_stays_counted:
         return (reported.entries, reported.bytes) == (len(gone), sum(e.bytes for e in gone))
     gone += overreleased
     return (reported.entries, reported.bytes) == (len(gone), sum(e.bytes for e in gone))
@@ -165,7 +167,7 @@ def _counter_change(before: State, event: Event) -> tuple[int, tuple[int, ...], 
     for key, e in by_key(before).items():
         if event.arguments["copy"] in e.copies:
             return change, e.copies, key
-    sharing = [g.copies for g in before.loose if event.arguments["copy"] in g.copies]
+    sharing = [g.copies for g in before.orphaned_copies if event.arguments["copy"] in g.copies]
     return change, sharing[0] if sharing else (), None
 
 
@@ -257,8 +259,8 @@ def extensions_are_limited(cfg: Config, before: State, event: Event, after: Stat
     was = by_key(before)
     for key, e in by_key(after).items():
         by_access = before.extend_ttl_of_recently_accessed and was[key].accessed
-        limit = max(before.max_requeue_times, was[key].requeues + 1 if by_access else was[key].requeues)
-        if e.requeues > limit:
+        limit = max(before.max_requeue_times, was[key].requeue_count + 1 if by_access else was[key].requeue_count)
+        if e.requeue_count > limit:
             return False
     return True
 
@@ -267,8 +269,8 @@ def extensions_are_limited(cfg: Config, before: State, event: Event, after: Stat
 def only_what_is_due_is_spared(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A pass puts back only entries that were due for an extension; one without a count gets none for reads."""
     was = by_key(before)
-    spared = [was[k] for k, e in by_key(after).items() if e.requeues != was[k].requeues]
-    return all(is_due_for_extension(before, e) for e in spared)
+    spared = [was[k] for k, e in by_key(after).items() if e.requeue_count != was[k].requeue_count]
+    return all(should_requeue(before, e) for e in spared)
 
 
 @always(range_cache, on=("time_pass",))
@@ -293,7 +295,7 @@ def a_due_entry_survives_a_time_pass(cfg: Config, before: State, event: Event, a
     A design in which expected reads do not extend the time to live breaks it.
     """
     kept = by_key(after)
-    due = [k for k, e in by_key(before).items() if is_due_for_extension(before, e)]
+    due = [k for k, e in by_key(before).items() if should_requeue(before, e)]
     return not ordinary_threshold(before, event) or all(k in kept for k in due)
 
 
@@ -321,20 +323,20 @@ def a_size_pass_takes_no_more_than_needed(cfg: Config, before: State, event: Eve
     return not gone or sum(gone) - max(gone) < event.arguments["bytes_to_free"]
 
 
-@always(range_cache, on=("size_pass",), given=lambda cfg: cfg.size_pass_spares_expired)
+@always(range_cache, on=("size_pass",), given=lambda cfg: cfg.size_pass_requeues_expired)
 def expected_reads_go_last(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A size pass removes an entry that was due for an extension only when all that were not due are gone."""
     kept = by_key(after)
-    due_gone = any(k not in kept and is_due_for_extension(before, e) for k, e in by_key(before).items())
-    other_kept = any(k in kept and not is_due_for_extension(before, e) for k, e in by_key(before).items())
+    due_gone = any(k not in kept and should_requeue(before, e) for k, e in by_key(before).items())
+    other_kept = any(k in kept and not should_requeue(before, e) for k, e in by_key(before).items())
     return not (due_gone and other_kept)
 
 
-@always(range_cache, on=PASSES, given=lambda cfg: cfg.size_pass_spares_expired)
+@always(range_cache, on=PASSES, given=lambda cfg: cfg.size_pass_requeues_expired)
 def first_in_first_out(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Of two entries that are not due for an extension, a pass removes the one that stands in front first."""
     kept = by_key(after)
-    plain = [e for e in before.queue if e is not None and not is_due_for_extension(before, e)]
+    plain = [e for e in before.queue if e is not None and not should_requeue(before, e)]
     gone = [(e.cache, e.position) not in kept for e in plain]
     return gone == sorted(gone, reverse=True)
 
@@ -364,7 +366,7 @@ def the_size_check_reaches_the_watermark(cfg: Config, before: State, event: Even
 
 def requeued(cfg: Config) -> bool:
     """Designs that spare entries by putting them back."""
-    return cfg.sparing == "requeue"
+    return cfg.retention == "requeue"
 
 
 def counting(cfg: Config) -> bool:
@@ -375,7 +377,7 @@ def counting(cfg: Config) -> bool:
 def _rises(before: State, after: State) -> list[tuple[Entry, int]]:
     """Entries that a pass kept, and how often it put them back."""
     kept = by_key(after)
-    return [(e, kept[k].requeues - e.requeues) for k, e in by_key(before).items() if k in kept]
+    return [(e, kept[k].requeue_count - e.requeue_count) for k, e in by_key(before).items() if k in kept]
 
 
 @sometimes(range_cache, on=PASSES, given=counting)
@@ -394,7 +396,10 @@ def requeued_for_recent_access(cfg: Config, before: State, event: Event, after: 
 def access_used_up_an_extension(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An entry that expects reads reaches the maximum by a requeue for recent access."""
     return any(
-        rise and e.accessed and has_expected_reads(e.expected_reads) and e.requeues + rise == before.max_requeue_times
+        rise
+        and e.accessed
+        and has_expected_reads(e.expected_reads)
+        and e.requeue_count + rise == before.max_requeue_times
         for e, rise in _rises(before, after)
     )
 
@@ -416,7 +421,7 @@ def removed_with_reads_left(cfg: Config, before: State, event: Event, after: Sta
 def size_pass_took_the_last_resort(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A size pass removes an entry that was due for an extension when it began."""
     kept = by_key(after)
-    return any(k not in kept and is_due_for_extension(before, e) for k, e in by_key(before).items())
+    return any(k not in kept and should_requeue(before, e) for k, e in by_key(before).items())
 
 
 @sometimes(range_cache, on=PASSES)
@@ -442,7 +447,7 @@ def stopped_exactly_at_the_threshold(cfg: Config, before: State, event: Event, a
 def met_again_in_one_time_pass(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass with a threshold in the future puts an entry back and then removes it."""
     kept = by_key(after)
-    return any(k not in kept and is_due_for_extension(before, e) for k, e in by_key(before).items())
+    return any(k not in kept and should_requeue(before, e) for k, e in by_key(before).items())
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
@@ -454,7 +459,7 @@ def a_negative_count(cfg: Config, s: State) -> bool:
 @sometimes(range_cache)
 def a_copy_outlives_its_entry(cfg: Config, s: State) -> bool:
     """A copy is open whose entry is no longer cached."""
-    return bool(s.loose)
+    return bool(s.orphaned_copies)
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
@@ -463,7 +468,7 @@ def a_shared_counter(cfg: Config, s: State) -> bool:
     return any(len(e.copies) >= 2 and e.expected_reads is not None for e in entries(s))
 
 
-@sometimes(range_cache, on=("put",), given=lambda cfg: cfg.counts_reads and cfg.duplicate_put == "latest_counter")
+@sometimes(range_cache, on=("put",), given=lambda cfg: cfg.counts_reads and cfg.duplicate_put == "latest_handler")
 def counter_exchanged_under_open_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A duplicate put gives the entry a new counter while copies with the old one are open."""
     present = by_key(before).get(_put_key(event))
@@ -509,7 +514,7 @@ def the_size_check_evicted(cfg: Config, before: State, event: Event, after: Stat
     return bool(event.outcome != NOTHING)
 
 
-@sometimes(range_cache, given=lambda cfg: cfg.sparing == "stash")
+@sometimes(range_cache, given=lambda cfg: cfg.retention == "stash")
 def an_entry_is_stashed(cfg: Config, s: State) -> bool:
     """A size pass has set an entry aside."""
     return bool(s.stash)

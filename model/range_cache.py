@@ -20,7 +20,7 @@ State: the queue is the state. An entry that is cached stands in exactly one slo
 draft, in the stash), and a cache is the set of entries that name it. An entry removed by position leaves its
 slot behind, DETACHED (None here), until a pass walks over it. Copies are held by number; all copies of one
 entry and the entry itself share one read counter, so they stand together: with the entry while it is cached,
-as `Loose` after.
+as `OrphanedCopies` after.
 
 Not modelled: the cursors. Expected reads are what the ledger hands in: the number of active cursors for a new
 entry, the rank of the reading cursor for one that was read from storage. Nor when passes are scheduled, buffers
@@ -69,21 +69,21 @@ class Config(NamedTuple):
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", "true")] = True
 
     #: what becomes of the counter of an entry that is added again: kept, or the newcomer's takes its place
-    duplicate_put: Literal["keep", "latest_counter"] = "latest_counter"
+    duplicate_put: Literal["keep", "latest_handler"] = "latest_handler"
     #: a range whose first position is after its last: an empty range, or an error
     inverted_range: Literal["empty", "illegal_argument"] = "empty"
     #: whether leaving the cache lowers the counter that open copies still share
-    leaving_counts_as_read: bool = False
+    removal_marks_read: bool = False
     #: whether a copy that is given back undelivered lowers the counter
-    undelivered_counts_as_read: bool = False
+    undelivered_release_marks_read: bool = False
     #: whether a requeue for recent access uses up an extension for expected reads (one shared counter)
     access_requeue_counts: bool = True
     #: whether a size pass spares an entry that is due for an extension although its time is over
-    size_pass_spares_expired: bool = True
+    size_pass_requeues_expired: bool = True
     #: whether the bytes of an entry stay counted when its value had been released behind the cache's back
-    released_value_keeps_its_bytes: bool = False
+    released_value_stays_counted: bool = False
     #: how an entry is spared: requeued at the tail, or stashed aside until its time is over (the early draft)
-    sparing: Literal["requeue", "stash"] = "requeue"
+    retention: Literal["requeue", "stash"] = "requeue"
 
 
 # ---- state --------------------------------------------------------------------------------------------
@@ -99,12 +99,12 @@ class Entry(NamedTuple):
     expected_reads: int | None  # None: this entry counts no reads; may be negative
     copies: tuple[int, ...]  # numbers of the open copies that share the counter, ascending
     timestamp_ns: int  # when it was put, or last put back
-    requeues: int  # for whatever reason, in whatever pass
+    requeue_count: int  # for whatever reason, in whatever pass
     accessed: bool  # looked up since it was put, or last put back
     released: bool  # someone gave back a reference that was the cache's
 
 
-class Loose(NamedTuple):
+class OrphanedCopies(NamedTuple):
     """Open copies of an entry that is no longer cached, and the counter they share."""
 
     copies: tuple[int, ...]
@@ -119,7 +119,7 @@ class State(NamedTuple):
     queue: tuple[Entry | None, ...]  # oldest first; None is a DETACHED slot
     stash: tuple[Entry, ...]  # only when entries are spared by stashing
     sizes: tuple[int, ...]  # bytes of each cache
-    loose: tuple[Loose, ...]  # in the order of the copies' numbers
+    orphaned_copies: tuple[OrphanedCopies, ...]  # in the order of the copies' numbers
     next_copy: int
     max_requeue_times: int  # settings that can be changed while the broker runs
     extend_ttl_of_recently_accessed: bool
@@ -183,18 +183,18 @@ def has_expected_reads(count: int | None) -> bool:
     return count is not None and count >= 1
 
 
-def is_due_for_extension(s: State, e: Entry) -> bool:
+def should_requeue(s: State, e: Entry) -> bool:
     """Recently accessed, without limit; or expecting reads, up to the maximum ("Requeuing Mechanism")."""
     return (s.extend_ttl_of_recently_accessed and e.accessed) or (
-        has_expected_reads(e.expected_reads) and e.requeues < s.max_requeue_times
+        has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times
     )
 
 
 def requeues_after(cfg: Config, s: State, e: Entry) -> int:
     """One counter for all reasons; in the variant, a requeue that recent access alone justifies is not counted."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
-        return e.requeues + 1
-    return e.requeues
+        return e.requeue_count + 1
+    return e.requeue_count
 
 
 def is_expired(timestamp_ns: int, threshold_ns: int) -> bool:
@@ -224,7 +224,7 @@ def in_range(s: State, cache: int, first: Position, last: Position, last_inclusi
     return sorted(e for e in held if inside(e.position, first, last, last_inclusive))
 
 
-def exchange(s: State, old: Entry, new: Entry) -> State:
+def replace_entry(s: State, old: Entry, new: Entry) -> State:
     """The same state with `new` where `old` stood."""
     if old in s.queue:
         i = s.queue.index(old)
@@ -233,31 +233,33 @@ def exchange(s: State, old: Entry, new: Entry) -> State:
     return s._replace(stash=s.stash[:i] + (new,) + s.stash[i + 1 :])
 
 
-def set_loose(copies: tuple[int, ...], count: int | None, loose: tuple[Loose, ...]) -> tuple[Loose, ...]:
+def add_orphaned_copies(
+    copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
+) -> tuple[OrphanedCopies, ...]:
     """Adds open copies that no cached entry stands for; without copies nobody can see the counter any more."""
-    return tuple(sorted((*loose, Loose(copies, count)))) if copies else loose
+    return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
-def keeps_bytes(cfg: Config, e: Entry) -> bool:
+def stays_counted(cfg: Config, e: Entry) -> bool:
     """Whether a leaving entry's bytes stay counted, because its value had been released elsewhere."""
-    return e.released and cfg.released_value_keeps_its_bytes
+    return e.released and cfg.released_value_stays_counted
 
 
-def leave(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
+def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
     """Subtracts the bytes of entries that have left their slots, and lets their open copies go on alone.
 
     The outcome is what a removal reports: the entries whose bytes it subtracted.
     """
-    sizes, loose, entries, freed = list(s.sizes), s.loose, 0, 0
+    sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
-        if not keeps_bytes(cfg, e):
+        if not stays_counted(cfg, e):
             sizes[e.cache] -= e.bytes
             entries += 1
             freed += e.bytes
         if e.copies:
-            count = marked_read(e.expected_reads) if cfg.leaving_counts_as_read else e.expected_reads
-            loose = set_loose(e.copies, count, loose)
-    return s._replace(sizes=tuple(sizes), loose=loose), Removed(entries, freed)
+            count = marked_read(e.expected_reads) if cfg.removal_marks_read else e.expected_reads
+            orphaned_copies = add_orphaned_copies(e.copies, count, orphaned_copies)
+    return s._replace(sizes=tuple(sizes), orphaned_copies=orphaned_copies), Removed(entries, freed)
 
 
 # ---- putting and looking up ---------------------------------------------------------------------------
@@ -280,8 +282,10 @@ def put(
         return s._replace(queue=s.queue + (entry,), sizes=sizes), True
     if cfg.duplicate_put == "keep" or present.released:
         return s, False
-    s = exchange(s, present, present._replace(expected_reads=count, copies=()))
-    return s._replace(loose=set_loose(present.copies, present.expected_reads, s.loose)), False
+    s = replace_entry(s, present, present._replace(expected_reads=count, copies=()))
+    return s._replace(
+        orphaned_copies=add_orphaned_copies(present.copies, present.expected_reads, s.orphaned_copies)
+    ), False
 
 
 @range_cache.action
@@ -303,7 +307,7 @@ def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> 
     present = find(s, cache, position)
     if present is None:
         return s, None
-    s, hits = look_at(s, [present], hold)
+    s, hits = look_up(s, [present], hold)
     return s, (hits[0] if hits else None)
 
 
@@ -314,10 +318,10 @@ def get_range(
     """A lookup of every entry from first to last, both included, gaps skipped, ledgers crossed."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
-    return look_at(s, in_range(s, cache, first, last, True), hold)
+    return look_up(s, in_range(s, cache, first, last, True), hold)
 
 
-def look_at(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[Hit, ...]]:
+def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[Hit, ...]]:
     """Marks entries as accessed and gives out those that can be, each with a new copy if held."""
     hits: list[Hit] = []
     for e in found:
@@ -326,7 +330,7 @@ def look_at(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[
         if not e.released:
             hits.append(Hit(e.position, e.bytes, e.expected_reads, s.next_copy if hold else None))
         if gives or not e.accessed:
-            s = exchange(s, e, e._replace(accessed=True, copies=copies))
+            s = replace_entry(s, e, e._replace(accessed=True, copies=copies))
         if gives:
             s = s._replace(next_copy=s.next_copy + 1)
     return s, tuple(hits)
@@ -344,14 +348,14 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
     """A copy goes back. One that was delivered lowers the counter ("Dynamic Updates"); the outcome is the counter."""
-    counts = delivered or cfg.undelivered_counts_as_read
-    return change_counter(s, copy, marked_read if counts else unchanged, keep_copy=False)
+    counts = delivered or cfg.undelivered_release_marks_read
+    return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
 
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
     """The copy's entry goes to the replay queue: it will be read once more ("Dynamic Updates")."""
-    return change_counter(s, copy, replayed, keep_copy=True)
+    return change_read_count(s, copy, replayed, keep_copy=True)
 
 
 @range_cache.action
@@ -361,7 +365,7 @@ def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[S
     if present is None:
         return s, None
     count = marked_read(present.expected_reads)
-    return (s if count is None else exchange(s, present, present._replace(expected_reads=count))), Count(count)
+    return (s if count is None else replace_entry(s, present, present._replace(expected_reads=count))), Count(count)
 
 
 def unchanged(count: int | None) -> int | None:
@@ -369,7 +373,7 @@ def unchanged(count: int | None) -> int | None:
     return count
 
 
-def change_counter(
+def change_read_count(
     s: State, copy: int, change: Callable[[int | None], int | None], keep_copy: bool
 ) -> Step[State, Count]:
     """Changes the counter that an open copy shares, wherever it stands, and closes the copy unless it is kept."""
@@ -377,13 +381,13 @@ def change_counter(
         if e is not None and copy in e.copies:
             count = change(e.expected_reads)
             copies = e.copies if keep_copy else tuple(c for c in e.copies if c != copy)
-            return exchange(s, e, e._replace(expected_reads=count, copies=copies)), Count(count)
-    for group in s.loose:
+            return replace_entry(s, e, e._replace(expected_reads=count, copies=copies)), Count(count)
+    for group in s.orphaned_copies:
         if copy in group.copies:
             count = change(group.expected_reads)
             copies = group.copies if keep_copy else tuple(c for c in group.copies if c != copy)
-            others = tuple(g for g in s.loose if g is not group)
-            return s._replace(loose=set_loose(copies, count, others)), Count(count)
+            others = tuple(g for g in s.orphaned_copies if g is not group)
+            return s._replace(orphaned_copies=add_orphaned_copies(copies, count, others)), Count(count)
     return refused(s, "not_open", "no open copy has this number")
 
 
@@ -418,7 +422,7 @@ def detach(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
         return s, NOTHING
     queue = tuple(None if e in gone else e for e in s.queue)
     stash = tuple(e for e in s.stash if e not in gone)
-    return leave(cfg, s._replace(queue=queue, stash=stash), gone)
+    return account_for_removed(cfg, s._replace(queue=queue, stash=stash), gone)
 
 
 # ---- eviction -----------------------------------------------------------------------------------------
@@ -426,38 +430,38 @@ def detach(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
 Verdict = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 
-def visit_in_time_pass(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> Verdict:
+def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> Verdict:
     """What a time pass does with the head of the queue, in exactly this order."""
     if e is None:
         return "MISSING"
     if not is_expired(e.timestamp_ns, threshold_ns):
         return "STOP"
-    if is_due_for_extension(s, e):
+    if should_requeue(s, e):
         return "REQUEUE"
     return "REMOVE"
 
 
-def visit_in_size_pass(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> Verdict:
+def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> Verdict:
     """What a size pass does with the head of the queue, in exactly this order. Age is irrelevant."""
     if e is None:
         return "MISSING"
     if freed >= bytes_to_free:
         return "STOP"
-    if is_due_for_extension(s, e) and not is_past_sparing(cfg, s, e):
+    if should_requeue(s, e) and not is_past_sparing(cfg, s, e):
         return "REQUEUE"
     return "REMOVE"
 
 
 def is_past_sparing(cfg: Config, s: State, e: Entry) -> bool:
     """In the variant, a size pass does not spare an entry whose time is over."""
-    return not cfg.size_pass_spares_expired and is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
+    return not cfg.size_pass_requeues_expired and is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
 #: What to do with the head of the queue, given the bytes freed so far and the limit of the pass.
 Visit = Callable[[Config, State, Entry | None, int, int], Verdict]
 
 
-def walk(cfg: Config, s: State, visit: Visit, limit: int) -> tuple[State, Removed]:
+def evict_entries(cfg: Config, s: State, visit: Visit, limit: int) -> tuple[State, Removed]:
     """One pass over the queue, from the head, until it stops or nothing is left.
 
     A requeued entry goes to the tail with the time of now, its access mark cleared, and one requeue more;
@@ -473,13 +477,13 @@ def walk(cfg: Config, s: State, visit: Visit, limit: int) -> tuple[State, Remove
         if e is None:
             continue
         if verdict == "REQUEUE":
-            queue.append(e._replace(timestamp_ns=s.now_ns, accessed=False, requeues=requeues_after(cfg, s, e)))
+            queue.append(e._replace(timestamp_ns=s.now_ns, accessed=False, requeue_count=requeues_after(cfg, s, e)))
         else:
             gone.append(e)
-            freed += 0 if keeps_bytes(cfg, e) else e.bytes
+            freed += 0 if stays_counted(cfg, e) else e.bytes
     if head:
         s = s._replace(queue=tuple(queue[head:]))
-    return leave(cfg, s, gone) if gone else (s, NOTHING)
+    return account_for_removed(cfg, s, gone) if gone else (s, NOTHING)
 
 
 @range_cache.action
@@ -488,9 +492,9 @@ def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
 
     The queue is in the order of time, so the pass ends at the first entry that is young enough.
     """
-    if cfg.sparing == "stash":
+    if cfg.retention == "stash":
         return stash_time_pass(cfg, s, threshold_ns)
-    return walk(cfg, s, visit_in_time_pass, threshold_ns)
+    return evict_entries(cfg, s, time_pass_predicate, threshold_ns)
 
 
 @range_cache.action
@@ -502,9 +506,9 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
     """
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
-    if cfg.sparing == "stash":
+    if cfg.retention == "stash":
         return stash_size_pass(cfg, s, bytes_to_free)
-    return walk(cfg, s, visit_in_size_pass, bytes_to_free)
+    return evict_entries(cfg, s, size_pass_predicate, bytes_to_free)
 
 
 @range_cache.action
@@ -547,7 +551,7 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
                 break
             gone.append(e)
         head += 1
-    return leave(cfg, s._replace(queue=s.queue[head:], stash=stash), gone)
+    return account_for_removed(cfg, s._replace(queue=s.queue[head:], stash=stash), gone)
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
@@ -558,16 +562,16 @@ def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, R
     for e in s.stash:
         taken = freed < bytes_to_free and not is_spared_in_stash(cfg, s, e)
         (gone if taken else stash).append(e)
-        freed += e.bytes if taken and not keeps_bytes(cfg, e) else 0
+        freed += e.bytes if taken and not stays_counted(cfg, e) else 0
     for slot in s.queue:
         if slot is not None:
             if freed >= bytes_to_free:
                 break
             taken = not is_spared_in_stash(cfg, s, slot)
             (gone if taken else stash).append(slot)
-            freed += slot.bytes if taken and not keeps_bytes(cfg, slot) else 0
+            freed += slot.bytes if taken and not stays_counted(cfg, slot) else 0
         head += 1
-    return leave(cfg, s._replace(queue=s.queue[head:], stash=tuple(stash)), gone)
+    return account_for_removed(cfg, s._replace(queue=s.queue[head:], stash=tuple(stash)), gone)
 
 
 # ---- time and settings --------------------------------------------------------------------------------
@@ -603,7 +607,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
     present = find(s, cache, position)
     if present is None or present.released:
         return refused(s, "illegal_state", "no value to release at this position")
-    return exchange(s, present, present._replace(released=True)), None
+    return replace_entry(s, present, present._replace(released=True)), None
 
 
 # ---- names and observers ------------------------------------------------------------------------------
@@ -629,11 +633,13 @@ def canonical(cfg: Config, s: State) -> State:
 
     queue = tuple([moved(e) for e in s.queue])
     stash = tuple([e for e in map(moved, s.stash) if e is not None])
-    loose = s.loose
-    if loose:
-        by_look = sorted(loose, key=lambda g: (len(g.copies), g.expected_reads is None, g.expected_reads or 0))
-        loose = tuple([Loose(renumbered(g.copies), g.expected_reads) for g in by_look])
-    return s._replace(now_ns=0, queue=queue, stash=stash, loose=loose, next_copy=following)
+    orphaned_copies = s.orphaned_copies
+    if orphaned_copies:
+        by_look = sorted(
+            orphaned_copies, key=lambda g: (len(g.copies), g.expected_reads is None, g.expected_reads or 0)
+        )
+        orphaned_copies = tuple([OrphanedCopies(renumbered(g.copies), g.expected_reads) for g in by_look])
+    return s._replace(now_ns=0, queue=queue, stash=stash, orphaned_copies=orphaned_copies, next_copy=following)
 
 
 @range_cache.observation
@@ -641,14 +647,14 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
     """Each cache by position, the queue from oldest to newest, and the open copies with their counters."""
     held: list[list[list[object]]] = [[] for _ in s.sizes]
     slots: list[list[object] | None] = []
-    copies = [[c, g.expected_reads] for g in s.loose for c in g.copies]
+    copies = [[c, g.expected_reads] for g in s.orphaned_copies for c in g.copies]
     for e in s.queue + s.stash:
         if e is None:
             slots.append(None)
             continue
         ledger, entry = e.position
         held[e.cache].append([ledger, entry, e.bytes, e.expected_reads])
-        slots.append([e.cache, ledger, entry, e.timestamp_ns, e.requeues, e.accessed])
+        slots.append([e.cache, ledger, entry, e.timestamp_ns, e.requeue_count, e.accessed])
         if e.copies:
             copies += [[c, e.expected_reads] for c in e.copies]
     return {
@@ -668,9 +674,9 @@ recorded = range_cache.profile(
     Config(
         duplicate_put="keep",
         inverted_range="illegal_argument",
-        leaving_counts_as_read=True,
-        undelivered_counts_as_read=True,
-        released_value_keeps_its_bytes=True,
+        removal_marks_read=True,
+        undelivered_release_marks_read=True,
+        released_value_stays_counted=True,
     ),
 )
 
@@ -683,7 +689,7 @@ fifo = range_cache.profile(
 stash = range_cache.profile(
     "stash",
     "the early draft of PIP-430: a size pass sets entries with expected reads aside",
-    Config(sparing="stash"),
+    Config(retention="stash"),
 )
 
 separate_counters = range_cache.profile(
@@ -695,5 +701,5 @@ separate_counters = range_cache.profile(
 two_arguments = range_cache.profile(
     "two-arguments",
     "PIP-430's signature of the size pass, which knows the expiration time: what is over it is not spared",
-    Config(size_pass_spares_expired=False),
+    Config(size_pass_requeues_expired=False),
 )

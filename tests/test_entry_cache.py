@@ -157,7 +157,7 @@ def test_a_mixed_read_whose_gap_fails_is_read_again_in_one_piece() -> None:
 def test_without_a_cached_entry_there_is_no_second_attempt() -> None:
     s, outcome = after(BASE, ("read", 0, 1, 0, 4, 1), ("complete_storage_read", 1, False))
     assert got(outcome) == [(1, False, [])]
-    assert (s.requests, s.reads, s.ranges.loose) == ((), (), ())
+    assert (s.requests, s.reads, s.ranges.orphaned_copies) == ((), (), ())
 
 
 def test_a_short_answer_is_enough_for_who_waits_alone_and_not_for_a_gap() -> None:
@@ -263,7 +263,7 @@ def test_a_cache_made_while_the_maximum_is_zero_stays_disabled() -> None:
     s, outcome = after(cfg, ("set_max_cache_bytes", 1000), *put(0))
     assert (outcome, s.homes[0]) == (False, DISABLED)
     s, _ = after(cfg, ("read", 0, 1, 0, 2, 3), ("complete_storage_read", 1, True), on=s)
-    assert [g.expected_reads for g in s.ranges.loose] == [None] * 3
+    assert [g.expected_reads for g in s.ranges.orphaned_copies] == [None] * 3
     assert after(cfg, ("remove_entry_cache", 0), *put(0), on=s)[1] is True
 
 

@@ -150,7 +150,7 @@ def test_a_machine_refuses_an_argument_below_a_setting_that_there_is_not() -> No
         ({"watermark": 1.5}, "range_cache.watermark is 1.5, must be number from 0 to 1"),
         ({"caches": 0}, "range_cache.caches is 0, must be integer of 1 or more"),
         ({"caches": True}, "range_cache.caches is True, must be integer"),
-        ({"duplicate_put": "maybe"}, "must be one of keep, latest_counter"),
+        ({"duplicate_put": "maybe"}, "must be one of keep, latest_handler"),
         ({"tll_ns": 3}, "range_cache has no setting tll_ns; it has caches, ttl_ns"),
     ],
 )

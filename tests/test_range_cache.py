@@ -133,13 +133,13 @@ def test_counts_go_negative_and_stay_so_until_replays_exceed_the_deficit() -> No
 def test_leaving_the_cache_is_no_read_but_was_one_as_shipped() -> None:
     steps = ("put", 0, A, 10, 3), ("get", 0, A, True), ("clear", 0)
     assert after(BASE, *steps, ("release", 1, True))[1] == m.Count(2)
-    assert after(BASE._replace(leaving_counts_as_read=True), *steps, ("release", 1, True))[1] == m.Count(1)
+    assert after(BASE._replace(removal_marks_read=True), *steps, ("release", 1, True))[1] == m.Count(1)
 
 
 def test_an_undelivered_copy_is_no_read_but_was_one_as_shipped() -> None:
     steps = ("put", 0, A, 10, 3), ("get", 0, A, True), ("release", 1, False)
     assert after(BASE, *steps)[1] == m.Count(3)
-    assert after(BASE._replace(undelivered_counts_as_read=True), *steps)[1] == m.Count(2)
+    assert after(BASE._replace(undelivered_release_marks_read=True), *steps)[1] == m.Count(2)
 
 
 # ---- eviction: what follows from the rules of the two passes
@@ -169,20 +169,20 @@ def test_access_extends_without_limit() -> None:
     for _ in range(50):
         s, _ = after(cfg, ("get", 0, A, False), ("advance", TTL + 1), start=s)
         s, _ = after(cfg, ("time_pass", s.now_ns - TTL), start=s)
-    assert live(s)[0].requeues == 50
+    assert live(s)[0].requeue_count == 50
 
 
 def test_a_size_pass_goes_round_and_burns_all_extensions() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 1), ("put", 0, B, 10, 1), ("advance", 3), ("size_pass", 1))
     assert outcome == Removed(1, 10)
-    assert [(e.position, e.requeues, e.timestamp_ns) for e in live(s)] == [(B, 5, 3)]
+    assert [(e.position, e.requeue_count, e.timestamp_ns) for e in live(s)] == [(B, 5, 3)]
     s, _ = after(BASE, ("advance", TTL + 1), start=s)
     assert after(BASE, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10), "reads remain, extensions do not"
 
 
 def test_a_time_pass_requeues_an_entry_once() -> None:
     s, _ = after(BASE, ("put", 0, A, 10, 1), ("advance", TTL + 1), ("time_pass", 1))
-    assert live(s)[0].requeues == 1
+    assert live(s)[0].requeue_count == 1
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_visits_of_a_size_pass_that_drains_the_queue(
     def counting(*arguments: object) -> object:
         nonlocal visits
         visits += 1
-        return m.visit_in_size_pass(*arguments)  # type: ignore[arg-type]
+        return m.size_pass_predicate(*arguments)  # type: ignore[arg-type]
 
-    m.walk(cfg, s, counting, 10 * len(entries))  # type: ignore[arg-type]
+    m.evict_entries(cfg, s, counting, 10 * len(entries))  # type: ignore[arg-type]
     wanted = 1 + sum(1 + max(int(extend and a), max(0, maximum - r) if n else 0) for n, r, a in entries)
     assert visits == wanted
 
@@ -313,12 +313,12 @@ def test_the_first_central_queue_is_first_in_first_out() -> None:
 def test_separate_counters_are_an_experiment_that_spares_longer() -> None:
     cfg = BASE._replace(max_requeue_times=1, extend_ttl_of_recently_accessed=True, access_requeue_counts=False)
     s, _ = after(cfg, ("put", 0, A, 10, 9), ("get", 0, A, False), ("advance", TTL + 1), ("time_pass", 1))
-    assert live(s)[0].requeues == 0
+    assert live(s)[0].requeue_count == 0
     s, _ = after(cfg, ("advance", TTL + 1), start=s)
     assert after(cfg, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(0, 0)
 
 
 def test_a_size_pass_may_be_told_not_to_spare_what_is_expired() -> None:
-    cfg = BASE._replace(size_pass_spares_expired=False)
+    cfg = BASE._replace(size_pass_requeues_expired=False)
     s, _ = after(cfg, ("put", 0, A, 10, 9), ("put", 0, B, 10, 0), ("advance", TTL + 1), ("size_pass", 1))
     assert [e.position for e in live(s)] == [B]

@@ -44,15 +44,15 @@ DECISIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "replayed": (model.replayed, ("count",)),
     "unchanged": (model.unchanged, ("count",)),
     "has_expected_reads": (model.has_expected_reads, ("count",)),
-    "is_due_for_extension": (model.is_due_for_extension, ("s", "e")),
+    "should_requeue": (model.should_requeue, ("s", "e")),
     "requeues_after": (model.requeues_after, ("cfg", "s", "e")),
     "is_expired": (model.is_expired, ("number", "limit")),
     "is_past_sparing": (model.is_past_sparing, ("cfg", "s", "e")),
     "is_spared_in_stash": (model.is_spared_in_stash, ("cfg", "s", "e")),
-    "keeps_bytes": (model.keeps_bytes, ("cfg", "e")),
+    "stays_counted": (model.stays_counted, ("cfg", "e")),
     "inside": (model.inside, ("position", "first", "last", "flag")),
-    "visit_in_time_pass": (model.visit_in_time_pass, ("cfg", "s", "slot", "number", "limit")),
-    "visit_in_size_pass": (model.visit_in_size_pass, ("cfg", "s", "slot", "number", "limit")),
+    "time_pass_predicate": (model.time_pass_predicate, ("cfg", "s", "slot", "number", "limit")),
+    "size_pass_predicate": (model.size_pass_predicate, ("cfg", "s", "slot", "number", "limit")),
 }
 
 

@@ -39,7 +39,7 @@ CONSTANTS
   \* Rules: each right, or a bug that was or is there.
   published_first, put_is_atomic, clears_in_bulk, removal_reports, removal_rechecks_key, eviction_takes,
   retaining_checks_position, recycling_clears_the_mark, late_trigger, periodic_task_uses_the_marker,
-  released_value_keeps_its_bytes, removal_passes_released_values,
+  released_value_stays_counted, removal_passes_released_values,
   \* The values of the steps' arguments; threads and wrappers are all that there are.
   cache, position, last, expired
 
@@ -158,7 +158,7 @@ Cleared(w) == [w EXCEPT !.key = None, !.released = FALSE]
 Unmapped(k, w) == IF mapped[k] = w THEN [mapped EXCEPT ![k] = None] ELSE mapped
 
 \* Clearing a wrapper fails, and nothing is counted, for its value had been released elsewhere.
-KeepsBytes(w) == wrappers[w].released /\ released_value_keeps_its_bytes
+StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 
 -----------------------------------------------------------------------------
 (* Inserting. *)
@@ -265,7 +265,7 @@ Unmap == \E r \in Removers : removals[r].at = "unmap" /\ Become(AfterUnmap(r))
 AfterClear(r) ==
   LET at == removals[r]
       w == at.wrapper
-      clears == ~KeepsBytes(w) /\ (wrappers[w].key = at.key \/ ~removal_rechecks_key)
+      clears == ~StaysCounted(w) /\ (wrappers[w].key = at.key \/ ~removal_rechecks_key)
   IN [Contents EXCEPT
         !.wrappers[w] = IF clears THEN Cleared(@) ELSE @,
         !.removals[r] = [@ EXCEPT !.at = "find", !.key = at.key + 1, !.wrapper = None,
@@ -353,7 +353,7 @@ UnmapEvicted ==
 \* Under the lock, it is cleared.
 AfterClearEvicted ==
   LET w == eviction.wrapper
-  IN IF KeepsBytes(w) THEN [Evicting("pop") EXCEPT !.eviction.key = None]
+  IN IF StaysCounted(w) THEN [Evicting("pop") EXCEPT !.eviction.key = None]
      ELSE [Evicting("subtract") EXCEPT !.wrappers[w] = Cleared(@)]
 
 ClearEvicted == eviction.at = "clear" /\ Become(AfterClearEvicted)

@@ -144,7 +144,7 @@ AfterReleaseOf(g, i) ==
 Release ==
   \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ queue[i].copies.open > 0
                              /\ Become(ChangedAt(Contents, i, MarkedRead, OneLess))
-  \/ \E g \in DOMAIN loose : g.copies.open > 0 /\ Become(ChangedLoose(Contents, g, MarkedRead, OneLess))
+  \/ \E g \in DOMAIN orphaned_copies : g.copies.open > 0 /\ Become(ChangedLoose(Contents, g, MarkedRead, OneLess))
   \/ \E g \in grants : \E i \in g.copies : Become(AfterReleaseOf(g, i))
 
 \* A reader's copy, whether a grant names it or not.
@@ -154,7 +154,7 @@ IsRead(copies) == copies.open > 0 \/ copies.granted # {}
 Replay ==
   \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ IsRead(queue[i].copies)
                              /\ Become(ChangedAt(Contents, i, Replayed, Same))
-  \/ \E g \in DOMAIN loose : IsRead(g.copies) /\ Become(ChangedLoose(Contents, g, Replayed, Same))
+  \/ \E g \in DOMAIN orphaned_copies : IsRead(g.copies) /\ Become(ChangedLoose(Contents, g, Replayed, Same))
 
 -----------------------------------------------------------------------------
 (* Removing. *)
@@ -214,7 +214,7 @@ Advance ==
                                !.waiting = [i \in DOMAIN @ |-> [@[i] EXCEPT !.since_ns = @ - n]]])
 
 \* Everything but the settings.
-contents == <<queue, loose, owners, sizes, homes, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
+contents == <<queue, orphaned_copies, owners, sizes, homes, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
               grants>>
 
 \* The maximum, or the watermark, changes while the broker runs; by itself that evicts nothing.
@@ -239,7 +239,7 @@ SetExtendTtl ==
 \* Holds of every cached entry; of every counter that is defined.
 OfAll(Holds(_)) == \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
 OfCounts(Holds(_)) == LET IsFine(each) == each.expected_reads = None \/ Holds(each.expected_reads)
-                      IN OfAll(IsFine) /\ \A g \in DOMAIN loose : IsFine(g)
+                      IN OfAll(IsFine) /\ \A g \in DOMAIN orphaned_copies : IsFine(g)
 
 \* Places in the removal queue, DETACHED ones included.
 SlotsAtMost(n) == Len(queue) <= n
@@ -257,7 +257,7 @@ AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n
                 IN OfAll(Holds) /\ \A i \in DOMAIN waiting : -waiting[i].since_ns <= n
 
 \* The most requeues of an entry.
-RequeuesAtMost(n) == LET Holds(e) == e.requeues <= n IN OfAll(Holds)
+RequeuesAtMost(n) == LET Holds(e) == e.requeue_count <= n IN OfAll(Holds)
 
 \* The largest counter, and how far below zero one is.
 HighestCountAtMost(n) == LET Holds(m) == m <= n IN OfCounts(Holds)
@@ -270,10 +270,10 @@ RECURSIVE CopiesIn(_)
 CopiesIn(slots) == IF slots = <<>> THEN 0
                    ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE HowMany(Head(slots).copies)
 
-RECURSIVE LooseCopies(_)
-LooseCopies(groups) == IF groups = {} THEN 0
+RECURSIVE OrphanedCopiesIn(_)
+OrphanedCopiesIn(groups) == IF groups = {} THEN 0
                        ELSE LET g == CHOOSE g \in groups : TRUE
-                            IN loose[g] * HowMany(g.copies) + LooseCopies(groups \ {g})
+                            IN orphaned_copies[g] * HowMany(g.copies) + OrphanedCopiesIn(groups \ {g})
 
-CopiesAtMost(n) == CopiesIn(queue) + LooseCopies(DOMAIN loose) <= n
+CopiesAtMost(n) == CopiesIn(queue) + OrphanedCopiesIn(DOMAIN orphaned_copies) <= n
 =============================================================================

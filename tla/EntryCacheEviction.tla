@@ -22,17 +22,17 @@ Same(each) == each
 
 HasExpectedReads(n) == n # None /\ n >= 1
 
-\* The counter that an entry's, or a loose group's, copies share changes, and the copies may be others then.
+\* The counter that an entry's, or a orphaned_copies group's, copies share changes, and the copies may be others then.
 ChangedAt(c, i, New(_), Copies(_)) ==
   [c EXCEPT !.queue = Exchanged(@, i, [@[i] EXCEPT !.expected_reads = New(@), !.copies = Copies(@)])]
 ChangedLoose(c, g, New(_), Copies(_)) ==
-  [c EXCEPT !.loose = WithLoose(WithoutLoose(@, g), Copies(g.copies), New(g.expected_reads))]
+  [c EXCEPT !.orphaned_copies = WithOrphanedCopies(WithoutOrphanedCopies(@, g), Copies(g.copies), New(g.expected_reads))]
 
 \* The same for the copies that Has(copies) holds of, wherever they stand.
 ChangedWhere(c, Has(_), New(_), Copies(_)) ==
   LET slots == {i \in DOMAIN c.queue : c.queue[i] # None /\ Has(c.queue[i].copies)}
   IN IF slots # {} THEN ChangedAt(c, CHOOSE i \in slots : TRUE, New, Copies)
-     ELSE ChangedLoose(c, CHOOSE g \in DOMAIN c.loose : Has(g.copies), New, Copies)
+     ELSE ChangedLoose(c, CHOOSE g \in DOMAIN c.orphaned_copies : Has(g.copies), New, Copies)
 
 -----------------------------------------------------------------------------
 (* Leaving. *)
@@ -47,9 +47,9 @@ RECURSIVE Leave(_, _)
 Leave(c, gone) ==
   IF gone = <<>> THEN c
   ELSE LET e == Head(gone)
-           n == IF leaving_counts_as_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
+           n == IF removal_marks_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
        IN Leave([c EXCEPT !.sizes[e.store] = @ - e.bytes, !.total_bytes = @ - e.bytes,
-                          !.loose = WithLoose(@, e.copies, n)], Tail(gone))
+                          !.orphaned_copies = WithOrphanedCopies(@, e.copies, n)], Tail(gone))
 
 \* Entries leave by position: their slots stay behind, DETACHED.
 Detached(c, Gone(_)) ==
@@ -61,24 +61,24 @@ Detached(c, Gone(_)) ==
 (* Passes over the removal queue. *)
 
 \* Recently accessed, without limit; or expecting reads, up to the maximum.
-IsDueForExtension(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
-                        \/ e.requeues < max_requeue_times /\ HasExpectedReads(e.expected_reads)
+ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
+                        \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e.expected_reads)
 
 \* A spared entry goes to the tail with the time of now, its access mark cleared and one requeue more.
-Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeues = @ + 1]
+Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = @ + 1]
 
 \* What a time pass does with the head of the queue, in exactly this order.  Expired is strictly older.
-VisitInTimePass(slot, threshold) ==
+TimePassPredicate(slot, threshold) ==
   CASE slot = None                      -> "MISSING"
     [] ~(slot.timestamp_ns < threshold) -> "STOP"
-    [] IsDueForExtension(slot)          -> "REQUEUE"
+    [] ShouldRequeue(slot)          -> "REQUEUE"
     [] OTHER                            -> "REMOVE"
 
 \* What a size pass does with the head of the queue, in exactly this order.  Age is irrelevant.
-VisitInSizePass(slot, freed, goal) ==
+SizePassPredicate(slot, freed, goal) ==
   CASE slot = None             -> "MISSING"
     [] freed >= goal           -> "STOP"
-    [] IsDueForExtension(slot) -> "REQUEUE"
+    [] ShouldRequeue(slot) -> "REQUEUE"
     [] OTHER                   -> "REMOVE"
 
 \* One pass over the queue, from the head, until it stops or nothing is left; it may meet a requeued entry again.
@@ -87,7 +87,7 @@ RECURSIVE Walk(_, _, _, _, _)
 Walk(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
   ELSE LET slot == Head(slots)
-           verdict == IF by_time THEN VisitInTimePass(slot, limit) ELSE VisitInSizePass(slot, freed, limit)
+           verdict == IF by_time THEN TimePassPredicate(slot, limit) ELSE SizePassPredicate(slot, freed, limit)
        IN CASE verdict = "STOP"    -> [queue |-> slots, gone |-> gone]
             [] verdict = "MISSING" -> Walk(by_time, limit, Tail(slots), gone, freed)
             [] verdict = "REQUEUE" -> Walk(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
@@ -116,7 +116,7 @@ IsCached(c, s, p) == \E i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)
 \* An absent entry comes: it goes to its cache and to the queue's tail, and eviction may be triggered.
 Cached(c, s, p, b, n, copies) ==
   LET e == [store |-> s, position |-> p, bytes |-> b, expected_reads |-> n, copies |-> copies, timestamp_ns |-> 0,
-            requeues |-> 0, accessed |-> FALSE]
+            requeue_count |-> 0, accessed |-> FALSE]
   IN Triggered([c EXCEPT !.queue = Append(@, e), !.sizes[s] = @ + b, !.total_bytes = @ + b])
 
 \* An entry comes that is cached already: it is rejected, though its counter may be taken over.
@@ -125,9 +125,9 @@ GivenAgain(c, s, p, n, copies) ==
   LET present == c.queue[CHOOSE i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)]
       Chosen(e) == e = present
       New(e) == [e EXCEPT !.expected_reads = n, !.copies = copies]
-  IN IF duplicate_put = "latest_counter"
-     THEN [c EXCEPT !.queue = Changed(@, Chosen, New), !.loose = WithLoose(@, present.copies, present.expected_reads)]
-     ELSE [c EXCEPT !.loose = WithLoose(@, copies, IF rejection_counts_as_read THEN MarkedRead(n) ELSE n)]
+  IN IF duplicate_put = "latest_handler"
+     THEN [c EXCEPT !.queue = Changed(@, Chosen, New), !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
+     ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, copies, IF rejection_counts_as_read THEN MarkedRead(n) ELSE n)]
 
 Come(c, s, p, b, n, copies) ==
   IF IsCached(c, s, p) THEN GivenAgain(c, s, p, n, copies) ELSE Cached(c, s, p, b, n, copies)

@@ -59,15 +59,15 @@ QueueIsInOrderOfTime ==
 \* There is at most one eviction task, and the mark stands exactly while there is one.
 OneEvictionTaskAtMost == tasks = IF marked THEN 1 ELSE 0
 
-\* Where copies stand: with an entry, or in a loose group; and at how many places there are such.
-Holders == {queue[i] : i \in {i \in DOMAIN queue : queue[i] # None}} \cup DOMAIN loose
+\* Where copies stand: with an entry, or in a orphaned_copies group; and at how many places there are such.
+Holders == {queue[i] : i \in {i \in DOMAIN queue : queue[i] # None}} \cup DOMAIN orphaned_copies
 HeldNames == UNION {each.copies.held : each \in Holders}
 GrantedNames == UNION {each.copies.granted : each \in Holders}
 Places(Has(_)) ==
   LET HasEntry(slot) == slot # None /\ Has(slot.copies)
-      Times[groups \in SUBSET {g \in DOMAIN loose : Has(g.copies)}] ==
-        IF groups = {} THEN 0 ELSE LET g == CHOOSE g \in groups : TRUE IN loose[g] + Times[groups \ {g}]
-  IN Len(SelectSeq(queue, HasEntry)) + Times[{g \in DOMAIN loose : Has(g.copies)}]
+      Times[groups \in SUBSET {g \in DOMAIN orphaned_copies : Has(g.copies)}] ==
+        IF groups = {} THEN 0 ELSE LET g == CHOOSE g \in groups : TRUE IN orphaned_copies[g] + Times[groups \ {g}]
+  IN Len(SelectSeq(queue, HasEntry)) + Times[{g \in DOMAIN orphaned_copies : Has(g.copies)}]
 
 \* A copy has one counter, and the copies that are held are exactly those of the requests: none leaks.
 CopiesAreAccountedFor ==
@@ -225,10 +225,10 @@ AnIdleLimiterGrantsEveryRead ==
 (* Of every step. *)
 
 \* The copies there are, and how many of them have the counter n.
-AllCopies == [held |-> HeldNames, granted |-> GrantedNames, number |-> CopiesIn(queue) + LooseCopies(DOMAIN loose)]
+AllCopies == [held |-> HeldNames, granted |-> GrantedNames, number |-> CopiesIn(queue) + OrphanedCopiesIn(DOMAIN orphaned_copies)]
 CopiesWith(n) ==
   LET Has(slot) == slot # None /\ slot.expected_reads = n
-  IN CopiesIn(SelectSeq(queue, Has)) + LooseCopies({g \in DOMAIN loose : g.expected_reads = n})
+  IN CopiesIn(SelectSeq(queue, Has)) + OrphanedCopiesIn({g \in DOMAIN orphaned_copies : g.expected_reads = n})
 
 Counters == {each.expected_reads : each \in Holders}
 

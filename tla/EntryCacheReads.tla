@@ -101,7 +101,7 @@ ComesFromStorage(c, r, entry, names) ==
   LET n == InitialCount(IF r.store >= 0 THEN r.expected_reads ELSE 0)
       b == StoredOf(r.cache, r.ledger)[entry + 1]
   IN IF HasExpectedReads(n) THEN Come(c, r.store, <<r.ledger, entry>>, b, n, Held(names))
-     ELSE [c EXCEPT !.loose = WithLoose(@, Held(names), n)]
+     ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, Held(names), n)]
 
 \* The entries of a read up to some last one come, each with a counter of its own.  `wanted` has for each part that
 \* waited <<request, first, last>>: everyone gets copies of what they wanted, which share the counter.
@@ -214,7 +214,7 @@ Discarded(c, n, held) ==
            Has(copies) == name \in copies.held
            Less(copies) == [copies EXCEPT !.held = @ \ {name}]
            Rest(left) == Discarded(left, n, Tail(held))
-       IN With(IF undelivered_counts_as_read THEN ChangedWhere(c, Has, MarkedRead, Less)
+       IN With(IF undelivered_release_marks_read THEN ChangedWhere(c, Has, MarkedRead, Less)
                ELSE ChangedWhere(c, Has, Same, Less), Rest)
 
 \* Works a tree of parts out, as far as it does not wait for anything.  Parts side by side are good only together: if

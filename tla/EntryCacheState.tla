@@ -16,7 +16,7 @@
 (*               held     <<request, entry>>: for a request not answered   *)
 (*               granted  <<request, i>>: its i-th copy not yet given back *)
 (*               open     other copies of readers: a number of them        *)
-(*   loose     copies whose entry has left its cache: a bag of records of  *)
+(*   orphaned_copies     copies whose entry has left its cache: a bag of records of  *)
 (*             the copies that share a counter, and the counter            *)
 (*                                                                         *)
 (* Within a step numbers only grow; Become closes the gaps.                *)
@@ -29,7 +29,7 @@ CONSTANTS
   caches, stored, storage_reads, eviction_task, ttl_ns, max_reads_in_flight_bytes, permits_timeout_ns,
   permits_queue_size, start_max_bytes, start_watermark, start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions differ.
-  duplicate_put, leaving_counts_as_read, undelivered_counts_as_read, rejection_counts_as_read,
+  duplicate_put, removal_marks_read, undelivered_release_marks_read, rejection_counts_as_read,
   periodic_eviction_erases_mark, timer_hands_permits_on, short_answer,
   \* The values of the actions' arguments.
   cache, position, bytes, insert_expected_reads, ledger, first, last, read_expected_reads, success, entries, oddity,
@@ -38,7 +38,7 @@ CONSTANTS
 
 VARIABLES
   queue,        \* the one removal queue: entries and DETACHED slots, oldest first
-  loose,        \* copies whose entry is no longer cached
+  orphaned_copies,        \* copies whose entry is no longer cached
   owners,       \* of each range cache: the topic whose it is, or was
   sizes,        \* bytes of each range cache
   homes,        \* of each topic: its range cache, or Absent, or Disabled
@@ -54,7 +54,7 @@ VARIABLES
   max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed
 
 settings == <<max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed>>
-vars == <<queue, loose, owners, sizes, homes, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
+vars == <<queue, orphaned_copies, owners, sizes, homes, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
           grants, settings>>
 
 \* In place of a range cache: the topic's was removed and not used since; or it stores nothing.
@@ -65,7 +65,7 @@ Init ==
   LET enabled == start_max_bytes > 0
       stores == IF enabled THEN 0..caches - 1 ELSE {}
   IN /\ queue = <<>>
-     /\ loose = <<>>
+     /\ orphaned_copies = <<>>
      /\ owners = [s \in stores |-> s]
      /\ sizes = [s \in stores |-> 0]
      /\ homes = [t \in 0..caches - 1 |-> IF enabled THEN t ELSE Disabled]
@@ -88,7 +88,7 @@ Asking(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : 
 
 \* What an action changes, as one value: the rules compute with it.
 Contents ==
-  [queue |-> queue, loose |-> loose, owners |-> owners, sizes |-> sizes, homes |-> homes, total_bytes |-> total_bytes,
+  [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes, homes |-> homes, total_bytes |-> total_bytes,
    marked |-> marked, tasks |-> tasks, failing |-> failing, reads |-> reads, requests |-> requests, free |-> free,
    waiting |-> waiting, grants |-> grants, next_read |-> Len(reads) + 1]
 
@@ -126,23 +126,23 @@ NoCopies == [held |-> {}, granted |-> {}, open |-> 0]
 Held(names) == [NoCopies EXCEPT !.held = names]
 
 \* Without copies nobody can see the counter any more.
-WithLoose(bag, copies, n) ==
+WithOrphanedCopies(bag, copies, n) ==
   LET group == [copies |-> copies, expected_reads |-> n]
   IN IF copies = NoCopies THEN bag
      ELSE [g \in DOMAIN bag \cup {group} |->
              (IF g \in DOMAIN bag THEN bag[g] ELSE 0) + (IF g = group THEN 1 ELSE 0)]
 
-WithoutLoose(bag, group) ==
+WithoutOrphanedCopies(bag, group) ==
   IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
 
 \* The same contents with To(copies) wherever copies stand; To may give other names, but never the same to two.
 WithCopies(c, To(_)) ==
   LET Every(e) == TRUE
       Entry(e) == [e EXCEPT !.copies = To(@)]
-      group == [g \in DOMAIN c.loose |-> [g EXCEPT !.copies = To(@)]]
+      group == [g \in DOMAIN c.orphaned_copies |-> [g EXCEPT !.copies = To(@)]]
   IN [c EXCEPT !.queue = Changed(@, Every, Entry),
-               !.loose = [h \in {group[g] : g \in DOMAIN group} |->
-                            LET g == CHOOSE g \in DOMAIN group : group[g] = h IN c.loose[g]]]
+               !.orphaned_copies = [h \in {group[g] : g \in DOMAIN group} |->
+                            LET g == CHOOSE g \in DOMAIN group : group[g] = h IN c.orphaned_copies[g]]]
 
 -----------------------------------------------------------------------------
 (* Numbers without gaps. *)
@@ -197,7 +197,7 @@ WithRequests(c) ==
 Become(c) ==
   \E n \in {With(With(c, WithStores), WithRequests)} :
     /\ queue' = n.queue
-    /\ loose' = n.loose
+    /\ orphaned_copies' = n.orphaned_copies
     /\ owners' = n.owners
     /\ sizes' = n.sizes
     /\ homes' = n.homes

@@ -11,7 +11,7 @@
 (*           put now and falls when time passes                            *)
 (*   copies  a number of open copies instead of their numbers, for it does *)
 (*           not matter which of them goes back                            *)
-(*   loose   open copies whose entry has left its cache: a bag of pairs    *)
+(*   orphaned_copies   open copies whose entry has left its cache: a bag of pairs    *)
 (*           <<copies that share a counter, the counter>>                  *)
 (*                                                                         *)
 (* A slot of the queue is an entry, or None if it is DETACHED.  Grain: one *)
@@ -30,8 +30,8 @@ CONSTANTS
   caches, ttl_ns, max_bytes, watermark, counts_reads,
   start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions or proposals differ.
-  duplicate_put, inverted_range, leaving_counts_as_read, undelivered_counts_as_read, access_requeue_counts,
-  size_pass_spares_expired, released_value_keeps_its_bytes, sparing,
+  duplicate_put, inverted_range, removal_marks_read, undelivered_release_marks_read, access_requeue_counts,
+  size_pass_requeues_expired, released_value_stays_counted, retention,
   \* The values of the actions' arguments; threshold_ns is relative to now.
   cache, position, value_position, bytes, expected_reads, hold, delivered, first, last, last_inclusive, ledger,
   threshold_ns, bytes_to_free, advance_nanos, step_clock_back_nanos, set_max_requeue_times_value, set_extend_ttl_value
@@ -40,25 +40,25 @@ VARIABLES
   queue,              \* entries and DETACHED slots, oldest first
   stash,              \* entries set aside; only when they are spared by stashing
   sizes,              \* bytes of each cache
-  loose,              \* open copies whose entry is no longer cached
+  orphaned_copies,              \* open copies whose entry is no longer cached
   max_requeue_times, extend_ttl_of_recently_accessed
 
-vars == <<queue, stash, sizes, loose, max_requeue_times, extend_ttl_of_recently_accessed>>
+vars == <<queue, stash, sizes, orphaned_copies, max_requeue_times, extend_ttl_of_recently_accessed>>
 settings == <<max_requeue_times, extend_ttl_of_recently_accessed>>
 
 \* What an action changes, as one value: passes and properties compute with it.
-Contents == [queue |-> queue, stash |-> stash, sizes |-> sizes, loose |-> loose]
+Contents == [queue |-> queue, stash |-> stash, sizes |-> sizes, orphaned_copies |-> orphaned_copies]
 
 Become(c) == /\ queue' = c.queue
              /\ stash' = c.stash
              /\ sizes' = c.sizes
-             /\ loose' = c.loose
+             /\ orphaned_copies' = c.orphaned_copies
              /\ UNCHANGED settings
 
 Init == /\ queue = <<>>
         /\ stash = <<>>
         /\ sizes = [c \in 0..caches - 1 |-> 0]
-        /\ loose = <<>>
+        /\ orphaned_copies = <<>>
         /\ max_requeue_times = start_max_requeue_times
         /\ extend_ttl_of_recently_accessed = start_extend_ttl_of_recently_accessed
 
@@ -75,19 +75,19 @@ Replayed(n) == IF n = None THEN None ELSE n + 1
 HasExpectedReads(e) == e.expected_reads # None /\ e.expected_reads >= 1
 
 \* Recently accessed, without limit; or expecting reads, up to the maximum.
-IsDueForExtension(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
-                        \/ e.requeues < max_requeue_times /\ HasExpectedReads(e)
+ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
+                        \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e)
 
 \* One counter for all reasons; in the variant, a requeue that recent access alone justifies is not counted.
 RequeuesAfter(e) == IF access_requeue_counts \/ ~(extend_ttl_of_recently_accessed /\ e.accessed)
-                    THEN e.requeues + 1
-                    ELSE e.requeues
+                    THEN e.requeue_count + 1
+                    ELSE e.requeue_count
 
 \* Older than the threshold, strictly.
 IsExpired(e, threshold) == e.timestamp_ns < threshold
 
 \* A spared entry goes to the tail with the time of now, its access mark cleared and one requeue more.
-Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeues = RequeuesAfter(e)]
+Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = RequeuesAfter(e)]
 
 \* Positions are ordered by ledger first, then by entry.
 Before(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
@@ -123,32 +123,32 @@ ChangedAll(of, Chosen(_), New(_)) ==
   [of EXCEPT !.queue = Changed(@, Chosen, New), !.stash = Changed(@, Chosen, New)]
 
 \* Without copies nobody can see the counter any more.
-WithLoose(bag, copies, count) ==
+WithOrphanedCopies(bag, copies, count) ==
   IF copies = 0 THEN bag
   ELSE [g \in DOMAIN bag \cup {<<copies, count>>} |->
           (IF g \in DOMAIN bag THEN bag[g] ELSE 0) + (IF g = <<copies, count>> THEN 1 ELSE 0)]
 
-WithoutLoose(bag, group) ==
+WithoutOrphanedCopies(bag, group) ==
   IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
 
 \* Whether a leaving entry's bytes stay counted, because its value had been released elsewhere.
-KeepsBytes(e) == released_value_keeps_its_bytes /\ e.released
-Freed(e) == IF KeepsBytes(e) THEN 0 ELSE e.bytes
+StaysCounted(e) == released_value_stays_counted /\ e.released
+Freed(e) == IF StaysCounted(e) THEN 0 ELSE e.bytes
 
 \* Entries that have left their slots: their bytes are subtracted, and their open copies go on alone.
 RECURSIVE Leave(_, _)
 Leave(of, gone) ==
   IF gone = <<>> THEN of
   ELSE LET e == Head(gone)
-           count == IF leaving_counts_as_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
-       IN Leave([of EXCEPT !.sizes[e.cache] = @ - Freed(e), !.loose = WithLoose(@, e.copies, count)], Tail(gone))
+           count == IF removal_marks_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
+       IN Leave([of EXCEPT !.sizes[e.cache] = @ - Freed(e), !.orphaned_copies = WithOrphanedCopies(@, e.copies, count)], Tail(gone))
 
 -----------------------------------------------------------------------------
 (* Putting and looking up. *)
 
 NewEntry(c, p, b, n) ==
   [cache |-> c, position |-> p, bytes |-> b, expected_reads |-> InitialCount(n), copies |-> 0,
-   timestamp_ns |-> 0, requeues |-> 0, accessed |-> FALSE, released |-> FALSE]
+   timestamp_ns |-> 0, requeue_count |-> 0, accessed |-> FALSE, released |-> FALSE]
 
 \* An entry is added to its cache and, at the tail, to the removal queue.  One that is already cached keeps its
 \* bytes, time, place and access mark; only its counter may be exchanged for the newcomer's.
@@ -160,7 +160,7 @@ AfterPut(c, p, b, n) ==
      THEN [Contents EXCEPT !.queue = Append(@, NewEntry(c, p, b, n)), !.sizes[c] = @ + b]
      ELSE IF duplicate_put = "keep" \/ present.released
      THEN Contents
-     ELSE [ChangedAll(Contents, Chosen, New) EXCEPT !.loose = WithLoose(@, present.copies, present.expected_reads)]
+     ELSE [ChangedAll(Contents, Chosen, New) EXCEPT !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
 
 Put == \E c \in cache, p \in position, b \in bytes, n \in expected_reads : Become(AfterPut(c, p, b, n))
 
@@ -199,20 +199,20 @@ CountCopy(New(_), goes) ==
   /\ \/ \E i \in DOMAIN queue :
           /\ queue[i] # None /\ queue[i].copies > 0
           /\ queue' = [queue EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - goes]
-          /\ UNCHANGED <<stash, loose>>
+          /\ UNCHANGED <<stash, orphaned_copies>>
      \/ \E i \in DOMAIN stash :
           /\ stash[i].copies > 0
           /\ stash' = [stash EXCEPT ![i].expected_reads = New(@), ![i].copies = @ - goes]
-          /\ UNCHANGED <<queue, loose>>
-     \/ \E g \in DOMAIN loose :
-          /\ loose' = WithLoose(WithoutLoose(loose, g), g[1] - goes, New(g[2]))
+          /\ UNCHANGED <<queue, orphaned_copies>>
+     \/ \E g \in DOMAIN orphaned_copies :
+          /\ orphaned_copies' = WithOrphanedCopies(WithoutOrphanedCopies(orphaned_copies, g), g[1] - goes, New(g[2]))
           /\ UNCHANGED <<queue, stash>>
   /\ UNCHANGED <<sizes, settings>>
 
 Same(n) == n
 
 \* A copy goes back; one that was delivered lowers the counter.
-ReleaseOf(d) == IF d \/ undelivered_counts_as_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
+ReleaseOf(d) == IF d \/ undelivered_release_marks_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
 Release == \E d \in delivered : ReleaseOf(d)
 
 \* The copy's entry goes to the replay queue: it will be read once more.
@@ -260,20 +260,20 @@ Clear == \E c \in cache : Become(AfterClear(c))
 (* Eviction. *)
 
 \* In the variant, a size pass does not spare an entry whose time is over.
-IsPastSparing(e) == ~size_pass_spares_expired /\ IsExpired(e, -ttl_ns)
+IsPastSparing(e) == ~size_pass_requeues_expired /\ IsExpired(e, -ttl_ns)
 
 \* What a time pass does with the head of the queue, in exactly this order.
-VisitInTimePass(slot, threshold) ==
+TimePassPredicate(slot, threshold) ==
   CASE slot = None                  -> "MISSING"
     [] ~IsExpired(slot, threshold)  -> "STOP"
-    [] IsDueForExtension(slot)      -> "REQUEUE"
+    [] ShouldRequeue(slot)      -> "REQUEUE"
     [] OTHER                        -> "REMOVE"
 
 \* What a size pass does with the head of the queue, in exactly this order.  Age is irrelevant.
-VisitInSizePass(slot, freed, goal) ==
+SizePassPredicate(slot, freed, goal) ==
   CASE slot = None                                           -> "MISSING"
     [] freed >= goal                                         -> "STOP"
-    [] IsDueForExtension(slot) /\ ~IsPastSparing(slot)       -> "REQUEUE"
+    [] ShouldRequeue(slot) /\ ~IsPastSparing(slot)       -> "REQUEUE"
     [] OTHER                                                 -> "REMOVE"
 
 \* One pass over the queue, from the head, until it stops or nothing is left; it may meet a requeued entry again.
@@ -282,7 +282,7 @@ RECURSIVE Walk(_, _, _, _, _)
 Walk(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
   ELSE LET slot == Head(slots)
-           verdict == IF by_time THEN VisitInTimePass(slot, limit) ELSE VisitInSizePass(slot, freed, limit)
+           verdict == IF by_time THEN TimePassPredicate(slot, limit) ELSE SizePassPredicate(slot, freed, limit)
        IN CASE verdict = "STOP"    -> [queue |-> slots, gone |-> gone]
             [] verdict = "MISSING" -> Walk(by_time, limit, Tail(slots), gone, freed)
             [] verdict = "REQUEUE" -> Walk(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
@@ -324,14 +324,14 @@ AfterStashSizePass(goal) ==
   IN Leave([Contents EXCEPT !.queue = result.queue, !.stash = result.stash], result.gone)
 
 \* Removes what is older than the threshold, except what is due for an extension.
-AfterTimePass(threshold) == IF sparing = "stash" THEN AfterStashTimePass(threshold) ELSE Walked(TRUE, threshold)
+AfterTimePass(threshold) == IF retention = "stash" THEN AfterStashTimePass(threshold) ELSE Walked(TRUE, threshold)
 
 TimePass == \E threshold \in threshold_ns : Become(AfterTimePass(threshold))
 
 \* Removes entries from the head until enough bytes are free.  What is due for an extension is put back and met
 \* again in the next lap.  Asking for nothing is refused.
 AfterSizePass(goal) ==
-  IF goal <= 0 THEN Contents ELSE IF sparing = "stash" THEN AfterStashSizePass(goal) ELSE Walked(FALSE, goal)
+  IF goal <= 0 THEN Contents ELSE IF retention = "stash" THEN AfterStashSizePass(goal) ELSE Walked(FALSE, goal)
 
 SizePass == \E goal \in bytes_to_free : Become(AfterSizePass(goal))
 
@@ -358,12 +358,12 @@ Advance == \E nanos \in advance_nanos : Become(Aged(nanos))
 \* The maximum changes while the broker runs; entries keep their counts.
 SetMaxRequeueTimes ==
   /\ max_requeue_times' \in set_max_requeue_times_value
-  /\ UNCHANGED <<queue, stash, sizes, loose, extend_ttl_of_recently_accessed>>
+  /\ UNCHANGED <<queue, stash, sizes, orphaned_copies, extend_ttl_of_recently_accessed>>
 
 \* The extension for recent access is switched while the broker runs; entries keep their marks.
 SetExtendTtl ==
   /\ extend_ttl_of_recently_accessed' \in set_extend_ttl_value
-  /\ UNCHANGED <<queue, stash, sizes, loose, max_requeue_times>>
+  /\ UNCHANGED <<queue, stash, sizes, orphaned_copies, max_requeue_times>>
 
 \* A put takes its time before another and queues after it, as if the clock had gone back for it.
 StepClockBack == \E nanos \in step_clock_back_nanos : Become(Aged(-nanos))
@@ -389,23 +389,23 @@ SlotsAtMost(n) == Len(queue) + Len(stash) <= n
 AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n IN OfAll(Holds)
 
 \* The most requeues of an entry.
-RequeuesAtMost(n) == LET Holds(e) == e.requeues <= n IN OfAll(Holds)
+RequeuesAtMost(n) == LET Holds(e) == e.requeue_count <= n IN OfAll(Holds)
 
 \* The largest counter, and how far below zero one is.
 HighestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ e.expected_reads <= n
-                         IN OfAll(Holds) /\ \A g \in DOMAIN loose : g[2] = None \/ g[2] <= n
+                         IN OfAll(Holds) /\ \A g \in DOMAIN orphaned_copies : g[2] = None \/ g[2] <= n
 LowestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ -e.expected_reads <= n
-                        IN OfAll(Holds) /\ \A g \in DOMAIN loose : g[2] = None \/ -g[2] <= n
+                        IN OfAll(Holds) /\ \A g \in DOMAIN orphaned_copies : g[2] = None \/ -g[2] <= n
 
 \* Open copies: those that share a counter with an entry, then the others.
 RECURSIVE CopiesIn(_)
 CopiesIn(slots) == IF slots = <<>> THEN 0
                    ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE Head(slots).copies
 
-RECURSIVE LooseCopies(_)
-LooseCopies(groups) == IF groups = {} THEN 0
-                       ELSE LET g == CHOOSE g \in groups : TRUE IN loose[g] * g[1] + LooseCopies(groups \ {g})
+RECURSIVE OrphanedCopiesIn(_)
+OrphanedCopiesIn(groups) == IF groups = {} THEN 0
+                       ELSE LET g == CHOOSE g \in groups : TRUE IN orphaned_copies[g] * g[1] + OrphanedCopiesIn(groups \ {g})
 
-OpenCopies == CopiesIn(queue) + CopiesIn(stash) + LooseCopies(DOMAIN loose)
+OpenCopies == CopiesIn(queue) + CopiesIn(stash) + OrphanedCopiesIn(DOMAIN orphaned_copies)
 OpenCopiesAtMost(n) == OpenCopies <= n
 =============================================================================

@@ -56,7 +56,7 @@ QueueIsInOrderOfTime ==
 \* A removal subtracts exactly the bytes of the entries that left the caches in it, once [5].
 RemovalCountsAnEntryOnce ==
   \A after \in AfterPasses \cup AfterRemovals : \A c \in DOMAIN sizes :
-    LET IsCounted(e) == e.cache = c /\ ~KeepsBytes(e)
+    LET IsCounted(e) == e.cache = c /\ ~StaysCounted(e)
     IN sizes[c] - after.sizes[c] = Bytes(SelectSeq(Gone(after), IsCounted))
 
 \* A put at a cached position changes nothing of the entry but its counter [7].
@@ -97,18 +97,18 @@ ALookupMarksWhatItFinds ==
 \* An entry that a pass puts back keeps its bytes, counter and copies; it stays readable throughout [17].
 ARequeueChangesNothingElse ==
   \A after \in AfterPasses : \A e \in EntrySet(after) :
-    [Was(e) EXCEPT !.timestamp_ns = e.timestamp_ns, !.accessed = e.accessed, !.requeues = e.requeues] = e
+    [Was(e) EXCEPT !.timestamp_ns = e.timestamp_ns, !.accessed = e.accessed, !.requeue_count = e.requeue_count] = e
 
 \* Expected reads extend an entry's life up to the maximum, all requeues counted; only access goes past it [15].
 ExtensionsAreLimited ==
   \A after \in AfterPasses : \A e \in EntrySet(after) :
     LET was == Was(e)
         by_access == extend_ttl_of_recently_accessed /\ was.accessed
-    IN e.requeues <= Max({max_requeue_times, IF by_access THEN was.requeues + 1 ELSE was.requeues})
+    IN e.requeue_count <= Max({max_requeue_times, IF by_access THEN was.requeue_count + 1 ELSE was.requeue_count})
 
 \* A pass puts back only entries that were due for an extension; one without a count gets none for reads [23].
 OnlyWhatIsDueIsSpared ==
-  \A after \in AfterPasses : \A e \in EntrySet(after) : e.requeues = Was(e).requeues \/ IsDueForExtension(Was(e))
+  \A after \in AfterPasses : \A e \in EntrySet(after) : e.requeue_count = Was(e).requeue_count \/ ShouldRequeue(Was(e))
 
 \* After a time pass no entry in the caches is older than the threshold [10].
 ATimePassLeavesNothingOlder ==
@@ -121,7 +121,7 @@ ATimePassTakesNothingYounger ==
 
 \* An entry that is due for an extension is not removed at its first visit [12].
 ADueEntrySurvivesATimePass ==
-  \A threshold \in Ordinary : \A e \in EntrySet(Contents) : IsDueForExtension(e) => IsKept(AfterTimePass(threshold), e)
+  \A threshold \in Ordinary : \A e \in EntrySet(Contents) : ShouldRequeue(e) => IsKept(AfterTimePass(threshold), e)
 
 \* A size pass frees what was asked, or everything there is [13].
 ASizePassReachesItsGoal ==
@@ -138,13 +138,13 @@ ASizePassTakesNoMoreThanNeeded ==
 ExpectedReadsGoLast ==
   \A goal \in bytes_to_free :
     LET after == AfterSizePass(goal)
-        due == {e \in EntrySet(Contents) : IsDueForExtension(e)}
+        due == {e \in EntrySet(Contents) : ShouldRequeue(e)}
     IN (\A e \in due : IsKept(after, e)) \/ (\A e \in EntrySet(Contents) \ due : ~IsKept(after, e))
 
 \* Of two entries that are not due for an extension, a pass removes the one that stands in front first [8].
 FirstInFirstOut ==
   \A after \in AfterPasses : \A i, j \in DOMAIN queue :
-    LET IsPlain(slot) == slot # None /\ ~IsDueForExtension(slot)
+    LET IsPlain(slot) == slot # None /\ ~ShouldRequeue(slot)
     IN i < j /\ IsPlain(queue[i]) /\ IsPlain(queue[j]) /\ ~IsKept(after, queue[j]) => ~IsKept(after, queue[i])
 
 \* A pass drains the detached slots that it meets, also those in front of the entry at which it stops.
@@ -169,10 +169,10 @@ APass == TimePass \/ SizePass \/ EvictToWatermark
 ACopyStaysOpenUntilReleased == [][OpenCopies' < OpenCopies => Release]_vars
 
 \* All counters that are defined, and how many open copies there are whose counter is defined and at most n.
-Counters == ({e.expected_reads : e \in EntrySet(Contents)} \cup {g[2] : g \in DOMAIN loose}) \ {None}
+Counters == ({e.expected_reads : e \in EntrySet(Contents)} \cup {g[2] : g \in DOMAIN orphaned_copies}) \ {None}
 CopiesAtMost(n) ==
   LET IsAtMost(e) == e.expected_reads # None /\ e.expected_reads <= n
-  IN CopiesIn(SelectSeq(Entries(Contents), IsAtMost)) + LooseCopies({g \in DOMAIN loose : g[2] # None /\ g[2] <= n})
+  IN CopiesIn(SelectSeq(Entries(Contents), IsAtMost)) + OrphanedCopiesIn({g \in DOMAIN orphaned_copies : g[2] # None /\ g[2] <= n})
 
 \* The counter of an entry that stays is lower than before, or undefined.
 IsAnEntryCountedDown ==

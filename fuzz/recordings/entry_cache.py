@@ -123,13 +123,13 @@ recordings = (
             ),
             Deviation(
                 "leaving_the_cache_counts_as_a_read",
-                ("leaving_counts_as_read",),
+                ("removal_marks_read",),
                 "only_delivery_lowers_a_counter",
                 "entry_cache_manager/dev/random/11",
             ),
             Deviation(
                 "giving_back_what_was_never_delivered_counts_as_a_read",
-                ("undelivered_counts_as_read",),
+                ("undelivered_release_marks_read",),
                 "only_delivery_lowers_a_counter",
                 "entry_cache_manager/dev/edge/partial_hit_storage_fails",
             ),

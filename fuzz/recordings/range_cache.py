@@ -136,7 +136,7 @@ recordings = (
             ),
             Deviation(
                 "leaving_the_cache_counts_as_a_read",
-                ("leaving_counts_as_read",),
+                ("removal_marks_read",),
                 "only_delivery_lowers_a_counter",
                 "range_cache/dev/edge/removed_while_read_open",
             ),

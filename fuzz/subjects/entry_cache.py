@@ -14,7 +14,7 @@ from model.entry_cache.reads_limiter import Grant, Limiter, Waiting
 from model.entry_cache.shared_reads import Held, Part, Request, StorageRead, all_held, overlaps
 from model.entry_cache.state import Config, Counters, State, Stored
 from model.positions import Position
-from model.range_cache import Entry, Loose
+from model.range_cache import Entry, OrphanedCopies
 
 POSITIONS = tuple(Position(ledger, entry) for ledger in (1, 2) for entry in range(6))
 #: inserted only: the last of a page and the first of the next one, before the first entry, before all that is stored
@@ -23,7 +23,9 @@ FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
     """Copies that can be released or replayed; now and then the newest one although it is closed: a refusal."""
-    held = [c for h in (*s.ranges.queue, *s.ranges.loose) if h is not None and h.copies for c in h.copies if c > 0]
+    held = [
+        c for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None and h.copies for c in h.copies if c > 0
+    ]
     newest = s.ranges.next_copy - 1
     return (*held, newest) if newest % 8 == 1 and newest not in held else tuple(held)
 
@@ -65,7 +67,7 @@ def slots(s: State) -> int:
 
 def copies_count(s: State) -> int:
     """Open copies, and those that are held for a request."""
-    return sum([len(h.copies) for h in (*s.ranges.queue, *s.ranges.loose) if h is not None])
+    return sum([len(h.copies) for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None])
 
 
 def requests_count(s: State) -> int:
@@ -86,7 +88,7 @@ def age(s: State) -> int:
 
 def counts(s: State) -> list[int]:
     """All counters that are defined."""
-    found = [h.expected_reads for h in (*s.ranges.queue, *s.ranges.loose) if h is not None]
+    found = [h.expected_reads for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None]
     return [count for count in found if count is not None]
 
 
@@ -102,7 +104,7 @@ def lowest_count(s: State) -> int:
 
 def most_requeues(s: State) -> int:
     """How often an entry was put back."""
-    return max([e.requeues for e in s.ranges.queue if e is not None], default=0)
+    return max([e.requeue_count for e in s.ranges.queue if e is not None], default=0)
 
 
 def tasks(s: State) -> int:
@@ -136,14 +138,16 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
         return tuple(sorted([*named, *range(following - copies["open"], following)]))
 
     queue = tuple([slot and _entry(slot, numbered(slot.copies)) for slot in variables["queue"]])
-    bag = dict(variables["loose"]) if variables["loose"] else {}
-    loose = [Loose(numbered(g.copies), g.expected_reads) for g, times in bag.items() for _ in range(times)]
+    bag = dict(variables["orphaned_copies"]) if variables["orphaned_copies"] else {}
+    orphaned_copies = [
+        OrphanedCopies(numbered(g.copies), g.expected_reads) for g, times in bag.items() for _ in range(times)
+    ]
     caches = ranges.State(
         now_ns=0,
         queue=queue,
         stash=(),
         sizes=_in_order(variables["sizes"]),
-        loose=tuple(sorted(loose)),
+        orphaned_copies=tuple(sorted(orphaned_copies)),
         next_copy=following,
         max_requeue_times=variables["max_requeue_times"],
         extend_ttl_of_recently_accessed=variables["extend_ttl_of_recently_accessed"],
@@ -173,7 +177,7 @@ def _in_order(numbered: Any) -> tuple[int, ...]:
 
 
 def _entry(slot: Mapping[str, Any], copies: tuple[int, ...]) -> Entry:
-    same = ("bytes", "expected_reads", "timestamp_ns", "requeues", "accessed")
+    same = ("bytes", "expected_reads", "timestamp_ns", "requeue_count", "accessed")
     fields = {name: slot[name] for name in same}
     return Entry(cache=slot["store"], position=Position(*slot["position"]), copies=copies, released=False, **fields)
 

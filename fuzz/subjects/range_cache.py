@@ -9,7 +9,7 @@ from fuzz.subject import Offset, Scope, Subject
 from impl.range_cache import RangeCaches
 from invariants import range_cache as invariants
 from model.positions import EARLIEST, Position
-from model.range_cache import Config, Entry, Loose, State, range_cache
+from model.range_cache import Config, Entry, OrphanedCopies, State, range_cache
 
 #: three ledgers, so that ranges cross one; entries 63 and 64 are the last of one page and the first of the next,
 #: and 2**32, on a third page, does not fit an int
@@ -28,7 +28,7 @@ POSITIONS = (
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
     """Copies that can be released or replayed, and the newest one if it is closed: a refusal."""
     held = [c for e in s.queue + s.stash if e is not None and e.copies for c in e.copies]
-    held += [c for g in s.loose for c in g.copies]
+    held += [c for g in s.orphaned_copies for c in g.copies]
     newest = s.next_copy - 1
     return (*held, newest) if newest and newest not in held else tuple(held)
 
@@ -56,7 +56,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
             if count is not None:
                 expecting += count > 0
                 negative |= count < 0
-            most_requeues = e.requeues if e.requeues > most_requeues else most_requeues
+            most_requeues = e.requeue_count if e.requeue_count > most_requeues else most_requeues
             accessed |= e.accessed
             held |= e.copies != ()
             released |= e.released
@@ -71,7 +71,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         accessed,
         most_requeues if most_requeues < 3 else 3,
         held,
-        len(s.loose) if len(s.loose) < 2 else 2,
+        len(s.orphaned_copies) if len(s.orphaned_copies) < 2 else 2,
         released,
     )
 
@@ -86,7 +86,9 @@ def slots(s: State) -> int:
 
 def open_copies_count(s: State) -> int:
     """Open copies."""
-    return sum([len(e.copies) for e in s.queue + s.stash if e is not None]) + sum([len(g.copies) for g in s.loose])
+    return sum([len(e.copies) for e in s.queue + s.stash if e is not None]) + sum(
+        [len(g.copies) for g in s.orphaned_copies]
+    )
 
 
 def age(s: State) -> int:
@@ -96,7 +98,11 @@ def age(s: State) -> int:
 
 def counts(s: State) -> list[int]:
     """All counters that are defined."""
-    return [h.expected_reads for h in (*s.queue, *s.stash, *s.loose) if h is not None and h.expected_reads is not None]
+    return [
+        h.expected_reads
+        for h in (*s.queue, *s.stash, *s.orphaned_copies)
+        if h is not None and h.expected_reads is not None
+    ]
 
 
 def highest_count(s: State) -> int:
@@ -111,7 +117,7 @@ def lowest_count(s: State) -> int:
 
 def most_requeues(s: State) -> int:
     """How often an entry was put back."""
-    return max([e.requeues for e in s.queue + s.stash if e is not None], default=0)
+    return max([e.requeue_count for e in s.queue + s.stash if e is not None], default=0)
 
 
 NEAR_EXPIRY = Offset("now_ns", (-1, 0, 1))
@@ -246,14 +252,16 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
     queue = tuple(None if slot is None else entry(slot) for slot in variables["queue"])
     stash = tuple(entry(e) for e in variables["stash"])
-    bag = dict(variables["loose"]) if variables["loose"] else {}
-    loose = [Loose(numbered(copies), count) for (copies, count), times in bag.items() for _ in range(times)]
+    bag = dict(variables["orphaned_copies"]) if variables["orphaned_copies"] else {}
+    orphaned_copies = [
+        OrphanedCopies(numbered(copies), count) for (copies, count), times in bag.items() for _ in range(times)
+    ]
     return State(
         now_ns=0,
         queue=queue,
         stash=stash,
         sizes=tuple(variables["sizes"][c] for c in range(cfg.caches)),
-        loose=tuple(loose),
+        orphaned_copies=tuple(orphaned_copies),
         next_copy=following,
         max_requeue_times=variables["max_requeue_times"],
         extend_ttl_of_recently_accessed=variables["extend_ttl_of_recently_accessed"],
@@ -286,7 +294,7 @@ def with_bytes(s: State, e: Entry) -> tuple[int, ...]:
 
 def a_number_not_given(s: State) -> State | None:
     """The highest number of an open copy is still to be given."""
-    copies = [c for h in (*s.queue, *s.stash, *s.loose) if h is not None for c in h.copies]
+    copies = [c for h in (*s.queue, *s.stash, *s.orphaned_copies) if h is not None for c in h.copies]
     return s._replace(next_copy=max(copies)) if copies else None
 
 

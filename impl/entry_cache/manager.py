@@ -20,7 +20,7 @@ from typing import cast
 
 from impl.entry_cache.reads_limiter import Permits
 from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding, Wanted
-from impl.range_cache import PagedCache, RangeCaches, ReadCounter, Slot
+from impl.range_cache import PagedRangeCache, RangeCaches, ReadCountHandler, Wrapper
 from model import watermark
 from model.entry_cache.machine import ENTRY_OVERHEAD
 from model.entry_cache.state import (
@@ -46,25 +46,25 @@ class Store(RangeCaches):
 
     def create(self) -> int:
         """A new range cache; its number. O(1)."""
-        self._caches.append(PagedCache())
+        self._caches.append(PagedRangeCache())
         return len(self._caches) - 1
 
-    def slot(self, store: int, position: Position) -> Slot | None:
+    def slot(self, store: int, position: Position) -> Wrapper | None:
         """The slot at a position. O(1)."""
         return self._caches[store].find(position)
 
-    def add(self, slot: Slot) -> None:
+    def add(self, slot: Wrapper) -> None:
         """An entry goes to its cache and to the queue's tail. O(1)."""
         home = self._caches[slot.cache]
         home.add(slot)
         home.bytes += slot.bytes
         self._queue.append(slot)
 
-    def hold(self, copy: int, counter: ReadCounter) -> None:
+    def hold(self, copy: int, counter: ReadCountHandler) -> None:
         """A copy that shares a counter is open under this number. O(1)."""
         self._copies[copy] = counter
 
-    def unhold(self, copy: int) -> ReadCounter:
+    def unhold(self, copy: int) -> ReadCountHandler:
         """A copy is not open any more; its counter. O(1)."""
         return self._copies.pop(copy)
 
@@ -74,7 +74,7 @@ class Store(RangeCaches):
         self._next_copy = following + 1
         return following
 
-    def counter(self, copy: int) -> ReadCounter | None:
+    def counter(self, copy: int) -> ReadCountHandler | None:
         """The counter of an open copy. O(1)."""
         return self._copies.get(copy)
 
@@ -82,20 +82,20 @@ class Store(RangeCaches):
         """The numbers of all copies. O(copies)."""
         return list(self._copies)
 
-    def remove(self, slots: Iterable[Slot]) -> Removed:
+    def remove(self, slots: Iterable[Wrapper]) -> Removed:
         """Entries leave by position. O(entries)."""
         return self._detach(slots)
 
-    def all_of(self, store: int) -> list[Slot]:
+    def all_of(self, store: int) -> list[Wrapper]:
         """The slots of a range cache. O(entries)."""
         return list(self._caches[store])
 
-    def of(self, store: int, ledger: int) -> list[Slot]:
+    def of(self, store: int, ledger: int) -> list[Wrapper]:
         """The slots of a ledger in a range cache. O(entries)."""
         return self._caches[store].of_ledger(ledger)
 
-    def before(self, store: int, position: Position) -> list[Slot]:
-        """The slots before a position in a range cache. As PagedCache.between."""
+    def before(self, store: int, position: Position) -> list[Wrapper]:
+        """The slots before a position in a range cache. As PagedRangeCache.between."""
         return self._caches[store].between(EARLIEST, position, False)
 
     def sizes(self) -> int:
@@ -126,7 +126,7 @@ class EntryCaches:
         self._failing = 0
         self._queued = {"immediate": False, "queued": True}[cfg.storage_reads]
         self._tasks_queued = {"immediate": False, "queued": True}[cfg.eviction_task]
-        self._keeps_first = {"keep": True, "latest_counter": False}[cfg.duplicate_put]
+        self._keeps_first = {"keep": True, "latest_handler": False}[cfg.duplicate_put]
         self._reads_again = {"read_again": True, "never_answered": False}[cfg.short_answer]
         self._reads: dict[int, Outstanding] = {}
         self._joinable: dict[tuple[int, int], Joinable] = {}
@@ -169,7 +169,7 @@ class EntryCaches:
         self._size_evictions += 1
         return self._forget(cast("Removed", self._store.size_pass(wanted)))
 
-    def _add(self, slot: Slot) -> None:
+    def _add(self, slot: Wrapper) -> None:
         self._store.add(slot)
         self._insertions += 1
         self.total_bytes += slot.bytes
@@ -204,9 +204,9 @@ class EntryCaches:
         if store == DISABLED:
             return False
         present = self._store.slot(store, position)
-        counter = ReadCounter(expected_reads if expected_reads > 0 else None)
+        counter = ReadCountHandler(expected_reads if expected_reads > 0 else None)
         if present is None:
-            self._add(Slot(store, position, bytes, counter, self._store.now_ns))
+            self._add(Wrapper(store, position, bytes, counter, self._store.now_ns))
             return True
         if not self._keeps_first:
             present.counter = counter
@@ -335,7 +335,7 @@ class EntryCaches:
         waiting = read.in_turn()
         for entry in range(read.first, read.first + entries):
             size = sizes[entry]
-            counter = ReadCounter(expected)
+            counter = ReadCountHandler(expected)
             for wanted in waiting:
                 if wanted.first <= entry <= wanted.last:
                     self._store.hold(self._next_held, counter)
@@ -346,11 +346,11 @@ class EntryCaches:
             if expected is not None:
                 self._offer(store, Position(ledger, entry), size, counter)
 
-    def _offer(self, store: int, position: Position, size: int, counter: ReadCounter) -> None:
+    def _offer(self, store: int, position: Position, size: int, counter: ReadCountHandler) -> None:
         """An entry from storage is cached, unless its position is taken. O(1), and an eviction if one is due."""
         present = self._store.slot(store, position)
         if present is None:
-            self._add(Slot(store, position, size, counter, self._store.now_ns))
+            self._add(Wrapper(store, position, size, counter, self._store.now_ns))
         elif not self._keeps_first:
             present.counter = counter
         elif self.cfg.rejection_counts_as_read:
@@ -447,7 +447,7 @@ class EntryCaches:
             return
         for copy in wanted.copies():
             counter = self._store.unhold(copy)
-            if self.cfg.undelivered_counts_as_read:
+            if self.cfg.undelivered_release_marks_read:
                 counter.lower()
         wanted.parts = []
         if wanted.kind == "joined":
@@ -532,7 +532,7 @@ class EntryCaches:
     # ---- removing
 
     def invalidate_entries_before(self, cache: int, position: Position) -> None:
-        """Removes what a topic's cache holds before a position. As PagedCache.between."""
+        """Removes what a topic's cache holds before a position. As PagedRangeCache.between."""
         store = self._home(cache)
         if store >= 0:
             self._forget(self._store.remove(self._store.before(store, position)))

@@ -250,8 +250,8 @@ def runs_owed(cfg: Config, s: State) -> bool:
     Control(
         "the removal does not look again",
         MODEL,
-        "if not keeps_bytes(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):",
-        "if not keeps_bytes(cfg, w):",
+        "if not stays_counted(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):",
+        "if not stays_counted(cfg, w):",
     ),
 )
 def clears_what_it_counts() -> Answer:

@@ -51,7 +51,7 @@ from model.cache_steps.threads import (
     cache_of,
     cleared,
     is_locked,
-    keeps_bytes,
+    stays_counted,
     key_of,
     recycled,
     start,
@@ -248,7 +248,7 @@ def clear(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
     if r.at != "clear" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
     w, removed = s.wrappers[r.wrapper], r.removed
-    if not keeps_bytes(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):
+    if not stays_counted(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):
         removed += bytes_of(cfg, r.key)
         s = s._replace(wrappers=with_item(s.wrappers, r.wrapper, cleared(w)))
     return _removing(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None, removed=removed)), removed
@@ -409,7 +409,7 @@ def clear_evicted(cfg: Config, s: State) -> Step[State, bool]:
     if e.at != "clear" or e.wrapper is None:
         return s, ELSEWHERE
     w = s.wrappers[e.wrapper]
-    if keeps_bytes(cfg, w):
+    if stays_counted(cfg, w):
         return s._replace(eviction=e._replace(at="pop", key=None)), False
     wrappers = with_item(s.wrappers, e.wrapper, cleared(w))
     return s._replace(wrappers=wrappers, eviction=e._replace(at="subtract")), True
@@ -593,10 +593,10 @@ marker_overwritten = cache_steps.profile(
     Config(periodic_task_uses_the_marker=True),
 )
 
-released_value_keeps_its_bytes = cache_steps.profile(
+released_value_stays_counted = cache_steps.profile(
     "bytes-kept",
     "as read in master: a wrapper whose value was released elsewhere is unmapped, and its bytes stay counted",
-    Config(released_value_keeps_its_bytes=True),
+    Config(released_value_stays_counted=True),
 )
 
 queue_before_map = cache_steps.profile(

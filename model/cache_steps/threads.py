@@ -60,7 +60,7 @@ class Config(NamedTuple):
     #: whether the periodic task sets the marker that says that a task is scheduled, and takes it away at its end
     periodic_task_uses_the_marker: bool = False
     #: whether the bytes of an entry stay counted when its value had been released behind the cache's back
-    released_value_keeps_its_bytes: bool = False
+    released_value_stays_counted: bool = False
     #: whether a removal goes on behind an entry whose value had been released; if not, it looks there again
     removal_passes_released_values: bool = True
 
@@ -225,6 +225,6 @@ def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
     return with_item(s.mapped, key, None) if s.mapped[key] == wrapper else s.mapped
 
 
-def keeps_bytes(cfg: Config, w: Wrapper) -> bool:
+def stays_counted(cfg: Config, w: Wrapper) -> bool:
     """Whether clearing a wrapper fails, and nothing is counted, for its value had been released elsewhere."""
-    return w.released and cfg.released_value_keeps_its_bytes
+    return w.released and cfg.released_value_stays_counted

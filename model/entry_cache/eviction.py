@@ -27,7 +27,7 @@ def size_check(cfg: Config, s: State) -> tuple[State, int]:
     wanted = watermark.bytes_to_evict(s.total_bytes, s.max_bytes, s.watermark)
     if wanted <= 0 or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s, 0
-    after, removed = ranges.walk(derived(cfg).ranges, s.ranges, ranges.visit_in_size_pass, wanted)
+    after, removed = ranges.evict_entries(derived(cfg).ranges, s.ranges, ranges.size_pass_predicate, wanted)
     s = forget(s, after, removed)
     return s._replace(counters=s.counters._replace(size_evictions=s.counters.size_evictions + 1)), removed.entries
 
@@ -59,12 +59,14 @@ def given_again(
 
     `copies` are those of the newcomer, which share its counter.
     """
-    if cfg.duplicate_put == "latest_counter":
-        caches = ranges.exchange(caches, present, present._replace(expected_reads=count, copies=copies))
-        return caches._replace(loose=ranges.set_loose(present.copies, present.expected_reads, caches.loose))
+    if cfg.duplicate_put == "latest_handler":
+        caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))
+        return caches._replace(
+            orphaned_copies=ranges.add_orphaned_copies(present.copies, present.expected_reads, caches.orphaned_copies)
+        )
     if cfg.rejection_counts_as_read:
         count = ranges.marked_read(count)
-    return caches._replace(loose=ranges.set_loose(copies, count, caches.loose))
+    return caches._replace(orphaned_copies=ranges.add_orphaned_copies(copies, count, caches.orphaned_copies))
 
 
 def remove(cfg: Config, s: State, gone: list[Entry]) -> State:

@@ -100,7 +100,9 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
 
     A task that is queued keeps its mark, so that no second one is begun; a version takes the mark off.
     """
-    after, removed = ranges.walk(derived(cfg).ranges, s.ranges, ranges.visit_in_time_pass, s.ranges.now_ns - cfg.ttl_ns)
+    after, removed = ranges.evict_entries(
+        derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns
+    )
     s, evicted = size_check(cfg, forget(s, after, removed))
     if s.marked and cfg.periodic_eviction_erases_mark:
         s = s._replace(marked=False)
@@ -262,7 +264,7 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
 
     With the last entry of a request its permits are free again.
     """
-    caches, count = ranges.change_counter(s.ranges, copy, ranges.marked_read, keep_copy=False)
+    caches, count = ranges.change_read_count(s.ranges, copy, ranges.marked_read, keep_copy=False)
     if not isinstance(count, Count):
         return s, count
     s = s._replace(ranges=caches)
@@ -283,7 +285,7 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
 @entry_cache.action
 def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Count]:
     """The copy's entry goes to the replay queue: it will be read once more ("Dynamic Updates")."""
-    caches, count = ranges.change_counter(s.ranges, copy, ranges.replayed, keep_copy=True)
+    caches, count = ranges.change_read_count(s.ranges, copy, ranges.replayed, keep_copy=True)
     return (s._replace(ranges=caches), count) if isinstance(count, Count) else (s, count)
 
 
@@ -423,8 +425,8 @@ recorded = entry_cache.profile(
     "as recorded from Apache Pulsar master, 2026-07-23",
     Config(
         duplicate_put="keep",
-        leaving_counts_as_read=True,
-        undelivered_counts_as_read=True,
+        removal_marks_read=True,
+        undelivered_release_marks_read=True,
         rejection_counts_as_read=True,
         periodic_eviction_erases_mark=True,
         timer_hands_permits_on=False,

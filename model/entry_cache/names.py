@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from model.entry_cache.shared_reads import Part, all_held
 from model.entry_cache.state import State
-from model.range_cache import Loose
+from model.range_cache import OrphanedCopies
 
 
 def from_now(s: State) -> State:
@@ -71,8 +71,8 @@ def renumber_copies(s: State) -> State:
     held = [h.copy for r in s.requests for h in all_held((r.part,))]
     named = [c for g in s.limiter.grants for c in g.copies]
     to = {old: -i for i, old in enumerate(held, 1)} | {old: i for i, old in enumerate(named, 1)}
-    look = {g: as_seen(g, to) for g in s.ranges.loose}
-    groups = sorted(s.ranges.loose, key=look.__getitem__)
+    look = {g: as_seen(g, to) for g in s.ranges.orphaned_copies}
+    groups = sorted(s.ranges.orphaned_copies, key=look.__getitem__)
     standing = [c for h in (*s.ranges.queue, *groups) if h is not None for c in h.copies if c not in to]
     to |= {old: i for i, old in enumerate(standing, len(named) + 1)}
 
@@ -85,7 +85,7 @@ def renumber_copies(s: State) -> State:
 
     caches = s.ranges._replace(
         queue=tuple([e and e._replace(copies=moved(e.copies)) for e in s.ranges.queue]),
-        loose=tuple(sorted([g._replace(copies=moved(g.copies)) for g in groups])),
+        orphaned_copies=tuple(sorted([g._replace(copies=moved(g.copies)) for g in groups])),
         next_copy=len(named) + len(standing) + 1,
     )
     grants = tuple([g._replace(copies=tuple([to[c] for c in g.copies])) for g in s.limiter.grants])
@@ -97,7 +97,7 @@ def renumber_copies(s: State) -> State:
     )
 
 
-def as_seen(group: Loose, to: Mapping[int, int]) -> tuple[object, ...]:
+def as_seen(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
     """What can be told of copies without an entry before all are numbered: those that have numbers, how many have
     none, and their counter."""
     numbered = sorted([to[c] for c in group.copies if c in to])

@@ -29,9 +29,9 @@ from model.entry_cache.shared_reads import (
 )
 from model.entry_cache.state import DISABLED, Answered, Config, Delivered, Issued, Reading, State, derived
 from model.positions import Position
-from model.range_cache import Entry, Loose
+from model.range_cache import Entry, OrphanedCopies
 
-H = TypeVar("H", Entry, Loose)
+H = TypeVar("H", Entry, OrphanedCopies)
 
 
 class Done(NamedTuple):
@@ -149,7 +149,7 @@ def take_in(
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
     held: list[list[Held]] = [[] for _ in wanted]
-    loose: list[Loose] = []
+    orphaned_copies: list[OrphanedCopies] = []
     number = s.next_held
     for entry in range(storage_read.first, storage_read.first + entries):
         copies: list[int] = []
@@ -161,9 +161,11 @@ def take_in(
         if ranges.has_expected_reads(count):
             s = come_from_storage(cfg, s, storage_read, entry, stored[entry], count, tuple(copies))
         elif copies:
-            loose.append(Loose(tuple(copies), count))
-    if loose:
-        s = s._replace(ranges=s.ranges._replace(loose=tuple(sorted((*s.ranges.loose, *loose)))))
+            orphaned_copies.append(OrphanedCopies(tuple(copies), count))
+    if orphaned_copies:
+        s = s._replace(
+            ranges=s.ranges._replace(orphaned_copies=tuple(sorted((*s.ranges.orphaned_copies, *orphaned_copies))))
+        )
     counters = s.counters._replace(
         miss_entries=s.counters.miss_entries + entries,
         miss_bytes=s.counters.miss_bytes + sum(stored[storage_read.first : storage_read.first + entries]),
@@ -259,10 +261,10 @@ def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> t
 
 def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
     """What was gathered is given back undelivered: nobody has read it."""
-    change = ranges.marked_read if cfg.undelivered_counts_as_read else ranges.unchanged
+    change = ranges.marked_read if cfg.undelivered_release_marks_read else ranges.unchanged
     caches = s.ranges
     for each in held:
-        caches, _ = ranges.change_counter(caches, each.copy, change, keep_copy=False)
+        caches, _ = ranges.change_read_count(caches, each.copy, change, keep_copy=False)
     return s._replace(ranges=caches)
 
 
@@ -296,8 +298,8 @@ def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[
         return holder._replace(copies=tuple(sorted([to.get(c, c) for c in copies])))
 
     queue = tuple([e if e is None or not e.copies else moved(e) for e in s.queue])
-    loose = tuple(sorted([moved(group) for group in s.loose]))
-    return s._replace(queue=queue, loose=loose, next_copy=s.next_copy + len(to)), counts
+    orphaned_copies = tuple(sorted([moved(group) for group in s.orphaned_copies]))
+    return s._replace(queue=queue, orphaned_copies=orphaned_copies, next_copy=s.next_copy + len(to)), counts
 
 
 # ---- permits ------------------------------------------------------------------------------------------

@@ -67,11 +67,11 @@ class Config(NamedTuple):
     ] = 10_000
 
     #: what becomes of the counter of an entry that is added again: kept, or the newcomer's takes its place
-    duplicate_put: Literal["keep", "latest_counter"] = "latest_counter"
+    duplicate_put: Literal["keep", "latest_handler"] = "latest_handler"
     #: whether leaving the cache lowers the counter that open copies still share
-    leaving_counts_as_read: bool = False
+    removal_marks_read: bool = False
     #: whether giving back what was gathered for a read, but never delivered, lowers the counters
-    undelivered_counts_as_read: bool = False
+    undelivered_release_marks_read: bool = False
     #: whether the cache's rejection of an entry from storage lowers the counter that the reader shares
     rejection_counts_as_read: bool = False
     #: whether the periodic eviction takes the mark off although a task is still queued

@@ -14,7 +14,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names, facts_of
-from invariants.proofs.range_cache.edits import set_loose
+from invariants.proofs.range_cache.edits import add_orphaned_copies
 from invariants.proofs.range_cache.watermark import WHOLE, about_rounding, rounding_is_as_said
 from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
 from invariants.proofs.symbolic.terms import SUM, Rec, Seq, as_term, equal, exact, unknown
@@ -25,7 +25,7 @@ from model.entry_cache import machine as model
 from model.entry_cache.shared_reads import StorageRead
 from model.entry_cache.state import ABSENT, DISABLED, Config, Derived, State, derived, start
 from model.positions import Position
-from model.range_cache import Entry, Loose, Removed
+from model.range_cache import Entry, OrphanedCopies, Removed
 
 EVICTION = "model.entry_cache.eviction"
 
@@ -64,15 +64,15 @@ class Caches:
         """Reads rules, with what is shown of passes and removals in their place."""
         instead: dict[Callable[..., Any], Callable[..., Any]] = {
             derived: lambda cfg: self.derived,
-            ranges.walk: lambda cfg, s, visit, limit: self._walk(s, visit, limit),
+            ranges.evict_entries: lambda cfg, s, visit, limit: self._walk(s, visit, limit),
             ranges.detach: lambda cfg, s, gone: self._taken(s),
-            ranges.set_loose: set_loose,
+            ranges.add_orphaned_copies: add_orphaned_copies,
         }
         return Reader([*self.given, *given], any_result=(ranges.find,), instead=instead)
 
     def _walk(self, s: Rec, visit: Any, limit: Any) -> tuple[Rec, Rec]:
         after, removed = self._taken(s)
-        if visit is ranges.visit_in_size_pass:
+        if visit is ranges.size_pass_predicate:
             freed = removed.fields["bytes"]
             self.reached.append(z3.Or(freed >= limit, freed >= s.fields["sizes"].total(SUM)))
         return after, removed
@@ -128,7 +128,7 @@ def sizes_give_what_is_reported(proof: Proof) -> None:
         "s": s,
         "gone": gone,
         "sizes": Seq.unknown(int, "sizes", {SUM: lambda n: n}),
-        "loose": Seq.unknown(Loose, "loose"),
+        "orphaned_copies": Seq.unknown(OrphanedCopies, "orphaned_copies"),
         "entries": z3.Int("entries"),
         "freed": z3.Int("freed"),
         OVER: gone,
@@ -144,7 +144,7 @@ def sizes_give_what_is_reported(proof: Proof) -> None:
         cache, caches = gone.at(i).fields["cache"], n["s"].fields["sizes"].length
         return z3.Implies(z3.And(i >= 0, i < gone.length), z3.And(cache >= 0, cache < caches))
 
-    loop = Reader(instead={ranges.set_loose: set_loose}).loop(ranges.leave)
+    loop = Reader(instead={ranges.add_orphaned_copies: add_orphaned_copies}).loop(ranges.account_for_removed)
     there = Invariant("caches of gone entries are there", fits, 1)
     induction = Induction(proof, loop, head, [Invariant("sizes give what is freed", adds_up), there], [fits(head, at)])
     induction.begins(loop.begin(cfg, s, gone), (there,))
@@ -162,8 +162,8 @@ def _ends_in_leave(proof: Proof, cfg: Rec, s: Rec) -> None:
     def leave(_: Rec, state: Rec, __: Seq) -> tuple[Rec, Rec]:
         return less_what_left(state, "left")
 
-    reader = Reader(instead={ranges.leave: leave}, lists={"gone": (Entry, {})})
-    visit, loop = ranges.visit_in_size_pass, reader.loop(ranges.walk)
+    reader = Reader(instead={ranges.account_for_removed: leave}, lists={"gone": (Entry, {})})
+    visit, loop = ranges.size_pass_predicate, reader.loop(ranges.evict_entries)
     queue, gone = Seq.unknown(Entry | None, "queue"), Seq.unknown(Entry, "gone")
     numbers = {"freed": z3.Int("freed"), "head": z3.Int("head"), "limit": z3.Int("limit")}
     names = {"cfg": cfg, "s": s, "visit": visit, "queue": queue, "gone": gone, **numbers}

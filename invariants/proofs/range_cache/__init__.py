@@ -38,7 +38,7 @@ def _size_is_sum(n: Names) -> Any:
     Control(
         "a released value keeps its bytes, whatever the setting",
         MODEL,
-        "return e.released and cfg.released_value_keeps_its_bytes",
+        "return e.released and cfg.released_value_stays_counted",
         "return e.released",
     ),
 )
@@ -55,7 +55,7 @@ def size_accounting() -> Answer:
     kept = Invariant("sizes are sums", _size_is_sum)
     edits.show((e for e in edits.all() if e.name != "detach"), kept, known)
     edits.against(_sizes_add_up)
-    for visit, action in ((model.visit_in_time_pass, "time_pass"), (model.visit_in_size_pass, "size_pass")):
+    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
         it = Pass(visit, proof=edits.proof)
 
         def all_there(n: Names) -> Any:
@@ -63,7 +63,7 @@ def size_accounting() -> Answer:
                 "bytes"
             )
 
-        given = (z3.Not(it.cfg.fields["released_value_keeps_its_bytes"]), _size_is_sum({"s": it.s}))
+        given = (z3.Not(it.cfg.fields["released_value_stays_counted"]), _size_is_sum({"s": it.s}))
         invariant = Invariant("bytes that are gone and bytes that are left are all there were", all_there)
         it.show([invariant], lambda after, removed: _size_is_sum({"s": after}), given=given)
         it.against(action, _sizes_are_sums)
@@ -75,7 +75,7 @@ def _bytes(slot: Maybe) -> Any:
 
 
 def _sizes_are_sums(run: Run) -> bool:
-    return run.cfg.released_value_keeps_its_bytes or _sizes_add_up(run.cfg, run.after)
+    return run.cfg.released_value_stays_counted or _sizes_add_up(run.cfg, run.after)
 
 
 def _sizes_add_up(cfg: Config, s: State) -> bool:
@@ -101,7 +101,7 @@ def passes_report() -> Answer:
         ]
         return z3.And(n["freed"] == n["gone"].total("freed"), *sums)
 
-    for visit, action in ((model.visit_in_time_pass, "time_pass"), (model.visit_in_size_pass, "size_pass")):
+    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
         it = Pass(visit, proof=proof)
 
         def reported(after: Rec, removed: Rec, it: Pass = it) -> Any:
@@ -114,7 +114,7 @@ def passes_report() -> Answer:
 
 
 def _reported(run: Run) -> bool:
-    counted = [e for e in run.gone() if not model.keeps_bytes(run.cfg, e)]
+    counted = [e for e in run.gone() if not model.stays_counted(run.cfg, e)]
     return run.removed == (len(counted), sum(e.bytes for e in counted))
 
 
@@ -140,7 +140,7 @@ def times_never_decrease() -> Answer:
     forwards = [edits.argument("nanos", int) >= 0]
     edits.show((e for e in edits.all() if e.name != "step_clock_back"), in_order(), forwards)
     edits.against(lambda cfg, s: _times_in_order(s))
-    for visit, action in ((model.visit_in_time_pass, "time_pass"), (model.visit_in_size_pass, "size_pass")):
+    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
         it = Pass(visit, proof=edits.proof)
         it.show(
             [in_order("head")],
@@ -223,7 +223,7 @@ def requeues_rule() -> Answer:
     ),
 )
 def counters_agree() -> Answer:
-    """Equivalence of `ReadCounter` with marked_read, replayed and has_expected_reads."""
+    """Equivalence of `ReadCountHandler` with marked_read, replayed and has_expected_reads."""
     return explored(contracts.counters_agree)
 
 
@@ -234,12 +234,12 @@ def counters_agree() -> Answer:
     Control(
         "the implementation's cap is compared with <=",
         IMPL,
-        "slot.requeues < self.max_requeue_times",
-        "slot.requeues <= self.max_requeue_times",
+        "slot.requeue_count < self.max_requeue_times",
+        "slot.requeue_count <= self.max_requeue_times",
     ),
 )
 def due_agrees() -> Answer:
-    """Equivalence of `RangeCaches.is_due_for_extension` with the model's."""
+    """Equivalence of `RangeCaches.should_requeue` with the model's."""
     return explored(contracts.due_agrees)
 
 
@@ -317,7 +317,7 @@ def pages_in_order() -> Answer:
     ),
 )
 def pages_agree() -> Answer:
-    """Equivalence of `PagedCache.between` with the model's inside, on one entry: pages of 64 entry ids."""
+    """Equivalence of `PagedRangeCache.between` with the model's inside, on one entry: pages of 64 entry ids."""
     return explored(contracts.pages_agree, seconds=5.0)
 
 

@@ -7,7 +7,7 @@ twin is put into the model's state by its own `load`, and looked at by its own `
 
 from __future__ import annotations
 
-from impl.range_cache import PagedCache, RangeCaches, ReadCounter, Slot, page_of
+from impl.range_cache import PagedRangeCache, RangeCaches, ReadCountHandler, Wrapper, page_of
 from model import range_cache as model
 from model.positions import Position
 from model.range_cache import Config, Entry, State
@@ -16,10 +16,10 @@ HERE = Position(1, 0)
 
 
 def one_entry(
-    extends: bool, most: int, count: int | None, requeues: int, accessed: bool, time: int, size: int, now: int
+    extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool, time: int, size: int, now: int
 ) -> State:
     """A state with one entry, and no copies."""
-    e = Entry(0, HERE, size, count, (), time, requeues, accessed, False)
+    e = Entry(0, HERE, size, count, (), time, requeue_count, accessed, False)
     return State(now, (e,), (), (size, 0), (), 1, most, extends)
 
 
@@ -28,10 +28,10 @@ def counters_agree(count: int | None) -> bool:
 
     post: _
     """
-    lowered, raised = ReadCounter(count), ReadCounter(count)
+    lowered, raised = ReadCountHandler(count), ReadCountHandler(count)
     lowered.lower()
     raised.raise_()
-    ours = (lowered.expected, raised.expected, ReadCounter(count).expects_reads())
+    ours = (lowered.expected, raised.expected, ReadCountHandler(count).expects_reads())
     return ours == (model.marked_read(count), model.replayed(count), model.has_expected_reads(count))
 
 
@@ -46,32 +46,32 @@ def counters_keep_to_their_rule(count: int | None) -> bool:
     return fewer == count - 1 and more == count + 1 and model.has_expected_reads(count) == (count > 0)
 
 
-def requeues_keep_to_their_rule(extends: bool, accessed: bool, counts: bool, requeues: int) -> bool:
+def requeues_keep_to_their_rule(extends: bool, accessed: bool, counts: bool, requeue_count: int) -> bool:
     """A requeue counts once, or, in the variant, not at all if recent access justifies it.
 
     post: _
     """
     cfg = Config(access_requeue_counts=counts)
-    s = one_entry(extends, 0, None, requeues, accessed, 0, 0, 0)
+    s = one_entry(extends, 0, None, requeue_count, accessed, 0, 0, 0)
     [e] = s.queue
     assert e is not None
     free = extends and accessed and not counts
-    return model.requeues_after(cfg, s, e) == (requeues if free else requeues + 1)
+    return model.requeues_after(cfg, s, e) == (requeue_count if free else requeue_count + 1)
 
 
-def due_agrees(extends: bool, most: int, count: int | None, requeues: int, accessed: bool) -> bool:
+def due_agrees(extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool) -> bool:
     """An entry is due for an extension in both, or in neither.
 
     post: _
     """
-    s = one_entry(extends, most, count, requeues, accessed, 0, 0, 0)
+    s = one_entry(extends, most, count, requeue_count, accessed, 0, 0, 0)
     [e] = s.queue
     assert e is not None
-    slot = Slot(0, HERE, 0, ReadCounter(count), 0)
-    slot.requeues, slot.accessed = requeues, accessed
+    slot = Wrapper(0, HERE, 0, ReadCountHandler(count), 0)
+    slot.requeue_count, slot.accessed = requeue_count, accessed
     twin = RangeCaches(Config())
     twin.max_requeue_times, twin.extend_ttl_of_recently_accessed = most, extends
-    return twin.is_due_for_extension(slot) == model.is_due_for_extension(s, e)
+    return twin.should_requeue(slot) == model.should_requeue(s, e)
 
 
 def put_agrees(expected: int, size: int, now: int, counts: bool) -> bool:
@@ -91,7 +91,7 @@ def time_pass_agrees(
     extends: bool,
     most: int,
     count: int | None,
-    requeues: int,
+    requeue_count: int,
     accessed: bool,
     time: int,
     size: int,
@@ -106,7 +106,7 @@ def time_pass_agrees(
     post: _
     """
     cfg = Config(access_requeue_counts=counts)
-    s = one_entry(extends, most, count, requeues, accessed, time, size, now)
+    s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
     twin = RangeCaches.load(cfg, s)
     done = twin.time_pass(threshold)
     after, said = model.time_pass(cfg, s, threshold)
@@ -117,7 +117,7 @@ def size_pass_agrees(
     extends: bool,
     most: int,
     count: int | None,
-    requeues: int,
+    requeue_count: int,
     accessed: bool,
     time: int,
     size: int,
@@ -130,13 +130,13 @@ def size_pass_agrees(
     It may meet the first entry up to three times. A pass that needs no more than the plain one's bytes shows in what it
     leaves whether it spared the first.
 
-    pre: requeues >= 0
+    pre: requeue_count >= 0
     pre: most <= 1
     pre: time <= now
     post: _
     """
-    cfg = Config(size_pass_spares_expired=spares, ttl_ns=10)
-    s = one_entry(extends, most, count, requeues, accessed, time, size, now)
+    cfg = Config(size_pass_requeues_expired=spares, ttl_ns=10)
+    s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
     plain = Entry(1, HERE, 5, None, (), now, 0, False, False)
     s = s._replace(queue=(*s.queue, plain), sizes=(size, 5))
     twin = RangeCaches.load(cfg, s)
@@ -164,7 +164,7 @@ def pages_agree(
     post: _
     """
     here, start, end = Position(ledger, entry), Position(first_ledger, first), Position(last_ledger, last)
-    cache = PagedCache()
-    cache.add(Slot(0, here, 0, ReadCounter(None), 0))
+    cache = PagedRangeCache()
+    cache.add(Wrapper(0, here, 0, ReadCountHandler(None), 0))
     found = cache.between(start, end, inclusive)
     return (found != []) == model.inside(here, start, end, inclusive)

@@ -14,12 +14,12 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Proof
 from invariants.proofs.induction import Invariant, Names
-from invariants.proofs.range_cache.edits import Edit, Edits, histories, set_loose
+from invariants.proofs.range_cache.edits import Edit, Edits, histories, add_orphaned_copies
 from invariants.proofs.range_cache.passes import VISITS, Pass, live_at, queue_of
 from invariants.proofs.symbolic.reading import AT, OVER, Reader
 from invariants.proofs.symbolic.terms import Choice, Maybe, Rec, Seq, as_term, equal, merged, unknown
 from model import range_cache as model
-from model.range_cache import Config, Entry, Loose, State
+from model.range_cache import Config, Entry, OrphanedCopies, State
 
 
 def _lowered(count: Maybe) -> Maybe:
@@ -70,14 +70,14 @@ def _counters_by_rule(edits: Edits) -> None:
         changes.append((change, keep_copy))
         return s, None
 
-    reader = Reader(instead={model.change_counter: changed})
+    reader = Reader(instead={model.change_read_count: changed})
     delivered, copy = z3.Bool("delivered"), z3.Int("copy")
     reader.call(model.release, edits.cfg, edits.s, copy, delivered)
     reader.call(model.replay, edits.cfg, edits.s, copy)
     (released, closes), (replayed, keeps) = changes
     proof.need("replay does not keep the copy, or release does", keeps is True and closes is False)
     proof.show("a replay", equal(_applied(replayed, count), _raised(count)))
-    counts = z3.Or(delivered, edits.cfg.fields["undelivered_counts_as_read"])
+    counts = z3.Or(delivered, edits.cfg.fields["undelivered_release_marks_read"])
     proof.show("a release", equal(_applied(released, count), merged(counts, _lowered(count), count)))
     value, first, replays, releases = z3.Ints("value first replays releases")
     known = [value == first + replays - releases]
@@ -112,9 +112,9 @@ def _edits_keep_counts(edits: Edits) -> None:
             return z3.Implies(live_at(after, i), z3.If(live_at(before, i), z3.Or(*rules), equal(now, initial)))
 
         edits.follows(edit, "a counter changes", written, [at])
-        loose, more = edits.s.fields["loose"], edit.after.fields["loose"]
-        if more is not loose and isinstance(present, Maybe):
-            kept = equal(_count_of(more.at(loose.length)), _count_of(present))
+        orphaned_copies, more = edits.s.fields["orphaned_copies"], edit.after.fields["orphaned_copies"]
+        if more is not orphaned_copies and isinstance(present, Maybe):
+            kept = equal(_count_of(more.at(orphaned_copies.length)), _count_of(present))
             edits.follows(edit, "copies of an entry that is put again keep their counter", lambda kept=kept: kept, [])
         if edit.name == "mark_read" and isinstance(edit.outcome, Rec) and isinstance(present, Maybe):
             _writes(edits, edit, present, _lowered(_count_of(present)))
@@ -154,8 +154,13 @@ def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
         return z3.Implies(live_at(after, i), z3.Or(equal(_count_of(was), _count_of(now)), as_term(changed)))
 
     if "group" in edit.way.names:
-        loose = edit.after.fields["loose"]
-        edits.follows(edit, "the copies' counter", lambda: equal(_count_of(loose.at(loose.length - 1)), ruled), [])
+        orphaned_copies = edit.after.fields["orphaned_copies"]
+        edits.follows(
+            edit,
+            "the copies' counter",
+            lambda: equal(_count_of(orphaned_copies.at(orphaned_copies.length - 1)), ruled),
+            [],
+        )
         edits.proof.need("a loose copy's change touches the queue", after is before)
     else:
         edits.follows(edit, "the entry's counter", written, [at])
@@ -183,22 +188,30 @@ def _passes_keep_counts(proof: Proof) -> None:
 def _leaving_keeps_counts(proof: Proof) -> None:
     """The copies of what leaves go on with its counter, or, in the variant, with one read fewer."""
     edits = Edits()
-    loop = Reader(edits.given, instead={model.set_loose: set_loose}).loop(model.leave)
-    gone, loose = Seq.unknown(Entry, "gone"), Seq.unknown(Loose, "loose")
+    loop = Reader(edits.given, instead={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)
+    gone, orphaned_copies = Seq.unknown(Entry, "gone"), Seq.unknown(OrphanedCopies, "orphaned_copies")
     numbers = {"entries": z3.Int("entries"), "freed": z3.Int("freed"), AT: z3.Int("at")}
     sizes = Seq.unknown(int, "sizes")
-    names = {"cfg": edits.cfg, "s": edits.s, "gone": gone, "sizes": sizes, "loose": loose, OVER: gone, **numbers}
+    names = {
+        "cfg": edits.cfg,
+        "s": edits.s,
+        "gone": gone,
+        "sizes": sizes,
+        "orphaned_copies": orphaned_copies,
+        OVER: gone,
+        **numbers,
+    }
     e = gone.at(numbers[AT])
     inside = [numbers[AT] >= 0, e.fields["cache"] >= 0, e.fields["cache"] < sizes.length]
-    counts = edits.cfg.fields["leaving_counts_as_read"]
+    counts = edits.cfg.fields["removal_marks_read"]
     for way in loop.round(names, inside):
-        more = way.names["loose"]
-        count = _count_of(more.at(loose.length))
+        more = way.names["orphaned_copies"]
+        count = _count_of(more.at(orphaned_copies.length))
         kept = z3.And(
             z3.Implies(z3.Not(counts), equal(count, _count_of(e))),
             z3.Implies(counts, equal(count, _lowered(_count_of(e)))),
         )
-        proof.show("the counter of what leaves", z3.Implies(more.length > loose.length, kept), way.when)
+        proof.show("the counter of what leaves", z3.Implies(more.length > orphaned_copies.length, kept), way.when)
 
 
 class Cell:
@@ -218,7 +231,7 @@ def _conserved_in(proof: Proof, history: Any) -> None:
     for cfg, before, name, arguments, after, outcome in history:
         _write_down(cells, cfg, before, name, arguments, outcome)
         held = {(e.cache, e.position): e.expected_reads for e in after.queue if e is not None}
-        held |= {c: e.expected_reads for e in (*after.queue, *after.loose) if e is not None for c in e.copies}
+        held |= {c: e.expected_reads for e in (*after.queue, *after.orphaned_copies) if e is not None for c in e.copies}
         cells = {key: cell for key, cell in cells.items() if key in held}
         wrong = [key for key, count in held.items() if key not in cells or cells[key].value() != count]
         proof.run(f"{name}{arguments} of {wrong}", not wrong, before)
@@ -227,7 +240,7 @@ def _conserved_in(proof: Proof, history: Any) -> None:
 def _write_down(cells: dict[Any, Cell], cfg: Config, before: State, name: str, arguments: Any, outcome: Any) -> None:
     if name == "put_mismatched" and arguments[1] == arguments[2]:
         name, arguments = "put", (*arguments[:2], *arguments[3:])
-    if name == "put" and (outcome or cfg.duplicate_put == "latest_counter"):
+    if name == "put" and (outcome or cfg.duplicate_put == "latest_handler"):
         expected = arguments[3]
         cells[arguments[0], arguments[1]] = Cell(expected if cfg.counts_reads and expected > 0 else None)
     if name in ("get", "get_range") and outcome:
@@ -239,4 +252,4 @@ def _write_down(cells: dict[Any, Cell], cfg: Config, before: State, name: str, a
     if name in ("release", "replay") and arguments[0] in cells:
         cell = cells[arguments[0]]
         cell.replays += name == "replay"
-        cell.releases += name == "release" and (arguments[1] or cfg.undelivered_counts_as_read)
+        cell.releases += name == "release" and (arguments[1] or cfg.undelivered_release_marks_read)

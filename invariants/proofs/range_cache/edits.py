@@ -4,8 +4,8 @@ Most actions are straight, and are read as they are. Three small functions go ov
 are read as one round of their loops, or as one comprehension; the actions that end in them are shown to add
 nothing of their own.
 
-    look_at          get, get_range          an entry is marked, and may get a copy
-    change_counter   release, replay         the counter that a copy shares changes
+    look_up          get, get_range          an entry is marked, and may get a copy
+    change_read_count   release, replay         the counter that a copy shares changes
     detach           removals by position    slots become DETACHED
 """
 
@@ -25,14 +25,14 @@ from invariants.proofs.symbolic.terms import SUM, Measures, Rec, Seq, unknown
 from model import range_cache as model
 from model.machine import Param
 from model.positions import Position
-from model.range_cache import Config, Entry, Hit, Loose, Removed, State
+from model.range_cache import Config, Entry, Hit, OrphanedCopies, Removed, State
 
 #: Not read here: the passes have their own proofs, and dropping all detached slots at once is a tool of tests.
 LEFT_OUT = ("time_pass", "size_pass", "evict_to_watermark", "non_evictable_size")
 
 
 #: the functions in which actions end that go over any number of entries
-INNER = (model.look_at, model.change_counter, model.detach)
+INNER = (model.look_up, model.change_read_count, model.detach)
 
 
 class Edit(NamedTuple):
@@ -77,7 +77,9 @@ class Edits:
 
         ends_in: dict[Callable[..., Any], Callable[..., Any]] = dict.fromkeys(INNER, marked)
         reader = Reader(
-            self.given, any_result=(model.find, model.in_range), instead={**ends_in, model.set_loose: set_loose}
+            self.given,
+            any_result=(model.find, model.in_range),
+            instead={**ends_in, model.add_orphaned_copies: add_orphaned_copies},
         )
         for name, action in model.range_cache.actions.items():
             if name not in LEFT_OUT:
@@ -92,32 +94,35 @@ class Edits:
 
     def looks(self) -> Iterator[Edit]:
         """One entry of a lookup."""
-        loop = Reader().loop(model.look_at)
+        loop = Reader().loop(model.look_up)
         found, hits = Seq.unknown(Entry, "found"), Seq.unknown(Hit, "hits")
         names = {"s": self.s, "found": found, "hold": z3.Bool("hold"), "hits": hits, OVER: found, AT: z3.Int("at")}
         for way in loop.round(names):
-            yield Edit("look_at", way, way.names["s"], way.names["hits"])
+            yield Edit("look_up", way, way.names["s"], way.names["hits"])
 
     def changes(self, change: Any) -> Iterator[Edit]:
         """A change of the counter of an open copy: of an entry's, or of one that stands for itself."""
         names = {"s": self.s, "copy": z3.Int("copy"), "change": change, "keep_copy": z3.Bool("keep_copy")}
-        reader = Reader(instead={model.set_loose: set_loose})
+        reader = Reader(instead={model.add_orphaned_copies: add_orphaned_copies})
         for which in (0, 1):
-            loop = reader.loop(model.change_counter, which)
+            loop = reader.loop(model.change_read_count, which)
             over = loop.over(names)
             for way in loop.round({**names, OVER: over, AT: z3.Int("at")}, [z3.Int("at") >= 0]):
                 if way.how == "return":
                     after, outcome = way.value
-                    yield Edit("change_counter", way, after, outcome)
+                    yield Edit("change_read_count", way, after, outcome)
 
     def detaches(self) -> Iterator[Edit]:
         """A removal by position, of any entries."""
 
         def leave(cfg: Rec, s: Rec, gone: Any) -> tuple[Rec, Rec]:
-            left = {"sizes": Seq.unknown(int, "left.sizes"), "loose": Seq.unknown(Loose, "left.loose")}
+            left = {
+                "sizes": Seq.unknown(int, "left.sizes"),
+                "orphaned_copies": Seq.unknown(OrphanedCopies, "left.orphaned_copies"),
+            }
             return s.replace(left), unknown(Removed, "removed")
 
-        reader = Reader(instead={model.leave: leave})
+        reader = Reader(instead={model.account_for_removed: leave})
         for way in reader.paths(model.detach, self.cfg, self.s, Seq.unknown(Entry, "gone")):
             yield Edit("detach", way, *way.value)
 
@@ -180,12 +185,12 @@ class Edits:
 
 def _in_some_order(s: State) -> State:
     """The state with the groups of copies in one order, and without those that nobody holds."""
-    return s._replace(loose=tuple(sorted(g for g in s.loose if g.copies)))
+    return s._replace(orphaned_copies=tuple(sorted(g for g in s.orphaned_copies if g.copies)))
 
 
-def set_loose(copies: Any, count: Any, loose: Seq) -> Seq:
+def add_orphaned_copies(copies: Any, count: Any, orphaned_copies: Seq) -> Seq:
     """Stands in for the model's: it adds one group of copies, if there are any, in some order."""
-    return loose.appended(Rec(Loose, {"copies": copies, "expected_reads": count}))
+    return orphaned_copies.appended(Rec(OrphanedCopies, {"copies": copies, "expected_reads": count}))
 
 
 # ---- running histories ------------------------------------------------------------------------------------
@@ -204,8 +209,8 @@ def _history(draw: random.Random, steps: int) -> Iterator[tuple[Config, State, s
     cfg = Config(
         ttl_ns=3,
         max_bytes=5,
-        duplicate_put=draw.choice(("keep", "latest_counter")),
-        undelivered_counts_as_read=draw.random() < 0.3,
+        duplicate_put=draw.choice(("keep", "latest_handler")),
+        undelivered_release_marks_read=draw.random() < 0.3,
     )
     s = model.start(cfg)
     names = [name for name, action in model.range_cache.actions.items() if not action.fault]

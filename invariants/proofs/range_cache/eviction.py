@@ -15,7 +15,7 @@ from invariants.proofs.range_cache.passes import (
     Run,
     field_at,
     in_order,
-    keeps_bytes,
+    stays_counted,
     live_at,
     ordered_before,
     queue_of,
@@ -44,7 +44,7 @@ from model.range_cache import Entry
 )
 def removes_nothing_younger() -> Answer:
     """Age exactly the time to live stays."""
-    it = Pass(model.visit_in_time_pass)
+    it = Pass(model.time_pass_predicate)
 
     def is_old(n: Names, i: Any) -> Any:
         gone = n["gone"]
@@ -74,13 +74,13 @@ def _only_older(run: Run) -> bool:
     Control(
         "an entry that is due for an extension stops the pass",
         MODEL,
-        '    if is_due_for_extension(s, e):\n        return "REQUEUE"',
-        '    if is_due_for_extension(s, e):\n        return "STOP"',
+        '    if should_requeue(s, e):\n        return "REQUEUE"',
+        '    if should_requeue(s, e):\n        return "STOP"',
     ),
 )
 def leaves_nothing_older() -> Answer:
     """The policy before the central queue broke this (PIP-430, "Motivation"): old entries stayed behind young ones."""
-    it = Pass(model.visit_in_time_pass)
+    it = Pass(model.time_pass_predicate)
 
     def young(after: Rec, removed: Rec, i: Any) -> Any:
         seq = queue_of({"s": after})
@@ -106,7 +106,7 @@ def leaves_nothing_older() -> Answer:
 )
 def visits_once() -> Answer:
     """A requeued entry has the time of now, so that the pass stops before it meets it again."""
-    it = Pass(model.visit_in_time_pass)
+    it = Pass(model.time_pass_predicate)
 
     def back_are_new(n: Names, i: Any) -> Any:
         queue, slots = n["queue"], queue_of({"s": n["s"]}).length
@@ -139,7 +139,7 @@ def visits_once() -> Answer:
 )
 def reaches_its_goal() -> Answer:
     """An entry whose bytes stay counted frees nothing."""
-    it = Pass(model.visit_in_size_pass)
+    it = Pass(model.size_pass_predicate)
 
     def all_there(n: Names) -> Any:
         both = n["gone"].total("freed") + n["queue"].total("freed", n["head"])
@@ -168,11 +168,11 @@ def reaches_its_goal() -> Answer:
 )
 def takes_no_more() -> Answer:
     """The other half of the goal: enough, and not more."""
-    it = Pass(model.visit_in_size_pass)
+    it = Pass(model.size_pass_predicate)
 
     def needed(n: Names) -> Any:
         gone = n["gone"]
-        last = z3.If(keeps_bytes(it.cfg, gone.at(gone.length - 1)), 0, gone.at(gone.length - 1).fields["bytes"])
+        last = z3.If(stays_counted(it.cfg, gone.at(gone.length - 1)), 0, gone.at(gone.length - 1).fields["bytes"])
         return z3.And(n["freed"] == gone.total("freed"), z3.Implies(gone.length > 0, n["freed"] - last < it.limit))
 
     ends = it.show([Invariant("the last removal was needed", needed)], lambda after, removed: True)
@@ -187,7 +187,7 @@ def takes_no_more() -> Answer:
 
 def _last_was_needed(run: Run) -> bool:
     """Whether the pass would have gone on without any one of the entries that are gone, so without the last."""
-    sizes = [0 if model.keeps_bytes(run.cfg, e) else e.bytes for e in run.gone()]
+    sizes = [0 if model.stays_counted(run.cfg, e) else e.bytes for e in run.gone()]
     return not sizes or run.removed.bytes - max(sizes) < run.limit
 
 
@@ -197,7 +197,7 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
     def of(e: Rec) -> Any:
         count, f = e.fields["expected_reads"], e.fields
         by_access = z3.If(z3.And(s.fields["extend_ttl_of_recently_accessed"], f["accessed"]), 1, 0)
-        left = s.fields["max_requeue_times"] - f["requeues"]
+        left = s.fields["max_requeue_times"] - f["requeue_count"]
         expects = z3.And(count.defined, count.value >= 1, left > 0)
         by_reads = z3.If(expects, left, 0)
         both = z3.If(by_access > by_reads, by_access, by_reads)
@@ -214,12 +214,15 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
     "the extensions that its expected reads have left (a + b where access uses up none); exactly so many if it "
     "empties the queue.",
     Control(
-        "the cap is compared with <=", MODEL, "e.requeues < s.max_requeue_times", "e.requeues <= s.max_requeue_times"
+        "the cap is compared with <=",
+        MODEL,
+        "e.requeue_count < s.max_requeue_times",
+        "e.requeue_count <= s.max_requeue_times",
     ),
 )
 def visit_bound() -> Answer:
     """A size pass ends: each visit uses up one of a finite number."""
-    it = Pass(model.visit_in_size_pass, _visits)
+    it = Pass(model.size_pass_predicate, _visits)
     entry = unknown(Entry, "entry", item=True)
     it.proof.show("no entry takes a negative number", it.of_entries["extra"](entry) >= 0)
     _sums_are_not_negative(it.proof)
@@ -230,7 +233,7 @@ def visit_bound() -> Answer:
         left = queue.length - head + queue.total("extra", head)
         return head + left == before.length + before.total("extra")
 
-    given = (it.cfg.fields["size_pass_spares_expired"],)
+    given = (it.cfg.fields["size_pass_requeues_expired"],)
     ends = it.show([Invariant("each visit uses up one", used_up)], lambda after, removed: True, given=given)
     most = before.length + before.total("extra")
     for end in ends:
@@ -256,13 +259,13 @@ def _sums_are_not_negative(proof: Proof) -> None:
 
 
 def _within_bound(run: Run) -> bool:
-    if not run.cfg.size_pass_spares_expired:
+    if not run.cfg.size_pass_requeues_expired:
         return True
     s, bound = run.before, len(run.before.queue)
     for e in s.queue:
         if e is not None:
             a = 1 if s.extend_ttl_of_recently_accessed and e.accessed else 0
-            b = max(0, s.max_requeue_times - e.requeues) if model.has_expected_reads(e.expected_reads) else 0
+            b = max(0, s.max_requeue_times - e.requeue_count) if model.has_expected_reads(e.expected_reads) else 0
             bound += max(a, b) if run.cfg.access_requeue_counts else a + b
     return run.visits <= bound and (run.after.queue != () or run.visits == bound)
 
@@ -279,8 +282,8 @@ def _within_bound(run: Run) -> bool:
     Control(
         "an entry is extended only once",
         MODEL,
-        "has_expected_reads(e.expected_reads) and e.requeues < s.max_requeue_times",
-        "has_expected_reads(e.expected_reads) and e.requeues < min(s.max_requeue_times, 1)",
+        "has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times",
+        "has_expected_reads(e.expected_reads) and e.requeue_count < min(s.max_requeue_times, 1)",
     ),
 )
 def due_are_not_removed() -> Answer:
@@ -289,13 +292,13 @@ def due_are_not_removed() -> Answer:
     cfg, s, slot, freed, limit = visited()
     f, count = slot.value.fields, slot.value.fields["expected_reads"]
     by_access = z3.And(s.fields["extend_ttl_of_recently_accessed"], f["accessed"])
-    by_reads = z3.And(count.defined, count.value >= 1, f["requeues"] < s.fields["max_requeue_times"])
-    due, spares = z3.Or(by_access, by_reads), cfg.fields["size_pass_spares_expired"]
+    by_reads = z3.And(count.defined, count.value >= 1, f["requeue_count"] < s.fields["max_requeue_times"])
+    due, spares = z3.Or(by_access, by_reads), cfg.fields["size_pass_requeues_expired"]
     for visit in VISITS:
         verdict = reader.call(visit, cfg, s, slot, freed, limit)
         visit_against(proof, visit, verdict)
         removed, requeued = equal(verdict, "REMOVE"), equal(verdict, "REQUEUE")
-        given = [slot.defined] if visit is model.visit_in_time_pass else [slot.defined, spares]
+        given = [slot.defined] if visit is model.time_pass_predicate else [slot.defined, spares]
         proof.show("a due entry is removed", z3.Implies(due, z3.Not(removed)), given, direct=True)
         proof.show("one that is not due is put back", z3.Implies(requeued, due), [slot.defined], direct=True)
     return proof.answer()

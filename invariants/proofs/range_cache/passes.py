@@ -21,20 +21,20 @@ from invariants.proofs.symbolic.terms import Maybe, Measures, Rec, Seq, Word, eq
 from model import range_cache as model
 from model.machine import Refused
 from model.positions import Position
-from model.range_cache import Config, Entry, Loose, Removed, State
+from model.range_cache import Config, Entry, OrphanedCopies, Removed, State
 
 #: Random passes that a claim about passes is held against, and those on which the terms are worked out, too.
 RUNS, WORKED_OUT = 400, 25
 
 MODEL = "model.range_cache"
-VISITS = (model.visit_in_time_pass, model.visit_in_size_pass)
+VISITS = (model.time_pass_predicate, model.size_pass_predicate)
 
 _a_round = Reader()
 
 
-def keeps_bytes(cfg: Rec, e: Rec) -> Any:
+def stays_counted(cfg: Rec, e: Rec) -> Any:
     """Whether a leaving entry's bytes stay counted, as the model says it."""
-    return truth(_a_round.call(model.keeps_bytes, cfg, e))
+    return truth(_a_round.call(model.stays_counted, cfg, e))
 
 
 def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
@@ -59,14 +59,14 @@ class Pass:
         self.limit, self.cache = z3.Int("limit"), z3.Int("cache")
         given = {
             "bytes": lambda e: z3.If(e.fields["cache"] == self.cache, e.fields["bytes"], 0),
-            "freed": lambda e: z3.If(keeps_bytes(self.cfg, e), 0, e.fields["bytes"]),
-            "entries": lambda e: z3.If(keeps_bytes(self.cfg, e), 0, 1),
+            "freed": lambda e: z3.If(stays_counted(self.cfg, e), 0, e.fields["bytes"]),
+            "entries": lambda e: z3.If(stays_counted(self.cfg, e), 0, 1),
         }
         self.of_entries: Measures = {**given, **(measures(self.cfg, state) if measures else {})}
         self.of_slots: Measures = {name: of_live(of) for name, of in self.of_entries.items()}
         self.s = state.replace({"queue": Seq.unknown(Entry | None, "s.queue", self.of_slots)})
-        self.reader = Reader(instead={model.leave: self._left}, lists={"gone": (Entry, self.of_entries)})
-        self.loop = self.reader.loop(model.walk)
+        self.reader = Reader(instead={model.account_for_removed: self._left}, lists={"gone": (Entry, self.of_entries)})
+        self.loop = self.reader.loop(model.evict_entries)
         self.head: Names = {
             "cfg": self.cfg,
             "s": self.s,
@@ -141,27 +141,27 @@ class Pass:
     def _left(self, cfg: Rec, s: Rec, gone: Seq) -> tuple[Rec, Rec]:
         """Stands in for `leave`: exactly what `_leave` shows of it."""
         sizes = s.fields["sizes"]
-        kept = cfg.fields["released_value_keeps_its_bytes"]
+        kept = cfg.fields["released_value_stays_counted"]
         rest = z3.If(kept, z3.Int("left.size"), sizes.at(self.cache) - gone.total("bytes"))
 
         def left_at(i: Any) -> Any:
             return z3.If(i == self.cache, rest, unknown(int, "left.other", i))
 
         left = Seq(int, sizes.length, left_at, {}, {}, sizes.roots)
-        after = s.replace({"sizes": left, "loose": Seq.unknown(Loose, "left.loose")})
+        after = s.replace({"sizes": left, "orphaned_copies": Seq.unknown(OrphanedCopies, "left.orphaned_copies")})
         return after, Rec(Removed, {"entries": gone.total("entries"), "bytes": gone.total("freed")})
 
     def _leave(self) -> None:
         """Shows of `leave`, by induction over what is gone, what `_left` says in its place."""
-        reader = Reader(any_result=(model.set_loose,))
-        loop = reader.loop(model.leave)
+        reader = Reader(any_result=(model.add_orphaned_copies,))
+        loop = reader.loop(model.account_for_removed)
         gone = Seq.unknown(Entry, "gone", self.of_entries)
         head = {
             "cfg": self.cfg,
             "s": self.s,
             "gone": gone,
             "sizes": Seq.unknown(int, "sizes"),
-            "loose": Seq.unknown(Loose, "loose"),
+            "orphaned_copies": Seq.unknown(OrphanedCopies, "orphaned_copies"),
             "entries": z3.Int("entries"),
             "freed": z3.Int("freed"),
             OVER: gone,
@@ -177,7 +177,7 @@ class Pass:
                 n["sizes"].length == n["s"].fields["sizes"].length,
                 n["entries"] == gone.total("entries", 0, at),
                 n["freed"] == gone.total("freed", 0, at),
-                z3.Or(cfg["released_value_keeps_its_bytes"], n["sizes"].at(self.cache) == size),
+                z3.Or(cfg["released_value_stays_counted"], n["sizes"].at(self.cache) == size),
             )
 
         inside = Invariant("caches of gone entries are there", self._fits("gone"), 1)
@@ -188,7 +188,7 @@ class Pass:
         induction.begins(loop.begin(self.cfg, self.s, gone), (inside,))
         for end in induction.ends(induction.goes_round()):
             after, removed = end.value
-            same = [f for f in after.fields if f not in ("sizes", "loose")]
+            same = [f for f in after.fields if f not in ("sizes", "orphaned_copies")]
             self.proof.need("leave changes more than sizes", all(after.fields[f] is self.s.fields[f] for f in same))
             said, report = self._left(self.cfg, self.s, gone)
             induction.show(
@@ -197,7 +197,7 @@ class Pass:
                 lambda after=after, removed=removed, said=said, report=report: z3.And(
                     equal(removed, report),
                     z3.Or(
-                        self.cfg.fields["released_value_keeps_its_bytes"],
+                        self.cfg.fields["released_value_stays_counted"],
                         after.fields["sizes"].at(self.cache) == said.fields["sizes"].at(self.cache),
                     ),
                 ),
@@ -229,7 +229,7 @@ class Pass:
             calls.append(arguments)
             return walked
 
-        reader = Reader([equal(self.cfg.fields["sparing"], "requeue")], instead={model.walk: walk})
+        reader = Reader([equal(self.cfg.fields["retention"], "requeue")], instead={model.evict_entries: walk})
         ways = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
         others = [w.value for w in ways if w.value is not walked]
         refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
@@ -316,7 +316,7 @@ class Run(NamedTuple):
 
     def freeable(self) -> int:
         """The bytes that a pass could free."""
-        return sum(e.bytes for e in self.before.queue if e is not None and not model.keeps_bytes(self.cfg, e))
+        return sum(e.bytes for e in self.before.queue if e is not None and not model.stays_counted(self.cfg, e))
 
 
 def runs(action: str, visit: Callable[..., Any], count: int = RUNS) -> Iterator[Run]:
@@ -333,7 +333,7 @@ def runs(action: str, visit: Callable[..., Any], count: int = RUNS) -> Iterator[
             visits += verdict != "STOP"
             return verdict
 
-        model.walk(cfg, s, counted, limit)
+        model.evict_entries(cfg, s, counted, limit)
         after, removed = model.range_cache.step(cfg, s, action, (limit,))
         yield Run(cfg, s, limit, after, removed, visits)
 
@@ -342,10 +342,10 @@ def random_config(draw: random.Random) -> Config:
     """Any rules but stashing."""
     return Config(
         ttl_ns=draw.randint(0, 4),
-        released_value_keeps_its_bytes=draw.random() < 0.2,
-        leaving_counts_as_read=draw.random() < 0.3,
+        released_value_stays_counted=draw.random() < 0.2,
+        removal_marks_read=draw.random() < 0.3,
         access_requeue_counts=draw.random() < 0.7,
-        size_pass_spares_expired=draw.random() < 0.7,
+        size_pass_requeues_expired=draw.random() < 0.7,
     )
 
 
