@@ -62,7 +62,7 @@ Detached(c, Gone(_)) ==
 
 \* Recently accessed, without limit; or expecting reads, up to the maximum.
 ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
-                        \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e.expected_reads)
+                    \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e.expected_reads)
 
 \* A spared entry goes to the tail with the time of now, its access mark cleared and one requeue more.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = @ + 1]

@@ -76,7 +76,7 @@ HasExpectedReads(e) == e.expected_reads # None /\ e.expected_reads >= 1
 
 \* Recently accessed, without limit; or expecting reads, up to the maximum.
 ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
-                        \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e)
+                    \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e)
 
 \* One counter for all reasons; in the variant, a requeue that recent access alone justifies is not counted.
 RequeuesAfter(e) == IF access_requeue_counts \/ ~(extend_ttl_of_recently_accessed /\ e.accessed)
