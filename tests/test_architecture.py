@@ -1,8 +1,10 @@
-"""The architecture, held: arrows that never point upwards, engines that know no component, clean code and documents."""
+"""The architecture: layers, engines that know no component, code and documents that keep the rules."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -14,19 +16,11 @@ from fuzz.mutation.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from tests.conftest import ROOT
 
-FLOORS = ("model", "impl", "invariants", "fuzz")
-#: what each floor may import of the house; only proofs may look at implementations from beside
-MAY_IMPORT = {
-    "model": {"model"},
-    "impl": {"model", "impl"},
-    "invariants": {"model", "invariants"},
-    "invariants/proofs": {"model", "impl", "invariants"},
-    "fuzz": {"model", "impl", "invariants", "fuzz"},
-}
-SOURCES = [p for floor in FLOORS for p in sorted((ROOT / floor).rglob("*.py"))]
-#: the rooms of components, which may of course name them
-ROOMS = ("fuzz/subjects/", "fuzz/recordings/", "fuzz/benchmarks/")
-ENGINES = [p for p in sorted((ROOT / "fuzz").rglob("*.py")) if not any(r in p.as_posix() for r in ROOMS)]
+LAYERS = ("model", "impl", "invariants", "fuzz")
+SOURCES = [p for layer in LAYERS for p in sorted((ROOT / layer).rglob("*.py"))]
+#: the packages with a module for each component, which name it
+OF_COMPONENTS = ("fuzz/subjects/", "fuzz/recordings/", "fuzz/benchmarks/")
+ENGINES = [p for p in sorted((ROOT / "fuzz").rglob("*.py")) if not any(r in p.as_posix() for r in OF_COMPONENTS)]
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "tests").glob("*.md"))
 
 
@@ -41,15 +35,33 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_an_arrow_never_points_upwards(path: Path) -> None:
-    place = path.relative_to(ROOT).as_posix()
-    floor = "invariants/proofs" if place.startswith("invariants/proofs/") else place.split("/")[0]
-    tops = {name.split(".")[0] for name in imported(path)}
-    assert tops & set(FLOORS) <= MAY_IMPORT[floor]
-    if floor == "model":
-        assert tops - set(FLOORS) <= set(sys.stdlib_module_names), "a reader of the model needs Python and no more"
-    assert "tests" not in tops
+def test_imports_never_point_upwards_and_have_no_cycles() -> None:
+    """The contracts stand in pyproject.toml."""
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "model").rglob("*.py")), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_model_imports_the_standard_library_only(path: Path) -> None:
+    assert {name.split(".")[0] for name in imported(path)} <= {"model", *sys.stdlib_module_names}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "impl").rglob("*.py")), ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_an_implementation_shares_types_with_the_model_and_no_rule(path: Path) -> None:
+    """A function that both used would hide its bugs from lockstep: the oracle must be independent."""
+    shared = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            shared += [alias.name for alias in node.names if alias.name.split(".")[0] == "model"]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "model":
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                value = getattr(module, alias.name, None)
+                if value is None or inspect.isroutine(value) or inspect.ismodule(value):
+                    shared.append(f"{node.module}.{alias.name}")
+    constructors = {"model.machine.refused", "model.values.record"}
+    assert set(shared) <= constructors
 
 
 @pytest.mark.parametrize("path", ENGINES, ids=lambda p: p.relative_to(ROOT).as_posix())
@@ -63,13 +75,13 @@ def test_no_engine_names_a_component(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))
-def test_a_component_has_one_name_on_every_floor(name: str) -> None:
-    rooms = ["model/{}.py", "impl/{}.py", "invariants/{}.py", "fuzz/subjects/{}.py", "tests/test_{}.py"]
-    missing = [room.format(name) for room in rooms if not (ROOT / room.format(name)).exists()]
-    assert missing == []
+def test_a_component_has_one_name_in_every_layer(name: str) -> None:
+    modules = [ROOT / layer / name for layer in ("model", "impl", "invariants", "fuzz/subjects")]
+    modules.append(ROOT / "tests" / f"test_{name}")
+    assert [m for m in modules if not m.is_dir() and not m.with_suffix(".py").exists()] == []
 
 
-def test_the_top_level_is_the_house() -> None:
+def test_the_top_level_is_as_documented() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
     tops = {name.split("/")[0] for name in listed} or {p.name for p in ROOT.iterdir()}
     allowed = {
@@ -139,19 +151,19 @@ ELSEWHERE = re.compile(r"(?<!\w)\[[PDBL]?\d+(\.\d|[,\]])|\b[BL]\d+b?\)|\bthe not
 
 
 @pytest.mark.parametrize("name", subject_names())
-def test_what_is_told_of_a_component_can_be_understood_from_here(name: str) -> None:
-    told = [p.guarantee for p in find_subject(name).properties]
-    told += [text for m in mutants_of(name) for text in (m.origin, m.about)]
-    told += [action.rule for action in find_subject(name).machine.actions.values()]
+def test_texts_about_a_component_refer_to_nothing_outside_the_repository(name: str) -> None:
+    texts = [p.guarantee for p in find_subject(name).properties]
+    texts += [text for m in mutants_of(name) for text in (m.origin, m.about)]
+    texts += [action.rule for action in find_subject(name).machine.actions.values()]
     for path in (*SOURCES, ROOT / "tests" / f"test_{name}.py"):
         if path.stem.startswith((name, f"test_{name}")) and path.exists():
             nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Module | ast.FunctionDef)]
-            told += [ast.get_docstring(node) or "" for node in nodes]
-    assert [text for text in told if ELSEWHERE.search(text)] == []
+            texts += [ast.get_docstring(node) or "" for node in nodes]
+    assert [text for text in texts if ELSEWHERE.search(text)] == []
 
 
 def test_nothing_is_pickled_or_evaluated() -> None:
-    """Traces and tables are data. Planting a bug compiles our own source, and a record makes its own method: no more."""
+    """Traces and tables are data. Seeding a bug compiles our own source, and a record makes its own method: no more."""
     for path in SOURCES:
         calls = {
             n.func.id
@@ -159,7 +171,7 @@ def test_nothing_is_pickled_or_evaluated() -> None:
             if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
         }
         allowed = (
-            {"exec"} if path.name in ("mutants.py", "values.py") and path.parent.name in ("fuzz", "model") else set()
+            {"exec"} if (path.parent.name, path.name) in (("mutation", "seeding.py"), ("model", "values.py")) else set()
         )
         assert calls & {"eval", "exec"} <= allowed, path
         assert not imported(path) & {"pickle", "cloudpickle", "shelve", "marshal"}, path
