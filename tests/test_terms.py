@@ -13,10 +13,17 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
 from invariants.proofs.range_cache.passes import random_config, random_state
-from invariants.proofs.symbolic import masks
-from invariants.proofs.symbolic.reading import Reader
-from invariants.proofs.symbolic.running import bind, known, worked
-from invariants.proofs.symbolic.terms import NotUnderstoodError, Seq, lifted, unknown
+from invariants.proofs.symbolic import (
+    Reader,
+    Seq,
+    UnsupportedError,
+    bind,
+    bitmasks,
+    evaluate,
+    evaluator,
+    lifted,
+    unknown,
+)
 from model import range_cache as model
 from model import watermark
 from model.positions import Position
@@ -85,7 +92,7 @@ def test_the_terms_of_a_decision_are_the_decision(name: str) -> None:
         for n in needs:
             bind(_UNKNOWN[n], n, values[n], bound, element=n in ("e", "slot"))
         expected = function(*[values[n] for n in needs])
-        assert known(terms, bound) == expected
+        assert evaluate(terms, bound) == expected
         seen.add(expected)
     assert len(seen) >= 2, "every decision goes more than one way"
 
@@ -100,7 +107,7 @@ def test_the_terms_of_the_watermark_round_as_doubles_do() -> None:
         part = draw.choice((draw.random(), 0.9, 0.1, 1.0))
         bound: dict[str, Any] = dict(values)
         bind(float, "share", part, bound)
-        assert known(terms, bound) == watermark.bytes_to_evict(values["total"], values["most"], part)
+        assert evaluate(terms, bound) == watermark.bytes_to_evict(values["total"], values["most"], part)
 
 
 def test_sequences_keep_their_sums() -> None:
@@ -121,9 +128,9 @@ def test_sequences_keep_their_sums() -> None:
             (a.part(0, cut).appended(value).joined(a.part(cut, len(first))), [*first[:cut], value, *first[cut:]]),
         ]
         for terms, expected in cases:
-            assert known(terms, bound) == tuple(expected)
+            assert evaluate(terms, bound) == tuple(expected)
             for end in range(len(expected) + 1):
-                assert known(terms.total("it", 0, end), bound) == sum(expected[:end])
+                assert evaluate(terms.total("it", 0, end), bound) == sum(expected[:end])
 
 
 class Row(NamedTuple):
@@ -185,7 +192,7 @@ def test_what_is_chosen_is_summed_step_by_step() -> None:
     reader = Reader()
     assert reader.call(how_many_are_lower, rows, z3.Int("height")).eq(reader.chosen[-1].tally().whole())
     tally = reader.chosen[-1].tally()
-    step = worked(tally.step(z3.Int("(place)"))[0])
+    step = evaluator(tally.step(z3.Int("(place)"))[0])
     for _ in range(40):
         some, height = drawn_rows(draw), draw.randint(0, 4)
         bound: dict[str, Any] = {}
@@ -234,7 +241,7 @@ def test_places_are_counted_from_the_end() -> None:
         some = drawn_rows(draw)
         bound: dict[str, Any] = {}
         bind(tuple[Row, ...], "rows", some, bound)
-        assert known(terms, bound) == (around_the_last(some), the_last(some), True)
+        assert evaluate(terms, bound) == (around_the_last(some), the_last(some), True)
 
 
 def test_a_copy_of_a_thing_may_be_another() -> None:
@@ -428,13 +435,13 @@ NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
 @pytest.mark.parametrize(("function", "kinds", "said"), NOT_UNDERSTOOD, ids=lambda v: getattr(v, "__name__", ""))
 def test_what_is_not_understood_is_refused(function: Callable[..., Any], kinds: tuple[Any, ...], said: str) -> None:
     arguments = [unknown(kind, f"a{i}") for i, kind in enumerate(kinds)]
-    with pytest.raises(NotUnderstoodError, match=re.escape(said)):
+    with pytest.raises(UnsupportedError, match=re.escape(said)):
         Reader().call(function, *arguments)
 
 
 def test_what_is_guarded_is_understood() -> None:
     n, m = z3.Ints("n m")
-    assert known(Reader([m > 0]).call(divides, n, m), {"n": -7, "m": 2}) == -4
+    assert evaluate(Reader([m > 0]).call(divides, n, m), {"n": -7, "m": 2}) == -4
     numbers = Seq.unknown(int, "numbers")
     given = [n >= 0, n < numbers.length]
     assert Reader(given).call(may_be_outside, numbers, n).eq(numbers.at(n))
@@ -471,26 +478,36 @@ def bits_of(one: int, other: int, place: int) -> tuple[int, ...]:
 
 
 def test_masks_are_not_added_and_not_shifted_back() -> None:
-    one, place = masks.unknown_mask("one"), z3.Int("place")
-    with pytest.raises(NotUnderstoodError, match="this operation is not understood"):
+    one, place = bitmasks.unknown_mask("one"), z3.Int("place")
+    with pytest.raises(UnsupportedError, match="this operation is not understood"):
         Reader([place >= 0]).call(adds_masks, one, place)
-    with pytest.raises(NotUnderstoodError, match="cannot show that the shift is not negative"):
+    with pytest.raises(UnsupportedError, match="cannot show that the shift is not negative"):
         Reader([place >= 0]).call(shifts_back, one, place)
 
 
 def test_masks_are_numbers_by_their_bits() -> None:
-    one, other, place, bit = masks.unknown_mask("one"), masks.unknown_mask("other"), z3.Int("place"), z3.Int("bit")
+    one, other, place, bit = (
+        bitmasks.unknown_mask("one"),
+        bitmasks.unknown_mask("other"),
+        z3.Int("place"),
+        z3.Int("bit"),
+    )
     [way] = Reader([place >= 0]).paths(bits_of, one, other, place)
     draw, proof = random.Random(12), Proof()
     for _ in range(25):
         numbers, at, here = (draw.getrandbits(6), draw.getrandbits(6) + 1), draw.randrange(5), draw.randrange(9)
-        known_of = [one == masks.of_number(numbers[0]), other == masks.of_number(numbers[1]), place == at, bit == here]
+        known_of = [
+            one == bitmasks.of_number(numbers[0]),
+            other == bitmasks.of_number(numbers[1]),
+            place == at,
+            bit == here,
+        ]
         for terms, number in zip(way.value, bits_of(*numbers, at), strict=True):
-            said = terms[bit] == bool(number >> here & 1) if masks.is_mask(terms) else terms == number
+            said = terms[bit] == bool(number >> here & 1) if bitmasks.is_mask(terms) else terms == number
             proof.show(f"{numbers} at {at}, {here}", said, known_of)
-            proof.show("no bit is below place 0", z3.Not(terms[-1]) if masks.is_mask(terms) else True)
+            proof.show("no bit is below place 0", z3.Not(terms[-1]) if bitmasks.is_mask(terms) else True)
     assert proof.answer().verdict == "proved"
-    assert not Proof().show("some", one != masks.NONE)
+    assert not Proof().show("some", one != bitmasks.NONE)
 
 
 def either_number(first: int, second: int | None) -> tuple[int, int, bool, bool]:
@@ -504,7 +521,7 @@ def test_or_gives_the_value_that_it_looked_at() -> None:
         for second in (None, 0, 3):
             bound: dict[str, Any] = {"first": first}
             bind(int | None, "second", second, bound)
-            assert known(way.value, bound) == either_number(first, second)
+            assert evaluate(way.value, bound) == either_number(first, second)
 
 
 def up_to_some(numbers: tuple[int, ...], end: int) -> tuple[int, ...]:
@@ -523,7 +540,7 @@ def test_parts_end_with_their_sequence_and_records_are_taken_apart() -> None:
         for there in (-1, 0, 2, 9):
             bound: dict[str, Any] = {"end": there, "numbers.length": len(some), "numbers": dict(enumerate(some))}
             bind(Pair, "pair", Pair(1, None if there < 0 else there), bound)
-            assert known(terms, bound) == (up_to_some(some, there), unpacked(Pair(1, None if there < 0 else there)))
+            assert evaluate(terms, bound) == (up_to_some(some, there), unpacked(Pair(1, None if there < 0 else there)))
 
 
 def test_what_a_text_says_is_not_known() -> None:
@@ -531,13 +548,13 @@ def test_what_a_text_says_is_not_known() -> None:
 
 
 def test_tables_of_a_module_are_looked_up() -> None:
-    with pytest.raises(NotUnderstoodError, match="cannot show that the key is there"):
+    with pytest.raises(UnsupportedError, match="cannot show that the key is there"):
         Reader().call(in_units, unknown(Literal["ms", "us", "ns"], "unit"), z3.Int("bits"))
     unit: Literal["ms", "us", "ns"]
     for unit in ("ms", "us", "ns"):
         for bits in (-9, 0, 7, 8, 20_000_000):
             terms = Reader().call(in_units, lifted(unit), z3.Int("bits"))
-            assert known(terms, {"bits": bits}) == in_units(unit, bits)
+            assert evaluate(terms, {"bits": bits}) == in_units(unit, bits)
 
 
 def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others() -> None:
@@ -547,9 +564,9 @@ def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others(
     for number, part, times in ((1, 1.5, 3), (10**15 + 1, 3.7, 9), (7, 1.1, 0)):
         bound: dict[str, Any] = {"least": number, "count": times}
         bind(float, "share", part, bound)
-        assert known(way.value, bound) == grows_by(number, part, times)
+        assert evaluate(way.value, bound) == grows_by(number, part, times)
 
 
 def test_a_function_without_a_file_is_refused() -> None:
-    with pytest.raises(NotUnderstoodError, match="is not a function of a module"):
+    with pytest.raises(UnsupportedError, match="is not a function of a module"):
         Reader().call(Path("x").exists)

@@ -15,8 +15,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
-from invariants.proofs.symbolic.reading import AT, Path, Reader
-from invariants.proofs.symbolic.terms import SUM, Maybe, Rec, Seq, as_term, equal, unknown
+from invariants.proofs.symbolic import AT, SUM, Maybe, Path, Reader, Rec, Seq, as_term, equal, unknown
 from model.cache_steps import machine as model
 from model.cache_steps import threads
 from model.cache_steps.threads import RIGHT, Config, Insert, Removal, State, Wrapper
@@ -118,7 +117,7 @@ class Steps:
                 threads.key_of: lambda cfg, c, p: clamped(KEYS(as_term(c), as_term(p)), self.s.fields["mapped"]),
                 threads.cache_of: lambda cfg, key: clamped(HOMES(number(key)), self.s.fields["sizes"]),
             }
-            reader = Reader(given, any_result=(threads.is_locked,), instead=stand_ins)
+            reader = Reader(given, havoc=(threads.is_locked,), stubs=stand_ins)
             arguments = [self.cfg, self.s, *[self.arguments[p.name] for p in action.params]]
             for way in _ways(reader, action, arguments):
                 yield name, Path(way.names, [*given, *way.when], "return", way.value), way.value[0]

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.symbolic.terms import NotUnderstoodError, as_term
+from invariants.proofs.symbolic import UnsupportedError, as_term
 
 Verdict = Literal["proved", "confirmed_over_all_paths", "no_counterexample", "refuted", "unknown"]
 Tool = Literal["z3", "crosshair"]
@@ -187,5 +187,5 @@ def answer(check: Callable[[], Answer]) -> Answer:
     """Runs a check; source that cannot be put into terms leaves the claim open, and says why."""
     try:
         return check()
-    except NotUnderstoodError as problem:
+    except UnsupportedError as problem:
         return Answer("unknown", f"the source cannot be put into terms: {problem}")

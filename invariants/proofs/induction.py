@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
-from invariants.proofs.symbolic.reading import Loop, Path
-from invariants.proofs.symbolic.terms import Maybe, Rec, Root, Seq, as_term, looks
+from invariants.proofs.symbolic import Loop, Maybe, Path, Rec, Root, Seq, applications, as_term
 
 Names = Mapping[str, Any]
 
@@ -100,7 +99,7 @@ def follows(
 
 def places_of(roots: Collection[Root], *terms: Any) -> list[Any]:
     """Every place at which terms look at one of the sequences, once."""
-    found = [look for term in terms for look in looks(as_term(term))]
+    found = applications(*map(as_term, terms))
     about = {name for name in {name for name, _ in found} if any(root.is_looked_at(name) for root in roots)}
     return list({place.get_id(): place for name, place in found if name in about}.values())
 

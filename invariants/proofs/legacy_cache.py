@@ -9,9 +9,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.symbolic.reading import AT, OVER, Reader
-from invariants.proofs.symbolic.running import known
-from invariants.proofs.symbolic.terms import Seq
+from invariants.proofs.symbolic import AT, OVER, Reader, Seq, evaluate
 from model import legacy_cache as model
 from model.legacy_cache import Entry
 from model.positions import Position
@@ -84,7 +82,7 @@ def shares_are_within() -> Answer:
         a, w = draw.randint(0, 2**40), draw.randint(1, 2**40)
         p = draw.randint(0, w)
         bound = {"amount": a, "part": p, "whole": w}
-        proof.compare(f"{p}/{w} of {a}", known(share, bound), model.whole_part(a, p, w, "whole"))
+        proof.compare(f"{p}/{w} of {a}", evaluate(share, bound), model.whole_part(a, p, w, "whole"))
     return proof.answer()
 
 

@@ -6,7 +6,6 @@ one above; while it sinks, all is in order but between it and those below.
 
 from __future__ import annotations
 
-import ast
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -15,10 +14,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names, follows
-from invariants.proofs.symbolic import operators
-from invariants.proofs.symbolic.reading import Path, Reader
-from invariants.proofs.symbolic.running import Rounds
-from invariants.proofs.symbolic.terms import Rec, Seq, as_term, equal, unknown
+from invariants.proofs.symbolic import LoopEvaluator, Path, Reader, Rec, Seq, as_term, equal, ordered, unknown
 from model.active_cursors import heap as cursor_heap
 from model.active_cursors import machine as active_cursors
 from model.active_cursors.heap import Item, Items
@@ -44,7 +40,7 @@ def above(place: Any) -> Any:
 def in_order(items: Seq, upper: Any, lower: Any) -> Any:
     """The item at the upper place does not stand behind the one at the lower place."""
     one, other = (items.at(as_term(place)).fields["position"] for place in (upper, lower))
-    return as_term(operators.compared(ast.LtE(), one, other, ast.Constant("in order")))
+    return ordered("<=", one, other)
 
 
 def _below_the_first(items: Seq, place: Any) -> Any:
@@ -103,10 +99,11 @@ def puts_in_order(proof: Proof, function: Callable[..., Any]) -> None:
         induction.show("a heap", end, lambda i, after=after: is_heap(after, i), [z3.Int("any0")])
         same = z3.And(after.length == items.length, after.total("weight") == items.total("weight"))
         induction.show("the same items", end, lambda same=same: same)
-    _against_rounds(proof, function, Rounds(loop.goes_on(head), loop.round(head), {"heap": list[Item], "place": int}))
+    kinds = {"heap": list[Item], "place": int}
+    _against_rounds(proof, function, LoopEvaluator(loop.goes_on(head), loop.round(head), kinds))
 
 
-def _against_rounds(proof: Proof, function: Callable[..., Any], rounds: Rounds) -> None:
+def _against_rounds(proof: Proof, function: Callable[..., Any], rounds: LoopEvaluator) -> None:
     """Compares the loop with what it runs to, by working its terms out round by round."""
     for items, place, position, _ in heaps(30):
         changed = (*items[:place], items[place]._replace(position=position), *items[place + 1 :])
@@ -169,7 +166,7 @@ def removal_keeps() -> Answer:
     proof = Proof()
     items, place = some_items("items"), z3.Int("place")
     given = [place >= 0, place < items.length]
-    ways = Reader(given, instead=_handing()).paths(cursor_heap.taken_out, items, place, False)
+    ways = Reader(given, stubs=_handing()).paths(cursor_heap.taken_out, items, place, False)
     ends_in_order(proof, "a removal", ways, items, -_weight(items.at(place)), given)
     for function in SHAPES:
         puts_in_order(proof, function)
@@ -197,10 +194,10 @@ def changes_keep() -> Answer:
     proof = Proof()
     items, place, item = some_items("items"), z3.Int("place"), unknown(Item, "item", item=True)
     given = [items.length >= 0]
-    ways = Reader(given, instead=_handing()).paths(cursor_heap.pushed, items, item)
+    ways = Reader(given, stubs=_handing()).paths(cursor_heap.pushed, items, item)
     ends_in_order(proof, "an addition", ways, items, _weight(item), given)
     given = [place >= 0, place < items.length]
-    ways = Reader(given, instead=_handing()).paths(cursor_heap.moved, items, place, unknown(Position, "position"))
+    ways = Reader(given, stubs=_handing()).paths(cursor_heap.moved, items, place, unknown(Position, "position"))
     ends_in_order(proof, "a move", ways, items, 0, given)
     for function in SHAPES:
         puts_in_order(proof, function)

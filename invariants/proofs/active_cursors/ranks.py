@@ -6,7 +6,6 @@ and of one cursor more if it holds so far. Cursors are found by name, and no two
 
 from __future__ import annotations
 
-import ast
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,10 +14,23 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.symbolic import operators
-from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
-from invariants.proofs.symbolic.running import bind, known, worked
-from invariants.proofs.symbolic.terms import Maybe, Rec, Seq, Tally, as_term, equal, unknown
+from invariants.proofs.symbolic import (
+    AT,
+    OVER,
+    Maybe,
+    Path,
+    Reader,
+    Rec,
+    Seq,
+    Tally,
+    as_term,
+    bind,
+    equal,
+    evaluate,
+    evaluator,
+    ordered,
+    unknown,
+)
 from model.active_cursors import machine as model
 from model.active_cursors.machine import Config, Cursor, State
 from model.positions import Position
@@ -26,9 +38,9 @@ from model.positions import Position
 MODEL = "model.active_cursors.machine"
 
 
-def is_before(one: Rec, other: Rec, order: type[ast.cmpop] = ast.LtE) -> Any:
+def is_before(one: Rec, other: Rec, order: str = "<=") -> Any:
     """Whether a position is at another or before it (with another order: strictly before it)."""
-    return as_term(operators.compared(order(), one, other, ast.Constant("positions")))
+    return ordered(order, one, other)
 
 
 class Cursors:
@@ -40,7 +52,7 @@ class Cursors:
         self.cursors: Seq = self.s.fields["cursors"]
         self.places = {name: z3.Int(name) for name in ("i", "j", "m")}
         self.names = {name: z3.Int(f"name of {name}") for name in self.places}
-        self.reader = Reader(instead={model.find: self._found, model.with_cursor: self._with})
+        self.reader = Reader(stubs={model.find: self._found, model.with_cursor: self._with})
 
     def _found(self, s: Rec, name: Any) -> Maybe:
         """Stands in for `find`, which gives the cursor of the name: `found_by_name` shows it."""
@@ -191,7 +203,7 @@ def rank_counts() -> Answer:
 def _against_sums(it: Cursors, total: Tally) -> None:
     """Compares the sum, step by step, with what the rule runs to."""
     at = z3.Int("(place)")
-    step = worked(total.step(at)[0])
+    step = evaluator(total.step(at)[0])
     for s in states(60):
         bound: dict[str, Any] = {}
         bind(State, "s", s, bound)
@@ -225,7 +237,7 @@ def ranks_follow() -> Answer:
         "ranks at one position are the same", lambda n: of_low.upto(n) == of_high.upto(n), sums, equals
     )
     it.proof.show("two at one position", low == high, [*equals, same])
-    before = [*given, is_before(one.value, other.value, ast.Lt)]
+    before = [*given, is_before(one.value, other.value, "<")]
     more = it.everywhere(
         "a rank further on is larger",
         lambda n: of_low.upto(n) + z3.If(n > it.places["j"], 1, 0) <= of_high.upto(n),
@@ -364,7 +376,7 @@ def grace_is_strict() -> Answer:
         bound: dict[str, Any] = {"cfg.grace_ms": cfg.grace_ms}
         bind(State, "s", s, bound)
         program = model.should_cache_added_entries(cfg, s)[1]
-        it.proof.compare(f"{s.now_ms} of {cfg.grace_ms}", known(cached, bound), program)
+        it.proof.compare(f"{s.now_ms} of {cfg.grace_ms}", evaluate(cached, bound), program)
     return it.proof.answer()
 
 

@@ -1,7 +1,7 @@
 """Claims about the limiter of reads in flight: what it promises to whom, for any number of requests.
 
-The rules are read from `model/entry_cache/reads_limiter.py`. A limiter is sound when its free permits are between nothing and
-the maximum, and, with those that requests hold, are the maximum.
+The rules are read from `model/entry_cache/reads_limiter.py`. A limiter is sound if its free permits are between 0 and
+the maximum, and free and held permits add up to the maximum.
 """
 
 from __future__ import annotations
@@ -14,9 +14,21 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names, facts_of
-from invariants.proofs.symbolic.reading import AT, OVER, Loop, Path, Reader
-from invariants.proofs.symbolic.running import Rounds, bind, known
-from invariants.proofs.symbolic.terms import Rec, Seq, as_term, equal, unknown
+from invariants.proofs.symbolic import (
+    AT,
+    OVER,
+    Loop,
+    LoopEvaluator,
+    Path,
+    Reader,
+    Rec,
+    Seq,
+    as_term,
+    bind,
+    equal,
+    evaluate,
+    unknown,
+)
 from model.entry_cache import reads_limiter as model
 from model.entry_cache.reads_limiter import Grant, Limiter, Rules, Waiting
 
@@ -115,7 +127,7 @@ def fits_against(proof: Proof, fits: Any) -> None:
         most = draw.randint(0, 6)
         free, permits = draw.randint(0, most), draw.randint(0, 8)
         bound = {"rules.max_bytes": most, "before.free": free, "permits": permits}
-        proof.compare(f"fits({bound})", known(fits, bound), model.fits(Rules(most, 1, 1), free, permits))
+        proof.compare(f"fits({bound})", evaluate(fits, bound), model.fits(Rules(most, 1, 1), free, permits))
 
 
 @claim(
@@ -148,7 +160,7 @@ def overdue_is_expired() -> Answer:
         bound: dict[str, Any] = {"now": at, "timeout": wait}
         bind(Waiting, "waiting", some, bound)
         program = (model.is_overdue(some, at, wait), model.is_expired(some, at, wait))
-        proof.compare(f"{bound}", known((overdue, expired), bound), program)
+        proof.compare(f"{bound}", evaluate((overdue, expired), bound), program)
     return proof.answer()
 
 
@@ -329,7 +341,7 @@ def _in_turn(rules: Rules, limiter: Limiter, now: int) -> bool:
 def _against_rounds(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
     """Compares the loop with what it runs to, by working its terms out round by round."""
     kinds = {"limiter": Limiter, "granted": list[int], "failed": list[int]}
-    rounds = Rounds(loop.goes_on(head), loop.round(head), kinds)
+    rounds = LoopEvaluator(loop.goes_on(head), loop.round(head), kinds)
     for rules, limiter, now in limiters(60):
         bound: dict[str, Any] = {"now": now}
         bind(Rules, "rules", rules, bound)

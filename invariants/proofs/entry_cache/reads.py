@@ -10,9 +10,20 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Control, Proof, claim, explored
 from invariants.proofs.entry_cache import contracts
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.symbolic.reading import AT, OVER, Loop, Reader
-from invariants.proofs.symbolic.running import bind, known, worked
-from invariants.proofs.symbolic.terms import Rec, Seq, as_term, equal, unknown
+from invariants.proofs.symbolic import (
+    AT,
+    OVER,
+    Loop,
+    Reader,
+    Rec,
+    Seq,
+    as_term,
+    bind,
+    equal,
+    evaluate,
+    evaluator,
+    unknown,
+)
 from model.entry_cache import machine as model
 from model.entry_cache import shared_reads
 from model.entry_cache.shared_reads import StorageRead
@@ -58,7 +69,7 @@ def covered_once() -> Answer:
         some = StorageRead(1, 0, 0, 1, begin, end, 0, True, ())
         bound: dict[str, Any] = {"first": low, "last": high}
         bind(StorageRead, "read", some, bound)
-        proof.compare(f"{low} to {high} of {some}", known(parts, bound), shared_reads.split(some, low, high))
+        proof.compare(f"{low} to {high} of {some}", evaluate(parts, bound), shared_reads.split(some, low, high))
     return proof.answer()
 
 
@@ -141,7 +152,7 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
     one = Seq(Position, z3.IntVal(1), lambda _: position, {}, {})
     names = {"r": read, "positions": one, OVER: one, AT: z3.IntVal(0), "i": at}
     passes = [way for way in loop.round(names) if way.how == "next"]
-    goes_on = worked(z3.Or(*[z3.And(*way.when) for way in passes]))
+    goes_on = evaluator(z3.Or(*[z3.And(*way.when) for way in passes]))
     for _ in range(300):
         r = StorageRead(1, 0, 0, 1, first := draw.randint(0, 3), first + draw.randint(0, 3), 0, True, ())
         asked = [Position(1, r.first + i) for i in range(draw.randint(0, 5))]

@@ -14,10 +14,9 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names, facts_of
-from invariants.proofs.range_cache.edits import add_orphaned_copies
-from invariants.proofs.range_cache.watermark import WHOLE, about_rounding, rounding_is_as_said
-from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
-from invariants.proofs.symbolic.terms import SUM, Rec, Seq, as_term, equal, exact, unknown
+from invariants.proofs.shared.range_caches import add_orphaned_copies
+from invariants.proofs.shared.rounding import WHOLE, about_rounding, rounding_is_as_said
+from invariants.proofs.symbolic import AT, OVER, SUM, Path, Reader, Rec, Seq, as_term, equal, exact, unknown
 from model import range_cache as ranges
 from model import watermark
 from model.entry_cache import eviction, reads
@@ -62,13 +61,13 @@ class Caches:
 
     def reader(self, given: Sequence[Any] = ()) -> Reader:
         """Reads rules, with what is shown of passes and removals in their place."""
-        instead: dict[Callable[..., Any], Callable[..., Any]] = {
+        stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             derived: lambda cfg: self.derived,
             ranges.evict_entries: lambda cfg, s, visit, limit: self._walk(s, visit, limit),
             ranges.detach: lambda cfg, s, gone: self._taken(s),
             ranges.add_orphaned_copies: add_orphaned_copies,
         }
-        return Reader([*self.given, *given], any_result=(ranges.find,), instead=instead)
+        return Reader([*self.given, *given], havoc=(ranges.find,), stubs=stubs)
 
     def _walk(self, s: Rec, visit: Any, limit: Any) -> tuple[Rec, Rec]:
         after, removed = self._taken(s)
@@ -144,7 +143,7 @@ def sizes_give_what_is_reported(proof: Proof) -> None:
         cache, caches = gone.at(i).fields["cache"], n["s"].fields["sizes"].length
         return z3.Implies(z3.And(i >= 0, i < gone.length), z3.And(cache >= 0, cache < caches))
 
-    loop = Reader(instead={ranges.add_orphaned_copies: add_orphaned_copies}).loop(ranges.account_for_removed)
+    loop = Reader(stubs={ranges.add_orphaned_copies: add_orphaned_copies}).loop(ranges.account_for_removed)
     there = Invariant("caches of gone entries are there", fits, 1)
     induction = Induction(proof, loop, head, [Invariant("sizes give what is freed", adds_up), there], [fits(head, at)])
     induction.begins(loop.begin(cfg, s, gone), (there,))
@@ -162,7 +161,7 @@ def _ends_in_leave(proof: Proof, cfg: Rec, s: Rec) -> None:
     def leave(_: Rec, state: Rec, __: Seq) -> tuple[Rec, Rec]:
         return less_what_left(state, "left")
 
-    reader = Reader(instead={ranges.account_for_removed: leave}, lists={"gone": (Entry, {})})
+    reader = Reader(stubs={ranges.account_for_removed: leave}, lists={"gone": (Entry, {})})
     visit, loop = ranges.size_pass_predicate, reader.loop(ranges.evict_entries)
     queue, gone = Seq.unknown(Entry | None, "queue"), Seq.unknown(Entry, "gone")
     numbers = {"freed": z3.Int("freed"), "head": z3.Int("head"), "limit": z3.Int("limit")}

@@ -12,10 +12,8 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.range_cache.watermark import WHOLE, about_rounding, rounding_is_as_said
-from invariants.proofs.symbolic.reading import AT, OVER, Reader
-from invariants.proofs.symbolic.running import bind, known
-from invariants.proofs.symbolic.terms import Seq, as_term, lifted, power, rounded, unknown
+from invariants.proofs.shared.rounding import WHOLE, about_rounding, rounding_is_as_said
+from invariants.proofs.symbolic import AT, OVER, Reader, Seq, as_term, bind, evaluate, lifted, power, rounded, unknown
 from model.negative_acks import delay as delays
 from model.negative_acks import machine as model
 from model.negative_acks.machine import Config
@@ -31,11 +29,11 @@ class Table:
         self.multiplier = unknown(float, "multiplier")
         self.sense = [self.least >= 1, self.least <= self.most, self.least <= WHOLE, self.multiplier.real > 1]
         last = z3.Int("last")
-        instead: dict[Callable[..., Any], Callable[..., Any]] = {
+        stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             math.log: lambda _: lifted(1.0),
             math.floor: lambda _: last,  # so that the table is of any length
         }
-        self.reader = Reader([self.at >= 0, last >= 0], instead=instead, lists={"table": (int, {})})
+        self.reader = Reader([self.at >= 0, last >= 0], stubs=stubs, lists={"table": (int, {})})
         self.loop = self.reader.loop(delays.multiplier_backoff)
         self.head: dict[str, Any] = {"least": self.least, "most": self.most, "multiplier": self.multiplier}
         self.head |= {"last": last + 1, "table": Seq.unknown(int, "table"), AT: self.at}
@@ -173,7 +171,7 @@ def delays_keep_to_bounds() -> Answer:
         plain = Config(unit=draw.choice(("ms", "ns")), backoff=backoff, least_delay_ms=draw.choice((0, 100)))
         bound: dict[str, Any] = {"few": draw.randint(0, 5)}
         bind(Config, "cfg", plain, bound)
-        proof.compare(f"{bound['few']} of {plain}", known(one, bound), model.delay_of(plain, bound["few"]))
+        proof.compare(f"{bound['few']} of {plain}", evaluate(one, bound), model.delay_of(plain, bound["few"]))
     return proof.answer()
 
 

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic.reading import Reader
-from invariants.proofs.symbolic.terms import Rec, Seq, Tally, as_term, lifted, unknown
+from invariants.proofs.symbolic import Reader, Rec, Seq, Tally, as_term, lifted, unknown
 from model.pending_acks import log_index as model
 from model.pending_acks import machine as pending_acks
 from model.pending_acks import state as pending_acks_state
@@ -212,14 +211,14 @@ def _mark_is_the_durable_one(it: Index) -> None:
         asked.append(("cleared", arguments))
         return found, gone
 
-    instead: Any = {
+    stubs: Any = {
         model.counted: counted,
         model.cleared: cleared,
         pending_acks_state.last_ack: lambda entry: last,
         pending_acks_state.trimmed: lambda s, index, count: s,
     }
     s, entry = unknown(State, "s"), Seq.unknown(pending_acks_state.Record, "entry")
-    Reader(instead=instead).paths(pending_acks.indexed, it.cfg, s, entry, it.end)
+    Reader(stubs=stubs).paths(pending_acks.indexed, it.cfg, s, entry, it.end)
     by_name = dict(asked)
     _, _, records, entry_, at = by_name["counted"]
     _, index, mark = by_name["cleared"]

@@ -11,12 +11,10 @@ from typing import Any
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.ack_set import Sets
-from invariants.proofs.batch_acks.cursor import SIZE, Cursor
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic import masks
-from invariants.proofs.symbolic.reading import AT, Reader
-from invariants.proofs.symbolic.terms import Maybe, Rec, Seq, as_term, equal, lifted, unknown
+from invariants.proofs.shared.ack_sets import Sets
+from invariants.proofs.shared.cursor import SIZE, Cursor
+from invariants.proofs.symbolic import AT, Maybe, Reader, Rec, Seq, as_term, bitmasks, equal, lifted, unknown
 from model import ack_set as sets
 from model.pending_acks import replay
 from model.pending_acks import state as model
@@ -50,14 +48,14 @@ def overlap_is_a_common_message() -> Answer:
         said: Rec = it._words_of(mask.value if isinstance(mask, Maybe) else mask)
         return said
 
-    instead: dict[Callable[..., Any], Callable[..., Any]] = {sets.all_of: masks.below, sets.words_of: words_of}
+    stubs: dict[Callable[..., Any], Callable[..., Any]] = {sets.all_of: bitmasks.below, sets.words_of: words_of}
     cfg, entry = lifted(Config()).replace({"batch_sizes": (size,)}), z3.Int("entry")
-    leaves, claimed = masks.unknown_mask("leaves"), masks.unknown_mask("claimed")
+    leaves, claimed = bitmasks.unknown_mask("leaves"), bitmasks.unknown_mask("claimed")
     is_part = z3.Bool("is part")
     part = Rec(Part, {"entry": entry, "leaves": leaves})
     held = Rec(Part, {"entry": entry, "leaves": Maybe(is_part, claimed)})
     known, bit = [*it.known, size >= 1, entry >= 0], z3.Int("(any bit)")
-    said = as_term(Reader(known, instead=instead).call(model.overlaps, cfg, part, held))
+    said = as_term(Reader(known, stubs=stubs).call(model.overlaps, cfg, part, held))
     known += it.known
     common = z3.And(i < size, z3.Not(leaves[i]), z3.Not(claimed[i]))
     some = z3.Exists([bit], z3.substitute(z3.And(bit >= 0, common), (i, bit)))
@@ -96,12 +94,12 @@ def takes_what_nobody_has() -> Answer:
     it = Cursor()
     proof, i, place, bit = it.proof, it.i, z3.Int("place"), z3.Int("(any bit)")
     size, claims_ = z3.Int("size"), any_parts()
-    entry, leaves = it.e, Maybe(z3.Bool("a part"), masks.unknown_mask("leaves"))
+    entry, leaves = it.e, Maybe(z3.Bool("a part"), bitmasks.unknown_mask("leaves"))
     cfg, part = lifted(Config()).replace({"batch_sizes": (size,)}), Rec(Part, {"entry": entry, "leaves": leaves})
     s: Rec = unknown(State, "s").replace({"acks": it.acks})
     known = [*it.sound(entry), SIZE(entry) == size, claims_.length >= 0]
-    instead = {**it.instead, model.claims_on: lambda cfg, s, number: claims_}
-    reader = Reader(known, instead=instead)
+    stubs = {**it.stubs, model.claims_on: lambda cfg, s, number: claims_}
+    reader = Reader(known, stubs=stubs)
     ways = reader.paths(model.conflict_of_part, cfg, s, part)
     own = acks(part, entry, i)
 
@@ -159,7 +157,7 @@ def _run_of_conflicts(proof: Proof, draw: random.Random) -> None:
 
 ENTRY = z3.Function("entry", z3.IntSort(), z3.IntSort())
 IS_PART = z3.Function("is part", z3.IntSort(), z3.BoolSort())
-LEAVES = z3.Function("leaves", z3.IntSort(), masks.MASK)
+LEAVES = z3.Function("leaves", z3.IntSort(), bitmasks.MASK)
 
 
 def any_parts() -> Seq:
@@ -204,7 +202,9 @@ def before(parts: Seq, p: Any, q: Any) -> Any:
 def acknowledgement_adds_its_messages() -> Answer:
     """PIP-54: what a transaction has acknowledged of a batch are the messages of all its acknowledgements together."""
     proof, parts = Proof(), any_parts()
-    new = Rec(Part, {"entry": z3.Int("new.entry"), "leaves": Maybe(z3.Bool("new is part"), masks.unknown_mask("new"))})
+    new = Rec(
+        Part, {"entry": z3.Int("new.entry"), "leaves": Maybe(z3.Bool("new is part"), bitmasks.unknown_mask("new"))}
+    )
     at, p, q, r, e, i = z3.Ints("at p q r e i")
     known = [parts.length >= 0, at >= 0, at <= parts.length, i >= 0]
     loop = Reader(known).loop(model.with_held)
@@ -275,7 +275,7 @@ def end_frees_its_own() -> Answer:
     is_own = z3.And(claim_.defined, claim_.value.fields["txn"] == txn)
     for has_parts in (own.length > 0, own.length == 0):
         known = [has_parts, held.length >= 0]
-        reader = Reader(known, instead={model.held_by: lambda state, of: own})
+        reader = Reader(known, stubs={model.held_by: lambda state, of: own})
         for way in reader.paths(replay.taken_by, cfg, s, end, named={"replayed": z3.Bool("replayed")}):
             taken = way.value[1]
             took = as_term(taken.defined) if isinstance(taken, Maybe) else z3.BoolVal(taken is not None)

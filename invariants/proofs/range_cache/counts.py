@@ -14,10 +14,10 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Proof
 from invariants.proofs.induction import Invariant, Names
-from invariants.proofs.range_cache.edits import Edit, Edits, histories, add_orphaned_copies
+from invariants.proofs.range_cache.edits import Edit, Edits, histories
 from invariants.proofs.range_cache.passes import VISITS, Pass, live_at, queue_of
-from invariants.proofs.symbolic.reading import AT, OVER, Reader
-from invariants.proofs.symbolic.terms import Choice, Maybe, Rec, Seq, as_term, equal, merged, unknown
+from invariants.proofs.shared.range_caches import add_orphaned_copies
+from invariants.proofs.symbolic import AT, OVER, Choice, Maybe, Reader, Rec, Seq, as_term, equal, merged, unknown
 from model import range_cache as model
 from model.range_cache import Config, Entry, OrphanedCopies, State
 
@@ -70,7 +70,7 @@ def _counters_by_rule(edits: Edits) -> None:
         changes.append((change, keep_copy))
         return s, None
 
-    reader = Reader(instead={model.change_read_count: changed})
+    reader = Reader(stubs={model.change_read_count: changed})
     delivered, copy = z3.Bool("delivered"), z3.Int("copy")
     reader.call(model.release, edits.cfg, edits.s, copy, delivered)
     reader.call(model.replay, edits.cfg, edits.s, copy)
@@ -188,7 +188,7 @@ def _passes_keep_counts(proof: Proof) -> None:
 def _leaving_keeps_counts(proof: Proof) -> None:
     """The copies of what leaves go on with its counter, or, in the variant, with one read fewer."""
     edits = Edits()
-    loop = Reader(edits.given, instead={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)
+    loop = Reader(edits.given, stubs={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)
     gone, orphaned_copies = Seq.unknown(Entry, "gone"), Seq.unknown(OrphanedCopies, "orphaned_copies")
     numbers = {"entries": z3.Int("entries"), "freed": z3.Int("freed"), AT: z3.Int("at")}
     sizes = Seq.unknown(int, "sizes")

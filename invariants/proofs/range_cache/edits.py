@@ -19,9 +19,21 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
 from invariants.proofs.induction import Invariant, Names, follows
-from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
-from invariants.proofs.symbolic.running import Worked, bind, worked
-from invariants.proofs.symbolic.terms import SUM, Measures, Rec, Seq, unknown
+from invariants.proofs.shared.range_caches import add_orphaned_copies
+from invariants.proofs.symbolic import (
+    AT,
+    OVER,
+    SUM,
+    Evaluator,
+    Measures,
+    Path,
+    Reader,
+    Rec,
+    Seq,
+    bind,
+    evaluator,
+    unknown,
+)
 from model import range_cache as model
 from model.machine import Param
 from model.positions import Position
@@ -78,8 +90,8 @@ class Edits:
         ends_in: dict[Callable[..., Any], Callable[..., Any]] = dict.fromkeys(INNER, marked)
         reader = Reader(
             self.given,
-            any_result=(model.find, model.in_range),
-            instead={**ends_in, model.add_orphaned_copies: add_orphaned_copies},
+            havoc=(model.find, model.in_range),
+            stubs={**ends_in, model.add_orphaned_copies: add_orphaned_copies},
         )
         for name, action in model.range_cache.actions.items():
             if name not in LEFT_OUT:
@@ -103,7 +115,7 @@ class Edits:
     def changes(self, change: Any) -> Iterator[Edit]:
         """A change of the counter of an open copy: of an entry's, or of one that stands for itself."""
         names = {"s": self.s, "copy": z3.Int("copy"), "change": change, "keep_copy": z3.Bool("keep_copy")}
-        reader = Reader(instead={model.add_orphaned_copies: add_orphaned_copies})
+        reader = Reader(stubs={model.add_orphaned_copies: add_orphaned_copies})
         for which in (0, 1):
             loop = reader.loop(model.change_read_count, which)
             over = loop.over(names)
@@ -122,7 +134,7 @@ class Edits:
             }
             return s.replace(left), unknown(Removed, "removed")
 
-        reader = Reader(instead={model.account_for_removed: leave})
+        reader = Reader(stubs={model.account_for_removed: leave})
         for way in reader.paths(model.detach, self.cfg, self.s, Seq.unknown(Entry, "gone")):
             yield Edit("detach", way, *way.value)
 
@@ -163,8 +175,8 @@ class Edits:
                     worked_out = [(_in_some_order(value(bound)[0]), value(bound)[1]) for value in taken]
                     self.proof.compare(f"{name}{arguments}", worked_out, [(_in_some_order(after), outcome)])
 
-    def _ready(self, way: Path) -> tuple[list[Worked], Worked]:
-        return [worked(each) for each in way.when], worked(way.value)
+    def _ready(self, way: Path) -> tuple[list[Evaluator], Evaluator]:
+        return [evaluator(each) for each in way.conditions()], evaluator(way.value)
 
     def _bound(self, cfg: Config, s: State, name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """What the names in the terms of an action stand for, in a state: also what it finds, and where."""
@@ -186,11 +198,6 @@ class Edits:
 def _in_some_order(s: State) -> State:
     """The state with the groups of copies in one order, and without those that nobody holds."""
     return s._replace(orphaned_copies=tuple(sorted(g for g in s.orphaned_copies if g.copies)))
-
-
-def add_orphaned_copies(copies: Any, count: Any, orphaned_copies: Seq) -> Seq:
-    """Stands in for the model's: it adds one group of copies, if there are any, in some order."""
-    return orphaned_copies.appended(Rec(OrphanedCopies, {"copies": copies, "expected_reads": count}))
 
 
 # ---- running histories ------------------------------------------------------------------------------------

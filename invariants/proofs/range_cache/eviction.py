@@ -15,15 +15,14 @@ from invariants.proofs.range_cache.passes import (
     Run,
     field_at,
     in_order,
-    stays_counted,
     live_at,
     ordered_before,
     queue_of,
+    stays_counted,
     visit_against,
     visited,
 )
-from invariants.proofs.symbolic.reading import Reader
-from invariants.proofs.symbolic.terms import Measures, Rec, Seq, equal, unknown
+from invariants.proofs.symbolic import Measures, Reader, Rec, Seq, equal, unknown
 from model import range_cache as model
 from model.range_cache import Entry
 

@@ -15,15 +15,29 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
-from invariants.proofs.symbolic.running import Rounds, bind, worked
-from invariants.proofs.symbolic.terms import Maybe, Measures, Rec, Seq, Word, equal, truth, unknown
+from invariants.proofs.symbolic import (
+    AT,
+    OVER,
+    LoopEvaluator,
+    Maybe,
+    Measures,
+    Path,
+    Reader,
+    Rec,
+    Seq,
+    Word,
+    bind,
+    equal,
+    evaluator,
+    truth,
+    unknown,
+)
 from model import range_cache as model
 from model.machine import Refused
 from model.positions import Position
 from model.range_cache import Config, Entry, OrphanedCopies, Removed, State
 
-#: Random passes that a claim about passes is held against, and those on which the terms are worked out, too.
+#: Random passes that a claim about passes is held against, and those on which the terms are evaluated, too.
 RUNS, WORKED_OUT = 400, 25
 
 MODEL = "model.range_cache"
@@ -65,7 +79,7 @@ class Pass:
         self.of_entries: Measures = {**given, **(measures(self.cfg, state) if measures else {})}
         self.of_slots: Measures = {name: of_live(of) for name, of in self.of_entries.items()}
         self.s = state.replace({"queue": Seq.unknown(Entry | None, "s.queue", self.of_slots)})
-        self.reader = Reader(instead={model.account_for_removed: self._left}, lists={"gone": (Entry, self.of_entries)})
+        self.reader = Reader(stubs={model.account_for_removed: self._left}, lists={"gone": (Entry, self.of_entries)})
         self.loop = self.reader.loop(model.evict_entries)
         self.head: Names = {
             "cfg": self.cfg,
@@ -153,7 +167,7 @@ class Pass:
 
     def _leave(self) -> None:
         """Shows of `leave`, by induction over what is gone, what `_left` says in its place."""
-        reader = Reader(any_result=(model.add_orphaned_copies,))
+        reader = Reader(havoc=(model.add_orphaned_copies,))
         loop = reader.loop(model.account_for_removed)
         gone = Seq.unknown(Entry, "gone", self.of_entries)
         head = {
@@ -209,7 +223,9 @@ class Pass:
         """Holds the claim against random passes, and the terms against some of them."""
         self._is_the_action(action)
         kinds = {"queue": list[Entry | None], "gone": list[Entry], "freed": int, "head": int}
-        rounds = Rounds(self.loop.goes_on(self.head), self.loop.round(self.head, [self.head["head"] >= 0]), kinds)
+        rounds = LoopEvaluator(
+            self.loop.goes_on(self.head), self.loop.round(self.head, [self.head["head"] >= 0]), kinds
+        )
         for i, run in enumerate(runs(action, self.visit)):
             self.proof.run(f"{action}({run.limit})", holds(run), run.seen())
             if i < WORKED_OUT:
@@ -229,7 +245,7 @@ class Pass:
             calls.append(arguments)
             return walked
 
-        reader = Reader([equal(self.cfg.fields["retention"], "requeue")], instead={model.evict_entries: walk})
+        reader = Reader([equal(self.cfg.fields["retention"], "requeue")], stubs={model.evict_entries: walk})
         ways = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
         others = [w.value for w in ways if w.value is not walked]
         refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
@@ -273,7 +289,7 @@ def ordered_before() -> Invariant:
 
 def visit_against(proof: Proof, visit: Callable[..., Any], verdict: Word) -> None:
     """Compares the terms of a visit, whose arguments are `visited`, with the visit itself, on random states."""
-    draw, terms = random.Random(63), worked(verdict)  # noqa: S311
+    draw, terms = random.Random(63), evaluator(verdict)  # noqa: S311
     for _ in range(100):
         cfg, s = random_config(draw), random_state(draw)
         freed, limit = draw.randint(0, 3), draw.randint(0, 8)

@@ -16,54 +16,25 @@ from typing import Any
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic.reading import Reader
-from invariants.proofs.symbolic.running import bind, known
-from invariants.proofs.symbolic.terms import SUM, Double, Rec, Seq, as_term, equal, exact, rounded, unknown
+from invariants.proofs.shared.rounding import WHOLE, about_rounding, rounding_is_as_said
+from invariants.proofs.symbolic import (
+    SUM,
+    Double,
+    Reader,
+    Rec,
+    Seq,
+    bind,
+    equal,
+    evaluate,
+    exact,
+    unknown,
+)
 from model import range_cache as model
 from model import watermark
 from model.positions import Position
 from model.range_cache import Config, State
 
 WATERMARK = "model.watermark"
-#: up to here every whole number is a double
-WHOLE = 2**53
-
-
-def about_rounding(*terms: Any) -> list[Any]:
-    """What is known of the roundings in some terms: that they keep the order, also towards whole numbers."""
-    wholes = {as_term(0).sexpr(): z3.RealVal(0)}
-    products: dict[str, Any] = {}
-    todo = list(terms)
-    while todo:
-        term = todo.pop()
-        todo += term.children()
-        if z3.is_app(term) and term.decl().eq(rounded):
-            [of] = term.children()
-            (wholes if of.decl().kind() == z3.Z3_OP_TO_REAL else products)[of.sexpr()] = of
-    facts = [z3.Implies(z3.And(w >= 0, w <= WHOLE), rounded(w) == w) for w in wholes.values()]
-    both = [*wholes.values(), *products.values()]
-    return facts + [z3.Implies(a <= b, rounded(a) <= rounded(b)) for a in both for b in both if a is not b]
-
-
-def rounding_is_as_said(proof: Proof) -> None:
-    """Shows, bit by bit, what `about_rounding` takes for known.
-
-    A number of 107 binary digits holds the exact product of a whole number of 53 and a double's 53. About 3 s.
-    """
-    wide = z3.FPSort(12, 107)
-    a, b = z3.FPs("a b", wide)
-    zero, largest = z3.FPVal(0.0, wide), z3.FPVal(float(WHOLE), wide)
-
-    def nearest(x: Any) -> Any:
-        return z3.fpFPToFP(z3.RNE(), x, z3.Float64())
-
-    in_range = [z3.fpLEQ(zero, a), z3.fpLEQ(a, largest)]
-    in_order = [z3.fpLEQ(zero, a), z3.fpLEQ(a, b), z3.fpLEQ(b, largest)]
-    bits = z3.Then("simplify", "fpa2bv", "simplify", "bit-blast", "sat")
-    proof.show("rounding keeps the order", z3.fpLEQ(nearest(a), nearest(b)), in_order, solver=bits.solver())
-    is_whole = z3.fpEQ(z3.fpRoundToIntegral(z3.RNE(), a), a)
-    same = z3.fpEQ(z3.fpFPToFP(z3.RNE(), nearest(a), wide), a)
-    proof.show("whole numbers are doubles", same, [*in_range, is_whole], solver=bits.solver())
 
 
 class Amounts:
@@ -89,7 +60,7 @@ class Amounts:
             self.proof.run(f"{total} of {most} at {share}", holds(total, most, share))
             bound: dict[str, Any] = {"total": total, "most": most}
             bind(float, "share", share, bound)
-            terms = [known(term, bound) for term in (self.share_of, self.wanted, self.over)]
+            terms = [evaluate(term, bound) for term in (self.share_of, self.wanted, self.over)]
             program = [
                 watermark.share_of(most, share),
                 watermark.bytes_to_evict(total, most, share),
@@ -172,7 +143,7 @@ def aims_at_the_watermark() -> Answer:
         passed.append(bytes_to_free)
         return s.replace({"next_copy": asked}), None
 
-    ways = Reader(instead={model.size_pass: size_pass}).paths(model.evict_to_watermark, cfg, s)
+    ways = Reader(stubs={model.size_pass: size_pass}).paths(model.evict_to_watermark, cfg, s)
     settings = (cfg.fields["max_bytes"], cfg.fields["watermark"])
     total = s.fields["sizes"].total(SUM)
     over = it.reader.call(watermark.is_over_threshold, total, settings[0])

@@ -1,4 +1,4 @@
-"""What an expression of a rule stands for, said in terms; see `reading.py`."""
+"""What an expression of a rule stands for, said in terms; see `reader.py`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any, NamedTuple, NoReturn, cast, get_args, get_origin, get_ty
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.symbolic import masks, operators
-from invariants.proofs.symbolic.terms import (
+from invariants.proofs.symbolic import bitmasks, operators
+from invariants.proofs.symbolic.values import (
     SUM,
     Choice,
     Chosen,
     Maybe,
-    NotUnderstoodError,
     Rec,
     Seq,
     Tally,
+    UnsupportedError,
     as_term,
     coerced,
     equal,
@@ -36,6 +36,16 @@ from invariants.proofs.symbolic.terms import (
 HANDED_IN = ""
 
 
+class PathCondition(z3.BoolRef):  # type: ignore[misc]
+    """A condition that comes from the source that was read, and not from whoever asked for the reading."""
+
+    @staticmethod
+    def of(condition: Any) -> Any:
+        """The condition, marked."""
+        term = as_term(condition)
+        return PathCondition(term.as_ast(), term.ctx)
+
+
 class Path:
     """One way through a function: what it assumes, what its names stand for, and how it ends."""
 
@@ -44,8 +54,16 @@ class Path:
         self.names, self.when, self.how, self.value = dict(names), list(when), how, value
 
     def also(self, condition: Any) -> Path:
-        """The same way under one more condition."""
+        """The same path under one more condition."""
         return Path(self.names, [*self.when, condition], self.how, self.value)
+
+    def conditions(self) -> list[Any]:
+        """The program's own conditions on this path; for given inputs, exactly one path has all of them true."""
+        return [each for each in self.when if isinstance(each, PathCondition)]
+
+    def branch(self, condition: Any) -> Path:
+        """The same path where the program's own condition holds."""
+        return self.also(PathCondition.of(condition))
 
     def named(self, name: str, value: Any) -> Path:
         """The same way with another value for a name."""
@@ -66,7 +84,7 @@ class Place:
 
     def learn(self, fact: Any) -> None:
         """A fact without which the program would have stopped here with an error."""
-        self.path.when.append(z3.Implies(z3.And(*self.extra), fact) if self.extra else fact)
+        self.path.when.append(PathCondition.of(z3.Implies(z3.And(*self.extra), fact) if self.extra else fact))
 
 
 class Some(NamedTuple):
@@ -82,11 +100,11 @@ class Expressions:
     def __init__(
         self,
         given: Sequence[Any],
-        any_result: Sequence[Callable[..., Any]],
-        instead: Mapping[Callable[..., Any], Callable[..., Any]],
+        havoc: Sequence[Callable[..., Any]],
+        stubs: Mapping[Callable[..., Any], Callable[..., Any]],
     ) -> None:
-        self.given, self.any_result = list(given), tuple([uncached(each) for each in any_result])
-        self.instead = {uncached(each): other for each, other in instead.items()}
+        self.given, self.havoc = list(given), tuple([uncached(each) for each in havoc])
+        self.stubs = {uncached(each): other for each, other in stubs.items()}
         self._made, self._prefix = 0, ""
         self.chosen: list[Chosen] = []  # what comprehensions with a condition have chosen, in the order of the source
         self.anys: list[Some] = []  # of each `any` over a sequence, in the order of the source
@@ -108,19 +126,19 @@ class Expressions:
             ast.Call: self._called,
         }
 
-    def paths(
+    def follow(
         self,
         function: Callable[..., Any],
-        *arguments: Any,
+        arguments: Sequence[Any],
         when: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
-        """Every way through a function; the reader of statements knows."""
+        """Every feasible path through a function; `Reader` implements it."""
         raise NotImplementedError
 
     def call(self, function: Callable[..., Any], *arguments: Any, when: Sequence[Any] = ()) -> Any:
-        """What a function returns, put together from all its paths. Raises NotUnderstoodError."""
-        return _together(self.paths(function, *arguments, when=when), len(when))
+        """What a function returns, put together from all its paths. Raises UnsupportedError."""
+        return _together(self.follow(function, arguments, when), len(when))
 
     def can_be(self, conditions: Sequence[Any]) -> bool:
         """Whether the solver cannot rule the conditions out."""
@@ -130,7 +148,7 @@ class Expressions:
         return bool(solver.check() != z3.unsat)
 
     def require(self, condition: Any, place: Place, node: ast.AST, what: str) -> None:
-        """Raises NotUnderstoodError unless the condition holds here."""
+        """Raises UnsupportedError unless the condition holds here."""
         if self.can_be([*place.path.when, *place.extra, z3.Not(as_term(condition))]):
             refuse(node, f"cannot show that {what}")
 
@@ -141,7 +159,7 @@ class Expressions:
         return unknown(kind, f"{self._prefix}{about}#{self._made}", *(place.index if place else ()), item=item)
 
     def value(self, node: ast.expr, place: Place) -> Any:
-        """What an expression stands for. Raises NotUnderstoodError."""
+        """What an expression stands for. Raises UnsupportedError."""
         handler = self._handlers.get(type(node))
         return handler(node, place) if handler else refuse(node, "this expression is not understood")
 
@@ -155,7 +173,7 @@ class Expressions:
         return operators.binary(node.op, left, right, node)
 
     def not_none(self, value: Any, place: Place, node: ast.AST) -> Any:
-        """A value, where None would be an error. Raises NotUnderstoodError unless it is shown not to be None."""
+        """A value, where None would be an error. Raises UnsupportedError unless it is shown not to be None."""
         if isinstance(value, Maybe):
             self.require(value.defined, place, node, "this is not None")
             return value.value
@@ -200,7 +218,7 @@ class Expressions:
         return seq
 
     def inside(self, index: ast.expr, seq: Seq, place: Place, node: ast.AST) -> Any:
-        """A place in a sequence. Raises NotUnderstoodError unless it is shown to be inside."""
+        """A place in a sequence. Raises UnsupportedError unless it is shown to be inside."""
         where = self._place_in(index, seq, place)
         self.require(z3.And(where >= 0, where < seq.length), place, node, "the place is inside")
         return where
@@ -238,7 +256,7 @@ class Expressions:
         return refuse(node, "this index is not understood")
 
     def _looked_up(self, table: Mapping[Any, Any], key: Any, place: Place, node: ast.AST) -> Any:
-        """What a table of the module has for a key. Raises NotUnderstoodError unless the key is shown to be there."""
+        """What a table of the module has for a key. Raises UnsupportedError unless the key is shown to be there."""
         is_key = [as_term(equal(key, each)) for each in table]
         self.require(z3.Or(*is_key), place, node, "the key is there")
         *others, found = table.values()
@@ -247,7 +265,7 @@ class Expressions:
         return found
 
     def _one_of(self, values: Sequence[Any], index: Any, place: Place, node: ast.AST) -> Any:
-        """One of several values that are known one by one. Raises NotUnderstoodError unless the place is inside."""
+        """One of several values that are known one by one. Raises UnsupportedError unless the place is inside."""
         if isinstance(index, int) and -len(values) <= index < len(values):
             return values[index]
         if not z3.is_expr(index):
@@ -265,8 +283,8 @@ class Expressions:
             said = self.condition(node.operand, place)
             return not said if isinstance(said, bool) else z3.Not(said)
         value = self.not_none(self.value(node.operand, place), place, node)
-        if isinstance(node.op, ast.Invert) and masks.is_mask(value):
-            return masks.inverted(value)
+        if isinstance(node.op, ast.Invert) and bitmasks.is_mask(value):
+            return bitmasks.inverted(value)
         return -value if isinstance(node.op, ast.USub) else refuse(node, "this operation is not understood")
 
     def condition(self, node: ast.expr, place: Place) -> Any:
@@ -280,7 +298,7 @@ class Expressions:
             values.append(self.value(part, at))
             said = as_term(truth(values[-1]))
             at = at.also(said if is_all else z3.Not(said))
-        if all(isinstance(each, bool) or (z3.is_bool(each) and not masks.is_mask(each)) for each in values):
+        if all(isinstance(each, bool) or (z3.is_bool(each) and not bitmasks.is_mask(each)) for each in values):
             return self._all_or_any(node, place)
         *before, last = [int(v) if isinstance(v, bool) else operators.as_number(v) for v in values]
         for value in reversed(before):
@@ -420,11 +438,7 @@ class Expressions:
 
     def is_followed(self, function: Any) -> bool:
         """Whether a call of it goes into its source."""
-        return (
-            isinstance(function, types.FunctionType)
-            and function not in self.instead
-            and function not in self.any_result
-        )
+        return isinstance(function, types.FunctionType) and function not in self.stubs and function not in self.havoc
 
     def _called(self, node: ast.Call, place: Place) -> Any:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("_replace", "index"):
@@ -468,7 +482,7 @@ class Expressions:
     def _summed(self, seq: Seq, place: Place) -> Any:
         """A sum that nobody keeps: any number, of which `sums` says how it grows. Of truths it counts some or all."""
         any_item = seq.at(z3.Int("(place)"))
-        if place.index or not z3.is_expr(operators.as_number(any_item)) or masks.is_mask(any_item):
+        if place.index or not z3.is_expr(operators.as_number(any_item)) or bitmasks.is_mask(any_item):
             return self.fresh(int, "sum", place)
         self._made += 1
         tally = Tally(f"{self._prefix}sum#{self._made}", seq.length, lambda at: (operators.as_number(seq.at(at)), []))
@@ -498,17 +512,17 @@ class Expressions:
             then = self._result(function.then, arguments, named, node, yes)
             return merged(function.when, then, self._result(function.other, arguments, named, node, no))
         if not isinstance(function, types.FunctionType):
-            if callable(function) and not z3.is_expr(function) and function in self.instead:
-                return self.instead[function](*arguments, **named)
+            if callable(function) and not z3.is_expr(function) and function in self.stubs:
+                return self.stubs[function](*arguments, **named)
             return refuse(node, "this call is not understood")
         bound = inspect.signature(function).bind(*arguments, **named)
         bound.apply_defaults()
-        if function in self.instead:
-            return self.instead[function](*bound.args, **bound.kwargs)
-        if function in self.any_result:
+        if function in self.stubs:
+            return self.stubs[function](*bound.args, **bound.kwargs)
+        if function in self.havoc:
             return self.fresh(get_type_hints(function, include_extras=True)["return"], function.__name__, place)
         when = [*place.path.when, *place.extra]
-        ways = self.paths(function, *bound.args, when=when, named=bound.kwargs)
+        ways = self.follow(function, bound.args, when, bound.kwargs)
         if any(len(way.when) > len(when) for way in ways):
             place.learn(z3.Or(*[z3.And(*way.when[len(when) :]) for way in ways]))  # one of them was taken
         return _together(ways, len(when))
@@ -538,7 +552,7 @@ def _gone_over(generator: ast.comprehension) -> tuple[ast.expr, str, str]:
 def _together(ways: Sequence[Path], known: int) -> Any:
     """The value of one of several ways, whichever is taken; their first so many conditions are known to hold."""
     if not ways:
-        raise NotUnderstoodError("a function that never comes to an end")
+        raise UnsupportedError("a function that never comes to an end")
     value = ways[-1].value
     for way in reversed(ways[:-1]):
         value = merged(z3.And(*way.when[known:]), way.value, value)
@@ -551,5 +565,5 @@ def uncached(function: Any) -> Any:
 
 
 def refuse(node: ast.AST, why: str) -> NoReturn:
-    """Raises NotUnderstoodError with the source that it is about."""
-    raise NotUnderstoodError(f"{why}: {ast.unparse(node)}")
+    """Raises UnsupportedError with the source that it is about."""
+    raise UnsupportedError(f"{why}: {ast.unparse(node)}")

@@ -14,14 +14,14 @@ from typing import Any, NoReturn
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.symbolic import masks
-from invariants.proofs.symbolic.terms import (
+from invariants.proofs.symbolic import bitmasks
+from invariants.proofs.symbolic.values import (
     SUM,
     Chosen,
     Double,
-    NotUnderstoodError,
     Rec,
     Seq,
+    UnsupportedError,
     as_term,
     equal,
     exact,
@@ -44,15 +44,15 @@ class BuiltIn:
 
 
 def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
-    """The value of an arithmetic expression. Raises NotUnderstoodError."""
+    """The value of an arithmetic expression. Raises UnsupportedError."""
     if isinstance(left, Seq) and isinstance(right, Seq | tuple) and isinstance(operator, ast.Add):
         if isinstance(right, Seq):
             return left.joined(right)
         for each in right:
             left = left.appended(each)
         return left
-    if masks.is_mask(left) or masks.is_mask(right) or _shifts_by_unknown(operator, right):
-        said = masks.binary(operator, left, right)
+    if bitmasks.is_mask(left) or bitmasks.is_mask(right) or _shifts_by_unknown(operator, right):
+        said = bitmasks.binary(operator, left, right)
         return _refuse(node) if said is None else said
     if _is_float(left) or _is_float(right):
         return _of_floats(operator, left, right, node)
@@ -64,7 +64,7 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
 
 def _shifts_by_unknown(operator: ast.operator, right: Any) -> bool:
     """A shift by a number that is not known makes a mask of a number that is."""
-    return isinstance(operator, ast.LShift | ast.RShift) and z3.is_expr(right) and masks.number_in(right) is None
+    return isinstance(operator, ast.LShift | ast.RShift) and z3.is_expr(right) and bitmasks.number_in(right) is None
 
 
 def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
@@ -92,7 +92,7 @@ def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> 
 
 def as_number(value: Any) -> Any:
     """A truth counts as one or nothing."""
-    is_truth = z3.is_expr(value) and z3.is_bool(value) and not masks.is_mask(value)
+    is_truth = z3.is_expr(value) and z3.is_bool(value) and not bitmasks.is_mask(value)
     return z3.If(value, z3.IntVal(1), z3.IntVal(0)) if is_truth else value
 
 
@@ -146,7 +146,7 @@ def _as_fp(value: Any) -> Any:
 
 
 def compared(operator: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
-    """The truth of one comparison. Raises NotUnderstoodError."""
+    """The truth of one comparison. Raises UnsupportedError."""
     match operator:
         case ast.Is() | ast.IsNot() if right is None:
             said = equal(left, None)
@@ -161,6 +161,12 @@ def compared(operator: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
     if type(operator) in _ORDERS:
         return _ordered(type(operator), left, right, node)
     return _refuse(node)
+
+
+def ordered(symbol: str, left: Any, right: Any) -> Any:
+    """The term of `left < right`, or of <=, > or >=."""
+    node = ast.parse(f"left {symbol} right", mode="eval").body
+    return as_term(compared(node.ops[0], left, right, node))  # type: ignore[attr-defined]
 
 
 def _not(said: Any) -> Any:
@@ -229,7 +235,7 @@ def _sum(value: Any) -> Any:
         return value.total(SUM)
     if isinstance(value, Chosen):
         return value.tally().whole()
-    raise NotUnderstoodError(f"a sum over {type(value).__name__}")
+    raise UnsupportedError(f"a sum over {type(value).__name__}")
 
 
 def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
@@ -244,7 +250,7 @@ def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
             if len(values) == 1:
                 return values[0]
         if len(values) < 2 or default is not ...:
-            raise NotUnderstoodError("the least or most of a sequence, unless some are chosen or else None")
+            raise UnsupportedError("the least or most of a sequence, unless some are chosen or else None")
         best = values[0]
         for each in values[1:]:
             best = merged(_ORDERS[order](each, best), each, best)
@@ -257,11 +263,11 @@ def _same(value: Any = ()) -> Any:
     """`tuple`, `list`: sequences do not change here, so a copy is as good as the sequence."""
     if isinstance(value, Seq | tuple | list):
         return tuple(value) if isinstance(value, list) else value
-    raise NotUnderstoodError(f"a sequence made of {type(value).__name__}")
+    raise UnsupportedError(f"a sequence made of {type(value).__name__}")
 
 
 def _sorted(value: Any) -> Any:
-    raise NotUnderstoodError(f"sorted {type(value).__name__}")
+    raise UnsupportedError(f"sorted {type(value).__name__}")
 
 
 def _range(first: Any, end: Any) -> Seq:
@@ -278,7 +284,7 @@ SORTED = BuiltIn(_sorted)
 def _any(value: Any) -> Any:
     if isinstance(value, tuple):
         return z3.Or(*[as_term(truth(each)) for each in value])
-    raise NotUnderstoodError(f"any of {type(value).__name__}")
+    raise UnsupportedError(f"any of {type(value).__name__}")
 
 
 #: `any`: of a sequence, the reader of expressions gives it a name
@@ -304,4 +310,4 @@ BUILT_IN: dict[str, Any] = {
 
 
 def _refuse(node: ast.AST) -> NoReturn:
-    raise NotUnderstoodError(f"this operation is not understood: {ast.unparse(node)}")
+    raise UnsupportedError(f"this operation is not understood: {ast.unparse(node)}")

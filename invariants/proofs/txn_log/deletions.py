@@ -1,7 +1,7 @@
 """Claims about deletions in a transaction log: one record of an entry, all of them, and what a record of them keeps.
 
 Entries have any number of records, masks any length. The list of partly deleted entries is taken as a map; see
-`batch_acks_cursor.py`.
+`shared/cursor.py`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from typing import Any, NamedTuple
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.batch_acks.cursor import SIZE, Cursor, Parts, map_is_the_list, up_to_is_as_said
-from invariants.proofs.batch_acks.records import Lowest
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic import masks
-from invariants.proofs.symbolic.reading import AT, Loop, Reader
-from invariants.proofs.symbolic.terms import Maybe, Rec, Seq, as_term, lifted, unknown
+from invariants.proofs.shared.cursor import SIZE, Cursor, Parts, map_is_the_list, up_to_is_as_said
+from invariants.proofs.shared.lowest_ranges import Lowest
+from invariants.proofs.symbolic import AT, Loop, Maybe, Reader, Rec, Seq, as_term, bitmasks, lifted, unknown
 from model import ack_set as sets
 from model.batch_acks import state as cursor
 from model.batch_acks.state import Acks, Partial
@@ -29,7 +27,7 @@ STATE = "model.txn_log.state"
 
 #: what makes words of masks and masks of words: here a mask is both
 AS_MASKS: dict[Callable[..., Any], Callable[..., Any]] = {
-    sets.all_of: masks.below,
+    sets.all_of: bitmasks.below,
     sets.words_of: lambda mask: mask,
     sets.mask_of: lambda words: words.value if isinstance(words, Maybe) else words,
 }
@@ -78,7 +76,7 @@ def ack_set_deletes_one() -> Answer:
     proof = Proof()
     size, at, i = z3.Ints("size at i")
     known = [size >= 1, at >= 0, at < size]
-    for way in Reader(known, instead=AS_MASKS).paths(model.ack_set_of, size, at):
+    for way in Reader(known, stubs=AS_MASKS).paths(model.ack_set_of, size, at):
         given = way.value
         there = [*known, *way.when]
         proof.possible("a record of an entry", there)
@@ -99,12 +97,12 @@ class Deletions:
         self.cfg, self.log = lifted(Config()), Seq.unknown(Records, "log")
         self.places = Seq.unknown(Place, "places")
         parts = {
-            "has": masks.unknown_mask("had"),
-            "left": z3.Const("left before", z3.ArraySort(z3.IntSort(), masks.MASK)),
+            "has": bitmasks.unknown_mask("had"),
+            "left": z3.Const("left before", z3.ArraySort(z3.IntSort(), bitmasks.MASK)),
         }
         had = {
             "mark": z3.Int("first mark"),
-            "deleted": masks.unknown_mask("deleted before"),
+            "deleted": bitmasks.unknown_mask("deleted before"),
             "partial": Rec(Parts, parts),
         }
         self.before = Rec(Acks, had)  # `it.acks` are those anywhere in the loop
@@ -117,8 +115,8 @@ class Deletions:
         self.known = [*known, self.it.acks.fields["mark"] >= self.s.fields["first"]]
         self.at = at
         left_alone = {cursor.what_it_leaves, cursor.size_of}
-        instead = {each: of for each, of in self.it.instead.items() if each not in left_alone}
-        self.reader = Reader(self.known, instead={**instead, **AS_MASKS})
+        stubs = {each: of for each, of in self.it.stubs.items() if each not in left_alone}
+        self.reader = Reader(self.known, stubs={**stubs, **AS_MASKS})
         self.loop: Loop = self.reader.loop(model.with_deleted)
 
     def size(self, entry: Any) -> Any:
@@ -211,26 +209,26 @@ class Kept:
         self.proof = Proof()
         ranges, parts, cut = z3.Ints("ranges parts cut")
         self.cfg = lifted(Config()).replace({"max_ranges": ranges, "max_batch_records": parts})
-        self.acks: Rec = unknown(Acks, "acks").replace({"deleted": masks.unknown_mask("deleted")})
+        self.acks: Rec = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
         self.partial: Seq = self.acks.fields["partial"]
         self.one, self.other = z3.Ints("one other")  # entries
         self.known = [ranges >= 0, parts >= 0, self.acks.fields["mark"] >= 0, self.partial.length >= 0]
         self.known += [self.one >= 0, self.other >= self.one]
         self.firsts: list[Any] = []
         bit = z3.Int("(bit)")
-        kept = masks.made(bit, z3.And(self.acks.fields["deleted"][bit], bit < cut))
-        instead: dict[Callable[..., Any], Callable[..., Any]] = {
+        kept = bitmasks.made(bit, z3.And(self.acks.fields["deleted"][bit], bit < cut))
+        stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             **AS_MASKS,
             cursor.lowest_ranges: lambda ledgers, deleted, most: kept,
             sets.first_of: self._first_of,
         }
-        self.reader = Reader(self.known, instead=instead)
+        self.reader = Reader(self.known, stubs=stubs)
 
     def _first_of(self, mask: Any) -> Any:
         """Stands in for the first bit of a mask that has any."""
         first = z3.Int(f"first#{len(self.firsts)}")
         before = [z3.Implies(z3.And(n >= 0, n < first), z3.Not(mask[n])) for n in (self.one, self.other)]
-        self.firsts.append(z3.Implies(mask != masks.NONE, z3.And(first >= 0, mask[first], *before)))
+        self.firsts.append(z3.Implies(mask != bitmasks.NONE, z3.And(first >= 0, mask[first], *before)))
         return first
 
     def whole(self, acks: Rec, entry: Any) -> Any:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim, explored
-from invariants.proofs.symbolic.reading import Reader
-from invariants.proofs.symbolic.terms import NotUnderstoodError, Rec, Seq, as_term, lifted, unknown
+from invariants.proofs.symbolic import Reader, Rec, Seq, UnsupportedError, as_term, lifted, unknown
 from model.batch_acks import state as cursor
 from model.batch_acks.state import Acks
 from model.machine import Refused
@@ -107,9 +106,9 @@ class Records(NamedTuple):
 
     @staticmethod
     def item_of(entry: Rec, index: Any) -> Any:
-        """Its last record. Raises NotUnderstoodError for any other."""
+        """Its last record. Raises UnsupportedError for any other."""
         if index != -1:
-            raise NotUnderstoodError(f"record {index} of an entry")
+            raise UnsupportedError(f"record {index} of an entry")
         return entry.fields["last"]
 
 
@@ -122,11 +121,11 @@ def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments
         return then, ()
 
     found = unknown(Txn, "found").replace({"id": arguments[0]})
-    instead: dict[Callable[..., Any], Callable[..., Any]] = {
+    stubs: dict[Callable[..., Any], Callable[..., Any]] = {
         model.appended: appended,
         txn_of: lambda txns, txn: found,
     }
-    Reader(given, instead=instead).paths(action, lifted(Config()), s, *arguments)
+    Reader(given, stubs=stubs).paths(action, lifted(Config()), s, *arguments)
     yield from made
 
 
@@ -152,7 +151,7 @@ def no_id_twice() -> Answer:
     last_id, count = s.fields["last_id"], ledgers.at(ledgers.length - 1)
     known = [ledgers.length > 0, log.length >= 0, count >= 0, z3.Implies(count > 0, log.length > 0)]
     _records_carry_the_last_id(proof, s)
-    reader = Reader(known, instead={cursor.settled: lambda acks: acks})
+    reader = Reader(known, stubs={cursor.settled: lambda acks: acks})
 
     def recovered(then: Rec, *given: Any) -> Any:
         return Reader([*known, *given]).call(replay.recovered_id, then)

@@ -9,9 +9,7 @@ from typing import Any
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic import masks
-from invariants.proofs.symbolic.reading import AT, OVER, Path, Reader
-from invariants.proofs.symbolic.terms import Rec, Seq, as_term, equal, lifted, unknown
+from invariants.proofs.symbolic import AT, OVER, Path, Reader, Rec, Seq, as_term, bitmasks, equal, lifted, unknown
 from invariants.proofs.txn_log.ids import histories
 from invariants.proofs.txn_log.replays import Transaction, map_is_as_said, random_record
 from model.txn_log import machine as model
@@ -66,20 +64,20 @@ def known_by_its_index() -> Answer:
     cfg = lifted(Config())
 
     live = Doing()
-    loop = Reader(known, instead={model.with_effect: live.live}).loop(model.written)
+    loop = Reader(known, stubs={model.with_effect: live.live}).loop(model.written)
     for begun in [way for way in loop.begin(cfg, s) if way.how == "next"]:
         proof.need("an entry's records are gone over", begun.names[OVER] is records)
         for way in loop.round({**begun.names, AT: k}, [*known, *begun.when]):
             _does_its_part(proof, live, way, records, k, first + length)
 
-    entry, left = z3.Int("entry"), masks.unknown_mask("left")
+    entry, left = z3.Int("entry"), bitmasks.unknown_mask("left")
     again = Doing()
     inside = [*known, entry >= first, entry < first + length]
-    instead: dict[Callable[..., Any], Callable[..., Any]] = {
+    stubs: dict[Callable[..., Any], Callable[..., Any]] = {
         replay.with_replayed: again.again,
         state.live_of: lambda acks, number, size: left,
     }
-    loop = Reader(inside, instead=instead).loop(replay.replayed)
+    loop = Reader(inside, stubs=stubs).loop(replay.replayed)
     [begun] = loop.begin(cfg, s, entry)
     proof.need("an entry's records are read", begun.names[OVER] is records)
     for way in loop.round({**begun.names, AT: k}, [*inside, *begun.when]):

@@ -14,9 +14,7 @@ from typing import Any, NamedTuple, get_args
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic import masks
-from invariants.proofs.symbolic.reading import Reader
-from invariants.proofs.symbolic.terms import Maybe, Rec, as_term, code_of, equal, lifted, merged, unknown
+from invariants.proofs.symbolic import Maybe, Reader, Rec, as_term, bitmasks, code_of, equal, lifted, merged, unknown
 from model.txn_log import replay
 from model.txn_log import state as model
 from model.txn_log.state import EXPECTED, Config, Effect, Op, Place, Record, State, Status, Target, Txn
@@ -57,14 +55,14 @@ class Transaction:
             record["to"].defined == is_update,
             z3.Implies(is_update, is_word(record["to"], *get_args(Target))),
         ]
-        instead: dict[Callable[..., Any], Callable[..., Any]] = {
+        stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             model.txn_of: _txn_of,
             model.with_txn: _with_txn,
             model.without_txn: _without_txn,
             model.with_deleted: lambda cfg, s, places: s,  # changes no transaction, as its type says
             replay.with_end: lambda promised, txn, end: promised,  # what callers know, not what the store knows
         }
-        self.reader = Reader(self.known, instead=instead)
+        self.reader = Reader(self.known, stubs=stubs)
 
     def slot(self, name: str) -> Maybe:
         """The transaction as it may be, or none; one that lives has not ended, if nothing else is said."""
@@ -90,7 +88,7 @@ class Transaction:
 
 def with_names(txn: Rec, name: str) -> Rec:
     """The transaction with any participants."""
-    return txn.replace({each: masks.unknown_mask(f"{name} {each}") for each in ("partitions", "subscriptions")})
+    return txn.replace({each: bitmasks.unknown_mask(f"{name} {each}") for each in ("partitions", "subscriptions")})
 
 
 def _here(txns: Rec) -> Maybe:

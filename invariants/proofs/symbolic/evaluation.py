@@ -1,8 +1,8 @@
-"""Terms worked out for given values, so that a translation can be compared with the function that runs.
+"""Terms evaluated for given values, so that a translation can be compared with the function that runs.
 
 bind     one value in the place of an unknown of the same type: names -> what they stand for
 known    a value made of terms -> the Python value, with the names standing for what was bound
-Rounds   a loop, run by working out the terms of its rounds
+LoopEvaluator   a loop, run by working out the terms of its rounds
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.symbolic.expressions import Path
-from invariants.proofs.symbolic.terms import TOKEN, Double, Maybe, NotUnderstoodError, Rec, Seq, Word, code_of, words
+from invariants.proofs.symbolic.values import TOKEN, Double, Maybe, Rec, Seq, UnsupportedError, Word, code_of, word_of
 from model.values import fields_of
 
 #: What names stand for; the name of a column of a sequence stands for its values by place.
@@ -57,43 +57,43 @@ def bind_seq(kind: Any, name: str, values: Sequence[Any], bound: Bound) -> None:
 
 
 #: Works a value out, given what names stand for.
-Worked = Callable[[Mapping[str, Any]], Any]
+Evaluator = Callable[[Mapping[str, Any]], Any]
 
-#: the place in a sequence, while its elements are worked out
+#: the place in a sequence, while its elements are evaluated
 _PLACE = z3.Int("(place)")
 _NUMBER = re.compile(r"#\d+")
 
 
-def known(value: Any, bound: Mapping[str, Any]) -> Any:
-    """The Python value of terms. Raises NotUnderstoodError for a name that nothing was bound to."""
-    return worked(value)(bound)
+def evaluate(value: Any, bound: Mapping[str, Any]) -> Any:
+    """The Python value of terms. Raises UnsupportedError for a name that nothing was bound to."""
+    return evaluator(value)(bound)
 
 
-def worked(value: Any) -> Worked:
-    """How the Python value of terms is worked out, made ready once for many uses."""
+def evaluator(value: Any) -> Evaluator:
+    """How the Python value of terms is evaluated, made ready once for many uses."""
     if isinstance(value, Maybe):
-        defined, inner = worked(value.defined), worked(value.value)
+        defined, inner = evaluator(value.defined), evaluator(value.value)
         return lambda bound: inner(bound) if defined(bound) else None
     if isinstance(value, Word):
-        code = worked(value.code)
-        return lambda bound: words[code(bound)]
+        code = evaluator(value.code)
+        return lambda bound: word_of(code(bound))
     if isinstance(value, Double):
-        real = worked(value.real)
+        real = evaluator(value.real)
         return lambda bound: float(real(bound))
     if isinstance(value, Rec):
-        fields = {f: worked(v) for f, v in value.fields.items()}
+        fields = {f: evaluator(v) for f, v in value.fields.items()}
         return lambda bound: value.kind(**{f: of(bound) for f, of in fields.items()})
     if isinstance(value, Seq):
-        length, element = worked(value.length), worked(value.at(_PLACE))
+        length, element = evaluator(value.length), evaluator(value.at(_PLACE))
         return lambda bound: tuple([element({**bound, "(place)": i}) for i in range(length(bound))])
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
-        each = [worked(v) for v in value]
+        each = [evaluator(v) for v in value]
         return lambda bound: tuple([of(bound) for of in each])
     return _term(value) if z3.is_expr(value) else lambda bound: value
 
 
-def _term(term: Any) -> Worked:
-    """A term's value; only the branch that counts is worked out, as in the program."""
+def _term(term: Any) -> Evaluator:
+    """A term's value; only the branch that counts is evaluated, as in the program."""
     if z3.is_int_value(term) or z3.is_rational_value(term):
         number = term.as_long() if z3.is_int_value(term) else term.as_fraction()
         return lambda bound: number
@@ -108,12 +108,12 @@ def _term(term: Any) -> Worked:
     if operator == z3.Z3_OP_UNINTERPRETED:
         return _named(term.decl().name(), parts, _nothing(term.sort()))
     if operator not in _OPERATORS:
-        raise NotUnderstoodError(f"no value is known for {term.decl().name()}")
+        raise UnsupportedError(f"no value is known for {term.decl().name()}")
     of = _OPERATORS[operator]
     return lambda bound: of(*[part(bound) for part in parts])
 
 
-def _named(name: str, parts: list[Worked], nothing: Any) -> Worked:
+def _named(name: str, parts: list[Evaluator], nothing: Any) -> Evaluator:
     """What a name stands for, or, of a column of a sequence, what stands at a place of it.
 
     A name that a reader made up, such as `found#3.bytes`, may also be bound without its number.
@@ -128,7 +128,7 @@ def _named(name: str, parts: list[Worked], nothing: Any) -> Worked:
 
     def constant(bound: Mapping[str, Any]) -> Any:
         if name not in bound and plain not in bound:
-            raise NotUnderstoodError(f"nothing is known of {name}")
+            raise UnsupportedError(f"nothing is known of {name}")
         return bound[name if name in bound else plain]
 
     return constant
@@ -139,7 +139,7 @@ def _nothing(sort: Any) -> Any:
     return False if sort == z3.BoolSort() else () if sort == TOKEN else 0
 
 
-#: the functions of `terms.py` that have a meaning of their own
+#: the functions of `values.py` that have a meaning of their own
 _OF_TERMS: dict[str, Callable[..., Any]] = {
     "rounded": lambda exact: Fraction(float(exact)),
     "power": lambda base, exponent: Fraction(float(base) ** exponent),
@@ -170,7 +170,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 }
 
 
-class Rounds:
+class LoopEvaluator:
     """A loop that is run by working out the terms of its rounds.
 
     `ways` are the ways through one round; `kinds` says of which type the names are that change, list[...] for a
@@ -179,16 +179,16 @@ class Rounds:
 
     def __init__(self, goes_on: Any, ways: Sequence[Path], kinds: Mapping[str, Any]) -> None:
         self.kinds = kinds
-        self._goes_on = worked(goes_on)
-        self._ways = [([worked(each) for each in way.when], way.how, self._changed(way)) for way in ways]
+        self._goes_on = evaluator(goes_on)
+        self._ways = [([evaluator(each) for each in way.conditions()], way.how, self._changed(way)) for way in ways]
 
-    def _changed(self, way: Path) -> dict[str, Worked]:
-        return {name: worked(way.names[name]) for name in self.kinds}
+    def _changed(self, way: Path) -> dict[str, Evaluator]:
+        return {name: evaluator(way.names[name]) for name in self.kinds}
 
     def run(self, bound: Mapping[str, Any], names: Mapping[str, Any], most: int = 1000) -> dict[str, Any]:
         """The names where the loop is left. `bound` is what does not change.
 
-        Raises NotUnderstoodError if not exactly one way can be taken, or after more than `most` rounds.
+        Raises UnsupportedError if not exactly one way can be taken, or after more than `most` rounds.
         """
         now = dict(names)
         for _ in range(most):
@@ -202,9 +202,9 @@ class Rounds:
                 return now
             taken = [(how, changed) for when, how, changed in self._ways if all(each(here) for each in when)]
             if len(taken) != 1:
-                raise NotUnderstoodError(f"{len(taken)} ways can be taken with {now}")
+                raise UnsupportedError(f"{len(taken)} ways can be taken with {now}")
             [(how, changed)] = taken
             now = {name: of(here) for name, of in changed.items()}
             if how != "next":
                 return now
-        raise NotUnderstoodError(f"more than {most} rounds")
+        raise UnsupportedError(f"more than {most} rounds")

@@ -1,18 +1,18 @@
-"""Values as terms: what a rule works on when a solver is to speak of all of them at once.
+"""Symbolic values: what a function works on when it is read for all inputs at once.
 
-    integer, truth    a term of Z3, or the Python value where it is known
-    None or a value   `Maybe`: a truth, and the value it stands for
-    named tuple       `Rec`: its fields
-    tuple or list     `Seq`: a length and a function from the place to the element, so that any length will do
-    text              `Word`: its number in a table of all words met
-    float             `Double`: a real number that is only rounded where the program rounds
-    what only listens `Listener`: keeps what it is told
-    anything else     a token, of which nothing is known but whether it equals another and whether it is empty
+    int, bool         a Z3 term, or the Python value where it is known
+    T | None          `Maybe`: whether there is a value, and the value
+    NamedTuple        `Rec`: its fields
+    tuple, list       `Seq`: a length and a function from index to element, so any length
+    str, Literal      `Word`: a number that encodes the text
+    float             `Double`: a real number, rounded where the program rounds
+    output object     `Listener`: records the calls made on it
+    anything else     a term of the uninterpreted sort TOKEN: only equality and emptiness are known
 
-A sequence keeps running totals of measures, such as the bytes of its elements; every operation says what it
-does to them, so that a sum over any number of elements takes part in a proof without quantifiers.
+A sequence carries prefix sums of measures, such as the bytes of its elements. Every operation states its effect on
+them, so a sum over any number of elements takes part in a proof without quantifiers.
 
-`unknown` makes the value that stands for all values of an annotated type; `running.py` goes the other way.
+`unknown` makes the unconstrained value of an annotated type; `evaluation.py` evaluates values for given inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.symbolic import masks
+from invariants.proofs.symbolic import bitmasks
 from model.values import fields_of
 
 TOKEN = z3.DeclareSort("Token")
@@ -44,8 +44,8 @@ Measures = Mapping[str, Callable[[Any], Any]]
 SUM = "sum"
 
 
-class NotUnderstoodError(Exception):
-    """The source says something that has no translation here; nothing is guessed."""
+class UnsupportedError(Exception):
+    """The source is outside the subset, or an operation is not shown safe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +65,10 @@ class Rec:
     is_element: bool = False  # it stands at a place of a sequence of which nothing is known, as it is
 
     def replace(self, changes: Mapping[str, Any]) -> Rec:
-        """The same but for some fields. Raises NotUnderstoodError for a field that there is not."""
+        """The same but for some fields. Raises UnsupportedError for a field that there is not."""
         for name in changes:
             if name not in self.fields:
-                raise NotUnderstoodError(f"{self.kind.__name__} has no field {name}")
+                raise UnsupportedError(f"{self.kind.__name__} has no field {name}")
         return Rec(self.kind, {**self.fields, **changes})
 
 
@@ -114,15 +114,14 @@ class Choice:
     other: Any
 
 
-#: every text met so far, by its number
-words: list[str] = []
-
-
 def code_of(word: str) -> int:
-    """The number of a text."""
-    if word not in words:
-        words.append(word)
-    return words.index(word)
+    """The number that encodes a text: its bytes. The empty text is 0."""
+    return int.from_bytes(word.encode())
+
+
+def word_of(code: int) -> str:
+    """The text that a number encodes."""
+    return code.to_bytes((code.bit_length() + 7) // 8).decode()
 
 
 class Root:
@@ -166,26 +165,20 @@ class Root:
         return name == self.name or name.startswith((f"{self.name}.", f"{self.name} sum of "))
 
 
-#: by the number of a term: the term, which so keeps its number, and what `looks` says of it
-_looks: dict[int, tuple[Any, list[tuple[str, Any]]]] = {}
-
-
-def looks(term: Any) -> list[tuple[str, Any]]:
-    """The names of functions of one place that a term is made of, each with its place. Worked out once for a term."""
-    if term.get_id() not in _looks:
-        found: list[tuple[str, Any]] = []
-        seen: set[int] = set()
-        todo = [term]
-        while todo:
-            part = todo.pop()
-            if part.get_id() not in seen:
-                seen.add(part.get_id())
-                inner = part.children()
-                todo += inner
-                if len(inner) == 1 and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-                    found.append((part.decl().name(), inner[0]))
-        _looks[term.get_id()] = term, found
-    return _looks[term.get_id()][1]
+def applications(*terms: Any) -> list[tuple[str, Any]]:
+    """The applications of uninterpreted functions of one argument in some terms: name and argument, each once."""
+    found: list[tuple[str, Any]] = []
+    seen: set[int] = set()
+    todo = list(terms)
+    while todo:
+        part = todo.pop()
+        if part.get_id() not in seen:
+            seen.add(part.get_id())
+            inner = part.children()
+            todo += inner
+            if len(inner) == 1 and part.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+                found.append((part.decl().name(), inner[0]))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +350,7 @@ def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
     """The value that stands for all values of an annotated type; at a place, if it is an element of a sequence.
 
     An `item` is what could be such an element: a tuple in it is a token.
-    Raises NotUnderstoodError for a union of several types.
+    Raises UnsupportedError for a union of several types.
     """
     origin = get_origin(kind)
     if origin is Annotated:
@@ -365,7 +358,7 @@ def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
     if origin is Union or origin is types.UnionType:
         inner = [k for k in get_args(kind) if k is not type(None)]
         if len(inner) != 1:
-            raise NotUnderstoodError(f"{name} may be of several types")
+            raise UnsupportedError(f"{name} may be of several types")
         return Maybe(_leaf(f"{name}.defined", z3.BoolSort(), place), unknown(inner[0], name, *place, item=item))
     if origin is Literal:
         return Word(_leaf(name, z3.IntSort(), place))
@@ -442,13 +435,13 @@ def coerced(kind: Any, value: Any) -> Any:
         return Maybe(z3.BoolVal(False), unknown(kind, "nothing", item=True).value)
     if isinstance(value, Maybe):
         if not optional:
-            raise NotUnderstoodError(f"None may stand among {kind.__name__}")
+            raise UnsupportedError(f"None may stand among {kind.__name__}")
         return value
     return Maybe(z3.BoolVal(True), lifted(value)) if optional else lifted(value)
 
 
 def merged(when: Any, then: Any, other: Any) -> Any:
-    """`then` where the condition holds, else `other`. Raises NotUnderstoodError when the two have no common form."""
+    """`then` where the condition holds, else `other`. Raises UnsupportedError when the two have no common form."""
     if when is True or when is False:
         return then if when else other
     if then is other:
@@ -460,7 +453,7 @@ def merged(when: Any, then: Any, other: Any) -> Any:
     if isinstance(then, tuple) and isinstance(other, tuple) and not hasattr(then, "_fields") and then:
         if len(then) == len(other):
             return tuple(merged(when, a, b) for a, b in zip(then, other, strict=True))
-        raise NotUnderstoodError("tuples of different lengths")
+        raise UnsupportedError("tuples of different lengths")
     then, other = _alike(lifted(then), other), _alike(lifted(other), then)
     if isinstance(then, Word) and isinstance(other, Word):
         return Word(z3.If(when, then.code, other.code))
@@ -472,7 +465,7 @@ def merged(when: Any, then: Any, other: Any) -> Any:
         return _merged_seq(when, then, other)
     if z3.is_expr(then) and z3.is_expr(other) and then.sort() == other.sort():
         return z3.If(when, then, other)
-    raise NotUnderstoodError(f"{type(then).__name__} or {type(other).__name__}, as the case may be")
+    raise UnsupportedError(f"{type(then).__name__} or {type(other).__name__}, as the case may be")
 
 
 def _alike(value: Any, other: Any) -> Any:
@@ -481,8 +474,8 @@ def _alike(value: Any, other: Any) -> Any:
 
     A record that stands for a tuple has `has_any` and `none`, and perhaps `length_of` or `item_of`.
     """
-    if masks.is_mask(other):
-        mask = masks.as_mask(value)
+    if bitmasks.is_mask(other):
+        mask = bitmasks.as_mask(value)
         return value if mask is None else mask
     if not isinstance(value, tuple) or hasattr(value, "_fields"):
         return value
@@ -519,7 +512,7 @@ def _merged_seq(when: Any, then: Seq, other: Seq) -> Seq:
 
 
 def equal(a: Any, b: Any) -> Any:
-    """Whether two values are the same, as a term or a Python truth. Raises NotUnderstoodError for sequences."""
+    """Whether two values are the same, as a term or a Python truth. Raises UnsupportedError for sequences."""
     if a is None or b is None or isinstance(a, Maybe) or isinstance(b, Maybe):
         return _equal_maybe(a, b)
     a, b = _alike(lifted(a), b), _alike(lifted(b), a)
@@ -532,7 +525,7 @@ def equal(a: Any, b: Any) -> Any:
         return z3.And(*[equal(a.fields[f], b.fields[f]) for f in a.fields])
     if z3.is_expr(a) and z3.is_expr(b) and a.sort() == b.sort():
         return a == b
-    raise NotUnderstoodError(f"{type(a).__name__} == {type(b).__name__}")
+    raise UnsupportedError(f"{type(a).__name__} == {type(b).__name__}")
 
 
 def _equal_maybe(a: Any, b: Any) -> Any:
@@ -559,11 +552,11 @@ def truth(value: Any) -> Any:
     if isinstance(value, Double):
         return value.real != 0
     if isinstance(value, Chosen):
-        raise NotUnderstoodError("whether any is chosen")
+        raise UnsupportedError("whether any is chosen")
     if not z3.is_expr(value):
         return bool(value)
-    if masks.is_mask(value):  # before truths, for which Z3 takes a function to truths, too
-        return value != masks.NONE
+    if bitmasks.is_mask(value):  # before truths, for which Z3 takes a function to truths, too
+        return value != bitmasks.NONE
     if z3.is_bool(value):
         return value
     return is_not_empty(value) if value.sort() == TOKEN else value != 0

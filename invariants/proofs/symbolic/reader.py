@@ -21,7 +21,7 @@ from typing import Any, cast, get_args
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.symbolic.expressions import HANDED_IN, Expressions, Path, Place, refuse, uncached
-from invariants.proofs.symbolic.terms import Heard, Listener, Maybe, Measures, NotUnderstoodError, Rec, Seq, as_term
+from invariants.proofs.symbolic.values import Heard, Listener, Maybe, Measures, Rec, Seq, UnsupportedError, as_term
 
 __all__ = ["AT", "OVER", "Loop", "Path", "Reader", "source_of"]
 
@@ -38,14 +38,14 @@ class Reader(Expressions):
         self,
         given: Sequence[Any] = (),
         *,
-        any_result: Sequence[Callable[..., Any]] = (),
-        instead: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
+        havoc: Sequence[Callable[..., Any]] = (),
+        stubs: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
         lists: Mapping[str, tuple[Any, Measures]] | None = None,
     ) -> None:
-        """`any_result` are functions of which nothing is assumed but the type of their result; `instead` has stand-ins
+        """`havoc` are functions of which nothing is assumed but the type of their result; `stubs` has stand-ins
         for functions, which work on terms; `lists` says what a list that is given such a name holds, or will hold.
         """
-        super().__init__(given, any_result, instead or {})
+        super().__init__(given, havoc, stubs or {})
         self.lists = dict(lists or {})
         self._depth = 0
 
@@ -56,22 +56,41 @@ class Reader(Expressions):
         when: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
-        """Every way through a function that can be taken; `named` are its keywords. Raises NotUnderstoodError."""
+        """Every way through a function that can be taken; `named` are its keywords. Raises UnsupportedError."""
+        return self.assuming(self.follow(function, arguments, when, named))
+
+    def assuming(self, ways: Sequence[Path]) -> list[Path]:
+        """Paths with the facts that they were read under: these are assumptions of all that is shown of a path."""
+        made = []
+        for way in ways:
+            there = {each.get_id() for each in way.when}
+            more = [fact for fact in map(as_term, self.given) if fact.get_id() not in there]
+            made.append(Path(way.names, [*way.when, *more], way.how, way.value))
+        return made
+
+    def follow(
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any],
+        when: Sequence[Any] = (),
+        named: Mapping[str, Any] | None = None,
+    ) -> list[Path]:
+        """Every feasible path through a function, within another one."""
         function = uncached(function)
         tree = source_of(function)
         if self._depth == DEEPEST:
-            raise NotUnderstoodError(f"{function.__name__} calls itself, or too deep")
+            raise UnsupportedError(f"{function.__name__} calls itself, or too deep")
         self._depth += 1
         ways = self.run(tree.body, _start(function, arguments, when, named), _space(function))
         self._depth -= 1
         return [Path(w.names, w.when, "return", w.value) for w in ways]
 
     def loop(self, function: Callable[..., Any], which: int = 0) -> Loop:
-        """One of a function's outermost loops, in their order. Raises NotUnderstoodError if there is none."""
+        """One of a function's outermost loops, in their order. Raises UnsupportedError if there is none."""
         body = source_of(function).body
         found = [i for i, node in enumerate(body) if isinstance(node, ast.While | ast.For)]
         if len(found) <= which:
-            raise NotUnderstoodError(f"{function.__name__} has {len(found)} loops")
+            raise UnsupportedError(f"{function.__name__} has {len(found)} loops")
         return Loop(self, function, body, found[which])
 
     # ---- statements
@@ -102,7 +121,7 @@ class Reader(Expressions):
                 return []  # the program stops here: what is said is said of where it goes on
             case ast.Assert():
                 condition = self.condition(node.test, Place(path, space))
-                return [path.also(as_term(condition))]  # the program goes on only where it holds
+                return [path.branch(condition)]  # the program goes on only where it holds
             case ast.If():
                 return self._split(node, path, space)
             case ast.For(ast.Name(name), over, body, []):
@@ -125,7 +144,7 @@ class Reader(Expressions):
         plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
         if isinstance(node, ast.Call) and plain and self.is_followed(function := self.value(node.func, place)):
             arguments = [self.value(a, place) for a in node.args]
-            for inner in self.paths(function, *arguments, when=way.when):
+            for inner in self.follow(function, arguments, way.when):
                 yield Path(path.names, inner.when), inner.value
         elif isinstance(node, ast.IfExp):
             yield from self._either_way(node, path, space)
@@ -144,13 +163,13 @@ class Reader(Expressions):
             way = Path(path.names, path.when)
             try:
                 value = self.value(node, Place(way, space))
-            except NotUnderstoodError:
+            except UnsupportedError:
                 pass
             else:
                 yield way, value
                 return
         for case, branch in cases:
-            yield from self._ways(branch, path.also(case), space)
+            yield from self._ways(branch, path.branch(case), space)
 
     def _told(self, node: ast.stmt, path: Path, space: Mapping[str, Any]) -> list[Path]:
         """The way on if a listener is told something, which is noted where it is so; none for any other statement."""
@@ -185,7 +204,7 @@ class Reader(Expressions):
             way
             for case, statements in ((condition, node.body), (z3.Not(condition), node.orelse))
             if self.can_be([*path.when, case])
-            for way in self.run(statements, path.also(case), space)
+            for way in self.run(statements, path.branch(case), space)
         ]
 
     def _unrolled(
@@ -201,7 +220,7 @@ class Reader(Expressions):
         return ended + going
 
     def assigned(self, target: ast.expr, value: Any, path: Path, space: Mapping[str, Any]) -> Path:
-        """The way on which a target stands for a value. Raises NotUnderstoodError."""
+        """The way on which a target stands for a value. Raises UnsupportedError."""
         match target:
             case ast.Name(name):
                 if name in self.lists and isinstance(value, tuple):
@@ -238,14 +257,15 @@ class Loop:
     def begin(self, *arguments: Any) -> list[Path]:
         """The ways that lead to the loop."""
         ways = self.reader.run(self.before, _start(self.function, arguments), self.space)
-        if isinstance(self.node, ast.While):
-            return ways
-        return [
-            w.named(OVER, self.over(w.names, w.when)).named(AT, z3.IntVal(0)) if w.how == "next" else w for w in ways
-        ]
+        if not isinstance(self.node, ast.While):
+            ways = [
+                w.named(OVER, self.over(w.names, w.when)).named(AT, z3.IntVal(0)) if w.how == "next" else w
+                for w in ways
+            ]
+        return self.reader.assuming(ways)
 
     def over(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> Seq:
-        """What a `for` goes over. Raises NotUnderstoodError for anything but a sequence, plain or in enumerate."""
+        """What a `for` goes over. Raises UnsupportedError for anything but a sequence, plain or in enumerate."""
         node = self._counted() or self.node.iter
         value = self.reader.value(node, Place(Path(names, when), self.space))
         return value if isinstance(value, Seq) else refuse(self.node, "this loop is not understood")
@@ -265,11 +285,12 @@ class Loop:
 
     def round(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
         """The ways through one round that starts with these names; `next` where another may follow."""
-        path = Path(names, [*when, self.goes_on(names)])
+        path = Path(names, when).branch(self.goes_on(names))
         if isinstance(self.node, ast.For):
             path = self._with_item(path)
         ways = self.reader.run(self.node.body, path, self.space)
-        return [Path(w.names, w.when, "next" if w.how == "continue" else w.how, w.value) for w in ways]
+        ways = [Path(w.names, w.when, "next" if w.how == "continue" else w.how, w.value) for w in ways]
+        return self.reader.assuming(ways)
 
     def _with_item(self, path: Path) -> Path:
         at, item = path.names[AT], path.names[OVER].at(path.names[AT])
@@ -286,16 +307,16 @@ class Loop:
 
     def end(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
         """The ways from the end of the loop to the end of the function."""
-        return self.reader.run(self.after, Path(names, when), self.space)
+        return self.reader.assuming(self.reader.run(self.after, Path(names, when), self.space))
 
 
 def source_of(function: Callable[..., Any]) -> ast.FunctionDef:
-    """The source of a function, from the file that it runs from. Raises NotUnderstoodError for anything else."""
+    """The source of a function, from the file that it runs from. Raises UnsupportedError for anything else."""
     if not isinstance(function, types.FunctionType) or function.__closure__:
-        raise NotUnderstoodError(f"{function} is not a function of a module")
+        raise UnsupportedError(f"{function} is not a function of a module")
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     if not isinstance(tree, ast.FunctionDef):
-        raise NotUnderstoodError(f"{function.__name__} is not a plain function")
+        raise UnsupportedError(f"{function.__name__} is not a plain function")
     return tree
 
 

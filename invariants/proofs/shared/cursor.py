@@ -1,8 +1,8 @@
-"""Any acknowledgements, for what solvers are asked about cursors: terms, stand-ins, and runs beside them.
+"""Any acknowledgements of a cursor: symbolic values, stubs, and random runs.
 
-A mask is the set of the places of its bits (`masks.py`), so that a batch has any number of messages. The list of partly
-acknowledged entries is taken as a map from entries to masks; that the three functions that read and change the list
-are the map's is run, on lists at random. How many messages an entry has is left open.
+An ack set is a bit mask of any length (`symbolic/bitmasks.py`), so a batch has any number of messages. The list of
+partly acknowledged entries is treated as a map from entries to masks; that the three functions which read and change
+the list behave as the map's do is tested on random lists, not proved. The number of messages of an entry is left open.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
-from invariants.proofs.symbolic import masks
-from invariants.proofs.symbolic.masks import MASK
-from invariants.proofs.symbolic.reading import Reader
-from invariants.proofs.symbolic.terms import Maybe, Rec, Seq, as_term, lifted, unknown
+from invariants.proofs.symbolic import MASK, Maybe, Reader, Rec, Seq, as_term, bitmasks, lifted, unknown
 from model import ack_set as sets
 from model.batch_acks import machine as model
 from model.batch_acks import state
@@ -36,12 +33,12 @@ class Parts(NamedTuple):
     @staticmethod
     def none() -> Rec:
         """No entry."""
-        return Rec(Parts, {"has": masks.NONE, "left": z3.K(z3.IntSort(), masks.NONE)})
+        return Rec(Parts, {"has": bitmasks.NONE, "left": z3.K(z3.IntSort(), bitmasks.NONE)})
 
     @staticmethod
     def has_any(parts: Rec) -> Any:
         """Whether there is an entry."""
-        return parts.fields["has"] != masks.NONE
+        return parts.fields["has"] != bitmasks.NONE
 
 
 def given_there(value: Any) -> Any:
@@ -73,17 +70,17 @@ class Cursor:
         self.proof, self.cfg = Proof(), lifted(Config())
         self.e, self.i = z3.Int("e"), z3.Int("i")
         partial = Rec(
-            Parts, {"has": masks.unknown_mask("has"), "left": z3.Const("left", z3.ArraySort(z3.IntSort(), MASK))}
+            Parts, {"has": bitmasks.unknown_mask("has"), "left": z3.Const("left", z3.ArraySort(z3.IntSort(), MASK))}
         )
-        self.acks = Rec(Acks, {"mark": z3.Int("mark"), "deleted": masks.unknown_mask("deleted"), "partial": partial})
+        self.acks = Rec(Acks, {"mark": z3.Int("mark"), "deleted": bitmasks.unknown_mask("deleted"), "partial": partial})
         self.learnt: list[Any] = []
         self._made = 0
-        self.instead: dict[Callable[..., Any], Callable[..., Any]] = {
+        self.stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             state.remaining_of: remaining_of,
             state.without: without,
             state.with_remaining: with_remaining,
             state.size_of: lambda cfg, entry: SIZE(given_there(entry)),
-            sets.all_of: masks.below,
+            sets.all_of: bitmasks.below,
             state.what_it_leaves: lambda cfg, on, given: given,
             state.up_to: self._up_to,
             state.settled: self._settled,
@@ -91,17 +88,17 @@ class Cursor:
 
     def given(self, name: str) -> Maybe:
         """What an acknowledgement leaves: any mask, or it does not count."""
-        return Maybe(z3.Bool(f"{name} counts"), masks.unknown_mask(name))
+        return Maybe(z3.Bool(f"{name} counts"), bitmasks.unknown_mask(name))
 
     def _up_to(self, acks: Rec, mark: Any) -> Rec:
         """Stands in for `up_to`, as `up_to_is_as_said` shows it."""
         self._made += 1
         then, (has, left) = z3.Int(f"mark#{self._made}"), acks.fields["partial"].fields.values()
-        deleted, behind = acks.fields["deleted"], masks.from_on(then)
+        deleted, behind = acks.fields["deleted"], bitmasks.from_on(then)
         passed = z3.Implies(z3.And(mark <= self.e, self.e < then), deleted[self.e])
         self.learnt += [then >= mark, z3.Not(deleted[then]), passed]
         bit = z3.Int("(bit)")
-        cut = [masks.made(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
+        cut = [bitmasks.made(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
         return Rec(Acks, {"mark": then, "deleted": cut[0], "partial": Rec(Parts, {"has": cut[1], "left": left})})
 
     def _settled(self, acks: Rec) -> Rec:
@@ -136,7 +133,7 @@ class Cursor:
 
 def up_to_is_as_said(proof: Proof) -> None:
     """Shows of `up_to` what its stand-in says, in the list of parts itself."""
-    acks = unknown(Acks, "acks").replace({"deleted": masks.unknown_mask("deleted")})
+    acks = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
     deleted, partial, place = acks.fields["deleted"], acks.fields["partial"], z3.Int("place")
     mark, first, e = z3.Ints("mark first e")
     gap: list[Any] = []
@@ -148,7 +145,7 @@ def up_to_is_as_said(proof: Proof) -> None:
         )
         return first
 
-    reader = Reader([mark >= 0, first >= 0, partial.length >= 0], instead={sets.first_of: first_of})
+    reader = Reader([mark >= 0, first >= 0, partial.length >= 0], stubs={sets.first_of: first_of})
     for way in reader.paths(state.up_to, acks, mark):
         after, kept = way.value.fields, way.value.fields["partial"]
         there = [*gap, *way.when, mark >= 0, e >= 0]

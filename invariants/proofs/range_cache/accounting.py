@@ -1,0 +1,177 @@
+"""Range cache: sizes, reports of passes, queue times and read counts.
+
+Claims about a pass are of its loop as read from the model, for a queue of any length. Claims about other actions are of
+each action, or of one round of its loop (`passes.py`, `edits.py`), so they hold in every history. Passes are those that
+spare an entry by requeueing it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim
+from invariants.proofs.induction import Invariant, Names
+from invariants.proofs.range_cache.counts import reads_are_conserved
+from invariants.proofs.range_cache.edits import Edits
+from invariants.proofs.range_cache.passes import MODEL, Pass, Run, in_order, ordered_before, queue_of
+from invariants.proofs.symbolic import Maybe, Rec
+from model import range_cache as model
+from model.range_cache import Config, State
+
+# ---- size accounting --------------------------------------------------------------------------------------
+
+
+def _size_is_sum(n: Names) -> Any:
+    return queue_of(n).total("bytes") == n["s"].fields["sizes"].at(z3.Int("cache"))
+
+
+@claim(
+    "size-accounting",
+    "z3",
+    "For caches of any size: if each cache's size is the sum of its entries' bytes, it still is after any put, "
+    "lookup, change of a counter, time pass or size pass; except where a released value is to keep its bytes.",
+    Control(
+        "a released value keeps its bytes, whatever the setting",
+        MODEL,
+        "return e.released and cfg.released_value_stays_counted",
+        "return e.released",
+    ),
+)
+def size_accounting() -> Answer:
+    """What apache/pulsar#10016, #17908 and the shipped `removeEntry` broke.
+
+    Removal by position is shown as far as that it subtracts the bytes of what it takes; that it takes from the queue
+    what it subtracts is left to the other engines.
+    """
+    cache = z3.Int("cache")
+    bytes_of = {"bytes": lambda slot: z3.If(z3.And(slot.defined, slot.value.fields["cache"] == cache), _bytes(slot), 0)}
+    edits = Edits(bytes_of)
+    known = (cache >= 0, cache < edits.s.fields["sizes"].length)
+    kept = Invariant("sizes are sums", _size_is_sum)
+    edits.show((e for e in edits.all() if e.name != "detach"), kept, known)
+    edits.against(_sizes_add_up)
+    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
+        it = Pass(visit, proof=edits.proof)
+
+        def all_there(n: Names) -> Any:
+            return n["gone"].total("bytes") + n["queue"].total("bytes", n["head"]) == queue_of({"s": n["s"]}).total(
+                "bytes"
+            )
+
+        given = (z3.Not(it.cfg.fields["released_value_stays_counted"]), _size_is_sum({"s": it.s}))
+        invariant = Invariant("bytes that are gone and bytes that are left are all there were", all_there)
+        it.show([invariant], lambda after, removed: _size_is_sum({"s": after}), given=given)
+        it.against(action, _sizes_are_sums)
+    return edits.proof.answer()
+
+
+def _bytes(slot: Maybe) -> Any:
+    return slot.value.fields["bytes"]
+
+
+def _sizes_are_sums(run: Run) -> bool:
+    return run.cfg.released_value_stays_counted or _sizes_add_up(run.cfg, run.after)
+
+
+def _sizes_add_up(cfg: Config, s: State) -> bool:
+    sums = [sum(e.bytes for e in s.queue if e is not None and e.cache == c) for c in range(cfg.caches)]
+    return tuple(sums) == s.sizes
+
+
+@claim(
+    "passes-report-what-left",
+    "z3",
+    "For a queue of any length: a pass reports exactly the entries and bytes that left the queue in it, each "
+    "once; an entry whose bytes stay counted is not reported.",
+    Control("whatever left, one entry is reported", MODEL, "            entries += 1", "            entries = 1"),
+)
+def passes_report() -> Answer:
+    """What apache/pulsar#10016 and #17908 broke: they reported other entries or bytes than left."""
+    proof = Proof()
+
+    def all_there(n: Names) -> Any:
+        sums = [
+            n["gone"].total(m) + n["queue"].total(m, n["head"]) == queue_of({"s": n["s"]}).total(m)
+            for m in ("entries", "freed")
+        ]
+        return z3.And(n["freed"] == n["gone"].total("freed"), *sums)
+
+    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
+        it = Pass(visit, proof=proof)
+
+        def reported(after: Rec, removed: Rec, it: Pass = it) -> Any:
+            left = [queue_of({"s": it.s}).total(m) - queue_of({"s": after}).total(m) for m in ("entries", "freed")]
+            return z3.And(removed.fields["entries"] == left[0], removed.fields["bytes"] == left[1])
+
+        it.show([Invariant("what is gone and what is left is all there was", all_there)], reported)
+        it.against(action, _reported)
+    return proof.answer()
+
+
+def _reported(run: Run) -> bool:
+    counted = [e for e in run.gone() if not model.stays_counted(run.cfg, e)]
+    return run.removed == (len(counted), sum(e.bytes for e in counted))
+
+
+# ---- the order of time ------------------------------------------------------------------------------------
+
+
+@claim(
+    "queue-times-never-decrease",
+    "z3",
+    "For a queue of any length: if from head to tail no entry's time is before that of one in front of it, nor "
+    "after now, then so it is after any action, as long as the clock does not go back; dropping all detached "
+    "slots at once is not covered.",
+    Control(
+        "a requeued entry keeps its time",
+        MODEL,
+        "e._replace(timestamp_ns=s.now_ns, accessed=False,",
+        "e._replace(accessed=False,",
+    ),
+)
+def times_never_decrease() -> Answer:
+    """Otherwise STOP would hide expired entries behind a young one."""
+    edits = Edits()
+    forwards = [edits.argument("nanos", int) >= 0]
+    edits.show((e for e in edits.all() if e.name != "step_clock_back"), in_order(), forwards)
+    edits.against(lambda cfg, s: _times_in_order(s))
+    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
+        it = Pass(visit, proof=edits.proof)
+        it.show(
+            [in_order("head")],
+            lambda after, removed, i, j: in_order().holds({"s": after}, i, j),
+            places=2,
+            assumed=(ordered_before(),),
+        )
+        it.against(action, _in_order)
+    return edits.proof.answer()
+
+
+def _in_order(run: Run) -> bool:
+    return _times_in_order(run.after)
+
+
+def _times_in_order(s: State) -> bool:
+    times = [e.timestamp_ns for e in s.queue if e is not None]
+    return [*times, s.now_ns] == sorted([*times, s.now_ns])
+
+
+# ---- counting reads ---------------------------------------------------------------------------------------
+
+
+@claim(
+    "read-counts-are-conserved",
+    "z3",
+    "For caches of any size and histories of any length: a counter that is defined is its initial value plus the "
+    "replays minus the releases that count, and one that is not stays undefined; where leaving the cache does not "
+    "count as a read.",
+    Control("a counter stops at zero", MODEL, "count is None else count - 1", "count is None else max(count - 1, 0)"),
+)
+def read_counts() -> Answer:
+    """The counters by which an entry with reads to come is kept; one without a counter never is."""
+    return reads_are_conserved()
+
+
+claims = (size_accounting, passes_report, times_never_decrease, read_counts)

@@ -1,0 +1,1 @@
+"""What the proofs of several components use."""

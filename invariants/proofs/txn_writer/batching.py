@@ -1,0 +1,270 @@
+"""Buffered writer: when a batch is written, how large it is, and whose future completes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.claim import Answer, Control, Proof, claim, explored
+from invariants.proofs.induction import facts_of
+from invariants.proofs.symbolic import Heard, Listener, Path, Reader, Rec, Seq, as_term, code_of, equal, lifted, unknown
+from invariants.proofs.txn_writer import contracts
+from model.positions import Position
+from model.txn_writer import machine as model
+from model.txn_writer import state
+from model.txn_writer.state import Buffered, Config, Flush, Record, State, Write
+
+MODEL = "model.txn_writer.machine"
+BYTES = "bytes"
+
+
+class Writer:
+    """Any writer that batches, between two steps, and any record that comes."""
+
+    def __init__(self, **rules: str) -> None:
+        self.max_records, self.max_bytes = z3.Ints("max_records max_bytes")
+        limits = {"max_records": self.max_records, "max_bytes": self.max_bytes, "max_delay_ms": z3.Int("max_delay_ms")}
+        cfg: Rec = lifted(Config())
+        self.cfg = cfg.replace({**limits, **{rule: lifted(value) for rule, value in rules.items()}})
+        self.buffer = Seq.unknown(Buffered, "buffer", {BYTES: lambda each: each.fields["size"]})
+        self.s: Rec = unknown(State, "s").replace({"buffer": self.buffer})
+        self.record: Rec = unknown(Record, "record")
+        self.size, self.count = self.s.fields["size"], self.buffer.length
+        self.known = [self.max_records >= 2, self.max_bytes >= 0, self.record.fields["size"] >= 0]
+        self.known += [self.holds(self.s), *facts_of((self.buffer,), self.size)]
+
+    def holds(self, s: Rec) -> Any:
+        """The invariant: between steps a buffer is below both limits, or empty, and its size is that of its records."""
+        buffer, size = s.fields["buffer"], as_term(s.fields["size"])
+        if isinstance(buffer, tuple):
+            buffer = self._as_seq(buffer)
+        below = z3.And(buffer.length < self.max_records, size < self.max_bytes)
+        return z3.And(z3.Or(buffer.length == 0, below), size == buffer.total(BYTES), size >= 0)
+
+    def _as_seq(self, buffer: tuple[Any, ...]) -> Seq:
+        """A buffer whose records are known one by one."""
+        seq = Seq.empty(Buffered, self.buffer.measures)
+        for each in buffer:
+            seq = seq.appended(each)
+        return seq
+
+    def steps(self) -> Iterator[tuple[str, list[Path], Listener]]:
+        """What a record, the timer and a close do, each with what it tells."""
+        for name, function, arguments in (
+            ("a record", model.taken, (self.record,)),
+            ("the timer", model.ticked, ()),
+            ("a close", model.ended, ()),
+        ):
+            out = Listener()
+            yield name, Reader(self.known).paths(function, self.cfg, self.s, *arguments, out), out
+
+
+def flushes_in(out: Listener) -> list[tuple[Any, Heard]]:
+    """The flushes that were told, each with where it is so."""
+    return [(heard.arguments[0].fields, heard) for heard in out.said("flushes.append")]
+
+
+# ---- the claims ---------------------------------------------------------------------------------------
+
+
+@claim(
+    "a-batch-is-less-than-two-limits",
+    "z3",
+    "For any limits (of records, 2 at least) and any records: a buffer that is flushed, by a record, the timer or a "
+    "close, has at most max_records records, and their size is at most 2 * max_bytes - 2; where the limit is a cap, at "
+    "most max_bytes. Between steps a buffer is below both limits, and its size is that of its records.",
+    Control(
+        "a record that is as large as the limit is buffered",
+        MODEL,
+        "is_large, went = record.size >= cfg.max_bytes, True",
+        "is_large, went = record.size > cfg.max_bytes, True",
+    ),
+)
+def batch_is_less_than_two_limits() -> Answer:
+    """transactionLogBatchedWriteMaxRecords and transactionLogBatchedWriteMaxSize of PIP-160: the size is a trigger."""
+    proof = Proof()
+    for limit in ("trigger", "cap"):
+        it = Writer(size_limit=limit)
+        most = 2 * it.max_bytes - 2 if limit == "trigger" else it.max_bytes
+        for name, ways, out in it.steps():
+            for way in ways:
+                there = [*it.known, *way.when]
+                proof.possible(name, there)
+                proof.show(f"below both limits after {name}", it.holds(way.value), there)
+            flushes = flushes_in(out)
+            proof.need(f"{name} may flush", bool(flushes) or name == "a close")
+            for flush, heard in flushes:
+                there = [*it.known, *heard.when]
+                proof.possible(f"a flush by {name}", there)
+                within = z3.And(flush["records"] >= 1, flush["records"] <= it.max_records, flush["size"] <= most)
+                proof.show(f"a flush by {name}", within, there, direct=True)
+    for cfg, what, flushed, s in runs(200):
+        most = 2 * cfg.max_bytes - 2 if cfg.size_limit == "trigger" else cfg.max_bytes
+        fits = all(each.records <= cfg.max_records and each.size <= most for each in flushed)
+        between = s.size == sum(b.size for b in s.buffer) and len(s.buffer) < cfg.max_records
+        proof.run(what, fits and between, flushed)
+    return proof.answer()
+
+
+@claim(
+    "records-are-counted-before-bytes",
+    "z3",
+    "For any limits (of records, 2 at least) and any records: a record flushes at most once; it is flushed with its "
+    "buffer, for the number of records if that is reached, else for their size if that is, and else not at all; a "
+    "record that is large alone flushes what was there before it, without it, and leaves an empty buffer.",
+    Control(
+        "bytes are looked at before records",
+        MODEL,
+        "    if len(s.buffer) >= cfg.max_records:\n"
+        '        return flushed(cfg, s, "records", out)[0]\n'
+        '    return flushed(cfg, s, "size", out)[0] if s.size >= cfg.max_bytes else s',
+        "    if s.size >= cfg.max_bytes:\n"
+        '        return flushed(cfg, s, "size", out)[0]\n'
+        '    return flushed(cfg, s, "records", out)[0] if len(s.buffer) >= cfg.max_records else s',
+    ),
+)
+def records_before_bytes() -> Answer:
+    """PIP-160 flushes by the number of records, by their size and by the delay; a flush is counted under one reason."""
+    proof, it = Proof(), Writer()
+    [_, ways, out] = next(it.steps())
+    size = it.record.fields["size"]
+    large, buffered = size >= it.max_bytes, _is_buffered(it)
+    count, total = it.count + 1, it.size + size
+    wanted = {
+        "records": z3.And(buffered, count >= it.max_records),
+        "size": z3.And(buffered, count < it.max_records, total >= it.max_bytes),
+        "large": z3.And(_is_taken(it), large, it.count > 0),
+    }
+    flushes = flushes_in(out)
+    for flush, heard in flushes:
+        reason, there = flush["reason"], [*it.known, *heard.when]
+        is_it = z3.Or(*[z3.And(code_is(reason, name), cause) for name, cause in wanted.items()])
+        proof.show("a flush has its reason", is_it, there, direct=True)
+        whole = z3.And(flush["records"] == z3.If(large, it.count, count), flush["size"] == z3.If(large, it.size, total))
+        proof.show("a flush is the whole buffer", whole, there, direct=True)
+    happens = [z3.And(*heard.when) for _, heard in flushes]
+    for name, cause in wanted.items():
+        proof.possible(f"a flush for {name}", [*it.known, cause])
+        proof.show(f"a flush for {name} takes place", z3.Implies(cause, z3.Or(*happens)), it.known, direct=True)
+    once = [z3.Not(z3.And(one, other)) for n, one in enumerate(happens) for other in happens[:n]]
+    proof.show("one flush at most", z3.And(*once), it.known, direct=True)
+    for way in ways:
+        buffer = way.value.fields["buffer"]
+        length = as_term(len(buffer)) if isinstance(buffer, tuple) else buffer.length
+        none = z3.Implies(z3.And(_is_taken(it), z3.Or(*wanted.values(), large)), length == 0)
+        proof.show("a flush leaves nothing", none, [*it.known, *way.when], direct=True)
+        stays = z3.Implies(z3.And(buffered, z3.Not(z3.Or(*wanted.values()))), length == count)
+        proof.show("else the record waits", stays, [*it.known, *way.when], direct=True)
+    for cfg, what, flushed, s in runs(200):
+        right = len(flushed) < 2 and all(
+            (each.reason == "records") == (each.records >= cfg.max_records)
+            for each in flushed
+            if each.reason != "large"
+        )
+        proof.run(what, right, (flushed, len(s.buffer)))
+    return proof.answer()
+
+
+def code_is(word: Any, text: str) -> Any:
+    """Whether a text is this one."""
+    return lifted(word).code == code_of(text)
+
+
+def _is_taken(it: Writer) -> Any:
+    """Whether the record's turn comes: the writer is open, and its size can be told."""
+    return z3.And(code_is(it.s.fields["status"], "open"), z3.Not(code_is(it.record.fields["fails_on"], "size")))
+
+
+def _is_buffered(it: Writer) -> Any:
+    """Whether the record comes to the buffer."""
+    return z3.And(_is_taken(it), it.record.fields["size"] < it.max_bytes)
+
+
+def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
+    """Records and ticks at random, each with the flushes that it makes; always the same."""
+    draw = random.Random(512)  # noqa: S311
+    for _ in range(count):
+        limit: Any = draw.choice(("trigger", "trigger", "cap"))
+        cfg = Config(max_records=draw.choice((2, 3)), max_bytes=draw.choice((1, 4, 9)), size_limit=limit)
+        s = state.start(cfg)
+        for n in range(8):
+            out = model.Happening()
+            if draw.random() < 0.1:
+                s, what = model.ticked(cfg, s, out), "a tick"
+            else:
+                size = draw.randrange(cfg.max_bytes + 2)
+                what = f"{size} bytes after {s.size} of {len(s.buffer)} records, {cfg.max_records}, {cfg.max_bytes}"
+                s = model.taken(cfg, s, Record(n, size, "nothing"), out)
+            yield cfg, what, tuple(out.flushes), s
+
+
+@claim(
+    "each-record-is-told-its-place-in-its-batch",
+    "z3",
+    "For an entry of any number of records, when it is stored: each is told once and in order, with the position of "
+    "the entry; in a batch with its index and with how many records the batch has, and else without.",
+    Control(
+        "places in a batch count from one",
+        MODEL,
+        '[Answer(number, "ok", position, i, batch) for',
+        '[Answer(number, "ok", position, i + 1, batch) for',
+    ),
+)
+def told_its_place() -> Answer:
+    """PIP-160: a record's position has batchIndex and batchSize, by which it is deleted from the log."""
+    proof, k, out = Proof(), z3.Int("k"), Listener()
+    s, write = unknown(State, "s"), unknown(Write, "write")
+    records = write.fields["records"]
+    known = [k >= 0, k < records.length]
+    Reader(known).paths(model.completed, s, write, out)
+    told = out.said("answers +=")
+    proof.need("batches are told, and plain records", len(told) == 2)
+    for heard in told:
+        [all_of_them] = heard.arguments
+        answer, there = all_of_them.at(k).fields, [*known, *heard.when]
+        proof.possible("an entry", there)
+        proof.show("each one", all_of_them.length == records.length, there, direct=True)
+        proof.show("its own", answer["record"] == records.at(k), there, direct=True)
+        where = as_term(equal(answer["position"], Position(s.fields["ledger"], s.fields["next_entry"])))
+        proof.show("where it is", where, there, direct=True)
+        placed = [as_term(equal(answer[name], value)) for name, value in (("place", k), ("batch", records.length))]
+        bare = [as_term(equal(answer[name], None)) for name in ("place", "batch")]
+        batched = write.fields["batched"]
+        proof.show("in a batch", z3.Implies(batched, z3.And(*placed)), there, direct=True)
+        proof.show("alone", z3.Implies(z3.Not(batched), z3.And(*bare)), there, direct=True)
+    for n in range(1, 101):
+        heard_, numbers = model.Happening(), tuple(range(n, 2 * n))
+        after = model.completed(state.start(Config()), Write(1, True, numbers, 0), heard_)
+        places = [(answer.record, answer.place, answer.batch) for answer in heard_.answers]
+        wanted = [(number, i, n) for i, number in enumerate(numbers)]
+        proof.run(f"{n} records", places == wanted and after.log[-1].records == numbers, places[:2])
+    return proof.answer()
+
+
+@claim(
+    "what-makes-a-batch-be-written-agrees",
+    "crosshair",
+    "When a record of any size comes to a buffer of none, one or two records of any sizes, with any limits of records "
+    "and bytes: implementation and model flush for the same reason, write the same entries, and keep the same buffer.",
+    Control(
+        "the implementation counts bytes first",
+        "impl.txn_writer.writer",
+        "        if len(batch.numbers) >= self._max_records:\n"
+        '            self._flush("records")\n'
+        "        elif batch.size >= self._max_bytes:\n"
+        '            self._flush("size")',
+        "        if batch.size >= self._max_bytes:\n"
+        '            self._flush("size")\n'
+        "        elif len(batch.numbers) >= self._max_records:\n"
+        '            self._flush("records")',
+    ),
+)
+def triggers_agree() -> Answer:
+    """Equivalence of the implementation with the model."""
+    return explored(contracts.triggers_agree)
+
+
+claims = (batch_is_less_than_two_limits, records_before_bytes, told_its_place, triggers_agree)
