@@ -229,22 +229,18 @@ def _explored_speed(subject: Subject, checked: bool) -> float:
 
 
 def _tlc_speed(subject: Subject, checked: bool) -> float:
-    from fuzz.tlc.manifest import read_manifest, space_of
-    from fuzz.tlc.module import Twin, read_module
+    from fuzz.explore.search import bounded
+    from fuzz.tlc.module import ALWAYS, Twin, read_module
     from fuzz.tlc.process import SUCCESS, Job, run_tlc
     from fuzz.tlc.runs import MODULES
 
-    plain = (subject.tla, _SCOPE, "reference", SUCCESS)
-    listed = [r for r in read_manifest(MODULES) if (r.module, r.scope, r.profile, r.expected) == plain]
-    if not listed:
-        raise BadValue(f"the manifest has no run of {subject.tla} in the scope {_SCOPE}")
-    run = listed[0]._replace(edges=False, checks=listed[0].checks if checked else ())
-    twin = Twin(read_module(MODULES, run.module), run, space_of(run))
-    text, config = twin.text("MC_bench", twin.checks if checked else ())
+    module = read_module(MODULES, str(subject.tla))
+    twin = Twin(module, bounded(subject, _SCOPE), (ALWAYS,) if checked else ())
+    text, config = twin.text("MC_bench", twin.checks)
     with tempfile.TemporaryDirectory() as place:
         outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(place) / "tlc", True, False, 3600.0))
         if outcome.result != SUCCESS:
-            raise BadValue(f"TLC on {run.module}: {outcome.result}")
+            raise BadValue(f"TLC on {subject.tla}: {outcome.result}")
     return outcome.distinct_states / outcome.seconds
 
 

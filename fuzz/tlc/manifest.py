@@ -1,135 +1,178 @@
-"""The manifest of TLC's runs: which module in which scope, what is expected, and what the run has of its own."""
+"""TLC's runs: those derived from scopes and from the defect table, and those written in `tla/runs/<component>.toml`.
+
+    derived    each scope whose actions the twin has: the invariants, the stored counts, and every step where the scope
+               is small enough
+               each row of the defect table whose property the twin states: the reference with the row's rules
+               violates it
+    written    what neither says: liveness under fairness and its controls, other profiles, further actions and values
+
+A written run is a table of its name:
+
+    scope      over which `settings`, `actions` and `only` go
+    about      one line
+    checks     properties by name, or `always` for every invariant; by default `always` under the reference's rules,
+               and none under others
+    violates   instead of checks: the property that TLC must find violated
+    fair       the fair actions, if not those that the liveness property names
+    profile    default: reference
+    nightly    left out unless the scope is asked for
+
+The table `defaults` gives what the tables of its file and the derived runs leave out.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
+
+from fuzz.defects.table import defects_of
+from fuzz.explore.counts import Counts, counts_of
 from fuzz.explore.search import Bounded, find_scope
 from fuzz.subject import Offset, Scope, Subject, find_subject, subject_names
-from fuzz.tlc.process import SUCCESS, VIOLATED
+from fuzz.tlc.module import ALWAYS, EVENTUALLY, Module, camel, read_module
 from model.machine import BadValue, plain
 
-#: The folder beside the modules whose files list the runs, one file a component.
+#: The folder beside the modules whose files list the written runs, one file a component.
 RUNS = "runs"
+REFERENCE = "reference"
+#: Scopes with more states are compared by counts alone: a graph of more takes minutes to write, read and compare.
+_EDGES_MOST = 25_000
+#: Scopes with more states are not part of the default runs.
+_DEFAULT_MOST = 60_000
 
 
-class Run(NamedTuple):
-    """One run of the manifest."""
+class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One run of TLC."""
 
+    component: str
     name: str
-    module: str
     scope: str
-    about: str
-    expected: str = SUCCESS  # or `violated NAME`
-    distinct_states: int | None = None  # exactly; none where a violation ends the run
-    profile: str = "reference"
-    edges: bool = False  # whether the steps are compared, too
-    nightly: bool = False  # too long for every change
-    #: properties by name, or `always` and `eventually` for all that the subject has of that kind
-    checks: tuple[str, ...] = ()
+    about: str = ""
+    profile: str = REFERENCE
+    checks: tuple[str, ...] | None = None
+    violates: str = ""
+    fair: tuple[str, ...] | None = None  # instead of those that the properties name
     settings: Mapping[str, Any] = {}  # over those of the scope
     actions: tuple[str, ...] = ()  # besides those of the scope
     only: Mapping[str, Any] = {}  # fewer values of an argument; of an Offset, fewer offsets
-    fair: tuple[str, ...] | None = None  # instead of those that the properties name
-    constants: Mapping[str, Any] = {}  # of a module that is no subject's twin
-    model_values: Mapping[str, Any] = {}  # likewise: a name, or a list of names
-    symmetry: str | None = None  # likewise: an operator that gives permutations
+    nightly: bool = False
+    counts: Counts | None = None  # of a whole scope under the reference
+
+    @property
+    def id(self) -> str:
+        """A name that no other run has."""
+        return f"{self.component}_{self.name}"
+
+    @property
+    def subject(self) -> Subject:
+        """The component."""
+        return find_subject(self.component)
+
+    @property
+    def module(self) -> str:
+        """The twin."""
+        return str(self.subject.tla)
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The properties that are checked: names, or all of a kind."""
+        if self.violates:
+            return (self.violates,)
+        if self.checks is not None:
+            return self.checks
+        other_rules = set(self.settings) & set(self.subject.machine.rules)
+        return () if other_rules or self.profile != REFERENCE else (ALWAYS,)
+
+    @property
+    def edges(self) -> bool:
+        """Whether every step is compared with the explorer's."""
+        liveness = {EVENTUALLY} | {camel(p.name) for p in self.subject.properties if p.kind == EVENTUALLY}
+        small = self.counts is None or self.counts.distinct_states <= _EDGES_MOST
+        return small and not self.violates and not liveness & set(self.wanted)
+
+    def space(self) -> Bounded:
+        """The model within the run's scope. Raises BadValue for an unknown scope, profile, setting, action or value."""
+        return Bounded(self.subject, self.profile, _narrowed(self, find_scope(self.subject, self.scope)))
 
 
-def read_manifest(folder: Path) -> list[Run]:
-    """The runs listed by the files of `folder/runs`, in the files' order. Raises BadValue for an invalid file.
+def all_runs(folder: Path) -> list[Run]:
+    """The runs of each component that has a twin and a file of runs in the folder: derived ones, then written ones.
 
-    A file's table `defaults.<Module>` gives what a run of the module leaves out; tables merge key by key.
+    Raises BadValue for an invalid file, and for a folder without one.
     """
-    files = sorted((folder / RUNS).glob("*.toml"))
-    if not files:
-        raise BadValue(f"there is no {folder / RUNS}; the TLA+ modules come with the sources, not with the package")
-    runs = [run for path in files for run in _read(path)]
-    names = [run.name for run in runs]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadValue(f"{folder / RUNS}: the run {name} is there twice")
-    return runs
+    found: list[Run] = []
+    for name in subject_names():
+        path = folder / RUNS / f"{name}.toml"
+        if path.is_file():
+            defaults, written = _read(path, name)
+            module = read_module(folder, str(find_subject(name).tla))
+            found += [*_of_scopes(name, module, defaults), *_of_defects(name, module, defaults), *written]
+    if not found:
+        raise BadValue(f"{folder / RUNS} has no runs; the TLA+ modules come with the sources, not with the package")
+    return found
 
 
-def _read(path: Path) -> list[Run]:
+def _of_scopes(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
+    for scope, each in find_subject(name).scopes.items():
+        if all(camel(action) in module.operators for action in each.actions):
+            counts = counts_of(name, scope)
+            large = counts is not None and counts.distinct_states > _DEFAULT_MOST
+            about = "the whole scope under the reference"
+            yield _run_of(name, scope, {"scope": scope, "about": about, "nightly": large}, defaults, counts)
+
+
+def _of_defects(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
+    for row in defects_of(name):
+        if row.mechanism and camel(row.property) in module.operators:
+            settings = {**row.tlc.settings, **{rule: plain(value) for rule, value in row.changes().items()}}
+            reach = {"scope": row.tlc.scope, "actions": row.tlc.actions, "only": row.tlc.only, "settings": settings}
+            table = {**reach, "violates": camel(row.property), "about": row.symptom}
+            yield _run_of(name, row.id.replace("-", "_"), table, defaults)
+
+
+def _read(path: Path, component: str) -> tuple[Mapping[str, Any], list[Run]]:
+    """The defaults of a file and its runs."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as problem:
+        defaults = tables.pop("defaults", {})
+        return defaults, [_run_of(component, name, table, defaults) for name, table in tables.items()]
+    except (tomllib.TOMLDecodeError, BadValue) as problem:
         raise BadValue(f"{path}: {problem}") from None
-    defaults = tables.get("defaults", {})
-    return [_run_of(_over(defaults.get(table.get("module"), {}), table), path) for table in tables.get("run", [])]
 
 
-def _over(default: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
-    merged = {**default, **table}
-    for key, value in default.items():
-        if isinstance(value, dict) and isinstance(table.get(key), dict):
-            merged[key] = {**value, **table[key]}
-    return merged
-
-
-def _run_of(table: Mapping[str, Any], place: Path) -> Run:
-    for key in table:
-        if key not in Run._fields:
-            raise BadValue(f"{place}: a run has no {key}; it has {', '.join(Run._fields)}")
-    for key in ("name", "module", "scope", "about"):
-        if key not in table:
-            raise BadValue(f"{place}: the run {table.get('name', '?')} lacks {key}")
-    if not str(table["name"]).isidentifier():
-        raise BadValue(f"{place}: {table['name']} is no name for a run; letters, digits and _ are")
-    fields: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in table.items()}
+def _run_of(
+    component: str, name: str, table: Mapping[str, Any], defaults: Mapping[str, Any], counts: Counts | None = None
+) -> Run:
+    merged = {**defaults, **table}
+    merged["settings"] = {**defaults.get("settings", {}), **table.get("settings", {})}
+    if not name.isidentifier():
+        raise BadValue(f"{name} is no name of a run; letters, digits and _ are")
     try:
-        _check(fields)
-    except BadValue as problem:
-        raise BadValue(f"{place}: the run {table['name']}: {problem}") from None
-    return Run(**fields)
+        return msgspec.convert({**merged, "component": component, "name": name, "counts": counts}, Run)
+    except msgspec.ValidationError as problem:
+        raise BadValue(f"the run {name}: {problem}") from None
 
 
-def _check(fields: Mapping[str, Any]) -> None:
-    """Raises BadValue when a value is of another type than the run's field has."""
-    kinds: dict[str, Any] = {"distinct_states": int, "edges": bool, "nightly": bool}
-    kinds |= dict.fromkeys(("checks", "actions", "fair"), tuple)
-    kinds |= dict.fromkeys(("settings", "only", "constants", "model_values"), dict)
-    for name, value in fields.items():
-        kind = kinds.get(name, str)
-        if type(value) is not kind:
-            raise BadValue(f"{name} is {value!r}, must be {'a list' if kind is tuple else f'of type {kind.__name__}'}")
-    expected = fields.get("expected", SUCCESS)
-    if expected != SUCCESS and not str(expected).startswith(f"{VIOLATED} "):
-        raise BadValue(f"expected is {expected!r}, must be {SUCCESS} or {VIOLATED} and a property's name")
-
-
-def space_of(run: Run) -> Bounded | None:
-    """The model within the run's scope; none for a module that is no subject's twin.
-
-    Raises BadValue for a scope, profile, setting, action or value that there is not.
-    """
-    for name in subject_names():
-        subject = find_subject(name)
-        if subject.tla == run.module:
-            return Bounded(subject, run.profile, narrowed(run, subject, find_scope(subject, run.scope)))
-    return None
-
-
-def narrowed(run: Run, subject: Subject, scope: Scope) -> Scope:
+def _narrowed(run: Run, scope: Scope) -> Scope:
     """The scope with the run's settings and further actions, and only those of its values that the run leaves."""
+    subject = run.subject
     for action in run.actions:
         if action not in subject.machine.actions:
-            raise BadValue(f"the run {run.name} drives {action}, which {subject.name} does not have")
+            raise BadValue(f"the run {run.id} drives {action}, which {subject.name} does not have")
     domains = dict(scope.domains)
     for key, values in run.only.items():
         every = domains[key] if key in domains else subject.domains.get(key)
         known = every.by if isinstance(every, Offset) else every
         if not isinstance(known, tuple):
-            raise BadValue(f"the run {run.name} has only some values of {key}, which has no fixed ones")
+            raise BadValue(f"the run {run.id} has only some values of {key}, which has no fixed ones")
         left = tuple(each for each in known if plain(each) in values)
         if len(left) != len(values):
-            raise BadValue(f"the run {run.name} has only {values} of {key}, which has {plain(known)}")
+            raise BadValue(f"the run {run.id} has only {values} of {key}, which has {plain(known)}")
         domains[key] = replace(every, by=left) if isinstance(every, Offset) else left
     settings = {**scope.settings, **run.settings}
     return replace(
@@ -138,14 +181,14 @@ def narrowed(run: Run, subject: Subject, scope: Scope) -> Scope:
 
 
 def chosen(runs: list[Run], modules: list[str], scope: str | None) -> list[Run]:
-    """The runs of the named modules (default: all) and scope (default: all but nightly ones).
+    """The runs of the named modules (default: all) and scope (default: all but nightly runs).
 
     Raises BadValue when there is none.
     """
     known = list(dict.fromkeys(run.module for run in runs))
     for module in modules:
         if module not in known:
-            raise BadValue(f"the manifest has no module {module}; it has {', '.join(known)}")
+            raise BadValue(f"no run has the module {module}; there are {', '.join(known)}")
     of_modules = [run for run in runs if not modules or run.module in modules]
     if scope is None:
         return [run for run in of_modules if not run.nightly]

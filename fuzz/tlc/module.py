@@ -1,4 +1,4 @@
-"""From a run to a TLA+ module that TLC can run: constants, bounds, actions, checks."""
+"""A TLA+ module for one run of TLC: the twin with a scope's constants, bounds and actions, and the checks."""
 
 from __future__ import annotations
 
@@ -6,32 +6,33 @@ import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from fuzz.explore.search import Bounded
 from fuzz.run.generate import usable
 from fuzz.subject import Domain, Offset
-from fuzz.tlc.manifest import Run
 from fuzz.tlc.values import tla
 from invariants.properties import Property
 from model.machine import BadValue, plain
 
-#: All properties of that kind, as a check of a run.
+#: All properties of that kind.
 ALWAYS, EVENTUALLY = "always", "eventually"
 #: A module of this ending holds the properties of the module without it.
 _PROPERTIES = "Properties"
 #: The operator of this ending says whether a measure is its argument or less.
 _BOUND = "AtMost"
-#: How far beyond the scope's bounds what goes on at the end may go, so that a bound does not stop it.
+#: How far the fair actions may exceed the scope's bounds at the end, so that a bound does not stop them.
 BEYOND = 2
-#: What a setting's constant is called where a variable has the setting's name.
+#: The prefix of a setting's constant where a variable has the setting's name.
 _START = "start_"
-#: Before the names that are generated, so that they are nobody else's.
+#: The prefix of generated names.
 _OURS = "MC_"
+#: The model value for nothing.
+_NONE = "None"
 
 
 def camel(name: str) -> str:
-    """A name of the model as the twin writes it: time_pass is TimePass."""
+    """The twin's form of a name of the model: time_pass is TimePass."""
     return "".join(word[:1].upper() + word[1:] for word in name.split("_"))
 
 
@@ -39,7 +40,7 @@ def camel(name: str) -> str:
 
 
 class Module(NamedTuple):
-    """What there is in a module and in those of the same folder that it extends."""
+    """The constants and operators of a module and of the modules of the same folder that it extends."""
 
     name: str  # of the module to extend: the one with the properties, if there is one
     constants: tuple[str, ...]
@@ -82,53 +83,54 @@ def _listed(names: str) -> list[str]:
 
 
 class Twin:
-    """A module as one run wants it: what it is compared with, and what is checked."""
+    """A module within a scope of the model, with the properties that TLC checks.
 
-    def __init__(self, module: Module, run: Run, space: Bounded | None) -> None:
+    `wanted` are names of operators, or `always` and `eventually` for all properties of the subject of that kind that
+    the module states, that apply to the config and whose fair actions the scope drives. `fair` replaces the fair
+    actions that the liveness properties name.
+    """
+
+    def __init__(
+        self, module: Module, space: Bounded, wanted: Iterable[str] = (), fair: tuple[str, ...] | None = None
+    ) -> None:
         self.module = module
-        self.run = run
         self.space = space
+        self.fair = fair
         self._eventually = {camel(p.name): p for p in self._properties(EVENTUALLY)}
         #: the operators that are checked, in the order of the properties
-        self.checks = tuple(dict.fromkeys(name for wanted in run.checks for name in self._named(wanted)))
+        self.checks = tuple(dict.fromkeys(name for each in wanted for name in self._named(each)))
         for name in self.checks:
             self._must_have(name, "which is to be checked")
 
     def text(self, name: str, checks: tuple[str, ...]) -> tuple[str, str]:
-        """The module of that name that TLC runs, and its configuration, to check some of the checks."""
-        constants = dict(self._constants())
+        """The text of a module of that name and its configuration, to check some of the checks."""
+        constants = {each: self._constant(each) for each in self.module.constants if each != _NONE}
         lines = [f"---- MODULE {name} ----", f"EXTENDS {self.module.name}, TLC"]
         lines += [f"{_OURS}{key} == {value}" for key, value in constants.items()]
         config = [f"CONSTANT {key} <- {_OURS}{key}" for key in constants]
-        config += [f"CONSTANT {line}" for line in self._model_values()]
-        if self.space is None:
-            config += ["INIT Init", "NEXT Next"]
-        else:
-            lines += self._bounded_actions(self.space)
-            config += ["INIT Init", f"NEXT {_OURS}Next"]
+        config += [f"CONSTANT {_NONE} = {_NONE}" for each in self.module.constants if each == _NONE]
+        lines += self._bounded_actions()
         goals = [check for check in checks if check in self._eventually]
         if goals:
-            lines += self._left_alone(cast(Bounded, self.space))
+            lines += self._left_alone()
             lines += [f"{_OURS}{goal} == {_OURS}calm ~> {goal}" for goal in goals]
-            config[-2:] = [f"SPECIFICATION {_OURS}Spec"]
+            config.append(f"SPECIFICATION {_OURS}Spec")
+        else:
+            config += ["INIT Init", f"NEXT {_OURS}Next"]
         config += [f"PROPERTY {_OURS}{check}" for check in goals]
         for check in checks:
             if check not in goals:
                 config.append(f"{'PROPERTY' if check in self.module.of_steps else 'INVARIANT'} {check}")
-        if self.run.symmetry is not None:
-            self._must_have(self.run.symmetry, "which is the run's symmetry")
-            config.append(f"SYMMETRY {self.run.symmetry}")
         return "\n".join([*lines, "====", ""]), "\n".join([*config, ""])
 
     # ---- checks ---------------------------------------------------------------------------------------
 
     def _properties(self, kind: str) -> Iterator[Property]:
-        if self.space is not None:
-            yield from (p for p in self.space.subject.properties if p.kind == kind)
+        return (p for p in self.space.subject.properties if p.kind == kind)
 
     def _named(self, wanted: str) -> list[str]:
-        """The operators that a check of the manifest stands for."""
-        if wanted not in (ALWAYS, EVENTUALLY) or self.space is None:
+        """The operators that a wanted check stands for."""
+        if wanted not in (ALWAYS, EVENTUALLY):
             return [wanted]
         driven = set(self.space.scope.actions)
         return [
@@ -143,42 +145,42 @@ class Twin:
 
     # ---- bounds and fairness --------------------------------------------------------------------------
 
-    def _bounds(self, space: Bounded, beyond: int) -> str:
-        """That a state is within the scope's bounds, or beyond each by so much at most."""
+    def _bounds(self, beyond: int) -> str:
+        """The condition that each measure exceeds its bound by at most `beyond`."""
         bounds = []
-        for measure, most in space.scope.bounds.items():
+        for measure, most in self.space.scope.bounds.items():
             bound = camel(measure) + _BOUND
             self._must_have(bound, "which is to bound what the scope bounds")
             bounds.append(f"{bound}({most + beyond})")
         return " /\\ ".join(bounds) or "TRUE"
 
-    def _bounded_actions(self, space: Bounded) -> list[str]:
-        """Each action of the scope with its bounds, and the choice between them."""
-        lines = [f"{_OURS}Within == {self._bounds(space, 0)}"]
-        for action in space.scope.actions:
+    def _bounded_actions(self) -> list[str]:
+        """Each action of the scope within the bounds, and their disjunction."""
+        lines = [f"{_OURS}Within == {self._bounds(0)}"]
+        for action in self.space.scope.actions:
             self._must_have(camel(action), "an action that the scope drives")
             lines.append(f"{_OURS}{camel(action)} == {camel(action)} /\\ {_OURS}Within'")
-        return [*lines, f"{_OURS}Next == {_any(space.scope.actions)}"]
+        return [*lines, f"{_OURS}Next == {_any(self.space.scope.actions)}"]
 
     @property
     def going_on(self) -> tuple[str, ...]:
-        """The actions that go on when the others have ended; none if nothing is asked of the end.
+        """The actions that remain enabled after the others have ended; none without a liveness property.
 
-        They go on also where the run assumes that they are not fair.
+        They remain enabled also where `fair` is empty.
         """
         named = {self._eventually[check].fair for check in self.checks if check in self._eventually}
-        if self.run.fair:
-            named = {self.run.fair}
+        if self.fair:
+            named = {self.fair}
         if len(named) > 1:
             raise BadValue(f"{', '.join(self.checks)} have different fair actions; give each its own run")
         return named.pop() if named else ()
 
-    def _left_alone(self, space: Bounded) -> list[str]:
-        """The same with a moment from which only some actions go on, fairly, a little beyond the bounds."""
+    def _left_alone(self) -> list[str]:
+        """The specification in which, from some moment on, only some actions occur, fairly, a little beyond the bounds."""
         every = f"<<vars, {_OURS}calm>>"
         lines = [
             f"VARIABLE {_OURS}calm",
-            f"{_OURS}Beyond == {self._bounds(space, BEYOND)}",
+            f"{_OURS}Beyond == {self._bounds(BEYOND)}",
             f"{_OURS}Go == ~{_OURS}calm /\\ {_OURS}calm' = FALSE /\\ {_OURS}Next",
             f"{_OURS}CalmDown == ~{_OURS}calm /\\ {_OURS}calm' = TRUE /\\ UNCHANGED vars",
         ]
@@ -187,32 +189,15 @@ class Twin:
             lines.append(f"{_OURS}Calm{camel(action)} == {is_calm} /\\ {camel(action)} /\\ {_OURS}Beyond'")
         calm = [f"Calm{camel(action)}" for action in self.going_on]
         lines.append(f"{_OURS}CalmNext == {_any(['Go', 'CalmDown', *calm])}")
-        assumed = calm if self.run.fair is None or self.run.fair else []
+        assumed = calm if self.fair is None or self.fair else []
         weak = "".join(f" /\\ WF_{every}({_OURS}{each})" for each in assumed)
         return [*lines, f"{_OURS}Spec == Init /\\ {_OURS}calm = FALSE /\\ [][{_OURS}CalmNext]_{every}{weak}"]
 
     # ---- constants ------------------------------------------------------------------------------------
 
-    def _model_values(self) -> Iterator[str]:
-        if "None" in self.module.constants:
-            yield "None = None"
-        for name, value in self.run.model_values.items():
-            yield f"{name} = {'{' + ', '.join(value) + '}' if isinstance(value, list) else value}"
-
-    def _constants(self) -> Iterator[tuple[str, str]]:
-        """The module's constants, in its order, each with its value as an expression."""
-        for name in self.module.constants:
-            if name == "None" or name in self.run.model_values:
-                continue
-            if self.space is not None:
-                yield name, self._of_scope(self.space, name)
-            elif name in self.run.constants:
-                given = self.run.constants[name]
-                yield name, tla(frozenset(given) if isinstance(given, list) else given)
-            else:
-                raise BadValue(f"the run gives no value for the constant {name} of {self.module.name}")
-
-    def _of_scope(self, space: Bounded, name: str) -> str:
+    def _constant(self, name: str) -> str:
+        """The value of a constant as an expression."""
+        space = self.space
         settings = space.cfg._asdict()
         for setting in (name, name.removeprefix(_START)):
             if setting in settings:
@@ -228,20 +213,21 @@ class Twin:
                 f"{self.module.name} has a constant {name}, which is neither a setting nor an argument of "
                 f"{space.subject.name}"
             )
-        return self._domain(space, name, [place for place in places if place[0] in space.scope.actions])
+        return self._domain(name, [place for place in places if place[0] in space.scope.actions])
 
-    def _domain(self, space: Bounded, name: str, places: list[tuple[str, str]]) -> str:
-        """The values of an argument that all driven actions that have it take it from; none if no action has it."""
+    def _domain(self, name: str, places: list[tuple[str, str]]) -> str:
+        """The domain of an argument, which all driven actions with this argument share; empty if no action has it."""
         found: dict[str, str] = {}
         for action, param in places:
             if f"{action}_{param}" != name and f"{action}_{param}" in self.module.constants:
                 continue
-            found[f"{action}.{param}"] = self._values(space, action, param)
+            found[f"{action}.{param}"] = self._values(action, param)
         if len(set(found.values())) > 1:
             raise BadValue(f"{' and '.join(found)} have different domains, and {self.module.name} one constant, {name}")
         return next(iter(found.values()), "{}")
 
-    def _values(self, space: Bounded, action: str, param: str) -> str:
+    def _values(self, action: str, param: str) -> str:
+        space = self.space
         given = [space.scope.domains[key] for key in (f"{action}.{param}", param) if key in space.scope.domains]
         domain: Domain = given[0] if given else space.subject.domain(action, param)
         if isinstance(domain, Offset):
@@ -256,7 +242,7 @@ class Twin:
 
 
 def _any(actions: Iterable[str]) -> str:
-    """One of our actions."""
+    """The disjunction of generated actions."""
     return " \\/ ".join(_OURS + camel(action) for action in actions)
 
 

@@ -1,25 +1,24 @@
-"""TLC on the twins: as many states as the model has, and the same steps between them.
+"""TLC on the twins: the model's states and the model's steps.
 
-A manifest beside the TLA+ modules lists the runs: a module, a scope, what is expected, the exact number of distinct
-states. Where a subject names the module as its twin, the run's constants, bounds and actions are generated from the
-subject's scope into a thin module, and what TLC finds is compared with what the explorer finds in the same scope:
+The runs are derived from the scopes and the defect table, or written beside the modules: see `fuzz/tlc/manifest.py`.
+A run's constants, bounds and actions are generated from the subject's scope into a thin module. TLC's result is
+compared with the explorer's in the same scope:
 
-    counts    as many distinct states
-    edges     every step of TLC's graph is one of the explorer's, and the other way round; steps that change nothing
-              are not compared
+    counts    the numbers of distinct states are equal
+    edges     each step of TLC's state graph is one of the explorer's, and vice versa; stuttering steps are left out
 
-How a twin is written, so that this works without knowing it:
+Conventions of a twin, so that no engine knows it:
 
-    constants    a setting of the config, by its name, or `start_` and its name where a variable has that name; an
-                 argument's values, by `<argument>` or `<action>_<argument>`; of an `Offset` the offsets
-    actions      Init, vars, and an operator for each action, called as the action in CamelCase
+    constants    a setting of the config, by its name, or `start_` and its name where a variable has that name; the
+                 domain of an argument, by `<argument>` or `<action>_<argument>`; of an `Offset` the offsets
+    actions      Init, vars, and an operator for each action: the action's name in CamelCase
     bounds       for each measure that a scope bounds an operator such as SlotsAtMost(n)
     properties   operators with the names of `always` and `eventually` properties in CamelCase, in the module itself
-                 or in the one called `<Module>Properties`
+                 or in `<Module>Properties`
 
-What must come in the end is asked of a system that at any moment goes over to the fair actions alone, each of them
-weakly fair and a little beyond the scope's bounds. TLC sees every state before and after that moment, and what the
-fair actions make of it; the model's states are counted likewise.
+Liveness: at any moment the system goes over to the fair actions alone, each weakly fair, a little beyond the scope's
+bounds. TLC visits every state before and after that moment, and what the fair actions lead to; the model's states are
+counted likewise.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from rich.console import Console
 
 from fuzz.explore.search import OUTSIDE, Bounded, Graph, explore
 from fuzz.platform.progress import showing
-from fuzz.tlc.manifest import Run, chosen, read_manifest, space_of
+from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import BEYOND, Twin, camel, read_module
 from fuzz.tlc.process import SUCCESS, VIOLATED, Job, Outcome, run_tlc
 from fuzz.tlc.values import parse_state, read_dump
@@ -49,7 +48,7 @@ Tell = Callable[[str], None]
 
 
 class Result(NamedTuple):
-    """What came of a run."""
+    """What TLC found in a run, and how it differs from what was expected."""
 
     run: Run
     result: str
@@ -62,40 +61,32 @@ class Result(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether everything was as expected."""
+        """Whether nothing differs."""
         return not self.differences
 
     def row(self) -> dict[str, Any]:
         """The result as plain data."""
-        run = self.run
-        return {
-            "module": run.module,
-            "run": run.name,
-            "scope": run.scope,
-            "profile": run.profile,
-            "distinct_states": self.distinct_states,
-            "model_distinct_states": self.model_distinct_states,
-            "edges_checked": self.edges_checked,
-            "expected_result": run.expected,
-            "result": self.result,
-            "seconds": self.seconds,
-            "differences": self.differences,
-            "log": self.log,
-        }
+        run, kept = self.run, self._asdict()
+        kept.pop("run")
+        told = {"module": run.module, "run": run.name, "scope": run.scope, "profile": run.profile}
+        return {**told, "expected_result": expected_of(run), **kept}
+
+
+def expected_of(run: Run) -> str:
+    """The result that a run must have."""
+    return f"{VIOLATED} {run.violates}" if run.violates else SUCCESS
 
 
 # ---- running ------------------------------------------------------------------------------------------
 
 
-def run_tla(
-    modules: list[str], scope: str | None, console: Console, folder: Path | None = None, place: Path = PLACE
-) -> list[Result]:
-    """Makes the runs of the modules and the scope, one after the other. Raises BadValue for what there is not.
+def run_tla(modules: list[str], scope: str | None, console: Console, folder: Path | None = None) -> list[Result]:
+    """Runs TLC on the runs of the modules and the scope, one after the other. Raises BadValue for unknown names.
 
-    The modules and their manifest are in the folder (default: the project's); TLC's files go to the place.
+    The modules and their runs are in the folder (default: the project's).
     """
     folder = folder or MODULES
-    runs = chosen(read_manifest(folder), modules, scope)
+    runs = chosen(all_runs(folder), modules, scope)
     results = []
     with showing(console, "starting TLC") as update:
         for number, run in enumerate(runs):
@@ -104,55 +95,64 @@ def run_tla(
                 update(number, len(runs), f"{run.module} {run.name}: {words}")
 
             tell("starting TLC")
-            results.append(make_run(run, space_of(run), folder, place, tell))
+            results.append(make_run(run, folder, PLACE, tell=tell))
     return results
 
 
-def make_run(run: Run, space: Bounded | None, folder: Path, place: Path, tell: Tell = lambda words: None) -> Result:
-    """Makes one run, and compares what TLC found with what was expected and with the model in its space."""
-    twin = Twin(read_module(folder, run.module), run, space)
+def make_run(
+    run: Run,
+    folder: Path = MODULES,
+    place: Path = PLACE,
+    *,
+    space: Bounded | None = None,
+    tell: Tell = lambda words: None,
+) -> Result:
+    """Runs TLC once and compares its result with the run's and with the model in the space (default: the run's)."""
+    space = space or run.space()
+    twin = Twin(read_module(folder, run.module), space, run.wanted, run.fair)
+    expected = expected_of(run)
 
     def launch(checks: tuple[str, ...]) -> Outcome:
-        name = f"MC_{run.name}"
+        name = f"MC_{run.id}"
         text, config = twin.text(name, checks)
-        job = Job(name, text, config, folder, place / run.name, run.expected == SUCCESS, run.edges, _TIMEOUT_SECONDS)
+        job = Job(name, text, config, folder, place / run.id, not run.violates, run.edges, _TIMEOUT_SECONDS)
         return run_tlc(job, lambda seconds, said: tell(f"TLC {seconds:.0f} s {said}"))
 
     outcome = _named(launch, twin.checks)
     differences = []
-    if outcome.result != run.expected:
-        differences.append(f"{run.name}: {outcome.result}, expected {run.expected}; see {outcome.log}")
-    counted = run.expected == SUCCESS == outcome.result
-    if counted and run.distinct_states is not None and outcome.distinct_states != run.distinct_states:
-        differences.append(f"{run.name}: {outcome.distinct_states:,} distinct states, expected {run.distinct_states:,}")
+    if outcome.result != expected:
+        differences.append(f"{run.id}: {outcome.result}, expected {expected}; see {outcome.log}")
     model_states, edges = None, 0
-    if counted and space is not None:
-        graph = _explored(space, tell)
-        model_states = len(graph.states) + _states_at_the_end(space, graph, twin.going_on)
+    if expected == SUCCESS == outcome.result:
+        model_states, graph = _model_states(run, space, twin, tell)
         if model_states != outcome.distinct_states:
             differences.append(
-                f"{run.name}: TLC finds {outcome.distinct_states:,} distinct states, the model has {model_states:,}"
+                f"{run.id}: TLC finds {outcome.distinct_states:,} distinct states, the model has {model_states:,}"
             )
-        if run.edges and outcome.dump is None:
-            differences.append(f"{run.name}: TLC wrote no state graph to compare; see {outcome.log}")
-        elif run.edges and outcome.dump is not None:
+        if graph is not None and outcome.dump is None:
+            differences.append(f"{run.id}: TLC wrote no state graph to compare; see {outcome.log}")
+        elif graph is not None and outcome.dump is not None:
             tell("comparing the steps")
             edges, found = compare_graphs(space, graph, outcome.dump)
-            differences += [f"{run.name}: {line}" for line in found]
-    return Result(
-        run,
-        outcome.result,
-        outcome.distinct_states,
-        model_states,
-        edges,
-        outcome.seconds,
-        differences,
-        str(outcome.log),
-    )
+            differences += [f"{run.id}: {line}" for line in found]
+    found_states = (outcome.distinct_states, model_states, edges, outcome.seconds)
+    return Result(run, outcome.result, *found_states, differences, str(outcome.log))
+
+
+def _model_states(run: Run, space: Bounded, twin: Twin, tell: Tell) -> tuple[int, Graph | None]:
+    """The number of the model's states, and its graph if the steps are compared.
+
+    A scope that is compared by counts alone is not explored again: the explorer's tests and TLC share the stored count.
+    """
+    if run.counts is not None and not run.edges:
+        return run.counts.distinct_states, None
+    graph = _explored(space, tell)
+    states = len(graph.states) + _states_at_the_end(space, graph, twin.going_on)
+    return states, graph if run.edges else None
 
 
 def _named(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]) -> Outcome:
-    """The outcome, with the name of the violated property: TLC does not say which of several in the end it was."""
+    """The outcome with the name of the violated property: TLC does not name a violated liveness property."""
     outcome = launch(checks)
     if outcome.result != VIOLATED:
         return outcome
@@ -164,7 +164,7 @@ def _named(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]
 
 
 def _explored(space: Bounded, tell: Tell) -> Graph:
-    """The explorer's graph of a space; the last ones are kept, for several runs may share one."""
+    """The explorer's graph of a space; the last ones are kept, because several runs may share one."""
     key = (space.subject.name, str(space.cfg), space.scope.actions, str(space.scope.bounds), str(space.scope.domains))
     if key not in _graphs:
         while len(_graphs) >= _GRAPHS_KEPT:
@@ -185,7 +185,7 @@ _graphs: dict[Any, Graph] = {}
 
 
 def _states_at_the_end(space: Bounded, graph: Graph, actions: tuple[str, ...]) -> int:
-    """How many states there are when only these actions go on, from any state, a little beyond the bounds."""
+    """The number of states that these actions alone reach from any state, a little beyond the bounds."""
     if not actions:
         return 0
     states = list(graph.states)
@@ -204,7 +204,7 @@ def _states_at_the_end(space: Bounded, graph: Graph, actions: tuple[str, ...]) -
 
 
 def compare_graphs(space: Bounded, graph: Graph, dump: Path) -> tuple[int, list[str]]:
-    """How many steps were compared, and the first difference of each kind as a readable line.
+    """The number of equal steps, and the first difference of each kind as a readable line.
 
     A step is two different states and an action's name. Cost: some tens of microseconds for each of TLC's states,
     and a microsecond or two for each step on either side.

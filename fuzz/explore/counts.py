@@ -1,0 +1,38 @@
+"""The exact number of states, transitions and the depth of each scope under the reference: `counts.toml`.
+
+The explorer and TLC find them independently; the tests of both, `brokerproof explore` and `brokerproof tla` compare
+with this one table.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib.resources import files
+from typing import NamedTuple
+
+from model.machine import BadValue
+
+
+class Counts(NamedTuple):
+    """What a search of the whole scope finds."""
+
+    distinct_states: int
+    transitions: int
+    depth: int
+
+
+@functools.cache
+def all_counts() -> dict[tuple[str, str], Counts]:
+    """The counts by component and scope. Raises BadValue for an invalid table."""
+    text = (files("fuzz") / "explore" / "counts.toml").read_text(encoding="utf-8")
+    try:
+        tables = tomllib.loads(text)
+        return {(name, scope): Counts(*row) for name, table in tables.items() for scope, row in table.items()}
+    except (tomllib.TOMLDecodeError, TypeError, AttributeError) as problem:
+        raise BadValue(f"fuzz/explore/counts.toml: {problem}; a row is scope = [states, transitions, depth]") from None
+
+
+def counts_of(component: str, scope: str) -> Counts | None:
+    """The counts of a scope under the reference, if they are known."""
+    return all_counts().get((component, scope))
