@@ -9,7 +9,7 @@ import pytest
 from fuzz.explore.search import Exploration, explore
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from fuzz.tlc.manifest import Run, read_manifest, space_of
+from fuzz.tlc.manifest import Run, all_runs
 from fuzz.tlc.module import camel
 from fuzz.tlc.runs import MODULES
 from model.cache_steps.machine import LOCKED, cache_steps
@@ -18,7 +18,7 @@ from model.cache_steps.threads import RIGHT, Config, State, start
 TestCacheSteps = stateful_test(find_subject("cache_steps"))
 
 BASE = Config(positions=3, pool=3, inserters=2, removers=1, readers=1)
-RUNS = {run.name: run for run in read_manifest(MODULES) if run.module == "CacheSteps"}
+RUNS = {run.name: run for run in all_runs(MODULES) if run.component == "cache_steps"}
 SIZE_PASS = ("begin_eviction", "measure")
 EVICT_ONE = ("peek", "visit_for_size", "unmap_evicted", "clear_evicted", "subtract_evicted", "pop", "recycle")
 REMOVE_ONE = (("find_next", 0), ("take", 0), ("unmap", 0), ("clear", 0))
@@ -206,10 +206,8 @@ LONG = {"marker_erased"}
 
 
 def explored(run: Run) -> Exploration:
-    """What the explorer finds in the states in which TLC makes a run."""
-    space = space_of(run)
-    assert space is not None, "the module is a subject's twin"
-    return explore(space, implementation=False)
+    """What the explorer finds in the run's space."""
+    return explore(run.space(), implementation=False)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.nightly] if n in LONG else []) for n in BREAKS])
@@ -217,7 +215,7 @@ def test_a_control_breaks_its_promise_in_so_many_steps(name: str) -> None:
     run = RUNS[name]
     first = explored(run).violations[0].finding
     assert (first.broken_property, len(first.actions)) == BREAKS[name]
-    assert run.expected == f"violated {camel(BREAKS[name][0])}"
+    assert run.violates == camel(BREAKS[name][0])
 
 
 def test_a_removal_that_never_passes_a_released_value_goes_round_without_end() -> None:
@@ -227,5 +225,5 @@ def test_a_removal_that_never_passes_a_released_value_goes_round_without_end() -
 
 
 def test_every_profile_is_a_control_and_all_break_something() -> None:
-    broken = {run.profile for run in RUNS.values() if run.expected != "success"}
+    broken = {run.profile for run in RUNS.values() if run.violates}
     assert broken == set(cache_steps.profiles), "reference: with lookups that go on for ever"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fuzz.explore.counts import Counts, all_counts, counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
 from fuzz.mutation.seeding import find_mutant, plant, plant_source, source_of
@@ -17,50 +18,23 @@ from model.machine import BadValue, plain
 RANGE_CACHE = find_subject("range_cache")
 SMOKE = RANGE_CACHE.scopes["smoke"]
 
-#: scope: distinct states, transitions, depth. Counted by TLC as well, on a twin written by hand: see test_tla.py.
-COUNTS = {
-    ("range_cache", "smoke"): (3_693, 73_860, 18),
-    ("range_cache", "ci"): (17_942, 529_035, 19),
-    ("cache_steps", "smoke"): (8_007, 137_392, 72),
-    ("entry_cache", "smoke"): (4_878, 53_028, 15),
-    ("entry_cache", "permits"): (4_190, 39_940, 14),
-    ("entry_cache", "sharing"): (7_970, 106_538, 15),
-    ("active_cursors", "smoke"): (1_875, 80_625, 6),
-    ("active_cursors", "ci"): (7_203, 381_759, 6),
-    ("active_cursors", "lazy"): (81, 1_701, 4),
-    ("active_cursors", "heap"): (729, 31_347, 6),
-    ("negative_acks", "smoke"): (5_022, 40_176, 11),
-    ("negative_acks", "ids"): (64, 512, 4),
-    ("ack_set", "smoke"): (273, 83_811, 8),
-    ("ack_set", "words"): (33, 1_683, 4),
-    ("batch_acks", "smoke"): (3_906, 93_744, 11),
-    ("batch_acks", "ci"): (9_066, 262_914, 17),
-    ("batch_acks", "queue"): (9_454, 113_448, 13),
-    ("pending_acks", "smoke"): (2_686, 32_232, 25),
-    ("pending_acks", "ci"): (6_675, 166_875, 20),
-    ("pending_acks", "cumulative"): (5_625, 78_750, 23),
-    ("txn_log", "smoke"): (3_263, 42_419, 15),
-    ("txn_log", "ci"): (6_413, 70_543, 14),
-    ("txn_log", "failures"): (4_810, 81_770, 13),
-    ("txn_log", "cursor"): (1_659, 18_249, 15),
-    ("txn_log", "ids"): (2_358, 33_012, 22),
-    ("txn_log", "times"): (1_306, 14_366, 11),
-    ("txn_rollout", "smoke"): (441, 10_143, 12),
-    ("txn_rollout", "ci"): (3_387, 81_288, 16),
-    ("txn_rollout", "stores"): (554, 7_756, 14),
-    ("txn_writer", "smoke"): (5_046, 35_322, 22),
-    ("txn_writer", "failures"): (2_624, 28_864, 16),
-    ("txn_writer", "ci"): (10_272, 102_720, 19),
-}
 SCOPES = [(name, scope) for name in subject_names() for scope in find_subject(name).scopes]
 
 
-@pytest.mark.parametrize(("subject", "scope"), COUNTS)
-def test_a_scope_has_exactly_so_many_states_and_nothing_is_wrong_in_them(subject: str, scope: str) -> None:
+def slow(counts: Counts) -> list[Any]:
+    """The mark of scopes that take minutes."""
+    return [pytest.mark.nightly] if counts.transitions > 600_000 else []
+
+
+@pytest.mark.parametrize(
+    ("subject", "scope"), [pytest.param(*key, marks=slow(counts)) for key, counts in all_counts().items()]
+)
+def test_a_scope_has_the_stored_counts_and_no_violation(subject: str, scope: str) -> None:
     found = explore(bounded(find_subject(subject), scope))
-    assert (found.distinct_states, found.transitions, found.depth) == COUNTS[subject, scope]
-    assert [v.finding.signature for v in found.violations] == []
-    assert [lasso.name for lasso in found.lassos] == []
+    assert (found.distinct_states, found.transitions, found.depth) == counts_of(subject, scope)
+    if not find_subject(subject).canary:
+        assert [v.finding.signature for v in found.violations] == []
+        assert [lasso.name for lasso in found.lassos] == []
 
 
 @pytest.mark.parametrize(("subject", "scope"), SCOPES)
@@ -70,8 +44,8 @@ def test_every_bound_says_what_it_hides(subject: str, scope: str) -> None:
     assert set(each.reasons) >= {"actions", *each.settings, *each.domains, *each.bounds}
 
 
-def test_every_honest_subject_that_has_scopes_is_counted_here() -> None:
-    assert {s for s, scope in SCOPES if not find_subject(s).canary} <= {s for s, _ in COUNTS}
+def test_every_scope_has_stored_counts() -> None:
+    assert set(SCOPES) == set(all_counts())
 
 
 def test_every_transition_is_run_from_the_first_state() -> None:
@@ -268,9 +242,3 @@ def test_a_scope_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_unknown_scope_names_the_known_ones() -> None:
     with pytest.raises(BadValue, match="has no scope huge; it has smoke, ci, nightly"):
         bounded(find_subject("range_cache"), "huge")
-
-
-@pytest.mark.nightly
-def test_the_nightly_scope() -> None:
-    found = explore(bounded(find_subject("range_cache"), "nightly"))
-    assert (found.distinct_states, found.violations) == (350_844, [])

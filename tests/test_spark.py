@@ -16,6 +16,7 @@ import pytest
 from fuzz.campaign.driver import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore
 from fuzz.campaign.worker import BLOCK, Spec
+from fuzz.explore.counts import counts_of
 from fuzz.explore.search import bounded, explore
 from fuzz.explore.spark import Where, explore_on_spark
 from fuzz.mutation.kill_matrix import Job, in_order, jobs_of, run_on_spark
@@ -27,7 +28,6 @@ from fuzz.subject import find_subject
 from model.machine import BadValue
 from tests.conftest import ROOT
 from tests.test_campaign import essence
-from tests.test_explore import COUNTS
 
 pytestmark = pytest.mark.spark
 
@@ -76,7 +76,7 @@ def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> N
 @pytest.mark.nightly
 def test_the_smoke_scope_on_spark(spark: Any) -> None:
     there = explore_on_spark(Where("range_cache", "smoke", "reference", None), spark, 4)
-    assert (there.distinct_states, there.transitions, there.depth) == COUNTS["range_cache", "smoke"]
+    assert (there.distinct_states, there.transitions, there.depth) == counts_of("range_cache", "smoke")
     assert there.violations == []
 
 

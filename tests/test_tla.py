@@ -139,7 +139,9 @@ def test_a_state_too_many_is_a_difference(tmp_path: Path) -> None:
 def test_another_start_is_a_difference(tmp_path: Path) -> None:
     at_first = "max_requeue_times = start_max_requeue_times"
     folder = scratch(tmp_path, (f"/\\ {at_first}", "/\\ max_requeue_times = start_max_requeue_times + 1"))
-    assert any("does not begin where the model does" in line for line in make_run(BARE, folder, tmp_path / "build").differences)
+    assert any(
+        "does not begin where the model does" in line for line in make_run(BARE, folder, tmp_path / "build").differences
+    )
 
 
 def test_another_count_is_a_difference(tmp_path: Path) -> None:

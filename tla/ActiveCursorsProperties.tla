@@ -36,9 +36,6 @@ ANameGivesTheCursorAddedLast ==
   \A name \in cursor, p \in position, d \in durable :
     calls = "any" \/ name \notin Names => Find(AfterAddition(name, p, d), name).object = NextObject(Contents)
 
-\* Asking changes no cursor and no time, whatever the container puts in order on the way.
-AQuestionChangesNothing == LET Kept(c) == [c EXCEPT !.nodes = nodes] = Contents IN With(UpToDate(Contents), Kept)
-
 -----------------------------------------------------------------------------
 (* What calls do. *)
 
@@ -51,33 +48,11 @@ After(c, call) ==
     [] call[1] = "update" -> AfterUpdate(c, call[2], call[3])
     [] call[1] = "remove" -> AfterRemovalFrom(c, call[2])
 
-\* After an addition its name has a cursor with the position and durability that were given.
-AnAdditionIsAsItWasAsked ==
-  \A name \in cursor, p \in position, d \in durable :
-    calls = "any" \/ name \notin Names =>
-      LET each == Find(AfterAddition(name, p, d), name) IN each.position = p /\ each.durable = d
-
 \* After an update its cursor stands where it was said, forward or backward, or is not tracked any more.
 AnUpdateSetsThePosition ==
   \A name \in Names, p \in position :
     LET is_refused == p = None /\ (calls = "of_the_broker" \/ container = "heap")
     IN ~is_refused => Find(AfterUpdate(Contents, name, p), name) = [Find(Contents, name) EXCEPT !.position = p]
-
-\* A removal takes the name and its cursor away.
-ARemovalFreesTheName == \A name \in cursor : Find(AfterRemoval(name), name) = None
-
-\* No call changes, adds or removes a cursor of another name than its own.
-ACallConcernsItsOwnCursor ==
-  \A call \in Calls : WithoutCursor(After(Contents, call), call[2]).cursors = WithoutCursor(Contents, call[2]).cursors
-
-\* An update or removal of a name that has no cursor leaves everything as it was; it adds none.
-AnUnknownNameChangesNothing ==
-  \A name \in cursor \ Names : /\ AfterRemoval(name) = Contents
-                               /\ \A p \in position : AfterUpdate(Contents, name, p) = Contents
-
-\* The grace period is counted from the last removal that removed something, or from the start if there was none.
-OnlyARemovalBeginsTheGracePeriod ==
-  [][last_removal_ms' > last_removal_ms => Len(cursors') < Len(cursors) /\ last_removal_ms' = 0]_vars
 
 \* A container knows how many of its cursors are durable.
 DurableCursorsAreCounted == durables = Cardinality({k \in DOMAIN cursors : cursors[k].durable})

@@ -36,16 +36,6 @@ WhatIsAcknowledgedStaysSo ==
       OfOne(p, words, after) == IsPart(after.s.known, known)
   IN InLists(OfList) /\ InCumulative(OfOne)
 
-\* After an acknowledgement of a list, exactly what was left in memory and in all of its sets is left.
-AnIndividualAckAcknowledgesWhatItSays ==
-  LET Holds(list, after) ==
-        LET Of(n) == {k \in DOMAIN list : NumberOf(ledgers, list[k].position) = n}
-            Wanted(n) == {i \in LeftIn(known, n) : \A k \in Of(n) : i \in Asked(n, list[k].ack_set)}
-        IN after.is_taken =>
-             \A n \in Numbers : /\ LeftIn(after.s.known, n) = Wanted(n)
-                                /\ IsDeleted(after.s.known, n) = (Wanted(n) = {})
-  IN InLists(Holds)
-
 \* After a cumulative ack nothing is left before its entry, and of the entry what was left in it and in the set.
 ACumulativeAckAcknowledgesWhatItSays ==
   LET Holds(p, words, after) ==
@@ -55,34 +45,11 @@ ACumulativeAckAcknowledgesWhatItSays ==
                IF n < entry THEN {} ELSE IF n = entry THEN LeftIn(known, n) \cap Asked(n, words) ELSE LeftIn(known, n)
   IN InCumulative(Holds)
 
-\* Acknowledgements one by one give the same, whatever order they come in.
-RECURSIVE OneByOne(_, _, _)
-OneByOne(s, list, k) ==
-  LET Rest(after) == OneByOne(after.s, list, k - 1)
-  IN IF k = 0 THEN s.known ELSE With(AfterIndividual(s, <<list[k]>>), Rest)
-TheOrderOfAListDoesNotMatter ==
-  LET Holds(list, after) == after.is_taken => OneByOne(Contents, list, Len(list)) = after.s.known IN InLists(Holds)
-
 \* A caller who is told of a failure can rely on it: nothing was acknowledged, nothing was forgotten.
 AFailedAckChangesNothing ==
   LET OfList(list, after) == after.is_taken \/ after.s = Contents
       OfOne(p, words, after) == after.is_taken \/ after.s = Contents
   IN InLists(OfList) /\ InCumulative(OfOne)
-
-\* An acknowledgement tells how many messages it acknowledged that were not acknowledged before.
-News(after) == UNION {{<<n, i>> : i \in LeftIn(known, n) \ LeftIn(after.s.known, n)} : n \in Numbers}
-NewsAreCounted ==
-  LET OfList(list, after) == after.is_taken => after.news = Cardinality(News(after))
-      OfOne(p, words, after) == after.is_taken => after.news = Cardinality(News(after))
-  IN InLists(OfList) /\ InCumulative(OfOne)
-
-\* Reading, writing, new ledgers and questions leave what is acknowledged as it is.
-OnlyAcksResetsAndRestartsChangeAcks ==
-  LET is_reset == writing # None /\ writing.applies
-      Ended == {AfterWritten(Contents)} \cup {AfterFailure(Contents, is_rescued) : is_rescued \in rescued}
-      Others == {AfterRoll(Contents), AfterRead(Contents), AfterFlush(Contents)}
-                  \cup {AfterAsked(Contents, ResetTo(Contents, p, words)) : p \in position, words \in reset_ack_set}
-  IN \A s \in Others \cup (IF is_reset THEN {} ELSE Ended) : s.known = known
 
 \* Every message of an entry that is just added is left, and an addition acknowledges nothing else.
 NothingOfANewEntryIsAcknowledged ==
@@ -101,22 +68,6 @@ AnEntryHasOneStatus ==
 
 \* The mark stands before the first entry that is not deleted, across ledgers; what is deleted behind it is known.
 TheMarkIsAsFarAsItCanBe == \A n \in known.deleted : n > known.mark /\ n < Total(ledgers)
-
-\* The mark never moves back unless a reset or a new beginning moves it, and the reader never stands before it.
-TheMarkGoesBackOnlyByAReset ==
-  LET OfList(list, after) == after.s.known.mark >= known.mark
-      OfOne(p, words, after) == after.s.known.mark >= known.mark
-  IN read_next >= known.mark /\ InLists(OfList) /\ InCumulative(OfOne)
-
-\* Where acknowledgements of parts do not count, no entry is partly acknowledged.
-WithoutBatchAcksNoPartIsKept == batch_acks \/ known.partial = {}
-
-\* A consumer gets the next entry that is not deleted.
-AReadGivesWhatIsLeft ==
-  LET there == {n \in Numbers : n >= read_next /\ LeftIn(known, n) # {}}
-      first == CHOOSE n \in there : \A m \in there : n <= m
-  IN reading => IF there = {} THEN NextToRead(Contents) >= Total(ledgers)
-                ELSE NextToRead(Contents) = first /\ AfterRead(Contents).read_next = first + 1
 
 -----------------------------------------------------------------------------
 (* Storage. *)
@@ -140,31 +91,8 @@ ACleanCloseKeepsAllThatFits ==
     ~IsBusy(Contents) /\ Fits(known) =>
       AfterReopening(Contents, counts).known = (IF counts THEN known ELSE [known EXCEPT !.partial = {}])
 
-\* A recovery finds the record that was written last, whole: nothing later, and nothing of a write that failed.
-OnlyAFinishedWriteIsDurable ==
-  /\ AfterRead(Contents).durable = durable
-  /\ AfterFlush(Contents).durable = durable
-  /\ AfterWritten(Contents).durable = (IF writing = None THEN durable ELSE writing.record)
-  /\ \A is_rescued \in rescued :
-       LET found == AfterFailure(Contents, is_rescued).durable
-       IN IF writing = None \/ ~is_rescued THEN found = durable
-          ELSE [found EXCEPT !.partial = writing.record.partial] = writing.record
-                 /\ (metadata_keeps_sets => found = writing.record)
-  /\ \A survives \in write_survives :
-       (survives => writing # None) =>
-         AfterCrash(Contents, survives).durable = (IF survives THEN writing.record ELSE durable)
-
 \* A record holds no more ranges and no more parts of entries than the settings say.
 ARecordIsNoLargerThanAllowed == Fits(durable) /\ (writing # None => Fits(writing.record))
-
-\* What a record cannot hold is what lies behind all that it holds: the oldest entries stand in the mark's way.
-ARecordKeepsTheLowest ==
-  LET record == RecordOf(Contents, None)
-      IsLowest(some, all) == \A n \in some, m \in all \ some : n < m
-  IN /\ record.mark = known.mark
-     /\ IsLowest(record.deleted, known.deleted)
-     /\ IsLowest({p.entry : p \in record.partial}, {p.entry : p \in known.partial})
-     /\ Fits(known) => record = known
 
 \* A cursor says that it can be written whole only if its ranges and its parts of entries all fit.
 FullyPersistableMeansEverything == FullyPersistable(Contents) = Fits(known)
@@ -178,14 +106,6 @@ AResetThatIsDoneHasItsEffect ==
   LET Done(s) == LET last == LastReset(writing.resets) IN s.known = AfterReset(last) /\ s.read_next = last.to
   IN writing # None /\ writing.resets # <<>> =>
        Done(AfterWritten(Contents)) /\ (TRUE \in rescued => Done(AfterFailure(Contents, TRUE)))
-
-\* A reset remembers the entry and the set that were asked for, in the last place, and changes nothing itself.
-AResetWaitsForItsWrite ==
-  \A p \in position, words \in reset_ack_set :
-    LET r == ResetTo(Contents, p, words)
-        s == AfterAsked(Contents, r)
-    IN r # None => /\ s.known = known
-                   /\ r = LastReset(IF s.waiting # <<>> THEN s.waiting ELSE s.writing.resets)
 
 -----------------------------------------------------------------------------
 (* What must come in the end, once only the fair actions go on happening. *)

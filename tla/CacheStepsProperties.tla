@@ -35,32 +35,13 @@ SizesAreSums ==
 \* When no thread is in the middle of anything, the total is the sum of all sizes, and so never negative.
 TheTotalIsTheSum == AtRest => total = Sum(sizes, DOMAIN sizes)
 
-\* A cache's size is at no moment negative.
-ASizeIsNeverNegative == \A c \in DOMAIN sizes : sizes[c] >= 0
-
-\* A wrapper stands in the queue once at most; one that is in the map, and not locked, stands there.
-AnEntryHasOneSlot ==
-  /\ \A m, n \in DOMAIN queue : m < n => queue[m] # queue[n]
-  /\ \A w \in Wrappers : InMap(w) /\ Holders(w) = 0 => InQueue(w)
-
 \* A wrapper in the pool is not in the queue, not in the map, and carries no key.
 AFreeWrapperIsNowhereElse ==
   \A w \in Wrappers : wrappers[w].pooled => wrappers[w].key = None /\ ~InQueue(w) /\ ~InMap(w)
 
-\* A wrapper is in the pool, in the queue, or in the hands of the thread that puts it there.
-NoWrapperIsLost ==
-  \A w \in Wrappers : \/ wrappers[w].pooled \/ InQueue(w) \/ eviction.wrapper = w
-                      \/ \E i \in Inserters : inserts[i].wrapper = w
-
-\* A wrapper that the map has at a position carries that position.
-AWrapperKnowsItsPosition == \A k \in Keys : mapped[k] # None => wrappers[mapped[k]].key = k
-
 \* An entry that is live, and not locked, is in the map at its position.
 ALiveEntryIsFound ==
   \A w \in Wrappers : IsLive(w) /\ ~wrappers[w].released => mapped[wrappers[w].key] = w \/ Holders(w) > 0
-
-\* No two threads hold the lock of one wrapper.
-ALockHasOneHolder == \A w \in Wrappers : Holders(w) <= 1
 
 \* The entry that an eviction removes is the one that it has decided on, which still stands at the head.
 EvictionTakesWhatItChecked == eviction.at \in {"clear", "subtract"} => queue # <<>> /\ Head(queue) = eviction.wrapper
@@ -91,34 +72,6 @@ ALookupGivesWhatWasAsked == \A l \in Readers : lookups[l].at = "retain" => Given
 AWrapperGoesToThePoolClear ==
   eviction.at = "recycle" => LET w == AfterRecycle.wrappers[eviction.wrapper]
                              IN w.key = None /\ ~w.accessed /\ ~w.released
-
-\* An insert at a taken position leaves everything but its own wrapper as it was.
-ARejectedDuplicateChangesNothing ==
-  \A i \in Inserters, w \in Wrappers, k \in Keys :
-    CanInsert(i, w) /\ published_first = "map" /\ mapped[k] # None =>
-      LET after == AfterInsert(i, k, w) IN after = [Contents EXCEPT !.wrappers[w] = after.wrappers[w]]
-
-\* The mark of access goes only when its entry is put back, or its wrapper goes back to the pool.
-KeepsMarks(after) == \A w \in Wrappers : wrappers[w].accessed => after.wrappers[w].accessed \/ after.wrappers[w].pooled
-AMarkStaysUntilItIsTaken ==
-  /\ \A i \in Inserters, w \in Wrappers, k \in Keys : CanInsert(i, w) => KeepsMarks(AfterInsert(i, k, w))
-  /\ \A i \in Inserters : inserts[i].at \in {"put", "offer"} => KeepsMarks(AfterPublish(i))
-  /\ \A r \in Removers : removals[r].at = "clear" => KeepsMarks(AfterClear(r))
-  /\ \A l \in Readers : lookups[l].at = "mark" => KeepsMarks(AfterMark(l))
-  /\ \A k \in Keys : mapped[k] # None => KeepsMarks(AfterOverRelease(k))
-  /\ \A stops \in BOOLEAN : eviction.at = "visit" =>
-       LET after == AfterVisit(stops) IN after.eviction.at = "requeue" \/ KeepsMarks(after)
-  /\ eviction.at = "clear" => KeepsMarks(AfterClearEvicted)
-  /\ eviction.at = "recycle" => KeepsMarks(AfterRecycle)
-
-\* A removal passes no entry of its range.
-ARemovalLeavesNothingOut ==
-  \A r \in Removers : removals[r].at = "find" =>
-    LET at == removals[r]
-        after == AfterFindNext(r).removals[r]
-        passed == at.key..(IF after.at = "take" THEN after.key - 1 ELSE at.last)
-    IN /\ \A k \in passed : mapped[k] = None
-       /\ after.at = "take" => after.wrapper = mapped[after.key] /\ after.wrapper # None
 
 -----------------------------------------------------------------------------
 (* What must come in the end. *)

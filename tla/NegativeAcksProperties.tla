@@ -91,9 +91,6 @@ ANackMakesNoTimerLater ==
 \* Slots are a power of two of milliseconds long and begin at multiples of that, so that due times share them.
 SlotsBeginAtMultiplesOfTheirLength == \A p \in pairs : p[1] % SlotLength = 0
 
-\* A timer is set if anything is pending, and none is set if nothing is.
-TheTimerIsSetWhileSomethingIsPending == life = "open" => (deadline # None) = (pairs # {})
-
 \* The timer never runs later than the first slot begins, or than now if that has begun.
 TheTimerIsSetForTheFirstSlot ==
   life = "open" /\ pairs # {} => deadline # None /\ deadline <= Most(FirstTime(pairs), now)
@@ -109,31 +106,12 @@ NothingComesLate ==
           IN latest <= after.s.now => \E given \in Commands(after) : given.at <= latest /\ p[2] \in EntriesOf(given.pairs)
   IN life = "open" => InTime(Holds)
 
-\* Each redelivered entry was pending in a slot that had begun.
-NothingComesEarly ==
-  LET Holds(after, late) ==
-        \A given \in Commands(after) : EntriesOf(given.pairs) \subseteq EntriesOf({p \in pairs : p[1] <= given.at})
-  IN InRuns(Holds)
-
-\* What is redelivered has left its slots; what is not redelivered is still in them: nothing is lost or repeated.
-EachPendingEntryComesOnce ==
-  LET Holds(after, late) ==
-        LET gone == pairs \ after.s.pairs
-            Times(e) == Cardinality({given.at : given \in {given \in Commands(after) : e \in EntriesOf(given.pairs)}})
-        IN /\ after.s.pairs \subseteq pairs
-           /\ \A e \in EntriesOf(gone) : Times(e) >= 1 /\ Times(e) <= Cardinality({p \in gone : p[2] = e})
-  IN InRuns(Holds)
-
 \* An entry of several slots that are due at once is in the command once.
 AnEntryComesOnceInACommand ==
   LET Holds(after, late) ==
         \A given \in Commands(after) :
           command = "slots" => Cardinality(EntriesOf(given.pairs)) = Cardinality(given.pairs)
   IN InRuns(Holds)
-
-\* No command for redelivery is without ids: to a broker, that means all that is not acknowledged.
-NoCommandIsEmpty ==
-  LET Holds(after, late) == \A given \in Commands(after) : given.pairs # {} IN InRuns(Holds)
 
 \* After a run at the present time, every slot that is left begins later.
 ARunLeavesNothingThatIsDue ==
@@ -146,33 +124,6 @@ ARunLeavesNothingThatIsDue ==
 
 \* The timer's task runs only when it has something to redeliver.
 NoRunIsInVain == LET Holds(after, late) == after.runs = Len(after.commands) IN InTime(Holds)
-
-\* When the consumer throws, what is not due stays pending, and the timer is set for it.
-AFailingConsumerStopsNothing ==
-  LET after == AfterTask(Contents).s
-  IN life = "open" => /\ {p \in pairs : p[1] > now} \subseteq after.pairs
-                      /\ after.pairs \subseteq pairs
-                      /\ after.pairs # {} => after.deadline # None /\ after.deadline >= now
-
-\* Only a redelivery or a close takes anything out of a slot, and only a nack puts anything in.
-NothingIsForgotten ==
-  LET Holds(after, late) == after.s.pairs \subseteq pairs
-  IN /\ InRuns(Holds)
-     /\ AfterClose(Contents).pairs \subseteq pairs
-     /\ \A e \in ack_entry : AfterAck(Contents, e).pairs = pairs
-     /\ \A n \in Jumps : AfterJump(Contents, n).pairs = pairs
-
-\* Acknowledging an entry leaves the tracker as it is: it is the broker that drops what is no longer pending.
-AnAcknowledgementCancelsNothing == \A e \in ack_entry : AfterAck(Contents, e) = Contents
-
-\* The clock moves by what was said, and by nothing else.
-ACallTakesNoTime ==
-  LET Holds(e, c, after) == after.s.now = now
-  IN /\ InNacks(AnyEntry, Holds)
-     /\ AfterClose(Contents).now = now
-     /\ AfterTask(Contents).s.now = now
-     /\ \A n \in advance_time_by, late \in lag : AfterTime(Contents, n, late).s.now = now + n
-     /\ \A n \in Jumps : AfterJump(Contents, n).now = now
 
 \* When the wall clock is set to another time, nothing comes earlier or later by it.
 AJumpOfTheWallClockMovesNothing == \A n \in Jumps : pairs # {} => AfterJump(Contents, n).skew = 0

@@ -134,13 +134,6 @@ NoTwoTransactionsHoldOneMessage ==
   \A j, k \in DOMAIN held :
     j < k => \A p \in held[j].parts, q \in held[k].parts : NotAcked(acks, BitsOfPart(p) \cap BitsOfPart(q)) = {}
 
-\* A store that is not open holds nothing, and nobody waits in its buffer or its queue.
-OnlyAStoreThatIsOpenHasMemory ==
-  /\ buffer # <<>> => status = "ready"
-  /\ queue # <<>> => status = "initializing"
-  /\ held # <<>> \/ cumulative # None \/ log_index.lag > 0 \/ low_watermark > 0 =>
-       status \in {"ready", "initializing"}
-
 -----------------------------------------------------------------------------
 (* Requests. *)
 
@@ -161,36 +154,6 @@ EveryRequestIsAnswered ==
      /\ InReads(Holds)
      /\ InReadFailures(Holds)
      /\ \A survive \in crash_survive : Crashed(AfterCrash(Contents, survive))
-
-\* Requests come to the log in the order in which they were asked, also those from before the store was open.
-RequestsKeepTheirOrder ==
-  LET Holds(after) ==
-        LET calls == OpenCalls(after.s) IN \A j, k \in DOMAIN calls : j < k => calls[j].ticket < calls[k].ticket
-  IN InRequests(Holds) /\ InCallbacks(Holds) /\ InFailures(Holds) /\ InOthers(Holds) /\ InReadFailures(Holds)
-
-\* A store that serves refuses an acknowledgement exactly if somebody has it.
-OnlyAConflictIsAConflict ==
-  LET coming == {c.record : c \in {c \in Members(OnTheWay(Contents)) : c.record.op = "ack"}}
-      single == UNION ({h.parts : h \in Members(held)} \cup {Members(r.parts) : r \in {r \in coming : ~r.cumulative}})
-      IsCumulative(c) == c.record.op = "ack" /\ c.record.cumulative
-      others == SelectSeq(OnTheWay(Contents), IsCumulative)
-      last == IF others # <<>> THEN [txn |-> Last(others).record.txn, part |-> Last(others).record.parts[1]]
-              ELSE cumulative
-      Reached(part) == UNION {InEntry(n, AllOf(n)) : n \in 0..part.entry - 1} \cup BitsOfPart(part)
-      IsTaken(part) ==
-        LET asked == BitsOfPart(part)
-        IN \/ NotAcked(acks, InEntry(part.entry, AllOf(part.entry))) = {}
-           \/ \E claim \in single : asked \cap BitsOfPart(claim) # {}
-           \/ part.leaves # None /\ NotAcked(acks, asked) # asked
-      IsBehind(txn, part) ==
-        \/ part.entry < acks.mark
-        \/ last # None /\ (last.txn # txn \/ Reached(part) \subseteq Reached(last.part))
-      Holds(txn, parts, is_cumulative, after) ==
-        status = "ready" /\ after.outcome # "refused" =>
-          ((after.outcome = "failed") =
-             (/\ conflicts_are_found = "before_the_append"
-              /\ IF is_cumulative THEN IsBehind(txn, parts[1]) ELSE \E k \in DOMAIN parts : IsTaken(parts[k])))
-  IN InAcks(Holds)
 
 \* A request that was answered with a conflict leaves no record: else a replay could bring it back.
 WhatIsRejectedIsNotInTheLog ==
@@ -251,22 +214,6 @@ ACommitThatIsRefusedIsNotDone ==
           NotAcked(after.s.acks, Bits(HeldAt(after, k), acks.mark, CountedBits)) = {}
   IN Comes # <<>> => Holds(AfterCompleted(Contents, TRUE))
 
-\* Only a crash makes the subscription's cursor forget an acknowledgement, and none makes its storage forget.
-WhatIsAcknowledgedStaysSo ==
-  LET entries == 0..Greatest({a.mark : a \in {acks, durable}} \cup acks.deleted \cup durable.deleted
-                               \cup {p.entry : p \in acks.partial \cup durable.partial})
-      IsPart(old, new) == new.mark >= old.mark /\ \A n \in entries : AckedOf(old, n) \subseteq AckedOf(new, n)
-      Stays(after) == IsPart(durable, after.s.durable)
-      Holds(after) == IsPart(acks, after.s.acks) /\ Stays(after)
-  IN /\ InCallbacks(Holds)
-     /\ InFailures(Holds)
-     /\ InReads(Holds)
-     /\ InReadFailures(Holds)
-     /\ InOthers(Holds)
-     /\ Holds(AfterPersist(Contents))
-     /\ \A n \in acknowledge_entry, leaves \in acknowledge_leaves : Holds(AfterAcknowledge(Contents, n, leaves))
-     /\ \A survive \in crash_survive : Stays(AfterCrash(Contents, survive))
-
 -----------------------------------------------------------------------------
 (* Aborts. *)
 
@@ -298,16 +245,6 @@ AnAbortedAckIsRedelivered == IsRedelivered(FALSE)
 \* When a cumulative acknowledgement is aborted, consumers get everything again up to it that nobody else has.
 AnAbortedCumulativeAckIsRedelivered == IsRedelivered(TRUE)
 
-\* No message is redelivered that is acknowledged, or that another transaction holds when an abort releases it.
-WhatIsPendingIsNotRedelivered ==
-  LET memory == InMemory(Contents)
-      ended == {c.record.txn : c \in {c \in Members(Comes) : c.record.op # "ack"}}
-      Holds(after) ==
-        after.s.status = "ready" =>
-          LET others == UNION {Bits(memory[txn], after.s.acks.mark, CountedBits) : txn \in DOMAIN memory \ ended}
-          IN AgainBy(after) = NotAcked(acks, AgainBy(after)) \ others
-  IN Comes # <<>> => InCallbacks(Holds)
-
 \* When a transaction has ended, each that holds anything and is not above the low watermark is on its way out.
 StaleTransactionsAreAborted ==
   LET EndsOf(after) == DoneOf(after, "commit") \cup DoneOf(after, "abort")
@@ -333,34 +270,8 @@ WhatIsTrimmedWasAcknowledged ==
   LET Holds(after) == \A n \in EntriesOf(Joined(SubSeq(Whole, 1, after.trimmed))) : n < durable.mark
   IN InCallbacks(Holds) /\ InReads(Holds)
 
-\* The log grows after its last entry and is cut in front, entry by entry: no record goes alone, none changes.
-WholeEntriesAreTrimmed ==
-  LET Is(found, most) ==
-        \E end \in Len(log)..Len(log) + most :
-          /\ Len(found) <= end
-          /\ end <= Len(Whole)
-          /\ SubSeq(Whole, end - Len(found) + 1, end) = found
-      Grows(after) == Is(after.s.log, 1)
-      Stays(after) == Is(after.s.log, 0)
-  IN /\ InCallbacks(Grows)
-     /\ InFailures(Grows)
-     /\ InReads(Stays)
-     /\ InReadFailures(Stays)
-     /\ InOthers(Stays)
-     /\ \A survive \in crash_survive : Is(AfterCrash(Contents, survive).s.log, Len(in_flight))
-
 Keys == log_index.keys
 RecordsIn(from, to) == Len(Joined(SubSeq(log, from + 1, to)))
-
-\* Keys stand in the order of entries of the topic and of the log alike, none twice, none after the log's end.
-TheIndexGrowsInBothColumns ==
-  \A k \in DOMAIN Keys :
-    /\ 0 <= Keys[k].at /\ Keys[k].at < Len(log)
-    /\ k > 1 => Keys[k - 1].entry < Keys[k].entry /\ Keys[k - 1].at < Keys[k].at
-
-\* Between one key and the next there are as many records as the setting says, times the keys still there before it.
-TheIndexStaysSparse ==
-  \A k \in 2..Len(Keys) : RecordsIn(Keys[k - 1].at + 1, Keys[k].at + 1) >= min_lag * (k - 1)
 
 \* Up to a key's entry of the log, itself included, no entry of the topic after the key's is acknowledged.
 AKeySpeaksOfAllBeforeIt ==
@@ -371,13 +282,6 @@ TheLagCountsWhatHasNoKey ==
   status \in {"ready", "initializing"} =>
     log_index.lag = RecordsIn(IF Keys = <<>> THEN 0 ELSE Last(Keys).at + 1,
                               IF status = "ready" THEN Len(log) ELSE progress)
-
-\* When an entry was written or read, no key is left before the durable mark: what it speaks of is trimmed.
-NothingIsKeptThatTheIndexLetsGo ==
-  LET Holds(after) ==
-        after.s.status \in {"ready", "initializing"} =>
-          \A key \in Members(after.s.log_index.keys) : key.entry >= after.s.durable.mark
-  IN (in_flight # <<>> => Holds(AfterCompleted(Contents, FALSE))) /\ InReads(Holds)
 
 -----------------------------------------------------------------------------
 (* Replay. *)

@@ -8,7 +8,7 @@ Each row of `fuzz/defects/<component>.toml` is one mechanism:
     rules           the smallest set of config fields that breaks it: the reference with the profile's values of these
     symptom, mechanism, consequence
     severity, versions, link, origin
-    tlc             optional: the scope, settings, actions and values in which TLC finds it (default: scope smoke)
+    tlc             optional: where TLC finds it, as a run in `tla/runs/` says it (default: `scope = "smoke"`)
 
 Derived from it: the evidence, TLC's expected violations, recordings' known deviations, the README's table and a page.
 """
@@ -41,15 +41,6 @@ class Severity(StrEnum):
     PERFORMANCE = "performance"
 
 
-class Reach(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where TLC finds a defect: a scope, over which the others go as in `fuzz.tlc.manifest.Run`."""
-
-    scope: str = "smoke"
-    settings: Mapping[str, Any] = {}
-    actions: tuple[str, ...] = ()
-    only: Mapping[str, Any] = {}
-
-
 class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One defect of a shipped version or of a proposal."""
 
@@ -65,7 +56,7 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     versions: str
     link: str
     origin: Origin
-    tlc: Reach = Reach()
+    tlc: Mapping[str, Any] = {}
 
     def changes(self) -> dict[str, Any]:
         """The profile's values of the rules."""

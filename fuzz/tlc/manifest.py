@@ -8,7 +8,7 @@
 
 A written run is a table of its name:
 
-    scope      over which `settings`, `actions` and `only` go
+    scope      over which `settings`, `actions`, `without`, `only`, `domains` and `bounds` go
     about      one line
     checks     properties by name, or `always` for every invariant; by default `always` under the reference's rules,
                and none under others
@@ -33,7 +33,7 @@ import msgspec
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import Counts, counts_of
 from fuzz.explore.search import Bounded, find_scope
-from fuzz.subject import Offset, Scope, Subject, find_subject, subject_names
+from fuzz.subject import Offset, Scope, Subject, find_profile, find_subject, subject_names
 from fuzz.tlc.module import ALWAYS, EVENTUALLY, Module, camel, read_module
 from model.machine import BadValue, plain
 
@@ -59,7 +59,10 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     fair: tuple[str, ...] | None = None  # instead of those that the properties name
     settings: Mapping[str, Any] = {}  # over those of the scope
     actions: tuple[str, ...] = ()  # besides those of the scope
+    without: tuple[str, ...] = ()  # actions of the scope that are not driven
     only: Mapping[str, Any] = {}  # fewer values of an argument; of an Offset, fewer offsets
+    domains: Mapping[str, Any] = {}  # other values of an argument
+    bounds: Mapping[str, int] = {}  # over those of the scope
     nightly: bool = False
     counts: Counts | None = None  # of a whole scope under the reference
 
@@ -129,9 +132,9 @@ def _of_scopes(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterat
 def _of_defects(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
     for row in defects_of(name):
         if row.mechanism and camel(row.property) in module.operators:
-            settings = {**row.tlc.settings, **{rule: plain(value) for rule, value in row.changes().items()}}
-            reach = {"scope": row.tlc.scope, "actions": row.tlc.actions, "only": row.tlc.only, "settings": settings}
-            table = {**reach, "violates": camel(row.property), "about": row.symptom}
+            changed = {rule: plain(value) for rule, value in row.changes().items()}
+            table = {"scope": "smoke", **row.tlc, "violates": camel(row.property), "about": row.symptom}
+            table["settings"] = {**row.tlc.get("settings", {}), **changed}
             yield _run_of(name, row.id.replace("-", "_"), table, defaults)
 
 
@@ -159,12 +162,14 @@ def _run_of(
 
 
 def _narrowed(run: Run, scope: Scope) -> Scope:
-    """The scope with the run's settings and further actions, and only those of its values that the run leaves."""
+    """The scope with what the run changes."""
     subject = run.subject
     for action in run.actions:
         if action not in subject.machine.actions:
             raise BadValue(f"the run {run.id} drives {action}, which {subject.name} does not have")
-    domains = dict(scope.domains)
+    settings = {**scope.settings, **run.settings}
+    cfg = subject.machine.configure(settings, find_profile(subject, run.profile))
+    domains = {**scope.domains, **{key: _fitted(run, key, values, cfg) for key, values in run.domains.items()}}
     for key, values in run.only.items():
         every = domains[key] if key in domains else subject.domains.get(key)
         known = every.by if isinstance(every, Offset) else every
@@ -174,10 +179,28 @@ def _narrowed(run: Run, scope: Scope) -> Scope:
         if len(left) != len(values):
             raise BadValue(f"the run {run.id} has only {values} of {key}, which has {plain(known)}")
         domains[key] = replace(every, by=left) if isinstance(every, Offset) else left
-    settings = {**scope.settings, **run.settings}
-    return replace(
-        scope, settings=settings, actions=tuple(dict.fromkeys((*scope.actions, *run.actions))), domains=domains
-    )
+    driven = [action for action in dict.fromkeys((*scope.actions, *run.actions)) if action not in run.without]
+    bounds = {**scope.bounds, **run.bounds}
+    return replace(scope, settings=settings, actions=tuple(driven), domains=domains, bounds=bounds)
+
+
+def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:
+    """Plain values of an argument as the model's, "None" for None; the key is `argument` or `action.argument`."""
+    wanted, _, argument = key.rpartition(".")
+    for action in run.subject.machine.actions.values():
+        for name, fits, where in action.fitters:
+            if name == argument and wanted in ("", action.name):
+                return tuple(fits(_with_none(value), where, cfg) for value in values)
+    raise BadValue(f"the run {run.id} has values of {key}, which no action of {run.component} has")
+
+
+def _with_none(value: Any) -> Any:
+    """A value of TOML, which has no null."""
+    if isinstance(value, dict):
+        return {key: _with_none(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_none(each) for each in value]
+    return None if value == "None" else value
 
 
 def chosen(runs: list[Run], modules: list[str], scope: str | None) -> list[Run]:

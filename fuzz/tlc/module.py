@@ -176,7 +176,7 @@ class Twin:
         return named.pop() if named else ()
 
     def _left_alone(self) -> list[str]:
-        """The specification in which, from some moment on, only some actions occur, fairly, a little beyond the bounds."""
+        """The specification in which, from some moment on, only the fair actions occur, a little beyond the bounds."""
         every = f"<<vars, {_OURS}calm>>"
         lines = [
             f"VARIABLE {_OURS}calm",
