@@ -1,7 +1,7 @@
 """Evidence: each row of the defect table is found by fuzzing, and its trace shrunk.
 
 The row's config is the reference with the row's rules, so that one defect does not hide another; every property but
-the row's is muted.
+the row's is skipped.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import NamedTuple
 
 from fuzz.defects.page import linked
 from fuzz.defects.table import Defect, Severity, all_defects
+from fuzz.run.checks import all_but
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shrink
 from fuzz.subject import find_subject, subject_names
+from fuzz.target import Target
 from model.machine import BadValue
 
 #: The lines of a document between which the table stands.
@@ -59,14 +61,15 @@ def show_all(components: Sequence[str], seconds: float, tell: Callable[[int, int
 def show(row: Defect, seconds: float) -> Shown:
     """Finds and shrinks one defect. Processor time, so that the table is the same on a busy machine."""
     subject = find_subject(row.component)
-    lockstep = Lockstep(subject, row.config())
-    lockstep.muted = frozenset(p.name for p in subject.properties if p.name != row.property)
+    target = Target(subject, row.config())
+    lockstep = Lockstep(target)
+    lockstep.skipped = all_but(subject, row.property)
     started, begun, found, length = time.perf_counter(), time.process_time(), None, None
     for seed in itertools.takewhile(lambda _: time.perf_counter() - started < seconds, itertools.count()):
         finding = lockstep.run(seed)
         if finding is not None and finding.broken_property == row.property:
             found = found or time.process_time() - begun
-            steps = len(shrink(subject, finding).actions)
+            steps = len(shrink(target, finding).calls)
             length = min(steps, length or steps)
             if length <= LONG:
                 break

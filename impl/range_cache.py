@@ -57,7 +57,17 @@ class ReadCountHandler:
 class Wrapper:
     """A place in the removal queue, and the entry that stands there until it is detached."""
 
-    __slots__ = ("accessed", "bytes", "cache", "counter", "live", "position", "released", "requeue_count", "timestamp_ns")
+    __slots__ = (
+        "accessed",
+        "bytes",
+        "cache",
+        "counter",
+        "live",
+        "position",
+        "released",
+        "requeue_count",
+        "timestamp_ns",
+    )
 
     def __init__(self, cache: int, position: Position, size: int, counter: ReadCountHandler, timestamp_ns: int) -> None:
         self.cache = cache

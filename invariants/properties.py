@@ -1,12 +1,32 @@
-"""Properties: what must always hold, what must sometimes happen, what must eventually come true.
+"""Properties of a component, and the history variables that they need.
 
-    always      of a state, (config, state), or of a step, (config, before, event, after)
-    sometimes   a witness, same forms: a run in which it never happened has not tested enough
-    eventually  a goal, (config, state), that is reached once only the named fair actions go on happening
+    always      safety: a predicate of a state, (config, state), or of a step, (config, before, event, after)
+    sometimes   a coverage goal, same forms: a run that never reaches it has not tested enough
+    eventually  liveness: a goal, (config, state), that is reached from every state if the fair actions keep happening
 
-A property is a function; its docstring is the guarantee, and the text of the error when it is broken.
-Its parameters say whether it speaks of states or of steps. `on` limits a step property to some actions,
-`given` to the configs for which it is meant.
+A property is a function. Its docstring is the guarantee, and the message of the finding that breaks it. The number of
+its parameters says whether it is a predicate of states or of steps. `on` restricts a step property to some actions,
+`given` restricts a property to some configs.
+
+A history variable (ghost variable) is a value that only properties need, such as "the largest id acknowledged so far".
+Neither the model nor the implementation carries it. The harness folds it over the events of a run:
+
+    @history(log, initial=lambda cfg: -1, on=("allocate",))
+    def largest_id(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
+        '''The largest transaction id that a caller received.'''
+        return value if isinstance(event.outcome, Refused) else max(value, event.outcome)
+
+    @always(log, on=("allocate",), history=(largest_id,))
+    def allocated_ids_grow(cfg: Config, before: State, event: Event, after: State, largest: int) -> bool:
+
+A property names the variables that it takes in `history` and receives their values after its other arguments. A step
+property receives the values before the step, a state property the values in that state.
+
+Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
+recordings, and the edge cover of an explored graph. The explorer's search does not: its states are the model's states,
+equal to those that TLC counts, and a history variable would multiply them. So a property that takes a history variable
+is never "exhausted": it is sampled by fuzzing, and checked by the edge cover on runs that take every transition of the
+scope at least once. A TLA+ twin may add the variable to its own state; then its counts differ from the model's.
 """
 
 from __future__ import annotations
@@ -25,45 +45,85 @@ Kind = Literal["always", "sometimes", "eventually"]
 
 
 class Event(NamedTuple):
-    """An action that happened: its name, its arguments by name, and its outcome."""
+    """An action that was taken: its name, its arguments by name, and its outcome."""
 
     name: str
     arguments: Mapping[str, Any]
     outcome: Any
 
 
+class History(NamedTuple):
+    """A history variable: its value in the first state, and how a step changes it.
+
+    `fold` is (config, value, before, event, after) -> value; values are immutable. `about` is its docstring.
+    """
+
+    name: str
+    initial: Callable[[Any], Any]
+    fold: Callable[[Any, Any, Any, Event, Any], Any]
+    on: tuple[str, ...]  # actions that can change it; empty means all
+    about: str
+
+
 class Property(NamedTuple):
-    """A named predicate and the guarantee it stands for."""
+    """A named predicate and the guarantee that it checks."""
 
     name: str
     kind: Kind
     of_step: bool
-    on: tuple[str, ...]  # actions it speaks of; empty means all
-    given: Callable[[Any], bool]  # configs it is meant for
-    fair: tuple[str, ...]  # of an eventually: the actions that go on happening
+    on: tuple[str, ...]  # actions that it is about; empty means all
+    given: Callable[[Any], bool]  # configs for which it is meant
+    fair: tuple[str, ...]  # of an eventually: the actions under weak fairness
     holds: Callable[..., bool]
     guarantee: str
+    histories: tuple[History, ...] = ()  # history variables, whose values follow the other arguments
 
 
 def always(
-    machine: Machine[Any, Any], *, on: tuple[str, ...] = (), given: Callable[[Any], bool] | None = None
+    machine: Machine[Any, Any],
+    *,
+    on: tuple[str, ...] = (),
+    given: Callable[[Any], bool] | None = None,
+    history: tuple[History, ...] = (),
 ) -> Callable[[Callable[..., bool]], Property]:
-    """Decorator: this must be true of every state, or of every step."""
-    return lambda holds: _property("always", machine, holds, on, given, ())
+    """Decorator: the predicate is true of every state, or of every step."""
+    return lambda holds: _property("always", machine, holds, on, given, (), history)
 
 
 def sometimes(
-    machine: Machine[Any, Any], *, on: tuple[str, ...] = (), given: Callable[[Any], bool] | None = None
+    machine: Machine[Any, Any],
+    *,
+    on: tuple[str, ...] = (),
+    given: Callable[[Any], bool] | None = None,
+    history: tuple[History, ...] = (),
 ) -> Callable[[Callable[..., bool]], Property]:
-    """Decorator: this must become true in a run at least once."""
-    return lambda holds: _property("sometimes", machine, holds, on, given, ())
+    """Decorator: the predicate becomes true at least once in a long enough run."""
+    return lambda holds: _property("sometimes", machine, holds, on, given, (), history)
 
 
 def eventually(
     machine: Machine[Any, Any], *, fair: tuple[str, ...], given: Callable[[Any], bool] | None = None
 ) -> Callable[[Callable[..., bool]], Property]:
-    """Decorator: from every state, this comes true if only the fair actions happen, each again and again."""
-    return lambda holds: _property("eventually", machine, holds, (), given, fair)
+    """Decorator: from every state, the predicate becomes true if only the fair actions happen, each again and again."""
+    return lambda holds: _property("eventually", machine, holds, (), given, fair, ())
+
+
+def history(
+    machine: Machine[Any, Any], *, initial: Callable[[Any], Any], on: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Any]], History]:
+    """Decorator: the function folds a history variable over the steps of a run. `initial` is config -> first value."""
+
+    def made(fold: Callable[..., Any]) -> History:
+        name, about = _documented(fold, "history variable")
+        _check_actions(machine, name, on)
+        parameters = len(inspect.signature(fold).parameters)
+        if parameters != 5:
+            raise TypeError(
+                f"history variable {name} must take (cfg, value, before, event, after), got {parameters} parameters"
+            )
+        return History(name, initial, fold, on, about)
+
+    return made
 
 
 def properties_of(module: ModuleType) -> tuple[Property, ...]:
@@ -72,9 +132,9 @@ def properties_of(module: ModuleType) -> tuple[Property, ...]:
 
 
 def once_per_state(derive: Callable[[Any], V]) -> Callable[[Any], V]:
-    """Decorator: what many properties derive from a state is derived once, and kept for the last two states.
+    """Decorator: keeps what many properties derive from a state, for the last two states.
 
-    States are told apart by identity: cheaper than by value, and a step's two states are all it takes.
+    States are compared by identity, which is cheaper than by value; a step has two states.
     """
     latest: Any = None
     earlier: Any = None
@@ -102,15 +162,29 @@ def _property(
     on: tuple[str, ...],
     given: Callable[[Any], bool] | None,
     fair: tuple[str, ...],
+    histories: tuple[History, ...],
 ) -> Property:
-    name = getattr(holds, "__name__", "")
-    guarantee = " ".join((inspect.getdoc(holds) or "").split())
-    if not guarantee:
-        raise TypeError(f"the property {name} has no docstring: the guarantee must be said")
-    for action in (*on, *fair):
-        if action not in machine.actions:
-            raise TypeError(f"the property {name} speaks of {action}, which {machine.name} does not have")
-    parameters = len(inspect.signature(holds).parameters)
+    name, guarantee = _documented(holds, "property")
+    _check_actions(machine, name, (*on, *fair))
+    parameters = len(inspect.signature(holds).parameters) - len(histories)
     if parameters not in (2, 4):
-        raise TypeError(f"the property {name} takes (cfg, state) or (cfg, before, event, after)")
-    return Property(name, kind, parameters == 4, on, given or (lambda cfg: True), fair, holds, guarantee)
+        raise TypeError(
+            f"property {name} must take (cfg, state) or (cfg, before, event, after), and then a value for each of its "
+            f"{len(histories)} history variables"
+        )
+    return Property(name, kind, parameters == 4, on, given or (lambda cfg: True), fair, holds, guarantee, histories)
+
+
+def _documented(function: Callable[..., Any], what: str) -> tuple[str, str]:
+    """The name and the docstring of a function, in one line. Raises TypeError when it has no docstring."""
+    name = getattr(function, "__name__", "")
+    text = " ".join((inspect.getdoc(function) or "").split())
+    if not text:
+        raise TypeError(f"{what} {name} has no docstring; a docstring must state it in words")
+    return name, text
+
+
+def _check_actions(machine: Machine[Any, Any], name: str, actions: tuple[str, ...]) -> None:
+    for action in actions:
+        if action not in machine.actions:
+            raise TypeError(f"{name} names the action {action}; {machine.name} has {', '.join(machine.actions)}")

@@ -17,8 +17,8 @@ from model.range_cache import (
     State,
     has_expected_reads,
     initial_count,
-    should_requeue,
     range_cache,
+    should_requeue,
 )
 
 PASSES = ("time_pass", "size_pass", "evict_to_watermark")

@@ -31,7 +31,18 @@ import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
-from model.values import BadComponent, BadValue, Fitter, Setting, fields_of, fitter, plain, record, rule_of, settings_named
+from model.values import (
+    BadComponent,
+    BadValue,
+    Fitter,
+    Setting,
+    fields_of,
+    fitter,
+    plain,
+    record,
+    rule_of,
+    settings_named,
+)
 
 __all__ = [
     "Action",

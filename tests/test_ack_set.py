@@ -142,10 +142,10 @@ def test_what_is_no_set_and_no_index_is_an_error_that_names_the_argument(
 def test_a_bug_can_be_planted_before_anything_of_the_component_was_imported() -> None:
     """The types of its positions are looked up by the name of their module, which must be there."""
     code = (
-        "from fuzz.mutation.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *;"
+        "from fuzz.mutation.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *; from fuzz.target import *;"
         "s = plant([m for m in mutants_of('ack_set') if m.id == 'spec-flip-sets'][0]);"
-        "lockstep = Lockstep(s, find_profile(s, 'reference'));"
-        "print(next(f.cause for f in map(lockstep.run, range(100)) if f is not None))"
+        "lockstep = Lockstep(Target(s, find_profile(s, 'reference')));"
+        "print(next(str(f.cause) for f in map(lockstep.run, range(100)) if f is not None))"
     )
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.stderr == ""

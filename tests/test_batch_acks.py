@@ -317,7 +317,7 @@ def test_individual_acks_commute_however_they_are_split() -> None:
 @pytest.mark.nightly
 def test_every_shipped_rule_shows_in_some_scope() -> None:
     found = explore(bounded(SUBJECT, "queue", "pulsar-2026-07"))
-    assert {v.finding.cause for v in found.violations} >= {
+    assert {str(v.finding.cause) for v in found.violations} >= {
         "property:what_is_not_dirty_is_durable",
         "property:recovery_never_invents",
         "property:a_reset_that_is_done_has_its_effect",

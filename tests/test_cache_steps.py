@@ -214,7 +214,7 @@ def explored(run: Run) -> Exploration:
 def test_a_control_breaks_its_promise_in_so_many_steps(name: str) -> None:
     run = RUNS[name]
     first = explored(run).violations[0].finding
-    assert (first.broken_property, len(first.actions)) == BREAKS[name]
+    assert (first.broken_property, len(first.calls)) == BREAKS[name]
     assert run.violates == camel(BREAKS[name][0])
 
 

@@ -11,7 +11,8 @@ from fuzz.explore.counts import Counts, all_counts, counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
 from fuzz.mutation.seeding import find_mutant, plant, plant_source, source_of
-from fuzz.run.lockstep import Finding, replay
+from fuzz.run.finding import Cause, Finding, Kind
+from fuzz.run.replay import replay
 from fuzz.subject import Scope, find_subject, subject_names
 from model.machine import BadValue, plain
 
@@ -98,8 +99,8 @@ class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
 def test_what_a_replay_of_the_walk_does_not_show_is_called_unstable(heals: bool, cause: str, smoke: Graph) -> None:
     """Ways to a state that has transitions left go wrong too: the walk must end with it all the same."""
     finding = walk(type("Body", (Wrong,), {"heals": heals}), smoke)
-    assert finding.cause == cause
-    assert [name for name, _ in finding.actions].count("advance") == 2
+    assert str(finding.cause) == cause
+    assert [call.action for call in finding.calls].count("advance") == 2
 
 
 def test_a_walk_that_does_not_come_back_is_a_hang(smoke: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +111,7 @@ def test_a_walk_that_does_not_come_back_is_a_hang(smoke: Graph, monkeypatch: pyt
             return super().clear(cache)
 
     monkeypatch.setattr("fuzz.explore.edge_cover._HANG_SECONDS", 0.5)
-    assert walk(Endless, smoke).cause == "hang:clear"
+    assert walk(Endless, smoke).cause == Cause(Kind.HANG, "clear")
 
 
 def test_a_walk_asks_no_property() -> None:
@@ -133,8 +134,8 @@ def test_a_walk_asks_no_property() -> None:
     assert graph is not None
     finding = cover(space, graph).finding
     assert finding is not None
-    assert finding.cause == "outcome:time_pass"
-    asked = replay(space.subject, space.cfg, finding.actions)
+    assert finding.cause == Cause(Kind.OUTCOME, "time_pass")
+    asked = replay(space.target, finding.calls)
     assert asked is not None
     assert asked.broken_property == "latest_put_sets_the_counter"
 
@@ -154,8 +155,8 @@ def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Bound
     assert graph is not None
     finding = cover(torn, graph).finding
     assert finding is not None
-    assert finding.difference.kind == "canonical"
-    assert replay(torn.subject, torn.cfg, finding.actions) is None
+    assert finding.cause.kind is Kind.CANONICAL
+    assert replay(torn.target, finding.calls) is None
     assert finding.difference.actual == plain(_end(torn, finding))
 
 
@@ -163,17 +164,17 @@ def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: B
     """Whatever it was that failed: the run to where it failed cannot be found."""
     graph = explore(torn, implementation=False, properties=False).graph
     assert graph is not None
-    failures = [Failure("property", "any", number, None) for number in range(len(graph.states))]
+    failures = [Failure(Cause(Kind.PROPERTY, "any"), number, None) for number in range(len(graph.states))]
     kinds = [explained(torn, f, [graph.states[i] for i in graph.path(f.state)]).finding for f in failures]
-    joined = [finding for finding in kinds if finding.difference.kind == "canonical"]
+    joined = [finding for finding in kinds if finding.cause.kind is Kind.CANONICAL]
     assert joined
     assert all(finding.difference.actual == plain(_end(torn, finding)) for finding in joined)
-    assert {finding.cause for finding in kinds if finding not in joined} == {"property:any"}
+    assert {finding.cause for finding in kinds if finding not in joined} == {Cause(Kind.PROPERTY, "any")}
 
 
 def _end(space: Bounded, finding: Finding) -> Any:
     state = space.machine.start(space.cfg)
-    for name, arguments in finding.actions:
+    for name, arguments in finding.calls:
         state, _ = space.machine.step(space.cfg, state, name, arguments)
     return state
 
@@ -195,8 +196,8 @@ def test_the_graph_is_the_models() -> None:
 def test_a_counterexample_is_shortest_and_replays() -> None:
     space = bounded(find_subject("range_cache"), "smoke", "pulsar-2026-07")
     violations = explore(space).violations
-    assert [(v.finding.cause, v.depth) for v in violations] == [("property:latest_put_sets_the_counter", 2)]
-    again = replay(space.subject, space.cfg, violations[0].finding.actions)
+    assert [(str(v.finding.cause), v.depth) for v in violations] == [("property:latest_put_sets_the_counter", 2)]
+    again = replay(space.target, violations[0].finding.calls)
     assert again is not None
     assert again.cause == violations[0].finding.cause
 
@@ -210,13 +211,13 @@ def test_a_counterexample_is_shortest_and_replays() -> None:
 )
 def test_planted_bugs_are_found(mutant: str, cause: str) -> None:
     violations = explore(bounded(plant(find_mutant(mutant)), "smoke"), properties=False).violations
-    assert cause in [v.finding.cause for v in violations]
+    assert cause in [str(v.finding.cause) for v in violations]
 
 
 def test_a_step_that_does_not_come_back_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     found = explore(bounded(plant(find_mutant("mark-survives-reuse")), "smoke"), properties=False)
-    assert "hang:size_pass" in [v.finding.cause for v in found.violations]
+    assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in found.violations]
 
 
 def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
@@ -227,7 +228,7 @@ def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
     never = plant_source("range_cache", "model.range_cache", source.replace(rule, "    return False\n"))
     found = explore(bounded(never, "smoke"), implementation=False)
     assert "no_entry_lives_for_ever" in [lasso.name for lasso in found.lassos]
-    assert all(lasso.actions for lasso in found.lassos)
+    assert all(lasso.calls for lasso in found.lassos)
 
 
 def test_a_scope_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

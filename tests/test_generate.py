@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz.run.generate import anew, decoder, generate, recipe
+from fuzz.run.call import copy_of
+from fuzz.run.generate import decoder, generate, recipe
 from fuzz.subject import find_profile, find_subject, subject_names
 from model.machine import BadValue
 from model.positions import Position
@@ -89,7 +90,7 @@ def test_a_swarm_may_leave_an_action_out() -> None:
 def test_equal_arguments_are_not_identical() -> None:
     """A bug that compares keys by identity must show."""
     first = Position(1, 2)
-    second = anew((first, 3))[0]
+    second = copy_of((first, 3))[0]
     assert second == first
     assert second is not first
     positions = [x for _, a in decoder(SUBJECT, REFERENCE).table("", "") for x in a or () if isinstance(x, Position)]

@@ -8,10 +8,12 @@ from typing import Annotated
 import pytest
 
 from fuzz.mutation.kill_matrix import let_pass
+from fuzz.run.checks import checks_for
 from fuzz.run.coverage import total_of
 from fuzz.run.generate import decoder, generate, recipe
-from fuzz.run.lockstep import Lockstep, checks_for
+from fuzz.run.lockstep import Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
+from fuzz.target import resolve
 from model.machine import BadValue, Machine, Refused, plain
 from model.values import Below
 
@@ -107,14 +109,14 @@ def test_every_action_and_setting_is_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_reference_breaks_no_property_and_reaches_every_witness_and_action(name: str) -> None:
+def test_the_reference_breaks_no_property_and_reaches_every_goal_and_action(name: str) -> None:
     subject = find_subject(name)
-    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    lockstep = Lockstep(resolve(name))
     for seed in range(1500):
         assert lockstep.run(seed) is None
-    wanted = {p.name for cfg in lockstep.configs for p in checks_for(subject, cfg).state_witnesses}
-    wanted |= {p.name for cfg in lockstep.configs for step in checks_for(subject, cfg).step_witnesses for p in step}
-    assert set(lockstep.coverage.witnesses) == wanted
+    checks = [checks_for(subject, cfg) for cfg in lockstep.configs]
+    wanted = {p.name for each in checks for goals in (each.state_goals, *each.step_goals) for _, p, _ in goals}
+    assert set(lockstep.coverage.goals) == wanted
     assert total_of(lockstep.coverage).never(subject, list(lockstep.configs)) == []
 
 

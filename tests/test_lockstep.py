@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import time
 from dataclasses import replace
@@ -9,10 +10,17 @@ from typing import Any
 
 import pytest
 
-from fuzz.run.lockstep import CHECK_EVERY, AnotherProfile, Finding, Hang, Lockstep, replay, same, watchdog
-from fuzz.subject import Subject, find_profile, find_subject
+from fuzz.run.call import Call
+from fuzz.run.compare import same
+from fuzz.run.finding import Cause, Finding, Kind
+from fuzz.run.lockstep import CHECK_EVERY, Lockstep
+from fuzz.run.replay import replay
+from fuzz.run.watchdog import Hang, watchdog
+from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.target import Second, Target, resolve
 from impl.range_cache import RangeCaches
 from model.machine import Machine, Refused
+from model.positions import Position
 from model.range_cache import Config, State
 
 SUBJECT = find_subject("range_cache")
@@ -21,9 +29,9 @@ REFERENCE = find_profile(SUBJECT, "reference")
 
 def found(body: type, *, seeds: int = 300) -> Finding:
     """What the fast loop finds in a wrong implementation."""
-    lockstep = Lockstep(replace(SUBJECT, implementation=body), REFERENCE)
-    finding = next(f for f in map(lockstep.run, range(seeds)) if f is not None)
-    again = replay(lockstep.subject, finding.config, finding.actions)
+    target = Target(replace(SUBJECT, implementation=body), REFERENCE)
+    finding = next(f for f in map(Lockstep(target).run, range(seeds)) if f is not None)
+    again = replay(target.drawn(finding.config), finding.calls)
     assert again is not None
     assert again.cause == finding.cause
     return finding
@@ -34,7 +42,7 @@ def test_another_outcome() -> None:
         def exists(self, cache: int, position: Any) -> bool:
             return True
 
-    assert found(Wrong).cause == "outcome:exists"
+    assert found(Wrong).cause == Cause(Kind.OUTCOME, "exists")
 
 
 def test_one_is_not_true_to_a_caller() -> None:
@@ -43,9 +51,44 @@ def test_one_is_not_true_to_a_caller() -> None:
             return int(super().exists(cache, position))
 
     assert not same(1, True)
-    replayed = replay(replace(SUBJECT, implementation=Wrong), REFERENCE, [("exists", (0, (1, 0)))])
+    target = Target(replace(SUBJECT, implementation=Wrong), REFERENCE)
+    replayed = replay(target, [Call("exists", (0, Position(1, 0)))])
     assert replayed is not None
-    assert replayed.cause == "outcome:exists"
+    assert replayed.cause == Cause(Kind.OUTCOME, "exists")
+    assert (replayed.difference.expected, replayed.difference.actual) == (False, 0)
+    assert found(Wrong).cause == Cause(Kind.OUTCOME, "exists"), "the fast loop compares types as well"
+
+
+def test_a_view_of_another_type_is_another_state() -> None:
+    class Wrong(RangeCaches):
+        def view(self) -> State:
+            state = super().view()
+            return state._replace(now_ns=float(state.now_ns))  # type: ignore[arg-type]
+
+    assert found(Wrong).cause == Cause(Kind.VIEW, "now_ns")
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+        ((1, (2, True)), (1, (2, 1))),
+        (Position(1, 2), (1, 2)),
+        ([1], (1,)),
+        ({"x": 1}, {"x": True}),
+        ({1: "x"}, {True: "x"}),
+        (frozenset([1]), frozenset([True])),
+        (frozenset([(1, 2)]), frozenset([Position(1, 2)])),
+        ("a", "b"),
+    ],
+)
+def test_values_of_other_types_are_not_the_same(a: Any, b: Any) -> None:
+    assert not same(a, b)
+    assert not same((a, 1), (b, 1))
+    assert same(a, copy.deepcopy(a))
+    assert same(b, copy.deepcopy(b))
 
 
 def test_another_state() -> None:
@@ -53,7 +96,7 @@ def test_another_state() -> None:
         def advance(self, nanos: int) -> None:
             self.now_ns += nanos + (nanos == 11)
 
-    assert found(Wrong).cause == "view:now_ns"
+    assert found(Wrong).cause == Cause(Kind.VIEW, "now_ns")
 
 
 def test_a_broken_structure() -> None:
@@ -61,7 +104,7 @@ def test_a_broken_structure() -> None:
         def check(self) -> list[str]:
             return ["something is loose"] if len(self._queue) > 3 else []
 
-    assert found(Wrong).cause == "structure:something is loose"
+    assert found(Wrong).cause == Cause(Kind.STRUCTURE, "something is loose")
 
 
 def test_an_exception() -> None:
@@ -70,7 +113,7 @@ def test_an_exception() -> None:
             raise IndexError(cache)
 
     finding = found(Wrong)
-    assert finding.cause == "crash:clear IndexError"
+    assert str(finding.cause) == "crash:clear IndexError"
     assert "clear raised IndexError" in finding.difference.message
 
 
@@ -81,8 +124,8 @@ def test_one_that_cannot_be_made() -> None:
             raise LookupError("no room")
 
     finding = found(Wrong)
-    assert finding.cause == "crash:start LookupError"
-    assert len(finding.actions) == 1  # which is the first one, so that there is a trace to replay
+    assert str(finding.cause) == "crash:start LookupError"
+    assert len(finding.calls) == 1, "the difference belongs to the first call, so that there is a trace to replay"
 
 
 def test_an_endless_loop() -> None:
@@ -91,7 +134,7 @@ def test_an_endless_loop() -> None:
             while True:
                 pass
 
-    assert found(Wrong).cause == "hang:clear"
+    assert found(Wrong).cause == Cause(Kind.HANG, "clear")
 
 
 def test_a_refusal_that_changes_the_state() -> None:
@@ -107,13 +150,15 @@ def test_a_refusal_that_changes_the_state() -> None:
         )
 
     machine.actions["size_pass"] = machine.actions["size_pass"]._replace(run=wrong)
-    finding = replay(replace(SUBJECT, machine=machine), REFERENCE, [("size_pass", (0,))])
+    target = Target(replace(SUBJECT, machine=machine), REFERENCE)
+    finding = replay(target, [Call("size_pass", (0,))])
     assert finding is not None
-    assert finding.cause == "stutter:size_pass"
+    assert finding.cause == Cause(Kind.STUTTER, "size_pass")
+    assert any(f is not None and f.cause == finding.cause for f in map(Lockstep(target).run, range(20)))
 
 
 def test_a_broken_property_is_named_with_its_guarantee() -> None:
-    lockstep = Lockstep(SUBJECT, find_profile(SUBJECT, "pulsar-2026-07"))
+    lockstep = Lockstep(resolve("range_cache", "pulsar-2026-07"))
     finding = next(
         f for f in map(lockstep.run, range(50)) if f is not None and f.broken_property == "latest_put_sets_the_counter"
     )
@@ -128,9 +173,9 @@ def test_what_does_not_reproduce_is_called_unstable() -> None:
             type(self).calls += 1
             return super().exists(cache, position) ^ (type(self).calls == 5)
 
-    lockstep = Lockstep(replace(SUBJECT, implementation=Wrong), REFERENCE)
+    lockstep = Lockstep(Target(replace(SUBJECT, implementation=Wrong), REFERENCE))
     finding = next(f for f in map(lockstep.run, range(300)) if f is not None)
-    assert finding.cause == "unstable:replay"
+    assert finding.cause == Cause(Kind.UNSTABLE, "replay")
 
 
 @pytest.mark.parametrize("offset", range(0, CHECK_EVERY, 5))
@@ -144,30 +189,65 @@ def test_a_state_that_stays_wrong_is_seen_wherever_it_begins(offset: int) -> Non
             self.steps += 1
             self.now_ns += nanos + (self.steps == offset + 1)
 
-    assert found(Wrong).cause in ("view:now_ns", "view:queue")
+    assert str(found(Wrong).cause) in ("view:now_ns", "view:queue")
 
 
 def test_a_profile_against_itself_shows_nothing() -> None:
-    lockstep = Lockstep(SUBJECT, REFERENCE, against=REFERENCE)
+    lockstep = Lockstep(Target(SUBJECT, REFERENCE, REFERENCE))
     assert [lockstep.run(seed) for seed in range(50)] == [None] * 50
 
 
 @pytest.mark.parametrize("other", ["pulsar-2026-07", "fifo", "stash"])
 def test_two_profiles_are_told_apart(other: str) -> None:
-    lockstep = Lockstep(SUBJECT, REFERENCE, against=find_profile(SUBJECT, other))
-    finding = next(f for f in map(lockstep.run, range(100)) if f is not None)
-    assert replay(SUBJECT, finding.config, finding.actions, against=lockstep.other_config(finding.config)) is not None
-    assert isinstance(AnotherProfile(SUBJECT, REFERENCE).method("advance"), object)
+    target = resolve("range_cache", against=other)
+    finding = next(f for f in map(Lockstep(target).run, range(100)) if f is not None)
+    again = replay(target.drawn(finding.config), finding.calls)
+    assert again is not None
+    assert again.difference == finding.difference
+    assert finding.cause.kind in (Kind.OUTCOME, Kind.VIEW), (
+        "properties hold under the reference, so the profiles differ"
+    )
 
 
-def test_muted_properties_do_not_hide_others() -> None:
-    lockstep = Lockstep(SUBJECT, find_profile(SUBJECT, "pulsar-2026-07"))
+def test_a_config_with_other_rules_runs_the_model_alone() -> None:
+    """Its implementation is never made, and the model takes one step for each call."""
+    made = []
+
+    class Noted(RangeCaches):
+        def __init__(self, cfg: Config) -> None:
+            made.append(cfg)
+            super().__init__(cfg)
+
+    taken = 0
+
+    def counted(cfg: Any, s: Any, nanos: int) -> Any:
+        nonlocal taken
+        taken += 1
+        return advance.run(cfg, s, nanos)
+
+    honest = SUBJECT
+    machine, advance = copy.copy(honest.machine), honest.machine.actions["advance"]
+    machine.actions = {**machine.actions, "advance": advance._replace(run=counted)}
+    shipped_config = find_profile(honest, "pulsar-2026-07")
+    reference = find_profile(honest, "reference")
+    machine.rules = tuple(n for n in machine.settings if getattr(reference, n) != getattr(shipped_config, n))
+    subject = replace(honest, implementation=Noted, machine=machine)
+    shipped = Target(subject, shipped_config)
+    assert shipped.second is Second.NONE
+    assert replay(shipped, [Call("advance", (1,))] * 3) is None
+    assert (made, taken) == ([], 3)
+    replay(Target(subject, reference), [Call("advance", (1,))])
+    assert made, "under the reference the implementation is made"
+
+
+def test_skipped_properties_do_not_hide_others() -> None:
+    lockstep = Lockstep(resolve("range_cache", "pulsar-2026-07"))
     seen: set[str] = set()
     for seed in range(2500):
         finding = lockstep.run(seed)
         if finding is not None and finding.broken_property is not None:
             seen.add(finding.broken_property)
-            lockstep.muted |= {finding.broken_property}
+            lockstep.skipped |= {finding.broken_property}
     assert seen == {
         "an_inverted_range_is_empty",
         "latest_put_sets_the_counter",
@@ -196,13 +276,16 @@ def test_a_collection_of_garbage_is_no_hang() -> None:
 
 
 def test_coverage_counts_every_step() -> None:
-    lockstep = Lockstep(SUBJECT, REFERENCE)
+    lockstep = Lockstep(Target(SUBJECT, REFERENCE))
     for seed in range(20):
         lockstep.run(seed)
     assert sum(lockstep.coverage.pairs) == lockstep.coverage.steps == 20 * SUBJECT.steps
     assert lockstep.coverage.traces == 20
 
 
-def test_the_subject_stands_for_what_users_import() -> None:
-    assert isinstance(SUBJECT, Subject)
-    assert SUBJECT.implementation is RangeCaches
+@pytest.mark.parametrize("name", subject_names())
+def test_a_subject_drives_the_modules_of_its_name(name: str) -> None:
+    """Not a stand-in: the implementation is what users import."""
+    subject = find_subject(name)
+    for layer, module in (("impl", subject.implementation.__module__), ("invariants", subject.invariants.__name__)):
+        assert f"{module}.".startswith(f"{layer}.{name}.")

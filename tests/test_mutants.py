@@ -33,6 +33,7 @@ from fuzz.mutation.seeding import (
 )
 from fuzz.run.lockstep import Lockstep
 from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.target import Target
 from model.machine import BadValue
 
 ALL = [m for name in subject_names() for m in mutants_of(name)]
@@ -85,13 +86,13 @@ def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
 def test_every_finding_of_a_trace_is_had_one_by_one() -> None:
     """A trace that breaks several properties shows each once; what is no property ends it."""
     subject = find_subject("range_cache")
-    lockstep = Lockstep(subject, find_profile(subject, "pulsar-2026-07"))
+    lockstep = Lockstep(Target(subject, find_profile(subject, "pulsar-2026-07")))
     findings = list(one_by_one(lockstep, range(40)))
     names = [f.broken_property for f in findings]
-    assert len(names) == len(set(names)) == len(lockstep.muted) > 2
+    assert len(names) == len(set(names)) == len(lockstep.skipped) > 2
     assert len(names) > len({f.seed for f in findings}), "one of the traces shows more than one"
     wrong = plant(find_mutant("replay-is-lost"))
-    seeds = [f.seed for f in one_by_one(Lockstep(wrong, find_profile(wrong, "reference")), range(20))]
+    seeds = [f.seed for f in one_by_one(Lockstep(Target(wrong, find_profile(wrong, "reference"))), range(20))]
     assert seeds == sorted(set(seeds))
     assert seeds
 
@@ -153,7 +154,7 @@ def test_planting_leaves_the_honest_code_alone(name: str) -> None:
         assert planted is not before
         assert planted.implementation is not before.implementation or planted.machine is not before.machine
     assert find_subject(name) is before
-    lockstep = Lockstep(before, find_profile(before, "reference"))
+    lockstep = Lockstep(Target(before, find_profile(before, "reference")))
     assert [lockstep.run(seed) for seed in range(30)] == [None] * 30
 
 
@@ -194,7 +195,7 @@ def test_a_bug_in_the_model_alone_is_found_too() -> None:
         "inclusive-expiry", "range_cache", "synthetic", "", "model.range_cache", text, text.replace("<", "<=")
     )
     subject = plant(mutant)
-    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     assert any(lockstep.run(seed) for seed in range(100))
 
 
@@ -215,6 +216,6 @@ def test_a_bug_in_a_property_can_be_planted() -> None:
     text = "    return tuple(sums) == s.sizes\n"
     mutant = Mutant("x", "range_cache", "synthetic", "", "invariants.range_cache", text, "    return not any(sums)\n")
     subject = plant(mutant)
-    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     finding = next(f for f in map(lockstep.run, range(20)) if f is not None)
-    assert finding.cause == "property:sizes_are_sums"
+    assert str(finding.cause) == "property:sizes_are_sums"

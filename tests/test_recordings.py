@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from fuzz.run.lockstep import broken_property, checks_for, event_of
+from fuzz.run.call import Call
+from fuzz.run.checks import broken_properties, event_of
+from fuzz.run.pair import Depth, Pair
 from fuzz.subject import find_profile, find_subject
-from fuzz.trace.file import Trace, read_traces
+from fuzz.target import Target
+from fuzz.trace.file import ABSENT, Trace, read_traces
 from fuzz.trace.recording import Recording, Replayer, recording_of, recordings
 from tests.conftest import RECORDINGS
 
@@ -42,7 +45,7 @@ def test_every_operation_agrees_under_the_recorded_version(name: str) -> None:
         replayed = Replayer(recording, find_subject(recording.subject)).replay(trace)
         assert replayed.mismatches == []
         count, operations = count + 1, operations + replayed.operations
-        assert all(o.result is not None or o.op for o in trace.operations)
+        assert all(o.result is not ABSENT or o.observe is not ABSENT for o in trace.operations), trace.id
     assert (count, operations) == FILES[name], "the numbers that the recordings were made with"
 
 
@@ -83,24 +86,21 @@ def test_a_deviation_breaks_the_property_that_it_names(recording: Recording) -> 
 
 def broken_in(recording: Recording, trace: Trace, profile: str) -> set[str]:
     """The properties that a trace's actions break under a profile."""
-    subject, broken = find_subject(recording.subject), set()
+    subject, broken = find_subject(recording.subject), set[str]()
     cfg = subject.machine.configure(dict(recording.settings(trace.config)), find_profile(subject, profile))
-    state: Any = subject.machine.start(cfg)
-    if "start_ns" in trace.config and hasattr(state, "now_ns"):
-        state = state._replace(now_ns=trace.config["start_ns"])
+    start: Any = subject.machine.start(cfg)
+    if "start_ns" in trace.config and hasattr(start, "now_ns"):
+        start = start._replace(now_ns=trace.config["start_ns"])
+    pair = Pair(Target(subject, cfg, model_only=True), start=start)
     places = {name: i for i, name in enumerate(subject.machine.actions)}
-    muted: frozenset[str] = frozenset()
     for operation in trace.operations:
-        for name, data in recording.actions(cfg, state, operation, trace.config):
-            arguments = subject.machine.actions[name].arguments(data, cfg)
-            before = state
-            state, outcome = subject.machine.step(cfg, state, name, arguments)
-            event = event_of(subject, name, arguments, outcome)
-            while (
-                found := broken_property(checks_for(subject, cfg, muted), cfg, before, event, places[name], state)
-            ) is not None:
-                broken.add(found.what)
-                muted |= {found.what}
+        for name, data in recording.actions(cfg, pair.state, operation, trace.config):
+            call = Call(name, subject.machine.actions[name].arguments(data, cfg))
+            before, values = pair.state, pair.values
+            assert pair.step(call, Depth.OUTCOME) is None
+            event = event_of(subject, *call, pair.outcome)
+            every = broken_properties(pair.checks, cfg, before, event, places[name], pair.state, values, pair.values)
+            broken |= {each.name for each in every}
     return broken
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from fuzz.campaign.driver import Inline, Plan, State, open_campaign, read_plan, run_campaign
 from fuzz.campaign.store import MemoryStore
-from fuzz.campaign.worker import BLOCK, Spec
+from fuzz.campaign.worker import BLOCK, Spec, target_of
 from fuzz.commands.core import failures
 from fuzz.report.campaign import line_style, render, steps_of
 from fuzz.run.coverage import Total
-from fuzz.subject import subject_names
+from fuzz.subject import find_subject, subject_names
 from fuzz.trace.file import read_traces
 
 
@@ -72,7 +72,7 @@ def test_a_broken_promise_is_shown_with_the_state_after_it_and_one_outcome() -> 
     assert "queue: cache=" in re.sub(r"<[^>]+>", "", rows[-1])
 
 
-def test_a_witness_that_never_came_is_red(planted: tuple[Plan, State]) -> None:
+def test_a_goal_that_was_never_reached_is_red(planted: tuple[Plan, State]) -> None:
     html = render(*planted, [])
     assert re.search(r'class="red">a negative count</td><td class="n red">never', html)
 
@@ -90,21 +90,15 @@ def test_a_run_that_was_long_enough_and_saw_too_little_has_failed(monkeypatch: p
 
     plan, state = run(Spec("range_cache"), BLOCK)
     assert failures(plan, state) == [], "too short to say"
-    monkeypatch.setattr(
-        fuzz.commands.core,
-        "prepared",
-        lambda spec, real=fuzz.commands.core.prepared: (
-            replace(real(spec)[0], min_steps_for_coverage=1),
-            *real(spec)[1:],
-        ),
-    )
+    short = replace(find_subject("range_cache"), min_steps_for_coverage=1)
+    monkeypatch.setattr(fuzz.commands.core, "target_of", lambda spec: replace(target_of(spec), subject=short))
     state.coverage["range_cache"] = _without(state.coverage["range_cache"], "a_copy_outlives_its_entry")
     assert "range_cache: a_copy_outlives_its_entry never came in 16,384 steps" in failures(plan, state)
     assert "a_copy_outlives_its_entry never came" in render(plan, state, failures(plan, state))
 
 
-def _without(total: Total, witness: str) -> Total:
-    total.seen.pop(("witness", witness))
+def _without(total: Total, goal: str) -> Total:
+    total.seen.pop(("goal", goal))
     return total
 
 

@@ -9,9 +9,13 @@ import pytest
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.kill_matrix import hunt, is_of_model
 from fuzz.mutation.seeding import find_mutant, mutants_of, plant
-from fuzz.run.lockstep import Finding, Lockstep, all_but, replay
+from fuzz.run.checks import all_but
+from fuzz.run.finding import Finding
+from fuzz.run.lockstep import Lockstep
+from fuzz.run.replay import replay
 from fuzz.run.shrink import shrink
-from fuzz.subject import Subject, find_profile, find_subject
+from fuzz.subject import find_profile
+from fuzz.target import Target, resolve
 
 #: the fewest actions that show each, worked out by hand
 SHORTEST = {
@@ -25,64 +29,68 @@ SHORTEST = {
 }
 
 
-def findings(subject: Subject, profile: str = "reference", seeds: int = 120) -> list[Finding]:
-    lockstep = Lockstep(subject, find_profile(subject, profile))
+def findings(target: Target, seeds: int = 120) -> list[Finding]:
+    lockstep = Lockstep(target)
     return [f for f in map(lockstep.run, range(seeds)) if f is not None]
+
+
+def seeded(mutant: str) -> Target:
+    return resolve(find_mutant(mutant).subject, mutant=mutant)
 
 
 @pytest.mark.parametrize("mutant", SHORTEST)
 def test_results_are_as_short_as_can_be(mutant: str) -> None:
-    subject = plant(find_mutant(mutant))
-    lengths = [len(shrink(subject, f).actions) for f in findings(subject)[:10]]
+    target = seeded(mutant)
+    lengths = [len(shrink(target, f).calls) for f in findings(target)[:10]]
     assert lengths, "nothing was found"
     assert sorted(lengths)[len(lengths) // 2] == SHORTEST[mutant]
     assert max(lengths) <= SHORTEST[mutant] + 1
 
 
 def test_arguments_and_settings_are_the_simplest() -> None:
-    subject = find_subject("range_cache")
-    for finding in findings(subject, "pulsar-2026-07", 40):
+    target = resolve("range_cache", "pulsar-2026-07")
+    for finding in findings(target, 40):
         if finding.broken_property == "latest_put_sets_the_counter":
-            short = shrink(subject, finding)
-            assert short.actions == (("put", (0, (1, 0), 10, 1)), ("put", (0, (1, 0), 10, 0)))
-            assert short.config == find_profile(subject, "pulsar-2026-07")._replace(
-                **{name: values[0] for name, values in subject.settings.items()}
-            )
+            short = shrink(target, finding)
+            assert short.calls == (("put", (0, (1, 0), 10, 1)), ("put", (0, (1, 0), 10, 0)))
+            simplest = {name: values[0] for name, values in target.subject.settings.items()}
+            assert short.config == target.config._replace(**simplest)
             return
     pytest.fail("the property was not broken")
 
 
 def test_a_result_is_the_same_finding_and_reproduces() -> None:
-    subject = find_subject("range_cache")
-    for finding in findings(subject, "stash", 30):
-        short = shrink(subject, finding)
+    target = resolve("range_cache", "stash")
+    found = findings(target, 30)
+    assert found
+    for finding in found:
+        short = shrink(target, finding)
         assert short.cause == finding.cause
-        again = replay(subject, short.config, short.actions, muted=all_but(subject, short))
+        skipped = all_but(target.subject, short.broken_property)
+        again = replay(target.drawn(short.config), short.calls, skipped=skipped)
         assert again is not None
         assert again.signature == short.signature
-        assert len(again.actions) == len(short.actions)
+        assert len(again.calls) == len(short.calls)
 
 
 def test_shrinking_is_a_function_of_the_finding() -> None:
-    subject = plant(find_mutant("pops-what-it-did-not-check"))
-    finding = findings(subject, seeds=20)[0]
-    assert shrink(subject, finding) == shrink(subject, finding)
+    target = seeded("pops-what-it-did-not-check")
+    finding = findings(target, seeds=20)[0]
+    assert shrink(target, finding) == shrink(target, finding)
 
 
 def test_a_small_budget_gives_what_it_has() -> None:
-    subject = plant(find_mutant("replay-is-lost"))
-    finding = findings(subject, seeds=20)[0]
-    short = shrink(subject, finding, budget_steps=40)
+    target = seeded("replay-is-lost")
+    finding = findings(target, seeds=20)[0]
+    short = shrink(target, finding, budget_steps=40)
     assert short.cause == finding.cause
-    assert len(short.actions) <= len(finding.actions)
+    assert len(short.calls) <= len(finding.calls)
 
 
 def test_one_profile_against_another_shrinks_too() -> None:
-    subject = find_subject("range_cache")
-    lockstep = Lockstep(subject, find_profile(subject, "reference"), against=find_profile(subject, "stash"))
-    finding = next(f for f in map(lockstep.run, range(100)) if f is not None)
-    short = shrink(subject, finding, against=lockstep.other_config(finding.config))
-    assert len(short.actions) <= 3
+    target = resolve("range_cache", against="stash")
+    finding = next(f for f in map(Lockstep(target).run, range(100)) if f is not None)
+    assert len(shrink(target, finding).calls) <= 3
 
 
 @pytest.mark.nightly
@@ -96,9 +104,9 @@ def test_results_against_the_explorers_shortest() -> None:
         shortest = {v.finding.cause: v.depth for v in explore(bounded(subject, "smoke"), properties=False).violations}
         finding, _ = hunt(subject, "reference", of_model=False, seconds=30.0)
         assert finding is not None
-        short = shrink(subject, finding)
+        short = shrink(Target(subject, find_profile(subject, "reference")), finding)
         if short.cause in shortest:
-            pairs[mutant.id] = len(short.actions), shortest[short.cause]
+            pairs[mutant.id] = len(short.calls), shortest[short.cause]
     assert len(pairs) >= 10
     assert statistics.median(ours - best for ours, best in pairs.values()) <= 0
     assert all(ours <= max(best + 1, 1.5 * best) for ours, best in pairs.values()), pairs

@@ -502,7 +502,7 @@ def test_after_a_restart_an_entry_has_nothing_but_its_bytes(batched: bool) -> No
 @pytest.mark.nightly
 def test_every_shipped_rule_shows_in_some_scope() -> None:
     found = explore(bounded(SUBJECT, "failures", "pulsar-2026-07"))
-    assert {v.finding.cause for v in found.violations} >= {
+    assert {str(v.finding.cause) for v in found.violations} >= {
         "property:recovery_gives_what_was_promised",
         "property:the_store_has_what_the_log_says",
         "property:a_replay_is_complete_or_fails",

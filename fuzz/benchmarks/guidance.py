@@ -21,9 +21,13 @@ from typing import Any, NamedTuple
 
 from fuzz.mutation.kill_matrix import is_of_model
 from fuzz.mutation.seeding import mutants_of, plant
-from fuzz.run.generate import Arguments, decoder, recipe
-from fuzz.run.lockstep import CHECK_EVERY, CheckedRun, Hang, watchdog
+from fuzz.run.call import Call
+from fuzz.run.generate import decoder, recipe
+from fuzz.run.lockstep import CHECK_EVERY
+from fuzz.run.pair import Depth, Pair
+from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import Subject, find_profile
+from fuzz.target import Target
 
 #: First seeds of the hunts for one bug.
 SEEDS = tuple(range(0, 10_000_000, 1_000_000))
@@ -106,28 +110,28 @@ class _Corpus:
         self.subject = subject
         self.of_model = of_model
         self.chance = random.Random(seed)  # noqa: S311
-        self.runs: list[tuple[Any, list[tuple[str, Arguments]]]] = []
+        self.runs: list[tuple[Any, list[Call]]] = []
         self.seen: set[Any] = set()
 
     def next_run(self, profile: Any, seed: int, grows: bool) -> Iterator[None]:
         """One trace, a step at a time. Raises _Found at the step that shows a difference."""
         subject = self.subject
         plan, rng = recipe(subject, profile, seed)
-        cfg, begun = plan.config, list[tuple[str, Arguments]]()
+        cfg, begun = plan.config, list[Call]()
         if grows and self.runs and self.chance.random() < _FROM_CORPUS:
             cfg, begun = self.runs[self.chance.randrange(len(self.runs))]
         choose = decoder(subject, cfg).chooser(cfg, plan.swarm, rng)
-        run, done = CheckedRun(subject, cfg, cfg if self.of_model else None), list[tuple[str, Arguments]]()
+        pair, done = Pair(Target(subject, cfg, model_only=self.of_model)), list[Call]()
         for step in range(plan.steps):
-            name, arguments = begun[step] if step < len(begun) else _named(choose(run.state))
-            if run.step(name, arguments, fully=step % CHECK_EVERY == CHECK_EVERY - 1) is not None:
+            call = begun[step] if step < len(begun) else _called(choose(pair.state))
+            if pair.step(call, Depth.ALL if step % CHECK_EVERY == CHECK_EVERY - 1 else Depth.OUTCOME) is not None:
                 raise _Found
-            done.append((name, arguments))
+            done.append(call)
             if grows:
-                self.keep(cfg, done, run.state)
+                self.keep(cfg, done, pair.state)
             yield
 
-    def keep(self, cfg: Any, done: list[tuple[str, Arguments]], state: Any) -> None:
+    def keep(self, cfg: Any, done: list[Call], state: Any) -> None:
         """Keeps what was done so far if it met something new."""
         kind = self.subject.abstract(cfg, state)
         if kind not in self.seen:
@@ -135,6 +139,6 @@ class _Corpus:
             self.runs.append((cfg, list(done)))
 
 
-def _named(chosen: Any) -> tuple[str, Arguments]:
+def _called(chosen: Any) -> Call:
     plan, arguments = chosen
-    return plan.name, arguments
+    return Call(plan.name, arguments)

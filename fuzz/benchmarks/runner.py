@@ -33,6 +33,7 @@ from fuzz.campaign.worker import BLOCK, Spec, Task, run_task
 from fuzz.commands.core import run_replay
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
+from fuzz.target import Target
 from model.machine import BadValue
 
 #: How often ours and the baseline take turns.
@@ -147,7 +148,7 @@ def _lockstep(subject: Subject) -> Benchmark:
 
 
 def _fast_steps(subject: Subject) -> float:
-    lockstep = Lockstep(subject, find_profile(subject, "reference"))
+    lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     for seed in range(BLOCK):
         lockstep.run(seed)
     before, started, seed = lockstep.coverage.steps, time.perf_counter(), BLOCK

@@ -43,8 +43,8 @@ from fuzz.campaign.worker import (
     merged,
     part_from,
     part_text,
-    prepared,
     run_task,
+    target_of,
     task_from,
     task_text,
 )
@@ -387,7 +387,7 @@ class _Rounds:
         self.given = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
         self.in_flight: deque[list[Task]] = deque()
         self.rounds_before = state.rounds
-        self.steps = {s.subject: s.steps or prepared(s)[0].steps for s in plan.specs}
+        self.steps = {s.subject: s.steps or target_of(s).subject.steps for s in plan.specs}
 
     def following(self) -> list[Task]:
         """The tasks of the next round; none when the traces or the time are used up."""

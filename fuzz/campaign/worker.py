@@ -5,7 +5,7 @@ findings it keeps, how they shrink, what it covered. Tasks are any number of blo
 of workers nor that of partitions changes a result.
 
 Within a block, the first finding of each cause is kept, replayed twice, and shrunk. A property that was seen
-broken is muted for the rest of the block, so that a common defect does not hide a rare one behind it. A block
+broken is skipped for the rest of the block, so that a common defect does not hide a rare one behind it. A block
 that finds too much stops early. All that is a function of the block alone.
 """
 
@@ -15,13 +15,15 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fuzz.mutation.seeding import subject_or_mutant
 from fuzz.platform.json import from_json, to_json
 from fuzz.platform.version import code_version
+from fuzz.run.checks import NONE_SKIPPED, all_but
 from fuzz.run.coverage import Row, Total
-from fuzz.run.lockstep import NONE_MUTED, Finding, Lockstep, all_but, replay
+from fuzz.run.finding import Cause, Finding
+from fuzz.run.lockstep import Lockstep
+from fuzz.run.replay import replay
 from fuzz.run.shrink import shrink
-from fuzz.subject import Subject, find_profile
+from fuzz.target import Second, Target, resolve
 from fuzz.trace.file import ABSENT, Operation, Trace, content_name
 from model.machine import BadValue, plain
 
@@ -77,26 +79,24 @@ class Part(NamedTuple):
     coverage: tuple[Row, ...]
 
 
-def prepared(spec: Spec) -> tuple[Subject, Any, Any]:
-    """The subject, the profile's config and the other profile's. Raises BadValue when a name is unknown."""
-    subject = subject_or_mutant(spec.subject, spec.mutant)
-    against = find_profile(subject, spec.against) if spec.against is not None else None
-    return subject, find_profile(subject, spec.profile), against
+def target_of(spec: Spec) -> Target:
+    """The target of a spec's names. Raises BadValue when a name is unknown."""
+    return resolve(spec.subject, spec.profile, spec.against, spec.mutant)
 
 
 def run_task(task: Task) -> Part:
     """Runs a task's seeds, block by block. Cost: a few microseconds a step, seconds for each shrunk finding."""
     started = time.perf_counter()
-    subject, profile_config, against = prepared(task.spec)
+    target = target_of(task.spec)
     total, found = Total(), list[Found]()
     traces = steps = raw = 0
-    lockstep = Lockstep(subject, profile_config, against=against, steps=task.spec.steps)
+    lockstep = Lockstep(target, steps=task.spec.steps)
     for first in range(task.first_seed, task.first_seed + task.traces, BLOCK):
         count = min(BLOCK, task.first_seed + task.traces - first)
         done, findings = _run_block(lockstep, range(first, first + count))
         traces += done
         raw += len(findings)
-        found += [_kept(subject, task.spec, lockstep, f) for f in _first_of_each_cause(findings)]
+        found += [_kept(target, task.spec, f) for f in _first_of_each_cause(findings)]
     steps = lockstep.coverage.steps
     for row in lockstep.coverage.rows():
         total.add(row)
@@ -107,53 +107,54 @@ def run_task(task: Task) -> Part:
 def _run_block(lockstep: Lockstep, seeds: range) -> tuple[int, list[Finding]]:
     """How many traces of a block were run, and what they found."""
     findings: list[Finding] = []
-    lockstep.muted = NONE_MUTED
+    lockstep.skipped = NONE_SKIPPED
     for done, seed in enumerate(seeds, 1):
         finding = lockstep.run(seed)
         if finding is not None:
             findings.append(finding)
             if finding.broken_property is not None:
-                lockstep.muted |= {finding.broken_property}
+                lockstep.skipped |= {finding.broken_property}
             if len(findings) == ENOUGH:
                 return done, findings
     return len(seeds), findings
 
 
 def _first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
-    first: dict[str, Finding] = {}
+    first: dict[Cause, Finding] = {}
     for finding in findings:
         first.setdefault(finding.cause, finding)
     return list(first.values())
 
 
-def _kept(subject: Subject, spec: Spec, lockstep: Lockstep, finding: Finding) -> Found:
+def _kept(target: Target, spec: Spec, finding: Finding) -> Found:
     """A finding replayed twice, shrunk, and written down."""
-    against = lockstep.other_config(finding.config)
-    muted = all_but(subject, finding)
-    again = [replay(subject, finding.config, finding.actions, against=against, muted=muted) for _ in range(2)]
+    skipped = all_but(target.subject, finding.broken_property)
+    again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     reproduced = all(f is not None and f.cause == finding.cause for f in again)
-    short = shrink(subject, finding, against=against) if reproduced else finding
-    trace = trace_of(subject, spec, short, against)
+    short = shrink(target, finding) if reproduced else finding
+    trace = trace_of(target, spec, short)
     text = b"".join(trace.lines()).decode()
     seed = finding.seed if finding.seed is not None else -1
     return Found(
-        subject.name,
+        spec.subject,
         spec.profile,
         short.signature,
-        short.cause,
+        str(short.cause),
         seed,
-        len(finding.actions),
-        len(short.actions),
+        len(finding.calls),
+        len(short.calls),
         short.difference.message,
         reproduced,
         text,
     )
 
 
-def trace_of(subject: Subject, spec: Spec, finding: Finding, against: Any = None) -> Trace:
+def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
     """A finding as a trace: its actions with what the model says of them, and what is wrong at the end."""
-    operations, state, machine = list[Operation](), subject.machine.start(finding.config), subject.machine
-    for name, arguments in finding.actions:
+    target = target.drawn(finding.config)
+    machine = target.subject.machine
+    operations, state = list[Operation](), machine.start(finding.config)
+    for name, arguments in finding.calls:
         data: dict[str, Any] = {"op": name, "args": machine.actions[name].named(arguments)}
         try:
             state, outcome = machine.step(finding.config, state, name, arguments)
@@ -172,10 +173,10 @@ def trace_of(subject: Subject, spec: Spec, finding: Finding, against: Any = None
     }
     if spec.mutant is not None:
         header["mutant"] = spec.mutant
-    if against is not None:
-        header["against"] = plain(against)
-    name = content_name(to_json([subject.name, finding.signature, [o[:2] for o in operations]]))
-    return Trace(f"{subject.name}/{name}", subject.name, plain(finding.config), operations, header)
+    if target.second is Second.PROFILE:
+        header["against"] = plain(target.against)
+    name = content_name(to_json([machine.name, finding.signature, [o[:2] for o in operations]]))
+    return Trace(f"{machine.name}/{name}", machine.name, plain(finding.config), operations, header)
 
 
 # ---- as text, for the way between driver and workers --------------------------------------------------

@@ -30,13 +30,14 @@ from fuzz.campaign.driver import (
     run_campaign,
 )
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore, Store, is_local, local_path
-from fuzz.campaign.worker import Spec, prepared, trace_of
+from fuzz.campaign.worker import Spec, target_of, trace_of
 from fuzz.mutation.seeding import find_mutant, mutants_of, subject_or_mutant
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.version import code_version
+from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import recipe
-from fuzz.run.lockstep import Difference, Finding
-from fuzz.subject import Subject, find_profile, find_subject, subject_names
+from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.target import Target
 from fuzz.trace import corpus
 from fuzz.trace.file import BadTrace, Trace, content_name, read_traces
 from fuzz.trace.recording import OWN, Replayer, recording_of, recordings
@@ -77,7 +78,7 @@ def run_fuzz(
     """Fuzzes one subject on this machine. Raises BadValue for names that there are not."""
     if spec.against == spec.profile:
         raise BadValue("--against names the same profile as --profile: there is nothing to tell apart")
-    prepared(spec)
+    target_of(spec)
     plan = Plan((spec,), seed)
     tables = MemoryStore()
     state = open_campaign(tables, plan)
@@ -118,25 +119,27 @@ def coverage_of(plan: Plan, state: State) -> dict[str, dict[str, Any]]:
     from fuzz.run.coverage import Total
 
     return {
-        spec.subject: state.coverage.get(spec.subject, Total()).summary(prepared(spec)[0], configs_of(spec, plan.seed))
+        spec.subject: state.coverage.get(spec.subject, Total()).summary(
+            target_of(spec).subject, configs_of(spec, plan.seed)
+        )
         for spec in plan.specs
     }
 
 
 def configs_of(spec: Spec, seed: int) -> list[Any]:
-    """Configs that a run of seeds draws: enough of them to know which witnesses could come."""
-    subject, profile_config, _ = prepared(spec)
-    return list({recipe(subject, profile_config, seed + i)[0].config for i in range(256)})
+    """Configs that a run of seeds draws: enough of them to know which coverage goals can be reached."""
+    target = target_of(spec)
+    return list({recipe(target.subject, target.config, seed + i)[0].config for i in range(256)})
 
 
 def failures(plan: Plan, state: State) -> list[str]:
-    """Witnesses and actions that never came although the run was long enough: a failed run.
+    """Coverage goals not reached and actions that never succeeded although the run was long enough: a failed run.
 
     Not asked of a run against another profile or with a planted bug: it is to find that, and may stop there.
     """
     missing = []
     for spec in plan.specs:
-        subject = prepared(spec)[0]
+        subject = target_of(spec).subject
         steps = sum(r["steps"] for r in state.runs if r["subject"] == spec.subject)
         if spec.mutant is None and spec.against is None and steps >= subject.min_steps_for_coverage:
             never = coverage_of(plan, state)[spec.subject]["never"]
@@ -212,7 +215,7 @@ def campaign_specs(names: list[str], profile: str, mutant: str | None) -> tuple[
             raise BadValue(f"no subject has a profile {profile}; `brokerproof subjects` lists them")
     specs = tuple(Spec(name, profile, None, mutant) for name in dict.fromkeys(names))
     for spec in specs:
-        prepared(spec)
+        target_of(spec)
     return specs
 
 
@@ -378,23 +381,23 @@ def run_explore(
     space = where.build()
     findings = []
     with contextlib.ExitStack() as stack:
-        tell = counter(stack.enter_context(showing(console, f"exploring {subject} {scope}")))
+        progress = counter(stack.enter_context(showing(console, f"exploring {subject} {scope}")))
         if on_spark:
             spark = stack.enter_context(session("brokerproof explore", master))
-            found = explore_on_spark(where, spark, 2 * slots(spark), tell)
+            found = explore_on_spark(where, spark, 2 * slots(spark), progress)
         else:
-            found = explore(space, tell=tell)
+            found = explore(space, progress=progress)
         findings = [each.finding for each in found.violations]
         steps = None
         if covered and found.graph is not None:
-            walked = cover(space, found.graph, tell)
+            walked = cover(space, found.graph, progress)
             steps = {"transitions": walked.transitions, "runs": walked.runs, "steps": walked.steps}
             findings += [walked.finding] if walked.finding is not None else []
     spec = Spec(subject, profile, None, mutant)
-    violations = [_violation(space.subject, spec, finding, out) for finding in findings]
+    violations = [_violation(space.target, spec, finding, out) for finding in findings]
     for lasso in found.lassos:
-        difference = Difference("eventually", lasso.name, f"{lasso.name}: {lasso.guarantee}", True, False)
-        violations.append(_violation(space.subject, spec, Finding(space.cfg, tuple(lasso.actions), difference), out))
+        difference = Difference(Cause(Kind.EVENTUALLY, lasso.name), f"{lasso.name}: {lasso.guarantee}", True, False)
+        violations.append(_violation(space.target, spec, Finding(space.cfg, tuple(lasso.calls), difference), out))
     return {
         "subject": subject,
         "scope": scope,
@@ -411,17 +414,17 @@ def run_explore(
     }
 
 
-def _violation(subject: Subject, spec: Spec, finding: Finding, out: Path) -> dict[str, Any]:
+def _violation(target: Target, spec: Spec, finding: Finding, out: Path) -> dict[str, Any]:
     """A violation with its trace written to a file."""
-    trace = trace_of(subject, spec, finding)
+    trace = trace_of(target, spec, finding)
     data = b"".join(trace.lines())
     path = out / f"{content_name(data)}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return {
         "signature": finding.signature,
-        "cause": finding.cause,
-        "length": len(finding.actions),
+        "cause": str(finding.cause),
+        "length": len(finding.calls),
         "message": finding.difference.message,
         "trace": str(path),
     }

@@ -13,12 +13,17 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import OUTSIDE, Bounded, Graph, NotOneState, Tell
-from fuzz.run.generate import Arguments
-from fuzz.run.lockstep import HANG_SECONDS, Difference, Finding, Hang, all_but, replay, same, watchdog
+from fuzz.explore.search import OUTSIDE, Bounded, Graph, NotOneState, Progress
+from fuzz.run.call import Call
+from fuzz.run.checks import Skipped
+from fuzz.run.finding import Cause, Difference, Finding, Kind
+from fuzz.run.pair import Depth, Pair
+from fuzz.run.replay import replay
+from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.subject import Subject
 
-#: Progress is told once in so many runs.
-_TELL_EVERY = 256
+#: Progress is reported once in this many runs.
+_PROGRESS_EVERY = 256
 #: Steps for which the watchdog is set once, and the processor time after which they hang.
 _LOT = 1024
 _HANG_SECONDS = 10.0
@@ -34,7 +39,7 @@ class Covered(NamedTuple):
     finding: Finding | None
 
 
-def cover(space: Bounded, graph: Graph, tell: Tell | None = None) -> Covered:
+def cover(space: Bounded, graph: Graph, progress: Progress | None = None) -> Covered:
     """Runs every transition at least once; ends at the first difference. Cost: some 20 microseconds a step."""
     walker = _Walker(space, graph)
     runs = steps = 0
@@ -45,8 +50,8 @@ def cover(space: Bounded, graph: Graph, tell: Tell | None = None) -> Covered:
             steps += taken
             if finding is not None:
                 return Covered(walker.covered, runs, steps, finding)
-            if tell is not None and not runs % _TELL_EVERY:
-                tell(walker.covered, len(graph.targets))
+            if progress is not None and not runs % _PROGRESS_EVERY:
+                progress(walker.covered, len(graph.targets))
     return Covered(walker.covered, runs, steps, None)
 
 
@@ -67,16 +72,16 @@ class _Walker:
         """One run: to a state that has transitions left, and on for as long as there are some."""
         run, steps, before = _Run(self.space), self._steps(root), -1
         try:
-            while len(run.actions) != before:
-                before = len(run.actions)
+            while len(run.calls) != before:
+                before = len(run.calls)
                 with watchdog(_HANG_SECONDS):
                     if not all(run.take(*step) for step in islice(steps, _LOT)):
-                        return run.finding(), len(run.actions)
+                        return run.finding(), len(run.calls)
         except NotOneState as problem:
-            return problem.finding, len(run.actions)
+            return problem.finding, len(run.calls)
         except Hang:
-            return run.finding(), len(run.actions)
-        return None, len(run.actions)
+            return run.finding(), len(run.calls)
+        return None, len(run.calls)
 
     def _steps(self, root: int) -> Iterator[tuple[Any, int, Any]]:
         """The steps of a run: a state's form, which of its moves is taken, and the form after it, if in the scope."""
@@ -96,58 +101,52 @@ class _Walker:
 
 
 class _Run:
-    """Model and implementation side by side, led through canonical states."""
+    """Model and implementation, led through canonical states; outcomes and views are compared at every step."""
 
     def __init__(self, space: Bounded) -> None:
         self.space = space
-        self.state = space.machine.start(space.cfg)
-        self.body = space.subject.implementation(space.cfg)
-        self.actions: list[tuple[str, Arguments]] = []
+        self.skipped = sampled_only(space.subject)
+        self.pair = Pair(space.target, self.skipped)
+        self.depth = Depth.VIEW | Depth.PROPERTIES if self.pair.checks.histories else Depth.VIEW
+        self.calls: list[Call] = []
 
     def take(self, form: Any, k: int, target: Any) -> bool:
-        """Takes what is the k-th move of a canonical state; whether both sides agree on it and after it.
+        """Takes what is the k-th move of a canonical state. Returns whether nothing is wrong after it.
 
-        Raises NotOneState when the canonical state and the one at hand turn out to be two.
+        Raises NotOneState when the canonical state and the present state turn out to be two.
         """
-        name, after, outcome, arguments = self._move(form, k, target)
-        self.state = after
-        self.actions.append((name, arguments))
-        try:
-            theirs = getattr(self.body, name)(*arguments)
-            return same(outcome, theirs) and self.body.view() == self.state
-        except Exception:
-            return False
+        call = self._call(form, k, target)
+        self.calls.append(call)
+        return self.pair.step(call, self.depth) is None
 
-    def _move(self, form: Any, k: int, target: Any) -> tuple[str, Any, Any, Arguments]:
-        """The same move in the state at hand, where what is named on the way may have other names.
-
-        Its name, the state after it, its outcome and its arguments.
-        """
-        space, canonical, cfg = self.space, self.space.machine.canonical, self.space.cfg
+    def _call(self, form: Any, k: int, target: Any) -> Call:
+        """The same move in the present state, where names given at run time may differ."""
+        space, canonical, cfg, state = self.space, self.space.machine.canonical, self.space.cfg, self.pair.state
         name, act, _, arguments = space.moves(form)[k]
         if target is None:
             target = canonical(cfg, act(cfg, form, *arguments)[0])
         choice = [arguments]
         if k >= len(space.fixed):
-            here = space.moves(self.state)
+            here = space.moves(state)
             choice = [each for other, _, _, each in (*here[k : k + 1], *here[len(space.fixed) :]) if other == name]
         for each in choice:
-            after, outcome = act(cfg, self.state, *each)
-            if canonical(cfg, after) == target:
-                return name, after, outcome, each
-        raise NotOneState(space, self.actions, self.state, name, target)
+            if canonical(cfg, act(cfg, state, *each)[0]) == target:
+                return Call(name, each)
+        raise NotOneState(space, self.calls, state, name, target)
 
     def finding(self) -> Finding:
-        """What is wrong in this run. A walk compares outcomes and views, so no property is asked."""
+        """What is wrong in this run: the finding of a replay."""
         space = self.space
-        nothing = Finding(space.cfg, tuple(self.actions), Difference("unstable", "walk", _UNSTABLE, None, None))
-        return (
-            replay(
-                space.subject,
-                space.cfg,
-                self.actions,
-                muted=all_but(space.subject, nothing),
-                hang_seconds=HANG_SECONDS * (1 + len(self.actions) / 100),
-            )
-            or nothing
+        again = replay(
+            space.target,
+            self.calls,
+            skipped=self.skipped,
+            hang_seconds=HANG_SECONDS * (1 + len(self.calls) / 100),
         )
+        unstable = Difference(Cause(Kind.UNSTABLE, "walk"), _UNSTABLE)
+        return again or Finding(space.cfg, tuple(self.calls), unstable)
+
+
+def sampled_only(subject: Subject) -> Skipped:
+    """The properties that the search checks in every state; the others take history variables."""
+    return frozenset(p.name for p in subject.properties if not p.histories)

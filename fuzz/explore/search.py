@@ -24,25 +24,20 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from fuzz.run.generate import Arguments, Decoder, usable
-from fuzz.run.lockstep import (
-    Actions,
-    Difference,
-    Finding,
-    Hang,
-    all_but,
-    checks_for,
-    event_of,
-    replay,
-    same,
-    watchdog,
-)
+from fuzz.run.call import Arguments, Call, Calls
+from fuzz.run.checks import Skipped, all_but, broken_in_state, broken_in_step, checks_for, event_of
+from fuzz.run.finding import Cause, Difference, Finding, Kind
+from fuzz.run.generate import Decoder, usable
+from fuzz.run.pair import Depth, Pair
+from fuzz.run.replay import replay
+from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import Scope, Subject, find_profile
-from model.machine import BadValue, Refused, plain
+from fuzz.target import Second, Target
+from model.machine import BadValue, plain
 
 #: The target of a transition that leaves the scope: it is checked, and not entered.
 OUTSIDE = -1
-#: States that are expanded together: progress is told and the watchdog is set once for each lot.
+#: States that are expanded together: progress is reported and the watchdog is set once for each lot.
 _LOT = 256
 #: Processor time for a lot after which it hangs; it takes some hundreds of milliseconds.
 _HANG_SECONDS = 10.0
@@ -51,8 +46,8 @@ _BEYOND = 2
 #: More states than this are not one machine's business; a scope that has them may have no end.
 LIMIT = 10_000_000
 
-#: Told of progress: states done, states found.
-Tell = Callable[[int, int], None]
+#: Called with the number of states expanded and found.
+Progress = Callable[[int, int], None]
 
 
 class Violation(NamedTuple):
@@ -67,7 +62,7 @@ class Lasso(NamedTuple):
 
     name: str
     guarantee: str
-    actions: Actions
+    calls: Calls
 
 
 @dataclass
@@ -122,12 +117,12 @@ def find_scope(subject: Subject, name: str) -> Scope:
 class NotOneState(Exception):
     """A canonical form stands for states that differ: what a step reaches from the form, none reaches from a state."""
 
-    def __init__(self, space: Bounded, run: Actions, state: Any, name: str, target: Any) -> None:
+    def __init__(self, space: Bounded, run: Calls, state: Any, name: str, target: Any) -> None:
         message = (
             f"no {name} leads from the last state of this run to the expected form, and one does from the state's "
             "canonical form: that puts states together that are not one (the run itself agrees in a replay)"
         )
-        difference = Difference("canonical", name, message, plain(target), plain(state))
+        difference = Difference(Cause(Kind.CANONICAL, name), message, plain(target), plain(state))
         super().__init__(message)
         self.finding = Finding(space.cfg, tuple(run), difference)
 
@@ -140,6 +135,7 @@ class Bounded:
         self.scope = scope
         self.machine = subject.machine
         self.cfg = self.machine.configure(scope.settings, find_profile(subject, profile))
+        self.target = Target(subject, self.cfg)
         self.start = self.machine.canonical(self.cfg, self.machine.start(self.cfg))
         self.bounds = [(subject.measures[name], most) for name, most in scope.bounds.items()]
         actions = self.machine.actions.values()
@@ -172,17 +168,17 @@ class Bounded:
         """Whether a state respects the scope's bounds, or goes beyond each by so much at most."""
         return all(measure(state) <= most + beyond for measure, most in self.bounds)
 
-    def concrete(self, path: list[Any]) -> list[tuple[str, Arguments]]:
+    def concrete(self, path: list[Any]) -> list[Call]:
         """A run through the given canonical states, from the first state, with the names that are given on the way.
 
         Raises NotOneState when a canonical state stands for one from which the next cannot be reached.
         """
-        state, run = self.machine.start(self.cfg), list[tuple[str, Arguments]]()
+        state, run = self.machine.start(self.cfg), list[Call]()
         for form, target in pairwise(path):
             for name, act, _, arguments in self.moves(state):
                 after, _outcome = act(self.cfg, state, *arguments)
                 if self.machine.canonical(self.cfg, after) == target:
-                    run.append((name, arguments))
+                    run.append(Call(name, arguments))
                     state = after
                     break
             else:
@@ -206,16 +202,15 @@ def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded
 
 
 class Failure(NamedTuple):
-    """Something wrong in a state, or in a step from it: what, and the step."""
+    """Something wrong in a state, or in a call from it."""
 
-    kind: str
-    what: str
+    cause: Cause
     state: int
-    step: tuple[str, Arguments] | None
+    call: Call | None
 
 
 def explore(
-    space: Bounded, *, implementation: bool = True, properties: bool = True, tell: Tell | None = None
+    space: Bounded, *, implementation: bool = True, properties: bool = True, progress: Progress | None = None
 ) -> Exploration:
     """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
 
@@ -224,7 +219,7 @@ def explore(
     """
     started = time.perf_counter()
     search = Search(space, implementation, properties)
-    search.run(tell)
+    search.run(progress)
     graph = search.graph
     violations = [
         explained(space, failure, [graph.states[i] for i in graph.path(failure.state)]) for failure in search.failures
@@ -235,7 +230,7 @@ def explore(
         try:
             lassos += _lassos(space, graph)
         except NotOneState as problem:
-            violations.append(Violation(problem.finding, len(problem.finding.actions)))
+            violations.append(Violation(problem.finding, len(problem.finding.calls)))
     depth, seconds = max(graph.depths()), time.perf_counter() - started
     return Exploration(
         len(graph.states), len(graph.targets), depth, seconds, without_repeats(violations), lassos, graph
@@ -243,23 +238,25 @@ def explore(
 
 
 class Search:
-    """The states found so far, and what was wrong with them: the first failure of each kind."""
+    """The states found so far, and what was wrong with them: the first failure of each cause."""
 
     def __init__(self, space: Bounded, implementation: bool, properties: bool, start: Any = None) -> None:
         self.space = space
-        has_implementation = implementation and space.machine.is_reference(space.cfg)
-        self.implementation = space.subject.implementation if has_implementation else None
-        self.checks = checks_for(space.subject, space.cfg)
+        #: model and implementation; None when the model runs alone
+        has_second = implementation and space.target.second is Second.IMPLEMENTATION
+        self.pair = Pair(space.target, fold_history=False) if has_second else None
+        self.checks = checks_for(space.subject, space.cfg, with_history(space.subject))
         self.properties = properties
         first = space.start if start is None else start
         self.graph = Graph([first], array("q", [0]), array("q", [0]), array("q"))
         self.numbers: dict[Any, int] = {first: 0}
         self.failures: list[Failure] = []
-        self.failed: set[tuple[str, str]] = set()
-        self.taking: tuple[str, Arguments] = ("", ())
+        self.failed: set[tuple[Kind, str]] = set()
+        self.taking = Call("", ())
+        self.is_loaded = False  # whether the pair is in the state that is expanded
 
-    def run(self, tell: Tell | None) -> None:
-        """Expands states in the order in which they were found, until none is left or a step does not come back."""
+    def run(self, progress: Progress | None) -> None:
+        """Expands states in the order in which they were found, until none is left or a step does not return."""
         states = self.graph.states
         number = 0
         while number < len(states):
@@ -269,30 +266,35 @@ class Search:
                     while number < end:
                         self.expand(number)
                         number += 1
-            except Hang:  # what hangs once may hang everywhere: the search ends here
-                self.fail("hang", self.taking[0], number, self.taking)
+            except Hang:  # other states may hang as well: the search ends here
+                self.fail(Cause(Kind.HANG, self.taking.action), number, self.taking)
                 return
-            if tell is not None:
-                tell(number, len(states))
+            if progress is not None:
+                progress(number, len(states))
             if len(states) > LIMIT:
                 raise BadValue(f"more than {LIMIT:,} states: bound a measure that grows, or use --spark")
 
     def expand(self, number: int) -> None:
         """Takes every transition of a state."""
-        space, graph, numbers = self.space, self.graph, self.numbers
+        space, graph, numbers, pair = self.space, self.graph, self.numbers, self.pair
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
-        targets, states, parents = graph.targets, graph.states, graph.parents
-        checked, of_steps = self.implementation is not None, self.checks.of_steps
-        body: Any = None
+        targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.checks.of_steps
+        self.is_loaded = False
         if self.properties:
-            self.check_state(number, state)
+            for each in broken_in_state(self.checks.of_states, cfg, state):
+                self.fail(Cause(Kind.PROPERTY, each.name), number, None)
         for name, act, index, arguments in space.moves(state):
-            self.taking = name, arguments
-            after, outcome = act(cfg, state, *arguments)
-            if checked:
-                body = self.compare(number, body, name, arguments, after, outcome)
-            if self.properties and of_steps[index]:
-                self.check_step(number, index, name, arguments, after, outcome)
+            self.taking = call = Call(name, arguments)
+            crashed = False
+            if pair is None:
+                after, outcome = act(cfg, state, *arguments)
+            else:
+                crashed = self.compare(pair, number, call)
+                after, outcome = pair.state, pair.outcome
+            if self.properties and of_steps[index] and not crashed:
+                event = event_of(space.subject, name, arguments, outcome)
+                for each in broken_in_step(of_steps[index], cfg, state, event, after):
+                    self.fail(Cause(Kind.PROPERTY, each.name), number, call)
             if after is state:
                 targets.append(number)
                 continue
@@ -308,43 +310,31 @@ class Search:
             targets.append(target)
         graph.offsets.append(len(targets))
 
-    def compare(self, number: int, body: Any, name: str, arguments: Arguments, after: Any, outcome: Any) -> Any:
-        """Takes a step on the implementation; the implementation if it still is in the state, for the next step."""
+    def compare(self, pair: Pair, number: int, call: Call) -> bool:
+        """Takes a call on model and implementation, loaded with the state if needed. Returns whether one crashed."""
         state = self.graph.states[number]
-        try:
-            if body is None:
-                body = self.implementation.load(self.space.cfg, state)  # type: ignore[union-attr]
-            theirs = getattr(body, name)(*arguments)
-            if same(outcome, theirs):
-                if isinstance(outcome, Refused) and after != state:
-                    self.fail("stutter", name, number, (name, arguments))
-                view = body.view()
-                if view == after and not body.check():
-                    return body if view == state else None
-        except Exception:
-            self.fail("crash", name, number, (name, arguments))
-            return None
-        self.fail("difference", name, number, (name, arguments))
-        return None
+        if not self.is_loaded:
+            pair.load(state)
+        difference = pair.step(call, Depth.STATE)
+        self.is_loaded = difference is None and pair.state == state
+        if self.is_loaded:
+            pair.state = state
+        elif difference is not None:
+            self.fail(difference.cause, number, call)
+            return difference.cause.kind is Kind.CRASH
+        return False
 
-    def check_state(self, number: int, state: Any) -> None:
-        """The properties of states."""
-        for holds, each in self.checks.of_states:
-            if not holds(self.space.cfg, state):
-                self.fail("property", each.name, number, None)
+    def fail(self, cause: Cause, number: int, call: Call | None) -> None:
+        """Keeps the first failure of each broken property, and of each other kind for each action: a nearest one."""
+        key = cause.kind, call.action if call is not None and cause.kind is not Kind.PROPERTY else cause.what
+        if key not in self.failed:
+            self.failed.add(key)
+            self.failures.append(Failure(cause, number, call))
 
-    def check_step(self, number: int, index: int, name: str, arguments: Arguments, after: Any, outcome: Any) -> None:
-        """The properties of steps."""
-        before, event = self.graph.states[number], event_of(self.space.subject, name, arguments, outcome)
-        for holds, each in self.checks.of_steps[index]:
-            if not holds(self.space.cfg, before, event, after):
-                self.fail("property", each.name, number, (name, arguments))
 
-    def fail(self, kind: str, what: str, number: int, step: tuple[str, Arguments] | None) -> None:
-        """Keeps the first failure of each kind: a nearest one."""
-        if (kind, what) not in self.failed:
-            self.failed.add((kind, what))
-            self.failures.append(Failure(kind, what, number, step))
+def with_history(subject: Subject) -> Skipped:
+    """The properties that take history variables: the search has no values of them."""
+    return frozenset(p.name for p in subject.properties if p.histories)
 
 
 # ---- counterexamples ----------------------------------------------------------------------------------
@@ -358,27 +348,26 @@ def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
     try:
         run = space.concrete(path)
     except NotOneState as problem:
-        return Violation(problem.finding, len(problem.finding.actions))
-    met = "fails in a state that was loaded, and not at the end of a run to it"
-    difference = Difference(failure.kind, failure.what, f"{failure.what} {met}", None, None)
-    ends: list[tuple[tuple[str, Arguments], ...]] = [()]
-    if failure.step is not None:
+        return Violation(problem.finding, len(problem.finding.calls))
+    cause = failure.cause
+    met = f"{cause.what} fails in a state that was loaded, and not at the end of a run to that state"
+    ends: list[tuple[Call, ...]] = [()]
+    if failure.call is not None:
         state = space.machine.start(space.cfg)
         for name, arguments in run:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
-        ends = [((name, arguments),) for name, _, _, arguments in space.moves(state) if name == failure.step[0]]
-    for end in ends:  # the step's arguments may have other names here: the first that shows it
-        met_in = Finding(space.cfg, (*run, *end), difference)
-        again = replay(space.subject, space.cfg, met_in.actions, muted=all_but(space.subject, met_in))
+        ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
+    for end in ends:  # names given at run time may differ here: the first call that shows the failure
+        again = replay(space.target, (*run, *end), skipped=all_but(space.subject, cause.broken_property))
         if again is not None:
-            return Violation(again, len(again.actions))
-    met_in = Finding(space.cfg, (*run, failure.step) if failure.step else tuple(run), difference)
-    return Violation(met_in, len(met_in.actions))
+            return Violation(again, len(again.calls))
+    calls = (*run, failure.call) if failure.call else tuple(run)
+    return Violation(Finding(space.cfg, calls, Difference(cause, met)), len(calls))
 
 
 def without_repeats(violations: list[Violation]) -> list[Violation]:
     """The shortest of each cause, in the order of their length."""
-    best: dict[str, Violation] = {}
+    best: dict[Cause, Violation] = {}
     for each in sorted(violations, key=lambda v: (v.depth, v.finding.cause)):
         best.setdefault(each.finding.cause, each)
     return list(best.values())

@@ -12,10 +12,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import Bounded, Exploration, Failure, Search, Tell, bounded, explained, without_repeats
-from fuzz.mutation.seeding import subject_or_mutant
+from fuzz.explore.search import Bounded, Exploration, Failure, Progress, Search, bounded, explained, without_repeats
 from fuzz.platform.json import from_json, to_json
-from fuzz.run.lockstep import Hang, watchdog
+from fuzz.run.call import Call
+from fuzz.run.finding import Cause, Kind
+from fuzz.run.watchdog import Hang, watchdog
+from fuzz.target import resolve
 from model.machine import plain
 from model.values import fitter
 
@@ -33,7 +35,7 @@ class Where(NamedTuple):
 
     def build(self) -> Bounded:
         """The space. Raises BadValue for names that there are not."""
-        return bounded(subject_or_mutant(self.subject, self.mutant), self.scope, self.profile)
+        return bounded(resolve(self.subject, self.profile, mutant=self.mutant).subject, self.scope, self.profile)
 
 
 def spread(key: bytes) -> int:
@@ -52,7 +54,7 @@ def state_from(space: Bounded, text: bytes) -> Any:
     return fitter(kind)(from_json(text), "state", space.cfg)
 
 
-def explore_on_spark(where: Where, spark: Any, partitions: int, tell: Tell | None = None) -> Exploration:
+def explore_on_spark(where: Where, spark: Any, partitions: int, progress: Progress | None = None) -> Exploration:
     """Visits every state of a scope once, on a cluster; `eventually` properties are not asked here.
 
     Cost: as `explore`, spread over the workers, and two shuffles a level.
@@ -71,10 +73,10 @@ def explore_on_spark(where: Where, spark: Any, partitions: int, tell: Tell | Non
     while count:
         rows = frontier.mapPartitions(lambda part: _expanded(where, part)).persist(keep)
         transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
-        for kind, what, text, step in sorted(
+        for kind, what, text, action in sorted(
             rows.filter(lambda row: row[0] == "failure").map(lambda r: r[1]).collect()
         ):
-            found.setdefault((kind, what), (len(levels) - 1, text, step))
+            found.setdefault((kind, what), (len(levels) - 1, text, action))
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
         new = successors.reduceByKey(min, partitions, spread).subtractByKey(visited, partitions)
         frontier = new.partitionBy(partitions, spread).persist(keep)
@@ -83,11 +85,15 @@ def explore_on_spark(where: Where, spark: Any, partitions: int, tell: Tell | Non
         visited = visited.union(frontier).partitionBy(partitions, spread)
         levels.append(frontier)
         states += count
-        if tell is not None:
-            tell(states - count, states)
+        if progress is not None:
+            progress(states - count, states)
     violations = [
-        explained(space, _failure(kind, what, step), _path(space, levels, level, text))
-        for (kind, what), (level, text, step) in found.items()
+        explained(
+            space,
+            Failure(Cause(Kind(kind), what), 0, Call(action, ()) if action else None),
+            _path(space, levels, level, text),
+        )
+        for (kind, what), (level, text, action) in found.items()
     ]
     return Exploration(states, transitions, len(levels) - 2, time.perf_counter() - started, without_repeats(violations))
 
@@ -102,19 +108,14 @@ def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tup
             with watchdog(_HANG_SECONDS):
                 search.expand(0)
         except Hang:
-            search.fail("hang", search.taking[0], 0, search.taking)
+            search.fail(Cause(Kind.HANG, search.taking.action), 0, search.taking)
         transitions += len(search.graph.targets)
         for form in search.graph.states[1:]:
             yield "state", (text_of(form), text)
         for failure in search.failures:
-            step = to_json(failure.step[0] if failure.step else None).decode()
-            yield "failure", (failure.kind, failure.what, text, step)
+            action = failure.call.action if failure.call else ""
+            yield "failure", (str(failure.cause.kind), failure.cause.what, text, action)
     yield "transitions", transitions
-
-
-def _failure(kind: str, what: str, step: str) -> Failure:
-    name = from_json(step)
-    return Failure(kind, what, 0, (name, ()) if name else None)
 
 
 def _path(space: Bounded, levels: list[Any], level: int, text: bytes) -> list[Any]:

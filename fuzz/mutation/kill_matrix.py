@@ -22,9 +22,13 @@ from fuzz.explore.search import bounded, explore
 from fuzz.mutation.operators import Generated, source_with
 from fuzz.mutation.seeding import Mutant, mutants_of, mutated_source, plant, plant_source, reasons_of
 from fuzz.platform.json import from_json, to_json
+from fuzz.run.checks import NONE_SKIPPED
+from fuzz.run.finding import Finding
 from fuzz.run.generate import generate, recipe
-from fuzz.run.lockstep import HANG_SECONDS, NONE_MUTED, Finding, Hang, Lockstep, watchdog
+from fuzz.run.lockstep import Lockstep
+from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
+from fuzz.target import Target
 from model.machine import BadValue
 
 #: Traces in which the properties that a bug of the specification breaks are gathered.
@@ -105,7 +109,7 @@ def _kill(mutant: str, origin: str, subject: Subject, profiles: tuple[str, ...],
     seconds = time.perf_counter() - started
     if finding is None:
         return Kill(mutant, subject.name, origin, False, "", None, None, None, "")
-    return Kill(mutant, subject.name, origin, True, f"{by} {finding.cause}", seconds, steps, len(finding.actions), "")
+    return Kill(mutant, subject.name, origin, True, f"{by} {finding.cause}", seconds, steps, len(finding.calls), "")
 
 
 def hunt(
@@ -116,14 +120,14 @@ def hunt(
     Properties are asked under the reference only: other profiles break some without any planted bug.
     """
     cfg = find_profile(subject, profile)
-    lockstep = Lockstep(subject, cfg, against=cfg if of_model else None)
+    lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
     if profile != "reference" and not of_model:
-        lockstep.muted = frozenset(p.name for p in subject.properties)
+        lockstep.skipped = frozenset(p.name for p in subject.properties)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         finding = lockstep.run(seed)
         if finding is not None:
-            return finding, lockstep.coverage.steps + len(finding.actions)
+            return finding, lockstep.coverage.steps + len(finding.calls)
         seed += 1
     return None, lockstep.coverage.steps
 
@@ -170,18 +174,18 @@ def killers(mutant: Mutant) -> list[str]:
     """The properties that a bug of the specification breaks, each looked for on its own; other causes by their name."""
     subject = plant(mutant)
     cfg = find_profile(subject, mutant.profile)
-    findings = one_by_one(Lockstep(subject, cfg, against=cfg), range(_PROPERTY_TRACES))
-    return sorted({finding.broken_property or finding.cause for finding in findings})
+    findings = one_by_one(Lockstep(Target(subject, cfg, model_only=True)), range(_PROPERTY_TRACES))
+    return sorted({finding.broken_property or str(finding.cause) for finding in findings})
 
 
 def one_by_one(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
-    """All findings of the seeds' traces. A broken property is muted from then on, so that it does not hide the next."""
+    """All findings of the seeds' traces. A broken property is then skipped, so that it does not hide the next."""
     for seed in seeds:
         while (finding := lockstep.run(seed)) is not None:
             name = finding.broken_property
-            lockstep.muted |= {name} if name is not None else NONE_MUTED
+            lockstep.skipped |= {name} if name is not None else NONE_SKIPPED
             yield finding
-            if name is None:  # nothing that could be muted: the trace would show it again
+            if name is None:  # nothing that could be skipped: the trace would show it again
                 break
 
 

@@ -14,13 +14,15 @@ from typing import Any
 import jinja2
 
 from fuzz.campaign.driver import Plan, State
-from fuzz.campaign.worker import Found, Spec, prepared
+from fuzz.campaign.worker import Found, Spec, target_of
 from fuzz.mutation.seeding import subject_or_mutant
 from fuzz.platform.json import to_json
 from fuzz.platform.version import code_version
+from fuzz.run.call import Call
 from fuzz.run.coverage import Total
-from fuzz.run.lockstep import CheckedRun
+from fuzz.run.pair import Pair
 from fuzz.subject import Subject
+from fuzz.target import Target
 from fuzz.trace.file import Trace, read_traces
 from model.machine import BadValue, plain
 
@@ -56,12 +58,12 @@ def page(template: str, **values: Any) -> str:
 
 
 def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
-    subject = prepared(spec)[0]
+    subject = target_of(spec).subject
     total = state.coverage.get(spec.subject, Total())
     runs = [r for r in state.runs if r["subject"] == spec.subject]
     traces, steps = sum(r["traces"] for r in runs), sum(r["steps"] for r in runs)
     taken, refused = total.taken(), {k: v[0] for k, v in total.of("refused").items()}
-    witnesses = {k: v[1] for k, v in total.of("witness").items()}
+    witnesses = {k: v[1] for k, v in total.of("goal").items()}
     return {
         "name": spec.subject,
         "source": subject.machine.source,
@@ -233,29 +235,29 @@ def steps_of(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any] | None]
     machine = subject.machine
     cfg = machine.configure(trace.config)
     against = machine.configure(trace.header["against"]) if "against" in trace.header else None
-    run = CheckedRun(subject, cfg, against)
-    steps, previous = [], plain(run.state)
+    pair = Pair(Target(subject, cfg, against))
+    steps, previous = [], plain(pair.state)
     for operation in trace.operations:
         if operation.op not in machine.actions:
             raise BadValue(f"there is no action {operation.op}")
-        before, run.other_outcome = plain(run.state), None
-        difference = run.step(operation.op, machine.actions[operation.op].arguments(operation.args, cfg))
+        before = plain(pair.state)
+        difference = pair.step(Call(operation.op, machine.actions[operation.op].arguments(operation.args, cfg)))
         steps.append(
             {
                 "action": operation.op,
                 "args": operation.args,
                 "before": _lines(before, _differing(previous, before)),
-                "outcome": _short(run.outcome),
-                "other": _short(run.other_outcome),
+                "outcome": _short(pair.outcome),
+                "other": _short(pair.other_outcome),
                 "same": difference is None,
             }
         )
         previous = before
         if difference is not None:
             return steps, {
-                "kind": difference.kind,
+                "kind": str(difference.cause.kind),
                 "message": difference.message,
-                "after": _lines(plain(run.state), _differing(before, plain(run.state))),
+                "after": _lines(plain(pair.state), _differing(before, plain(pair.state))),
                 "expected": _lines(difference.expected, []),
                 "actual": _lines(difference.actual, _differing(difference.expected, difference.actual)),
             }

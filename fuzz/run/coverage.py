@@ -1,4 +1,4 @@
-"""What has been seen, in the model's terms: pairs of actions, kinds of states, witnesses.
+"""Coverage in the model's terms: pairs of actions, abstract states, coverage goals reached.
 
 Coverage from parts of a run adds up to the coverage of the whole, in any order: counts are added, and of
 first sightings the smallest seed is kept. That is what makes it the same at any number of partitions.
@@ -13,7 +13,7 @@ from fuzz.platform.json import to_json
 from fuzz.subject import Subject
 from model.machine import plain
 
-RowKind = Literal["pair", "refused", "abstract", "witness"]
+RowKind = Literal["pair", "refused", "abstract", "goal"]
 
 
 class Row(NamedTuple):
@@ -35,7 +35,7 @@ class Coverage:
         self.pairs = [0] * (size * (size + 1))
         self.refused = [0] * size
         self.abstract: dict[tuple[Any, ...], int] = {}
-        self.witnesses: dict[str, int] = {}
+        self.goals: dict[str, int] = {}
         self.traces = 0
         self.steps = 0
 
@@ -56,8 +56,8 @@ class Coverage:
         keyed = sorted((to_json(plain(key)).decode(), seed) for key, seed in self.abstract.items())
         for text, seed in keyed:
             yield Row("abstract", text, 0, seed)
-        for name, seed in sorted(self.witnesses.items()):
-            yield Row("witness", name, 0, seed)
+        for name, seed in sorted(self.goals.items()):
+            yield Row("goal", name, 0, seed)
 
 
 class Total:
@@ -96,13 +96,13 @@ class Total:
             "actions": actions,
             "pairs": len([1 for pair in self.of("pair") if not pair.startswith(" ")]),
             "abstract_states": len(self.of("abstract")),
-            "witnesses": sorted(self.of("witness")),
+            "goals": sorted(self.of("goal")),
             "never": sorted(self.never(subject, configs)),
         }
 
     def never(self, subject: Subject, configs: list[Any]) -> list[str]:
-        """Witnesses that never came and actions that never succeeded, of those that could under these configs."""
-        seen = self.of("witness")
+        """Coverage goals not reached and actions that never succeeded, of those that these configs allow."""
+        seen = self.of("goal")
         wanted = [p for p in subject.properties if p.kind == "sometimes" and any(p.given(c) for c in configs)]
         missing = [p.name for p in wanted if p.name not in seen]
         taken, refused = self.taken(), self.of("refused")

@@ -19,13 +19,13 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from fuzz.run.call import Arguments, Call, copy_of
 from fuzz.subject import Domain, Subject
 from model.machine import Action, BadValue, plain
 from model.values import fit, settings_named
 
 #: Where choices come from: a seeded generator, or what stands in for one.
 Chance = random.Random
-Arguments = tuple[Any, ...]
 
 #: Fixed arguments are listed beforehand, every combination, so that one draw chooses among them.
 _MOST_LISTED = 20_000
@@ -60,7 +60,7 @@ class ActionPlan:
             raise BadValue(
                 f"{action.name} has {count} fixed argument lists, more than {_MOST_LISTED}; give it smaller domains"
             )
-        self.listed: list[Arguments] = [anew(each) for each in itertools.product(*self.fixed)]
+        self.listed: list[Arguments] = [copy_of(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))
         #: where each parameter's value stands when the fixed ones come first; None if they do anyway
         self.order = None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]
@@ -83,14 +83,6 @@ class ActionPlan:
 
 #: One entry of a table: an action, and its arguments unless they are to be drawn from the state.
 Choice = tuple[ActionPlan, Arguments | None]
-
-
-def anew(value: Any) -> Any:
-    """An equal value that is another object, for there are bugs that show only when equal keys are not identical."""
-    if not isinstance(value, tuple):
-        return value
-    parts = [anew(each) for each in value]
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
 def usable(domain: Domain, kind: Any, cfg: Any) -> Domain:
@@ -143,12 +135,12 @@ class Decoder:
 
         return choose
 
-    def every(self, cfg: Any, state: Any, actions: tuple[str, ...] = ()) -> Iterator[tuple[str, Arguments]]:
+    def every(self, cfg: Any, state: Any, actions: tuple[str, ...] = ()) -> Iterator[Call]:
         """Every action with every combination of arguments that the domains give in this state."""
         for name, plan in self.plans.items():
             if not actions or name in actions:
                 for arguments in itertools.product(*plan.domains(cfg, state)) if plan.free else plan.listed:
-                    yield name, arguments
+                    yield Call(name, arguments)
 
     def table(self, swarm: str, situation: str) -> list[Choice]:
         """What to draw from: every action as often as its weight says, with each of its fixed arguments in turn."""
@@ -173,7 +165,7 @@ class Decoder:
                 plan, share = self.plans[name], max(1, round(weight / total * _TABLE))
                 is_listed = not plan.free and len(plan.listed) <= share
                 arguments = itertools.cycle(plan.listed) if is_listed else itertools.repeat(None)
-                table += [(plan, anew(next(arguments))) for _ in range(share)]
+                table += [(plan, copy_of(next(arguments))) for _ in range(share)]
         return list(itertools.islice(itertools.cycle(table), _TABLE))
 
 
@@ -232,14 +224,12 @@ def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None =
     return Recipe(seed, profile_config._replace(**drawn), swarm, steps or subject.steps), rng
 
 
-def generate(
-    subject: Subject, profile_config: Any, seed: int, steps: int | None = None
-) -> Iterator[tuple[str, Arguments]]:
+def generate(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> Iterator[Call]:
     """The actions of a seed, run on the model alone. The lockstep engine does the same in its own loop."""
     plan, rng = recipe(subject, profile_config, seed, steps)
     choose = decoder(subject, plan.config).chooser(plan.config, plan.swarm, rng)
     state = subject.machine.start(plan.config)
     for _ in range(plan.steps):
         chosen, arguments = choose(state)
-        yield chosen.name, arguments
+        yield Call(chosen.name, arguments)
         state, _outcome = chosen.run(plan.config, state, *arguments)

@@ -22,9 +22,14 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fuzz.run.generate import Arguments, decoder
-from fuzz.run.lockstep import HANG_SECONDS, CheckedRun, Finding, Hang, all_but, loads_differently, replay, watchdog
-from fuzz.subject import Subject
+from fuzz.run.call import Arguments, Call
+from fuzz.run.checks import all_but
+from fuzz.run.finding import Cause, Finding, Kind
+from fuzz.run.generate import decoder
+from fuzz.run.pair import Pair, load_difference
+from fuzz.run.replay import replay
+from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.target import Target
 
 #: Steps that shrinking one finding may execute: a few seconds.
 BUDGET_STEPS = 120_000
@@ -42,6 +47,7 @@ class Rank(NamedTuple):
     place: int
 
 
+#: A call whose state-dependent arguments are ranks.
 Symbolic = tuple[str, Arguments]
 
 
@@ -57,18 +63,16 @@ class _Spent(Exception):
 
 
 class Shrinker:
-    """Shrinks one finding. `against` is the other profile's config, if the other side is a profile."""
+    """Shrinks one finding of a target."""
 
-    def __init__(
-        self, subject: Subject, finding: Finding, *, against: Any = None, budget_steps: int = BUDGET_STEPS
-    ) -> None:
-        self.subject = subject
-        self.against = against
-        self.cause = finding.cause
-        self.muted = all_but(subject, finding)
+    def __init__(self, target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS) -> None:
+        self.target = target
+        self.subject = subject = target.subject
+        self.cause: Cause = finding.cause
+        self.skipped = all_but(subject, finding.broken_property)
         self.seed = finding.seed
         self.left = budget_steps
-        self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.difference.kind == "hang" else HANG_SECONDS
+        self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.cause.kind is Kind.HANG else HANG_SECONDS
         self.places = {name: i for i, name in enumerate(subject.machine.actions)}
         self.tried: set[Candidate] = set()
         self.found = finding
@@ -90,9 +94,7 @@ class Shrinker:
                 self._substitute()
         except _Spent:
             pass
-        final = replay(
-            self.subject, self.best.config, self.best.actions, against=self.against, seed=self.seed, muted=self.muted
-        )
+        final = replay(self.target.drawn(self.best.config), self.best.calls, seed=self.seed, skipped=self.skipped)
         return final if final is not None and final.cause == self.cause else self.found
 
     # ---- trying
@@ -115,27 +117,26 @@ class Shrinker:
 
     def _execute(self, candidate: Candidate) -> Finding | None:
         """Runs a candidate with everything checked, its ranks turned into the values they stand for."""
-        concrete: list[tuple[str, Arguments]] = []
+        calls: list[Call] = []
+        target = self.target.drawn(candidate.config)
         try:
             with watchdog(self.hang_seconds):
-                run = CheckedRun(self.subject, candidate.config, self.against, self.muted)
+                pair = Pair(target, self.skipped)
                 for name, symbolic in candidate.steps:
-                    arguments = self._arguments(candidate.config, run.state, name, symbolic)
+                    arguments = self._arguments(candidate.config, pair.state, name, symbolic)
                     if arguments is None:
                         continue
                     self.left -= 1
-                    concrete.append((name, arguments))
-                    difference = run.step(name, arguments)
+                    calls.append(Call(name, arguments))
+                    difference = pair.step(calls[-1].copy())
                     if difference is not None:
-                        return Finding(candidate.config, tuple(concrete), difference, self.seed)
-                if self.cause.startswith("load:") and concrete:
-                    difference = loads_differently(self.subject, candidate.config, run.state)
+                        return Finding(candidate.config, tuple(calls), difference, self.seed)
+                if self.cause.kind is Kind.LOAD and calls:
+                    difference = load_difference(target, pair.state)
                     if difference is not None:
-                        return Finding(candidate.config, tuple(concrete), difference, self.seed)
+                        return Finding(candidate.config, tuple(calls), difference, self.seed)
         except Hang:
-            return replay(
-                self.subject, candidate.config, concrete, against=self.against, hang_seconds=self.hang_seconds
-            )
+            return replay(target, calls, hang_seconds=self.hang_seconds)
         if self.left <= 0:
             raise _Spent
         return None
@@ -159,7 +160,7 @@ class Shrinker:
         machine, cfg = self.subject.machine, finding.config
         plans = decoder(self.subject, cfg).plans
         steps, state = [], machine.start(cfg)
-        for name, arguments in finding.actions:
+        for name, arguments in finding.calls:
             plan = plans[name]
             if plan.free:
                 free = [not isinstance(self.subject.domain(name, p.name), tuple) for p in machine.actions[name].params]
@@ -342,11 +343,11 @@ class Shrinker:
                     again = self._accept(self.candidate._replace(steps=swapped)) or again
 
 
-def shrink(subject: Subject, finding: Finding, *, against: Any = None, budget_steps: int = BUDGET_STEPS) -> Finding:
-    """The shortest run with the same cause as the finding. Cost: at most the budget's steps, every one checked.
+def shrink(target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS) -> Finding:
+    """The shortest counterexample with the same cause. Cost: at most the budget's steps, every one checked.
 
-    A finding that is unstable is given back as it is: there is nothing to hold on to.
+    Returns an unstable finding unchanged: there is nothing to shrink towards.
     """
-    if finding.difference.kind == "unstable":
+    if finding.cause.kind is Kind.UNSTABLE:
         return finding
-    return Shrinker(subject, finding, against=against, budget_steps=budget_steps).run()
+    return Shrinker(target, finding, budget_steps=budget_steps).run()

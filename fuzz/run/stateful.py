@@ -18,9 +18,11 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
+from fuzz.run.call import Call
 from fuzz.run.generate import decoder
-from fuzz.run.lockstep import CheckedRun
+from fuzz.run.pair import Depth, Pair
 from fuzz.subject import Subject, find_profile
+from fuzz.target import Target
 from model.machine import Action
 
 
@@ -30,7 +32,7 @@ class _Lockstep(RuleBasedStateMachine):
     subject: Subject
     profile_config: Any
     check_every: int
-    run: CheckedRun
+    pair: Pair
     steps_taken = 0
 
     @initialize(data=st.data())
@@ -42,12 +44,12 @@ class _Lockstep(RuleBasedStateMachine):
             for name, values in self.subject.settings.items()
             if getattr(self.profile_config, name) == defaults[name]
         }
-        self.run = CheckedRun(self.subject, self.profile_config._replace(**drawn))
+        self.pair = Pair(Target(self.subject, self.profile_config._replace(**drawn)))
 
     def domains(self, action: str) -> list[tuple[Any, ...]]:
         """The values of an action's arguments in this state."""
-        cfg = self.run.cfg
-        return decoder(self.subject, cfg).plans[action].domains(cfg, self.run.state)
+        cfg = self.pair.cfg
+        return decoder(self.subject, cfg).plans[action].domains(cfg, self.pair.state)
 
 
 def stateful_machine(
@@ -70,7 +72,8 @@ def _rule(action: Action) -> Callable[..., None]:
         values = zip(action.params, self.domains(action.name), strict=True)
         arguments = tuple([data.draw(st.sampled_from(domain), label=p.name) for p, domain in values])
         self.steps_taken += 1
-        difference = self.run.step(action.name, arguments, fully=self.steps_taken % self.check_every == 0)
+        depth = Depth.ALL if self.steps_taken % self.check_every == 0 else Depth.OUTCOME
+        difference = self.pair.step(Call(action.name, arguments).copy(), depth)
         assert difference is None, difference
 
     take.__name__ = take.__qualname__ = action.name

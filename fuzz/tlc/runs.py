@@ -173,7 +173,7 @@ def _explored(space: Bounded, tell: Tell) -> Graph:
             space,
             implementation=False,
             properties=False,
-            tell=lambda done, known: tell(f"exploring {done:,} of {known:,} states"),
+            progress=lambda done, known: tell(f"exploring {done:,} of {known:,} states"),
         )
         assert found.graph is not None, "an exploration on this machine keeps its graph"
         _graphs[key] = found.graph

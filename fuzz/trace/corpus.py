@@ -10,38 +10,34 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fuzz.campaign.worker import Spec, prepared, trace_of
+from fuzz.campaign.worker import Spec, target_of, trace_of
+from fuzz.run.call import Call
+from fuzz.run.checks import event_of, is_reached
 from fuzz.run.coverage import Total
-from fuzz.run.generate import Arguments, generate, recipe
-from fuzz.run.lockstep import Difference, Finding, checks_for, event_of
-from fuzz.subject import Subject
+from fuzz.run.finding import Cause, Difference, Finding, Kind
+from fuzz.run.generate import generate, recipe
+from fuzz.run.pair import Depth, Pair
+from fuzz.target import Target
 from fuzz.trace.file import Trace, read_traces, write_traces
-from invariants.properties import Property
 
 Goal = tuple[str, Any]
-_NO_DIFFERENCE = Difference("none", "", "", None, None)
+_NO_DIFFERENCE = Difference(Cause(Kind.UNSTABLE, ""), "")
 
 
-def goals_of_seed(
-    subject: Subject, profile_config: Any, seed: int, steps: int | None = None
-) -> Iterator[tuple[int, Goal]]:
-    """What a seed's trace reaches at each step: kinds of states and witnesses. Cost: a step of the model each."""
-    plan, _ = recipe(subject, profile_config, seed, steps)
-    cfg, machine = plan.config, subject.machine
-    checks, state = checks_for(subject, cfg), machine.start(cfg)
-    places = {name: i for i, name in enumerate(machine.actions)}
-    for step, (name, arguments) in enumerate(generate(subject, profile_config, seed, steps)):
-        before = state
-        state, outcome = machine.step(cfg, before, name, arguments)
-        yield step, ("abstract", subject.abstract(cfg, state))
-        event = event_of(subject, name, arguments, outcome)
-        for p in (*checks.state_witnesses, *checks.step_witnesses[places[name]]):
-            if _holds(p, cfg, before, event, state):
-                yield step, ("witness", p.name)
-
-
-def _holds(p: Property, cfg: Any, before: Any, event: Any, after: Any) -> bool:
-    return p.holds(cfg, before, event, after) if p.of_step else p.holds(cfg, after)
+def goals_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterator[tuple[int, Goal]]:
+    """What a seed's trace reaches at each step: abstract states and coverage goals. Cost: a model step each."""
+    subject = target.subject
+    cfg = recipe(subject, target.config, seed, steps)[0].config
+    pair = Pair(Target(subject, cfg, model_only=True))
+    checks, places = pair.checks, {name: i for i, name in enumerate(subject.machine.actions)}
+    for step, call in enumerate(generate(subject, target.config, seed, steps)):
+        before, values = pair.state, pair.values
+        pair.step(call, Depth.OUTCOME)
+        yield step, ("abstract", subject.abstract(cfg, pair.state))
+        event = event_of(subject, call.action, call.arguments, pair.outcome)
+        for goal in (*checks.state_goals, *checks.step_goals[places[call.action]]):
+            if is_reached(goal, cfg, before, event, pair.state, values, pair.values):
+                yield step, ("goal", goal[1].name)
 
 
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
@@ -49,43 +45,42 @@ def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
 
     Greedy, in the order of the seeds. Cost: one run of the model for each seed.
     """
-    subject, profile_config, _ = prepared(spec)
+    target = target_of(spec)
     reached: set[Goal] = set()
     traces = []
     for seed in seeds:
         last = -1
-        for step, goal in goals_of_seed(subject, profile_config, seed, spec.steps):
+        for step, goal in goals_of_seed(target, seed, spec.steps):
             if goal not in reached:
                 reached.add(goal)
                 last = step
         if last >= 0:
-            traces.append(_cut(subject, spec, profile_config, seed, last + 1))
+            traces.append(_cut(target, spec, seed, last + 1))
     return traces
 
 
 def seeds_worth_keeping(total: Total) -> list[int]:
     """The seeds at which something was seen first, in order."""
-    firsts = [*total.of("abstract").values(), *total.of("witness").values()]
+    firsts = [*total.of("abstract").values(), *total.of("goal").values()]
     return sorted({first for _, first in firsts if first >= 0})
 
 
-def _cut(subject: Subject, spec: Spec, profile_config: Any, seed: int, length: int) -> Trace:
+def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
     """The first steps of a seed's trace."""
-    plan, _ = recipe(subject, profile_config, seed, spec.steps)
-    actions: list[tuple[str, Arguments]] = []
-    for action in generate(subject, profile_config, seed, spec.steps):
-        actions.append(action)
-        if len(actions) == length:
+    plan, _ = recipe(target.subject, target.config, seed, spec.steps)
+    calls: list[Call] = []
+    for call in generate(target.subject, target.config, seed, spec.steps):
+        calls.append(call)
+        if len(calls) == length:
             break
-    nothing = Finding(plan.config, tuple(actions), _NO_DIFFERENCE, seed)
-    trace = trace_of(subject, spec, nothing)
+    trace = trace_of(target, spec, Finding(plan.config, tuple(calls), _NO_DIFFERENCE, seed))
     for key in ("signature", "message", "expected", "actual"):
         trace.header.pop(key, None)
     return trace
 
 
 def add(folder: Path, traces: Iterable[Trace]) -> int:
-    """Writes traces that are not there yet; how many that were."""
+    """Adds missing traces. Returns the number added."""
     new = 0
     for trace in traces:
         path = folder / (trace.id.replace("/", "-") + ".jsonl.gz")

@@ -19,9 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import fuzz.recordings
-from fuzz.run.generate import Arguments
-from fuzz.run.lockstep import HANG_SECONDS, Hang, Side, broken_property, checks_for, event_of, same, watchdog
+from fuzz.run.call import Call
+from fuzz.run.finding import Cause, Kind
+from fuzz.run.pair import Depth, Pair
+from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
+from fuzz.target import Target
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
 from model.machine import BadValue, Failed, Refused, plain
 
@@ -113,7 +116,6 @@ class Replayer:
     def __init__(self, recording: Recording, subject: Subject, profile: str | None = None) -> None:
         self.recording = recording
         self.subject = subject
-        self.places = {name: i for i, name in enumerate(subject.machine.actions)}
         self.profile = profile
 
     def replay(self, trace: Trace) -> Replayed:
@@ -177,40 +179,47 @@ class Replayer:
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
         """Every operation at which the trace does not agree; only the first can be trusted."""
         recording, config, observe = self.recording, trace.config, self.subject.machine.observe
-        run = _Run(self, trace, cfg)
+        pair, depth = self._pair(trace, cfg), Depth.ALL if OWN in trace.header else Depth.VIEW
         for operation in trace.operations:
-            for name, arguments in self._arguments(trace, cfg, run.state, operation):
-                problem = run.step(name, arguments)
-                if problem is not None:
-                    break
-            else:
-                problem = run.different()
-            if problem is not None:
-                expected, actual, field = problem
-                yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [field])
-                return
+            calls = self._calls(trace, cfg, pair.state, operation)
+            for call in calls:
+                difference = pair.step(call, depth if call is calls[-1] else Depth.OUTCOME)
+                if difference is not None:
+                    expected, actual, cause = difference.expected, difference.actual, difference.cause
+                    yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [_field(cause)])
+                    return
             if operation.result is not ABSENT:
-                result = recording.result(cfg, operation.op, run.outcome, config)
+                result = recording.result(cfg, operation.op, pair.outcome, config)
                 if result != operation.result:
                     yield Mismatch(trace.id, operation.line, operation.op, operation.result, result, ["result"])
                     continue
             if operation.observe is not ABSENT:
-                seen = recording.observation(cfg, observe(cfg, run.state), config)
+                seen = recording.observation(cfg, observe(cfg, pair.state), config)
                 seen = recording.as_recorded(seen, operation.observe)
                 if seen != operation.observe:
                     yield self._unlike(trace, operation, seen)
 
-    def _arguments(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[tuple[str, Arguments]]:
-        """The actions of an operation with their arguments, checked. Raises BadTrace."""
-        actions, happened = self.subject.machine.actions, []
+    def _pair(self, trace: Trace, cfg: Any) -> Pair:
+        """Model and second side in the state in which the trace starts."""
+        machine = self.subject.machine
+        against, started = trace.header.get("against"), trace.config.get("start_ns")
+        target = Target(self.subject, cfg, machine.configure(against) if against else None)
+        start = machine.start(cfg)
+        if OWN not in trace.header and isinstance(started, int) and hasattr(start, "now_ns"):
+            return Pair(target, start=start._replace(now_ns=started))
+        return Pair(target)
+
+    def _calls(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[Call]:
+        """The calls that an operation stands for, their arguments checked. Raises BadTrace."""
+        actions, calls = self.subject.machine.actions, list[Call]()
         try:
             for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
                 if name not in actions:
                     raise BadValue(f"{self.subject.name} has no operation {name}; it has {', '.join(actions)}")
-                happened.append((name, actions[name].arguments(arguments, cfg)))
+                calls.append(Call(name, actions[name].arguments(arguments, cfg)))
         except (BadValue, KeyError, TypeError, IndexError, ValueError) as problem:
             raise BadTrace(trace.path, operation.line, f"operation {operation.op}: {_said(problem)}") from None
-        return happened
+        return calls
 
     def _unlike(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
         """Where an observation is not as recorded: the fields, and only their values."""
@@ -222,72 +231,15 @@ class Replayer:
         return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
 
 
-#: What is wrong: expected, actual, and the field in which it shows.
-Problem = tuple[Any, Any, str]
-
-
-class _Run:
-    """Model and implementation on a trace: outcomes compared at every action, states after every operation.
-
-    A trace that the engines wrote was found with the structure and the properties checked, so they are again.
-    """
-
-    def __init__(self, replayer: Replayer, trace: Trace, cfg: Any) -> None:
-        subject = replayer.subject
-        machine = subject.machine
-        self.subject = subject
-        self.cfg = cfg
-        self.places = replayer.places
-        self.runs = {name: action.run for name, action in machine.actions.items()}
-        self.is_own = OWN in trace.header
-        against = trace.header.get("against")
-        self.side = Side(subject, cfg, machine.configure(against) if against else None)
-        self.state = machine.start(cfg)
-        self.before = self.state
-        self.event: tuple[str, Arguments] = "", ()
-        self.outcome: Any = None
-        started = trace.config.get("start_ns")
-        if not self.is_own and isinstance(started, int) and hasattr(self.state, "now_ns"):
-            self.state = self.state._replace(now_ns=started)
-            self.side.load(self.state)
-
-    def step(self, name: str, arguments: Arguments) -> Problem | None:
-        """Takes one action on both sides; what is wrong with the outcomes, or None."""
-        self.before, self.event = self.state, (name, arguments)
-        self.state, self.outcome = self.runs[name](self.cfg, self.state, *arguments)
-        try:
-            other = self.side.methods[self.places[name]](*arguments)
-        except Exception as error:
-            return plain(self.outcome), repr(error), "crash"
-        return None if same(other, self.outcome) else (plain(self.outcome), _plain(other), "outcome")
-
-    def different(self) -> Problem | None:
-        """What is wrong with the states, or None."""
-        try:
-            difference = self.side.differs(self.state)
-            if difference is None and self.is_own:
-                name, arguments = self.event
-                event = event_of(self.subject, name, arguments, self.outcome)
-                checks = checks_for(self.subject, self.cfg)
-                difference = self.side.broken_structure() or broken_property(
-                    checks, self.cfg, self.before, event, self.places[name], self.state
-                )
-        except Exception as error:
-            return None, repr(error), "crash"
-        return difference and (difference.expected, difference.actual, f"{difference.kind}:{difference.what}")
+def _field(cause: Cause) -> str:
+    """The field of a mismatch in which a difference shows."""
+    return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH) else str(cause)
 
 
 def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:
     """The replayer for a trace's component."""
     recording = recording_of(trace)
     return Replayer(recording, subject or find_subject(recording.subject), profile)
-
-
-def _plain(value: Any) -> Any:
-    try:
-        return plain(value)
-    except TypeError:
-        return repr(value)
 
 
 def _said(problem: Exception) -> str:

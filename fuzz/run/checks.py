@@ -1,0 +1,144 @@
+"""The properties of a subject under a config, and the history variables that they take, ready to be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from fuzz.run.call import Arguments
+from fuzz.run.finding import Cause, Difference, Kind
+from fuzz.subject import Subject
+from invariants.properties import Event, History, Property
+
+#: A predicate, its property, and the indices of the history variables that it takes.
+Check = tuple[Callable[..., bool], Property, tuple[int, ...]]
+#: The values of a run's history variables, in the order of `Checks.histories`.
+Values = tuple[Any, ...]
+#: A history variable's index and its fold.
+Fold = tuple[int, Callable[[Any, Any, Any, Event, Any], Any]]
+
+
+class Checks(NamedTuple):
+    """The properties that are meant for a config; those of steps are listed by the index of their action.
+
+    `selected` has their indices among the subject's properties. Configs with the same selection share one instance.
+    """
+
+    selected: tuple[int, ...]
+    of_states: tuple[Check, ...]
+    of_steps: tuple[tuple[Check, ...], ...]
+    state_goals: tuple[Check, ...]
+    step_goals: tuple[tuple[Check, ...], ...]
+    histories: tuple[History, ...]
+    folds: tuple[tuple[Fold, ...], ...]
+
+    def first_values(self, cfg: Any) -> Values:
+        """The history variables in the first state."""
+        return tuple([each.initial(cfg) for each in self.histories])
+
+
+#: Names of properties that are not checked for now.
+Skipped = frozenset[str]
+NONE_SKIPPED: Skipped = frozenset()
+
+
+def checks_for(subject: Subject, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Checks:
+    """The properties of a subject that are meant for a config. Cost: linear in the number of properties."""
+    properties = _properties_of(subject)
+    return _checks(subject, tuple([i for i, p in enumerate(properties) if p.name not in skipped and p.given(cfg)]))
+
+
+def all_but(subject: Subject, property_name: str | None) -> Skipped:
+    """Every property but one: for a counterexample that another broken property must not end."""
+    return frozenset(p.name for p in subject.properties if p.name != property_name)
+
+
+@lru_cache(maxsize=64)
+def _properties_of(subject: Subject) -> tuple[Property, ...]:
+    return subject.properties
+
+
+@lru_cache(maxsize=256)
+def _checks(subject: Subject, selected: tuple[int, ...]) -> Checks:
+    every = _properties_of(subject)
+    properties = [every[i] for i in selected]
+    histories = tuple({h.name: h for p in every for h in p.histories}.values())
+    actions = list(subject.machine.actions)
+
+    def check(p: Property) -> Check:
+        return p.holds, p, tuple([histories.index(h) for h in p.histories])
+
+    def of_states(kind: str) -> tuple[Check, ...]:
+        return tuple([check(p) for p in properties if p.kind == kind and not p.of_step])
+
+    def of_steps(kind: str) -> tuple[tuple[Check, ...], ...]:
+        steps = [p for p in properties if p.kind == kind and p.of_step]
+        return tuple([tuple([check(p) for p in steps if not p.on or name in p.on]) for name in actions])
+
+    folds = tuple(
+        [tuple([(i, h.fold) for i, h in enumerate(histories) if not h.on or name in h.on]) for name in actions]
+    )
+    goals = of_states("sometimes"), of_steps("sometimes")
+    return Checks(selected, of_states("always"), of_steps("always"), *goals, histories, folds)
+
+
+def event_of(subject: Subject, action: str, arguments: Arguments, outcome: Any) -> Event:
+    """The event that properties and history variables receive."""
+    params = subject.machine.actions[action].params
+    return Event(action, {p.name: a for p, a in zip(params, arguments, strict=True)}, outcome)
+
+
+def folded(folds: tuple[Fold, ...], cfg: Any, values: Values, before: Any, event: Event, after: Any) -> Values:
+    """The history variables after a step."""
+    new = list(values)
+    for i, fold in folds:
+        new[i] = fold(cfg, values[i], before, event, after)
+    return tuple(new)
+
+
+def broken_in_state(checks: tuple[Check, ...], cfg: Any, state: Any, values: Values = ()) -> Iterator[Property]:
+    """Those of the state properties that are false in a state; `values` are the history variables there."""
+    for holds, each, slots in checks:
+        if not (holds(cfg, state, *[values[i] for i in slots]) if slots else holds(cfg, state)):
+            yield each
+
+
+def broken_in_step(
+    checks: tuple[Check, ...], cfg: Any, before: Any, event: Event, after: Any, values: Values = ()
+) -> Iterator[Property]:
+    """Those of the step properties that are false of a step; `values` are the history variables before it."""
+    for holds, each, slots in checks:
+        extra = [values[i] for i in slots] if slots else ()
+        if not holds(cfg, before, event, after, *extra):
+            yield each
+
+
+def broken_properties(
+    checks: Checks,
+    cfg: Any,
+    before: Any,
+    event: Event,
+    action: int,
+    after: Any,
+    values_before: Values = (),
+    values_after: Values = (),
+) -> Iterator[Property]:
+    """The `always` properties that are false in the state after a step, then those that are false of the step."""
+    yield from broken_in_state(checks.of_states, cfg, after, values_after)
+    yield from broken_in_step(checks.of_steps[action], cfg, before, event, after, values_before)
+
+
+def property_difference(broken: Property) -> Difference:
+    """The difference for a broken property."""
+    return Difference(Cause(Kind.PROPERTY, broken.name), f"{broken.name}: {broken.guarantee}", True, False)
+
+
+def is_reached(
+    goal: Check, cfg: Any, before: Any, event: Event, after: Any, values_before: Values, values_after: Values
+) -> bool:
+    """Whether a step, or the state after it, reaches a coverage goal."""
+    holds, each, slots = goal
+    if each.of_step:
+        return holds(cfg, before, event, after, *[values_before[i] for i in slots])
+    return holds(cfg, after, *[values_after[i] for i in slots])

@@ -1,0 +1,89 @@
+"""Comparison of values, outcomes and states: the same functions for every engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuzz.run.finding import Cause, Difference, Kind
+from model.machine import Refused, plain
+
+#: Types whose values are equal only if nothing about them differs.
+_ATOMS = frozenset([int, str, bool, type(None), bytes])
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal and of one type, parts included: 1.0 is not 1, and True is not 1."""
+    return a is b or (a.__class__ is b.__class__ and a == b and (a.__class__ in _ATOMS or _same_types(a, b)))
+
+
+def _same_types(a: Any, b: Any) -> bool:
+    """Whether equal values of one class have parts of the same types."""
+    if isinstance(a, tuple | list):
+        for x, y in zip(a, b, strict=True):
+            if x is not y:
+                kind = x.__class__
+                if kind is not y.__class__ or (kind not in _ATOMS and not _same_types(x, y)):
+                    return False
+        return True
+    if isinstance(a, dict):
+        return all(same(value, b[key]) for key, value in a.items()) and _same_members(a, b)
+    if isinstance(a, frozenset | set):
+        return _same_members(a, b)
+    return not isinstance(a, float) or repr(a) == repr(b)  # 0.0 equals -0.0
+
+
+def _same_members(a: Any, b: Any) -> bool:
+    """Whether equal sets, or the keys of equal dicts, have members of the same types."""
+    theirs = {each: each for each in b}
+    return all(each is theirs[each] or same(each, theirs[each]) for each in a)
+
+
+def refusal_changed_state(before: Any, outcome: Any, after: Any) -> bool:
+    """Whether a refused action of the model did not return the state object that it was given."""
+    return outcome.__class__ is Refused and after is not before
+
+
+def stutter_difference(action: str, before: Any, after: Any) -> Difference:
+    """The difference for a refused action that returned another state."""
+    what = "changed the state" if after != before else "returned a copy of the state, and must return the state itself"
+    return Difference(Cause(Kind.STUTTER, action), f"{action} was refused and {what}", plain(before), plain(after))
+
+
+def outcome_difference(action: str, ours: Any, theirs: Any) -> Difference:
+    """The difference for two outcomes that are not the same."""
+    expected, actual = shown(ours), shown(theirs)
+    if same(expected, actual):
+        expected, actual = repr(ours), repr(theirs)
+    return Difference(Cause(Kind.OUTCOME, action), f"{action} returns different outcomes", expected, actual)
+
+
+def state_difference(state: Any, view: Any) -> Difference | None:
+    """How an implementation's view is not the model's state: the first field that differs; None if it is the same."""
+    if same(state, view):
+        return None
+    fields = getattr(state, "_fields", ())
+    field = next((f for f in fields if not same(getattr(view, f, None), getattr(state, f))), "state")
+    ours, theirs = (getattr(s, field, s) for s in (state, view))
+    expected, actual = shown(ours), shown(theirs)
+    if same(expected, actual):
+        expected, actual = repr(ours), repr(theirs)
+    message = f"{field} differs between model and implementation"
+    return Difference(Cause(Kind.VIEW, field), message, expected, actual)
+
+
+def observation_difference(ours: Any, theirs: Any) -> Difference | None:
+    """How what an observer sees differs between two profiles, or None."""
+    if same(ours, theirs):
+        return None
+    field = "observation"
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        field = next((k for k in ours if k not in theirs or not same(ours[k], theirs[k])), field)
+    return Difference(Cause(Kind.VIEW, field), f"{field} differs between the two profiles", ours, theirs)
+
+
+def shown(value: Any) -> Any:
+    """A value as plain data, or its `repr`: an implementation under test may return anything."""
+    try:
+        return plain(value)
+    except TypeError:
+        return repr(value)

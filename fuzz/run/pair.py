@@ -1,0 +1,213 @@
+"""Model and second side, step by step: the one comparator of all engines.
+
+Lockstep, replay, shrinking, the explorer, its edge cover, the Hypothesis state machine and recordings choose the next
+call. `Pair.step` takes it on both sides and says what is wrong. How much it checks is a `Depth`; outcomes, and that a
+refused action leaves the state unchanged, are compared at every step.
+
+The second side is the component's implementation, or the model under another profile. A pair without a second side
+runs the model alone: its properties and history variables are all that is checked.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from enum import Flag, auto
+from typing import Any
+
+from fuzz.run.call import Call
+from fuzz.run.checks import (
+    NONE_SKIPPED,
+    Skipped,
+    Values,
+    broken_properties,
+    checks_for,
+    event_of,
+    folded,
+    property_difference,
+)
+from fuzz.run.compare import (
+    observation_difference,
+    outcome_difference,
+    refusal_changed_state,
+    same,
+    state_difference,
+    stutter_difference,
+)
+from fuzz.run.finding import Cause, Difference, Kind
+from fuzz.subject import Subject
+from fuzz.target import Second, Target
+from model.machine import plain
+
+
+class Depth(Flag):
+    """What a step compares besides outcomes and refusals."""
+
+    OUTCOME = 0
+    VIEW = auto()  # the second side's view with the model's state
+    STRUCTURE = auto()  # the implementation's own check
+    PROPERTIES = auto()
+    STATE = VIEW | STRUCTURE
+    ALL = VIEW | STRUCTURE | PROPERTIES
+
+
+_VIEW, _STRUCTURE, _PROPERTIES = Depth.VIEW.value, Depth.STRUCTURE.value, Depth.PROPERTIES.value
+
+
+class ImplementationSide:
+    """The implementation as second side; its methods by action."""
+
+    def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
+        kind = subject.implementation
+        self.body: Any = kind(cfg) if state is None else kind.load(cfg, state)
+        self.methods: list[Callable[..., Any]] = [getattr(self.body, name) for name in subject.machine.actions]
+
+    def difference(self, state: Any) -> Difference | None:
+        """How the implementation is not in the model's state."""
+        return state_difference(state, self.body.view())
+
+    def broken_structure(self) -> Difference | None:
+        """The first line of the implementation's own check."""
+        for line in self.body.check():
+            return Difference(
+                Cause(Kind.STRUCTURE, line), f"the implementation's structure is broken: {line}", None, line
+            )
+        return None
+
+
+class ProfileSide:
+    """The model under another profile as second side; compared by what an observer sees."""
+
+    def __init__(self, subject: Subject, cfg: Any, against: Any, state: Any = None) -> None:
+        self.machine = subject.machine
+        self.cfg = cfg
+        self.against = against
+        self.state = subject.machine.start(against) if state is None else state
+        self.methods: list[Callable[..., Any]] = [self._method(each.run) for each in subject.machine.actions.values()]
+
+    def _method(self, run: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
+        def act(*arguments: Any) -> Any:
+            self.state, outcome = run(self.against, self.state, *arguments)
+            return outcome
+
+        return act
+
+    def difference(self, state: Any) -> Difference | None:
+        """How an observer can tell the two states apart."""
+        machine = self.machine
+        return observation_difference(machine.observe(self.cfg, state), machine.observe(self.against, self.state))
+
+    def broken_structure(self) -> Difference | None:
+        """None: a model has no structure of its own."""
+        return None
+
+
+Side = ImplementationSide | ProfileSide
+
+
+def second_side(target: Target, state: Any = None) -> Side | None:
+    """The second side of a target, in its first state or in the given one; None if the model runs alone."""
+    if target.second is Second.IMPLEMENTATION:
+        return ImplementationSide(target.subject, target.config, state)
+    if target.second is Second.PROFILE:
+        return ProfileSide(target.subject, target.config, target.against, state)
+    return None
+
+
+class Pair:
+    """Model and second side of a target, from the first state on.
+
+    `state` and `outcome` are the model's after the last step, `other_outcome` the second side's. An exception in the
+    second side's constructor is the difference of the first step. `start` is another first state; without
+    `fold_history` history variables keep their first values, for steps from states that no run led to.
+    """
+
+    def __init__(
+        self, target: Target, skipped: Skipped = NONE_SKIPPED, *, start: Any = None, fold_history: bool = True
+    ) -> None:
+        self.target = target
+        self.cfg = target.config
+        self.subject = target.subject
+        self.checks = checks_for(self.subject, self.cfg, skipped)
+        self.values: Values = self.checks.first_values(self.cfg)
+        self.outcome: Any = None
+        self.other_outcome: Any = None
+        self._actions = {each.name: (each.run, i) for i, each in enumerate(self.subject.machine.actions.values())}
+        self._problem: Difference | None = None
+        self.side: Side | None = None
+        self.state = self.subject.machine.start(self.cfg) if start is None else start
+        self._folds = self.checks.folds if fold_history else ((),) * len(self._actions)
+        try:
+            self.side = second_side(target, start)
+        except Exception as problem:
+            self._problem = crash("second side", "start", problem)
+
+    def load(self, state: Any) -> None:
+        """Puts both sides into a state of the model. An exception in `load` is the difference of the next step."""
+        self.state, self._problem = state, None
+        try:
+            self.side = second_side(self.target, state)
+        except Exception as problem:
+            self._problem = crash("second side", "load", problem)
+
+    def step(self, call: Call, depth: Depth = Depth.ALL) -> Difference | None:
+        """Takes one call on both sides. Returns what is wrong after it, or None."""
+        if self._problem is not None:
+            return self._problem
+        action, arguments = call
+        run, index = self._actions[action]
+        before, wanted, self.outcome, self.other_outcome = self.state, depth.value, None, None
+        who = "model"
+        try:
+            after, outcome = run(self.cfg, before, *arguments)
+            self.state, self.outcome = after, outcome
+            who = "second side"
+            side = self.side
+            if side is not None:
+                self.other_outcome = theirs = side.methods[index](*arguments)
+                if not same(outcome, theirs):
+                    return outcome_difference(action, outcome, theirs)
+            if refusal_changed_state(before, outcome, after):
+                return stutter_difference(action, before, after)
+            if side is not None:
+                different = side.difference(after) if wanted & _VIEW else None
+                if different is None and wanted & _STRUCTURE:
+                    different = side.broken_structure()
+                if different is not None:
+                    return different
+            folds = self._folds[index]
+            if folds or wanted & _PROPERTIES:
+                who = "property"
+                event, values = event_of(self.subject, action, arguments, outcome), self.values
+                if folds:
+                    self.values = folded(folds, self.cfg, values, before, event, after)
+                if wanted & _PROPERTIES:
+                    for each in broken_properties(
+                        self.checks, self.cfg, before, event, index, after, values, self.values
+                    ):
+                        return property_difference(each)
+        except Exception as problem:
+            return crash(who, action, problem)
+        return None
+
+
+def load_difference(target: Target, state: Any) -> Difference | None:
+    """How an implementation that is loaded with a state is not in it; the explorer depends on `load`."""
+    if target.second is not Second.IMPLEMENTATION:
+        return None
+    try:
+        side = ImplementationSide(target.subject, target.config, state)
+        if side.difference(state) is None and side.broken_structure() is None:
+            return None
+        view = side.body.view()
+    except Exception as problem:
+        return crash("second side", "load", problem)
+    message = "an implementation loaded with this state has another view, or its check fails"
+    return Difference(Cause(Kind.LOAD, "state"), message, plain(state), plain(view))
+
+
+def crash(who: str, action: str, problem: Exception) -> Difference:
+    """The difference for an exception in the model, the second side or a property."""
+    function = traceback.extract_tb(problem.__traceback__)[-1].name
+    message = f"{action} raised {type(problem).__name__}: {problem} (in {function})"
+    return Difference(Cause(Kind.CRASH, f"{action} {type(problem).__name__}"), message, None, f"{who}: {problem!r}")

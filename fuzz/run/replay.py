@@ -1,0 +1,46 @@
+"""Replay: given calls with everything checked at every step."""
+
+from __future__ import annotations
+
+from fuzz.run.call import Calls
+from fuzz.run.checks import NONE_SKIPPED, Skipped
+from fuzz.run.finding import Cause, Difference, Finding, Kind
+from fuzz.run.pair import Pair, load_difference
+from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.target import Target
+
+
+def replay(
+    target: Target,
+    calls: Calls,
+    *,
+    seed: int | None = None,
+    hang_seconds: float = HANG_SECONDS,
+    skipped: Skipped = NONE_SKIPPED,
+) -> Finding | None:
+    """Runs calls with everything checked at every step, and `load` at the end. Returns the first finding, or None.
+
+    Every step gets argument objects of its own, as a call read from a file does.
+    """
+    config, at = target.config, 0
+    try:
+        with watchdog(hang_seconds):
+            pair = Pair(target, skipped)
+            for at, call in enumerate(calls):
+                difference = pair.step(call.copy())
+                if difference is not None:
+                    return Finding(config, tuple(calls[: at + 1]), difference, seed)
+            difference = load_difference(target, pair.state) if calls else None
+            if difference is not None:
+                return Finding(config, tuple(calls), difference, seed)
+    except Hang:
+        if not calls:
+            raise
+        return Finding(config, tuple(calls[: at + 1]), hang_difference(calls[at].action, hang_seconds), seed)
+    return None
+
+
+def hang_difference(action: str, seconds: float) -> Difference:
+    """The difference for a step that did not return in time."""
+    message = f"{action} did not return within {seconds:g} s of processor time"
+    return Difference(Cause(Kind.HANG, action), message)

@@ -1,0 +1,61 @@
+"""The target of a run: subject, config and second side. Names are resolved here, and nowhere below."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from fuzz.mutation.seeding import subject_or_mutant
+from fuzz.subject import Subject, find_profile
+
+
+class Second(StrEnum):
+    """What the model is compared with."""
+
+    IMPLEMENTATION = "implementation"
+    PROFILE = "profile"  # the model under another profile
+    NONE = "none"  # nothing: properties and recordings are the oracle
+
+
+@dataclass(frozen=True)
+class Target:
+    """A subject under a config, and what the model is compared with.
+
+    `config` is a profile's config, or that of one trace. `against` is the config of the other profile, if one model is
+    compared with another. An implementation has the reference's rules, so a config with other rules runs the model
+    alone; `model_only` does so for any config.
+    """
+
+    subject: Subject
+    config: Any
+    against: Any = None
+    model_only: bool = False
+
+    @property
+    def second(self) -> Second:
+        """What the model is compared with under this config."""
+        if self.against is not None:
+            return Second.PROFILE
+        if self.model_only or not self.subject.machine.is_reference(self.config):
+            return Second.NONE
+        return Second.IMPLEMENTATION
+
+    def drawn(self, config: Any) -> Target:
+        """The target of one trace, whose config has drawn settings. The other profile gets the same settings.
+
+        A setting that the other profile fixes keeps its value there.
+        """
+        against = self.against
+        if against is not None:
+            defaults = self.subject.machine.config._field_defaults
+            settings = [name for name in self.subject.settings if getattr(against, name) == defaults[name]]
+            against = against._replace(**{name: getattr(config, name) for name in settings})
+        return replace(self, config=config, against=against)
+
+
+def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
+    """The target of these names. Raises BadValue, naming the known ones, for a name that does not exist."""
+    found = subject_or_mutant(subject, mutant)
+    other = find_profile(found, against) if against is not None else None
+    return Target(found, find_profile(found, profile), other)
