@@ -281,7 +281,7 @@ class Search:
         targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.checks.of_steps
         self.is_loaded = False
         if self.properties:
-            for each in broken_in_state(self.checks.of_states, cfg, state):
+            for each in broken_in_state(self.checks, cfg, state):
                 self.fail(Cause(Kind.PROPERTY, each.name), number, None)
         for name, act, index, arguments in space.moves(state):
             self.taking = call = Call(name, arguments)
@@ -293,7 +293,7 @@ class Search:
                 after, outcome = pair.state, pair.outcome
             if self.properties and of_steps[index] and not crashed:
                 event = event_of(space.subject, name, arguments, outcome)
-                for each in broken_in_step(of_steps[index], cfg, state, event, after):
+                for each in broken_in_step(self.checks, cfg, state, event, index, after):
                     self.fail(Cause(Kind.PROPERTY, each.name), number, call)
             if after is state:
                 targets.append(number)

@@ -97,20 +97,17 @@ def folded(folds: tuple[Fold, ...], cfg: Any, values: Values, before: Any, event
     return tuple(new)
 
 
-def broken_in_state(checks: tuple[Check, ...], cfg: Any, state: Any, values: Values = ()) -> Iterator[Property]:
-    """Those of the state properties that are false in a state; `values` are the history variables there."""
-    for holds, each, slots in checks:
-        if not (holds(cfg, state, *[values[i] for i in slots]) if slots else holds(cfg, state)):
+def broken_in_state(checks: Checks, cfg: Any, state: Any) -> Iterator[Property]:
+    """The `always` properties without history that are false in a state."""
+    for holds, each, slots in checks.of_states:
+        if not slots and not holds(cfg, state):
             yield each
 
 
-def broken_in_step(
-    checks: tuple[Check, ...], cfg: Any, before: Any, event: Event, after: Any, values: Values = ()
-) -> Iterator[Property]:
-    """Those of the step properties that are false of a step; `values` are the history variables before it."""
-    for holds, each, slots in checks:
-        extra = [values[i] for i in slots] if slots else ()
-        if not holds(cfg, before, event, after, *extra):
+def broken_in_step(checks: Checks, cfg: Any, before: Any, event: Event, action: int, after: Any) -> Iterator[Property]:
+    """The `always` properties without history that are false of a step."""
+    for holds, each, slots in checks.of_steps[action]:
+        if not slots and not holds(cfg, before, event, after):
             yield each
 
 
@@ -125,8 +122,12 @@ def broken_properties(
     values_after: Values = (),
 ) -> Iterator[Property]:
     """The `always` properties that are false in the state after a step, then those that are false of the step."""
-    yield from broken_in_state(checks.of_states, cfg, after, values_after)
-    yield from broken_in_step(checks.of_steps[action], cfg, before, event, after, values_before)
+    for holds, each, slots in checks.of_states:
+        if not (holds(cfg, after, *[values_after[i] for i in slots]) if slots else holds(cfg, after)):
+            yield each
+    for holds, each, slots in checks.of_steps[action]:
+        if not holds(cfg, before, event, after, *[values_before[i] for i in slots]):
+            yield each
 
 
 def property_difference(broken: Property) -> Difference:
