@@ -5,7 +5,7 @@ import sys
 
 def _start() -> None:
     if not __package__ and not sys.flags.safe_path:
-        # Run as a file: its folder comes first on the path, where fuzz/trace/file.py hides the standard library's trace.
+        # Run as a file: the file's folder comes first on the path, where fuzz/trace hides the standard library's trace.
         del sys.path[0]
     from fuzz.cli import main
 

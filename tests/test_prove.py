@@ -15,6 +15,7 @@ import jsonschema
 import pytest
 import z3  # type: ignore[import-untyped]
 
+from fuzz.commands import schema_of
 from fuzz.platform.json import from_json
 from fuzz.prove import LIMIT, ask, changed, claims_about, holds
 from fuzz.subject import subject_names
@@ -140,7 +141,7 @@ def proved(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
 
 
 def test_the_json_keeps_to_its_schema(proved: tuple[int, Any]) -> None:
-    schema = from_json((ROOT / "fuzz" / "schemas" / "prove.json").read_bytes())
+    schema = schema_of("prove")
     jsonschema.Draft202012Validator(schema).validate(proved[1])
 
 

@@ -1,129 +1,245 @@
-"""The report: one file that needs nothing else, with what was found step by step."""
+"""The report and the explanation of findings: the same record for the terminal, JSON and HTML."""
 
 from __future__ import annotations
 
+import io
 import re
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 
+import fuzz.campaign.summary
 from fuzz.campaign.driver import Inline, Plan, State, open_campaign, read_plan, run_campaign
 from fuzz.campaign.store import MemoryStore
-from fuzz.campaign.worker import BLOCK, Spec, target_of
-from fuzz.commands.core import failures
-from fuzz.report.campaign import line_style, render, steps_of
+from fuzz.campaign.summary import campaign_failures
+from fuzz.campaign.worker import BLOCK, Spec
+from fuzz.commands.campaign import shown_findings
+from fuzz.report.campaign import line_style, render
+from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, show_findings, trace_in
+from fuzz.report.why import why
 from fuzz.run.coverage import Total
 from fuzz.subject import find_subject, subject_names
-from fuzz.trace.file import read_traces
+
+Ran = tuple[Plan, State, list[Shown]]
 
 
-def run(spec: Spec, traces: int) -> tuple[Plan, State]:
+def run(spec: Spec, traces: int) -> Ran:
     store, plan = MemoryStore(), Plan((spec,), 0)
-    return plan, run_campaign(store, plan, open_campaign(store, plan), Inline(), traces=traces)
+    state = run_campaign(store, plan, open_campaign(store, plan), Inline(), traces=traces)
+    return plan, state, shown_findings(store, state)
 
 
 @pytest.fixture(scope="module")
-def planted() -> tuple[Plan, State]:
+def seeded() -> Ran:
     return run(Spec("range_cache", mutant="duplicate-leaves-its-slot"), BLOCK)
 
 
-def test_it_is_one_file_that_asks_for_nothing(planted: tuple[Plan, State]) -> None:
-    html = render(*planted, [])
+@pytest.fixture(scope="module")
+def shipped() -> Ran:
+    return run(Spec("range_cache", profile="pulsar-2026-07"), BLOCK)
+
+
+def printed(findings: list[Shown]) -> str:
+    text = io.StringIO()
+    show_findings(Console(file=text, width=160, soft_wrap=True, highlight=False), findings)
+    return text.getvalue()
+
+
+# ---- HTML -------------------------------------------------------------------------------------------------
+
+
+def test_the_report_is_one_file_without_links_to_others(seeded: Ran) -> None:
+    html = render(*seeded, [])
     assert re.findall(r'(?:src|href)="(?!data:|#)', html) == []
     assert "<script" not in html
     assert "http" not in re.sub(r"data:image/png;base64,[A-Za-z0-9+/=]+", "", html)
 
 
-def test_it_names_the_version_that_ran_and_not_only_the_one_that_shows(planted: tuple[Plan, State]) -> None:
-    plan, state = planted
-    assert "shown by" not in render(plan, state, [])
+def test_the_report_names_the_version_that_ran(seeded: Ran) -> None:
+    plan, state, findings = seeded
+    assert "shown by" not in render(plan, state, findings, [])
     store = MemoryStore()
     open_campaign(store, plan._replace(version="0.1.0+older"))
     old = read_plan(store)
     assert old.version == "0.1.0+older"
-    html = render(old, state, [])
+    html = render(old, state, findings, [])
     assert "version <code>0.1.0+older</code> (shown by <code>" in html
 
 
-def test_it_shows_what_was_found_step_by_step(planted: tuple[Plan, State]) -> None:
-    html = render(*planted, [])
+def test_the_report_shows_a_finding_step_by_step(seeded: Ran) -> None:
+    html = render(*seeded, [])
     assert "view:queue after put put" in html
-    assert "with a planted bug: duplicate-leaves-its-slot" in html
-    for column in ("state before", "action", "model", "other side", "expected", "actual"):
-        assert column in html
+    assert "with a seeded bug: duplicate-leaves-its-slot" in html
+    for heading in ("action", "outcome", "changes of the state", "Model and implementation after the last step"):
+        assert heading in html
     assert html.count("data:image/png") == 3, "heat map, saturation, throughput"
 
 
-def test_a_broken_promise_is_shown_with_the_state_after_it_and_one_outcome() -> None:
-    """Model and implementation agree on it: there is no other side to show."""
-    plan, state = run(Spec("range_cache", profile="pulsar-2026-07"), BLOCK)
-    html = render(plan, state, [])
+def test_a_broken_property_is_shown_with_the_condition_that_is_false(shipped: Ran) -> None:
+    html = render(*shipped, [])
     sections = re.findall(r'<section id="finding-.*?</section>', html, re.DOTALL)
-    assert len(sections) == len(state.merged_findings()) > 0
-    assert all(f.cause.startswith("property:") for f in state.findings)
+    assert len(sections) == len({(f.subject, f.cause) for f in shipped[2]}) > 0
     for section in sections:
-        assert "<th>outcome</th>" in section
-        assert "other side" not in section
-        assert section.count("<b>state after</b>") == 1
-        assert "expected</b>" not in section
-    put_twice = next(s for s in sections if "property:latest_put_sets_the_counter after put put<" in s)
-    rows = re.findall(r"<tr.*?</tr>", put_twice, re.DOTALL)
-    assert len(rows) == 4, "a head, two steps, and the state after them"
-    assert "queue: cache=" in re.sub(r"<[^>]+>", "", rows[-1])
+        assert "Why the property is false" in section
+        assert "implementation:" not in section, "the model runs alone under this profile"
 
 
-def test_a_goal_that_was_never_reached_is_red(planted: tuple[Plan, State]) -> None:
-    html = render(*planted, [])
-    assert re.search(r'class="red">a negative count</td><td class="n red">never', html)
+def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:
+    html = render(*seeded, [])
+    assert re.search(r'class="red"><span class="mono">\w+</span></td><td class="n red">not reached', html)
 
 
-def test_an_honest_campaign_says_so_in_verdict_words() -> None:
-    plan, state = run(Spec("range_cache"), 2 * BLOCK)
-    html = render(plan, state, failures(plan, state))
-    words = re.sub(r"<[^>]+>", "", html)
+def test_a_campaign_without_findings_says_so_in_verdict_words() -> None:
+    plan, state, findings = run(Spec("range_cache"), 2 * BLOCK)
+    words = re.sub(r"<[^>]+>", "", render(plan, state, findings, campaign_failures(plan, state)))
     assert "No difference in 32,768 steps of 128 traces (seed 0)" in words
     assert "verified" not in words.lower()
 
 
-def test_a_run_that_was_long_enough_and_saw_too_little_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    import fuzz.commands.core
+def test_a_run_that_was_long_enough_and_missed_a_goal_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, state, findings = run(Spec("range_cache"), BLOCK)
+    assert campaign_failures(plan, state) == [], "too short to say"
+    real = fuzz.campaign.summary.target_of
 
-    plan, state = run(Spec("range_cache"), BLOCK)
-    assert failures(plan, state) == [], "too short to say"
-    short = replace(find_subject("range_cache"), min_steps_for_coverage=1)
-    monkeypatch.setattr(fuzz.commands.core, "target_of", lambda spec: replace(target_of(spec), subject=short))
-    state.coverage["range_cache"] = _without(state.coverage["range_cache"], "a_copy_outlives_its_entry")
-    assert "range_cache: a_copy_outlives_its_entry never came in 16,384 steps" in failures(plan, state)
-    assert "a_copy_outlives_its_entry never came" in render(plan, state, failures(plan, state))
+    def demanding(spec: Spec) -> Any:
+        target = real(spec)
+        return replace(target, subject=replace(target.subject, min_steps_for_coverage=1))
 
-
-def _without(total: Total, goal: str) -> Total:
+    monkeypatch.setattr(fuzz.campaign.summary, "target_of", demanding)
+    total: Total = state.coverage["range_cache"]
+    goal = sorted(total.of("goal"))[0]
     total.seen.pop(("goal", goal))
-    return total
-
-
-def test_the_steps_of_a_trace_end_with_what_is_wrong(planted: tuple[Plan, State], tmp_path: object) -> None:
-    from pathlib import Path
-
-    path = Path(str(tmp_path)) / "t.jsonl"
-    path.write_text(planted[1].merged_findings()[0].trace)
-    [trace] = read_traces(path)
-    steps, difference = steps_of(trace)
-    assert [s["action"] for s in steps] == ["put", "put"]
-    assert [s["same"] for s in steps] == [True, False]
-    assert difference is not None
-    assert difference["kind"] == "view"
+    assert f"range_cache: {goal} not reached in 16,384 steps" in campaign_failures(plan, state)
+    assert f"{goal} not reached" in render(plan, state, findings, campaign_failures(plan, state))
 
 
 def test_no_two_components_are_drawn_alike() -> None:
-    styles = [tuple(line_style(place).items()) for place in range(30)]
+    styles = [tuple(line_style(index).items()) for index in range(30)]
     assert len(set(styles)) == 30 > len(subject_names())
 
 
 def test_each_of_several_components_is_linked_from_the_top() -> None:
     store, plan = MemoryStore(), Plan((Spec("txn_log"), Spec("pending_acks")), 0)
     state = run_campaign(store, plan, open_campaign(store, plan), Inline(), traces=BLOCK)
-    html = render(plan, state, [])
+    html = render(plan, state, [], [])
     for name in ("txn_log", "pending_acks"):
         assert f'<a href="#{name}">' in html
         assert html.count(f'id="{name}"') == 1
+
+
+# ---- findings ---------------------------------------------------------------------------------------------
+
+
+def test_the_steps_of_a_trace_end_with_the_difference(seeded: Ran) -> None:
+    _, state, findings = seeded
+    explanation = explain(trace_in(state.merged_findings()[0].trace))
+    assert [step.action for step in explanation.steps] == ["put", "put"]
+    assert explanation.kind == "view"
+    assert explanation.problem == ""
+    assert explanation == findings[0].explanation
+
+
+def test_a_finding_is_printed_with_actions_outcomes_and_changes(shipped: Ran) -> None:
+    text = printed(shipped[2])
+    assert "finding 1 of " in text
+    assert text.count("guarantee") == len({f.cause for f in shipped[2]})
+    assert re.search(r"\d  put\(cache=0, position=\[", text)
+    assert "returns true" in text
+    assert "queue[0] added: {cache=0" in text
+    assert "brokerproof replay " in text
+    assert "known " in text, "the row of the defect table"
+    assert "expected true" not in text.lower()
+
+
+def test_findings_of_one_cause_are_printed_once(shipped: Ran) -> None:
+    first = shipped[2][0]
+    longer = msgspec.structs.replace(first, seed=99, shrunk_length=first.shrunk_length + 1, trace="longer.jsonl")
+    text = printed([longer, first])
+    assert text.count("finding ") == text.count("guarantee") == 1
+    assert f"also  seed 99, {first.shrunk_length + 1} steps: brokerproof replay longer.jsonl" in text
+
+
+def test_a_trace_of_another_version_is_explained_as_such(seeded: Ran) -> None:
+    text = seeded[1].merged_findings()[0].trace.replace('"op":"put"', '"op":"put_before"')
+    explanation = explain(trace_in(text))
+    assert "range_cache has no action put_before" in explanation.problem
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ({"a": 1, "b": [1, 2]}, {"a": 2, "b": [1, 3]}, [("a", "changed"), ("b", "changed")]),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", "changed")]),
+        ({"q": [{"x": 1}, {"x": 2}]}, {"q": [{"x": 2}]}, [("q[0]", "removed")]),
+        ({"q": [{"x": 1}]}, {"q": [{"x": 1}, {"x": 3}]}, [("q[1]", "added")]),
+        ({"q": [{"x": 1}]}, {"q": [{"x": 4}]}, [("q[0].x", "changed")]),
+        ({"q": [[1]]}, {"q": []}, [("q[0]", "removed")]),
+        (None, {"a": 1}, [("", "changed")]),
+        ({"a": 1}, {"a": 1}, []),
+    ],
+)
+def test_changes_name_the_smallest_part(before: Any, after: Any, expected: list[tuple[str, str]]) -> None:
+    found: list[Change] = list(changes(before, after))
+    assert [(change.path, change.kind) for change in found] == expected
+
+
+def test_a_guarantee_is_cut_after_its_first_sentence() -> None:
+    assert first_sentence("A holds. B breaks it.") == "A holds."
+    assert first_sentence("Version 1.5 holds") == "Version 1.5 holds"
+
+
+# ---- why a predicate is false -----------------------------------------------------------------------------
+
+
+def all_small(limit: int, values: tuple[int, ...]) -> bool:
+    return limit > 0 and all(value < limit or value == 100 for value in values)
+
+
+def by_loop(limit: int, values: tuple[int, ...]) -> bool:
+    for value in values:
+        if value >= limit:
+            return False
+    return bool(values)
+
+
+def by_call(limit: int, values: tuple[int, ...]) -> bool:
+    return not any(not all_small(limit, values) for _ in range(1))
+
+
+def by_branch(limit: int, values: tuple[int, ...]) -> bool:
+    return len(values) == limit if limit < 3 else bool(sum(values) <= limit)
+
+
+@pytest.mark.parametrize(
+    ("predicate", "condition", "shown"),
+    [
+        (all_small, "value < limit", {"value": 9, "limit": 4}),
+        (by_loop, "value >= limit", {"value": 9, "limit": 4}),
+        (by_call, "value < limit", {"value": 9, "limit": 4}),
+        (by_branch, "sum(values) <= limit", {"sum(values)": 12, "limit": 4, "values": (1, 2, 9)}),
+    ],
+)
+def test_the_deciding_condition_is_found(predicate: Any, condition: str, shown: dict[str, Any]) -> None:
+    assert predicate(4, (1, 2, 9)) is False
+    reasons = why(predicate, (4, (1, 2, 9)))
+    [reason] = [each for each in reasons if each.condition == condition]
+    assert dict(reason.values) == shown
+
+
+def test_a_predicate_without_source_has_no_reasons() -> None:
+    assert why(eval("lambda a: a > 1"), (0,)) == []
+
+
+def test_why_changes_nothing_and_answers_for_every_property() -> None:
+    """Asked of properties that hold, too: what is taken apart must evaluate to what the property returned."""
+    for name in subject_names():
+        subject = find_subject(name)
+        cfg = subject.machine.profiles["reference"].config
+        state = subject.machine.start(cfg)
+        for each in subject.properties:
+            if each.kind == "always" and not each.of_step and not each.histories and each.given(cfg):
+                assert all(reason.value in (True, False) for reason in why(each.holds, (cfg, state)))
+                assert each.holds(cfg, state)

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from fuzz.commands import schema_of
 from fuzz.defects.table import Defect, defects_of
 from fuzz.explore.counts import Counts
 from fuzz.explore.search import Bounded, bounded
-from fuzz.platform.json import from_json
 from fuzz.subject import Offset, Scope, find_subject
 from fuzz.tlc import runs as engine
 from fuzz.tlc.manifest import Run, all_runs, chosen
@@ -28,7 +28,7 @@ from fuzz.tlc.runs import MODULES, expected_of, make_run
 from fuzz.tlc.values import Function, ModelValue, parse_state, parse_value, read_dump, tla
 from model.machine import BadValue
 from model.positions import Position
-from tests.conftest import ROOT, altered_twin
+from tests.conftest import altered_twin
 
 RUNS = {run.id: run for run in all_runs(MODULES)}
 TWINS = sorted({run.component for run in RUNS.values()})
@@ -420,7 +420,7 @@ def test_the_command(tmp_path: Path, monkeypatch: Any, brokerproof: Any) -> None
     monkeypatch.setattr(engine, "all_runs", lambda folder: [control])
     ran = brokerproof("tla", "RangeCache", "--scope", "smoke", "--json")
     assert ran.code == 0
-    schema = from_json((ROOT / "fuzz" / "schemas" / "tla.json").read_bytes())
+    schema = schema_of("tla")
     jsonschema.Draft202012Validator(schema).validate(ran.json)
     [row] = ran.json["modules"]
     assert (row["module"], row["scope"], row["result"]) == ("RangeCache", "smoke", f"violated {control.violates}")

@@ -30,10 +30,10 @@ from fuzz.benchmarks import guidance
 from fuzz.campaign.driver import Plan, SparkWorkers, open_campaign, run_campaign
 from fuzz.campaign.store import LocalStore
 from fuzz.campaign.worker import BLOCK, Spec, Task, run_task
-from fuzz.commands.core import run_replay
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import Target
+from fuzz.trace.parallel import replay_files
 from model.machine import BadValue
 
 #: How often ours and the baseline take turns.
@@ -318,10 +318,10 @@ def _replay() -> Measured:
 def _replayed(paths: list[Path]) -> float:
     """As the command does it, on all cores."""
     started = time.perf_counter()
-    result = run_replay(paths, None, Console(quiet=True))
-    if result["agreed"] != result["traces"]:
+    replayed = replay_files(paths, None)
+    if any(each.mismatches for each in replayed):
         raise BadValue("the recordings do not agree; run brokerproof replay tests/recordings/*.gz")
-    return float(result["operations"] / (time.perf_counter() - started))
+    return sum(each.operations for each in replayed) / (time.perf_counter() - started)
 
 
 def _read(paths: list[Path]) -> float:

@@ -96,7 +96,7 @@ def run_task(task: Task) -> Part:
         done, findings = _run_block(lockstep, range(first, first + count))
         traces += done
         raw += len(findings)
-        found += [_kept(target, task.spec, f) for f in _first_of_each_cause(findings)]
+        found += [found_of(target, task.spec, f) for f in _first_of_each_cause(findings)]
     steps = lockstep.coverage.steps
     for row in lockstep.coverage.rows():
         total.add(row)
@@ -126,12 +126,12 @@ def _first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
     return list(first.values())
 
 
-def _kept(target: Target, spec: Spec, finding: Finding) -> Found:
+def found_of(target: Target, spec: Spec, finding: Finding, until: float | None = None) -> Found:
     """A finding replayed twice, shrunk, and written down."""
     skipped = all_but(target.subject, finding.broken_property)
     again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     reproduced = all(f is not None and f.cause == finding.cause for f in again)
-    short = shrink(target, finding) if reproduced else finding
+    short = shrink(target, finding, until=until) if reproduced else finding
     trace = trace_of(target, spec, short)
     text = b"".join(trace.lines()).decode()
     seed = finding.seed if finding.seed is not None else -1

@@ -1,1 +1,59 @@
-"""The commands of the command line."""
+"""The commands of the command line, a module each: its result as a type, how it runs, how a person sees the result.
+
+A module is named like its command. It has one subclass of `Result`: with `--json` the command prints exactly this
+record, and the command's JSON Schema is derived from it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from enum import IntEnum
+from typing import Annotated, Any
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class ExitCode(IntEnum):
+    """How a command ends."""
+
+    NOTHING_FOUND = 0
+    FOUND = 1  # a finding, a violated property, a surviving mutant, a coverage goal that was not reached
+    WRONG = 2  # usage or input
+    DEFECT = 3  # brokerproof itself failed
+    STOPPED = 130  # interrupted from the keyboard
+
+
+class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A JSON object whose keys are exactly the fields."""
+
+
+class Result(Record, kw_only=True, forbid_unknown_fields=True):
+    """What a command prints with `--json`."""
+
+    @property
+    def found(self) -> bool:
+        """Whether the command ends with the exit code for findings."""
+        return False
+
+
+def result_type(command: str) -> type[Result]:
+    """The result type of a command."""
+    module = importlib.import_module(f"fuzz.commands.{command}")
+    [found] = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Result) and each.__module__ == module.__name__
+    ]
+    return found
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """The JSON Schema of a command's result."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"brokerproof {command} --json",
+        **msgspec.json.schema(result_type(command)),
+    }

@@ -1,38 +1,200 @@
-"""What there is: the components, and what covers each."""
+"""`brokerproof subjects`: the components, how each can be configured, and what checks it."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.commands import Record, Result
 from fuzz.mutation.seeding import mutants_of
+from fuzz.report.finding import first_sentence, said
 from fuzz.subject import Subject, find_subject, subject_names
+from model.machine import plain
+from model.values import Setting, describe, rule_of
 
 
-def overview() -> list[dict[str, Any]]:
-    """One row for each subject, as `brokerproof subjects` gives it."""
-    return [row_of(find_subject(name)) for name in subject_names()]
+class PropertyRow(Record):
+    """A property, by kind: always (safety), sometimes (coverage goal), eventually (liveness)."""
+
+    name: str
+    kind: str
+    guarantee: str
 
 
-def row_of(subject: Subject) -> dict[str, Any]:
-    """A subject's row."""
-    return {
-        "name": subject.name,
-        "source": subject.machine.source,
-        "canary": subject.canary,
-        "profiles": {name: profile.about for name, profile in subject.machine.profiles.items()},
-        "actions": list(subject.machine.actions),
-        "properties": [{"name": p.name, "kind": p.kind, "guarantee": p.guarantee} for p in subject.properties],
-        "proofs": claims_of(subject.name),
-        "mutants": [m.id for m in mutants_of(subject.name)],
-        "tla": [subject.tla] if subject.tla else [],
-    }
+class ProfileRow(Record):
+    """A profile, and the fields of the config in which it differs from the reference."""
+
+    name: str
+    about: str
+    differs: dict[str, Any]
 
 
-def claims_of(subject: str) -> list[str]:
-    """The ids of what a solver is asked about a component."""
+class RuleRow(Record):
+    """A config field on which versions or proposals differ: how the other values are known, and from where."""
+
+    name: str
+    kind: str
+    reference: Any
+    origin: str
+    source: str
+
+
+class SettingRow(Record):
+    """A config field that is a broker setting, and the values that a trace may draw."""
+
+    name: str
+    kind: str
+    default: Any
+    broker_name: str
+    drawn: list[Any]
+
+
+class SubjectRow(Record):
+    """A component and what checks it."""
+
+    name: str
+    source: str
+    canary: bool
+    profiles: dict[str, str]
+    profile_details: list[ProfileRow]
+    rules: list[RuleRow]
+    settings: list[SettingRow]
+    actions: list[str]
+    properties: list[PropertyRow]
+    proofs: list[str]
+    mutants: list[str]
+    tla: list[str]
+
+
+class SubjectsResult(Result):
+    """All components, or those that were named."""
+
+    subjects: list[SubjectRow]
+
+
+def run(names: Sequence[str]) -> SubjectsResult:
+    """Describes the named components, by default all. Raises BadValue for an unknown name."""
+    return SubjectsResult(subjects=[row_of(find_subject(name)) for name in names or subject_names()])
+
+
+def row_of(subject: Subject) -> SubjectRow:
+    """A component's row."""
+    machine = subject.machine
+    return SubjectRow(
+        name=subject.name,
+        source=machine.source,
+        canary=subject.canary,
+        profiles={name: profile.about for name, profile in machine.profiles.items()},
+        profile_details=[_profile(subject, name) for name in machine.profiles],
+        rules=[_rule(subject, name) for name in machine.rules],
+        settings=[_setting(subject, name) for name in machine.settings if name not in machine.rules],
+        actions=list(machine.actions),
+        properties=[PropertyRow(name=p.name, kind=p.kind, guarantee=p.guarantee) for p in subject.properties],
+        proofs=_claims_of(subject.name),
+        mutants=[m.id for m in mutants_of(subject.name)],
+        tla=[subject.tla] if subject.tla else [],
+    )
+
+
+def _default(subject: Subject, name: str) -> Any:
+    return plain(subject.machine.config._field_defaults.get(name))
+
+
+def _profile(subject: Subject, name: str) -> ProfileRow:
+    profile = subject.machine.profiles[name]
+    values = {field: plain(getattr(profile.config, field)) for field in subject.machine.settings}
+    differs = {field: value for field, value in values.items() if value != _default(subject, field)}
+    return ProfileRow(name=name, about=profile.about, differs=differs)
+
+
+def _rule(subject: Subject, name: str) -> RuleRow:
+    kind = subject.machine.settings[name]
+    rule = rule_of(kind)
+    assert rule is not None
+    reference = _default(subject, name)
+    return RuleRow(name=name, kind=describe(kind), reference=reference, origin=rule.origin, source=rule.source)
+
+
+def _setting(subject: Subject, name: str) -> SettingRow:
+    kind = subject.machine.settings[name]
+    mark = next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Setting)), None)
+    drawn = [plain(value) for value in subject.settings.get(name, ())]
+    distinct = [value for i, value in enumerate(drawn) if value not in drawn[:i]]
+    return SettingRow(
+        name=name,
+        kind=describe(kind),
+        default=_default(subject, name),
+        broker_name=mark.broker_name if mark is not None else "",
+        drawn=distinct,
+    )
+
+
+def _claims_of(subject: str) -> list[str]:
+    """The ids of the claims about a component; importing them starts no solver."""
     module = f"invariants.proofs.{subject}"
     if importlib.util.find_spec(module) is None:
         return []
     return [claim.id for claim in importlib.import_module(module).claims]
+
+
+# ---- showing ------------------------------------------------------------------------------------------
+
+
+def show(console: Console, result: SubjectsResult, *, in_full: bool) -> None:
+    """Prints a summary of each component, or everything about it."""
+    for row in result.subjects:
+        mark = "  [dim]canary: every engine must fail it[/]" if row.canary else ""
+        console.print(f"[bold]{row.name}[/] ({escape(row.source)}){mark}")
+        if in_full:
+            _show_in_full(console, row)
+        else:
+            _show_summary(console, row)
+
+
+_KINDS = {"always": "safety properties", "sometimes": "coverage goals", "eventually": "liveness properties"}
+
+
+def _show_summary(console: Console, row: SubjectRow) -> None:
+    counts = [f"{sum(p.kind == kind for p in row.properties)} {words}" for kind, words in _KINDS.items()]
+    _show_line(console, "profiles", ", ".join(row.profiles))
+    _show_line(console, "actions", ", ".join(row.actions))
+    _show_line(console, "properties", ", ".join(counts))
+    _show_line(console, "claims", str(len(row.proofs)))
+    _show_line(console, "mutants", str(len(row.mutants)))
+    _show_line(console, "TLA+", ", ".join(row.tla) or "-")
+
+
+def _show_in_full(console: Console, row: SubjectRow) -> None:
+    console.print("\n  [bold]profiles[/] (`--profile NAME`)")
+    for profile in row.profile_details:
+        _show_line(console, profile.name, profile.about)
+        for name, value in profile.differs.items():
+            console.print(f"      {escape(f'{name} = {said(value)}')}", style="dim")
+    console.print("\n  [bold]rules[/] on which versions or proposals differ")
+    for rule in row.rules:
+        _show_line(console, rule.name, f"{rule.kind}, reference {said(rule.reference)}; {rule.origin}: {rule.source}")
+    console.print("\n  [bold]settings[/]")
+    for setting in row.settings:
+        broker = f" ({setting.broker_name})" if setting.broker_name else ""
+        drawn = f"; traces draw {', '.join(said(v) for v in setting.drawn)}" if setting.drawn else ""
+        _show_line(console, setting.name, f"{setting.kind}{broker}, default {said(setting.default)}{drawn}")
+    console.print("\n  [bold]actions[/]")
+    console.print(f"  {', '.join(row.actions)}")
+    for kind, words in _KINDS.items():
+        console.print(f"\n  [bold]{words}[/]" + (" (`--property NAME`)" if kind == "always" else ""))
+        for each in row.properties:
+            if each.kind == kind:
+                _show_line(console, each.name, first_sentence(each.guarantee))
+    for words, names in (("claims", row.proofs), ("mutants", row.mutants), ("TLA+", row.tla)):
+        console.print(f"\n  [bold]{words}[/]")
+        console.print(f"  {escape(', '.join(names) or '-')}")
+    console.print()
+
+
+def _show_line(console: Console, heading: str, text: str) -> None:
+    console.print(f"  {heading:11} {escape(text)}")

@@ -1,36 +1,35 @@
-"""What a person looks at: one self-contained HTML file with pictures, from a campaign's tables."""
+"""The report of a campaign: one self-contained HTML file."""
 
 from __future__ import annotations
 
 import base64
 import io
-import tempfile
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import jinja2
 
 from fuzz.campaign.driver import Plan, State
-from fuzz.campaign.worker import Found, Spec, target_of
-from fuzz.mutation.seeding import subject_or_mutant
-from fuzz.platform.json import to_json
+from fuzz.campaign.summary import configs_of
+from fuzz.campaign.worker import Spec, target_of
 from fuzz.platform.version import code_version
-from fuzz.run.call import Call
+from fuzz.report.finding import Shown, call_text, change_text, changes, first_sentence, said
 from fuzz.run.coverage import Total
-from fuzz.run.pair import Pair
 from fuzz.subject import Subject
-from fuzz.target import Target
-from fuzz.trace.file import Trace, read_traces
-from model.machine import BadValue, plain
+from invariants.properties import Property
 
 INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
+#: Kinds of findings where expected and actual are two states, or parts of them.
+_OF_STATES = ("view", "load", "stutter")
 
 
-def render(plan: Plan, state: State, failed: Sequence[str]) -> str:
-    """The report as HTML. Cost: a few pictures for each subject, one checked run for each finding."""
+def render(plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str]) -> str:
+    """The report as HTML. Cost: a few pictures for each component."""
+    groups: dict[tuple[str, str, str], list[Shown]] = {}
+    for each in sorted(findings, key=lambda f: (f.shrunk_length, f.seed)):
+        groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
     return page(
         "report.html",
         plan=plan,
@@ -42,7 +41,7 @@ def render(plan: Plan, state: State, failed: Sequence[str]) -> str:
         profiles=sorted({s.profile for s in plan.specs}),
         mutants=sorted({s.mutant for s in plan.specs if s.mutant}),
         subjects=[_subject(spec, state, plan.seed) for spec in plan.specs],
-        findings=[_finding(f) for f in state.merged_findings()],
+        findings=[(first, others) for _, (first, *others) in sorted(groups.items())],
         throughput=_throughput(state) if state.runs else None,
     )
 
@@ -51,6 +50,8 @@ def page(template: str, **values: Any) -> str:
     """A page from one of the templates, which share their style."""
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
+    environment.filters |= {"said": said, "call": call_text, "change": change_text, "sentence": first_sentence}
+    environment.globals |= {"changes": changes, "of_states": _OF_STATES}
     return environment.get_template(template).render(**values)
 
 
@@ -62,8 +63,9 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
     total = state.coverage.get(spec.subject, Total())
     runs = [r for r in state.runs if r["subject"] == spec.subject]
     traces, steps = sum(r["traces"] for r in runs), sum(r["steps"] for r in runs)
+    configs = configs_of(spec, first_seed)
     taken, refused = total.taken(), {k: v[0] for k, v in total.of("refused").items()}
-    witnesses = {k: v[1] for k, v in total.of("goal").items()}
+    reached = {k: v[1] for k, v in total.of("goal").items()}
     return {
         "name": spec.subject,
         "source": subject.machine.source,
@@ -76,8 +78,13 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "actions": [
             _action(subject, name, taken.get(name, 0), refused.get(name, 0), steps) for name in subject.machine.actions
         ],
-        "witnesses": [
-            {"name": p.name, "guarantee": p.guarantee, "seed": witnesses.get(p.name), "meant": _is_meant(p, spec)}
+        "goals": [
+            {
+                "name": p.name,
+                "guarantee": p.guarantee,
+                "seed": reached.get(p.name),
+                "expected": _is_expected(p, configs),
+            }
             for p in subject.properties
             if p.kind == "sometimes"
         ],
@@ -106,10 +113,9 @@ def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -
     }
 
 
-def _is_meant(p: Any, spec: Spec) -> bool:
-    from fuzz.commands.core import configs_of
-
-    return any(p.given(cfg) for cfg in configs_of(spec, 0))
+def _is_expected(p: Property, configs: Sequence[Any]) -> bool:
+    """Whether a coverage goal is meant for a config that the seeds of the campaign draw."""
+    return any(p.given(cfg) for cfg in configs)
 
 
 # ---- pictures -----------------------------------------------------------------------------------------
@@ -136,16 +142,16 @@ def picture(figure: Any) -> str:
 
 
 def _heat_map(subject: Subject, total: Total) -> str:
-    """How often each action followed each other one, on a logarithmic scale; white: never."""
+    """How often each action followed each other action, on a logarithmic scale; white: never."""
     from matplotlib.colors import LogNorm
 
     names = list(subject.machine.actions)
-    place = {name: i for i, name in enumerate(names)}
+    index = {name: i for i, name in enumerate(names)}
     counts = [[float("nan")] * len(names) for _ in names]
     for pair, (count, _) in total.of("pair").items():
         first, second = pair.split(" ")
         if first:
-            counts[place[first]][place[second]] = count
+            counts[index[first]][index[second]] = count
     size = 0.24 * len(names) + 1.6
     figure, axes = pyplot().subplots(figsize=(size + 0.8, size))
     most = max((c for row in counts for c in row if c == c), default=1)  # noqa: PLR0124  (not a number is not itself)
@@ -153,13 +159,13 @@ def _heat_map(subject: Subject, total: Total) -> str:
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("action")
-    axes.set_ylabel("action before it")
+    axes.set_ylabel("previous action")
     figure.colorbar(image, ax=axes, shrink=0.7, label="times")
     return picture(figure)
 
 
 def _saturation(total: Total, first_seed: int, traces: int) -> str:
-    """How many kinds of states had been seen after how many traces: a flat curve means little new is coming."""
+    """Abstract states seen, over traces: a flat curve means that more traces find little new."""
     firsts = sorted(first - first_seed + 1 for _, first in total.of("abstract").values())
     figure, axes = pyplot().subplots(figsize=(4.6, 2.6))
     if firsts:
@@ -171,21 +177,21 @@ def _saturation(total: Total, first_seed: int, traces: int) -> str:
         )
         axes.set_xscale("symlog")
     axes.set_xlabel("traces")
-    axes.set_ylabel("kinds of states seen")
+    axes.set_ylabel("abstract states seen")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.25)
     return picture(figure)
 
 
-def line_style(place: int) -> dict[str, Any]:
-    """How the line at this place is drawn: another colour for each of ten lines, then broken, then dotted."""
-    return {"color": f"C{place % 10}", "linestyle": ("-", "--", ":")[place // 10 % 3]}
+def line_style(index: int) -> dict[str, Any]:
+    """The style of a line: ten colours, solid, then dashed, then dotted."""
+    return {"color": f"C{index % 10}", "linestyle": ("-", "--", ":")[index // 10 % 3]}
 
 
 def _throughput(state: State) -> str:
-    """Steps a second of one worker, by subject, round by round."""
+    """Steps a second of one worker in each round, a line for each component."""
     figure, axes = pyplot().subplots(figsize=(6.4, 2.6))
-    for place, subject in enumerate(sorted({r["subject"] for r in state.runs})):
+    for index, subject in enumerate(sorted({r["subject"] for r in state.runs})):
         rounds: dict[int, list[dict[str, Any]]] = {}
         for row in state.runs:
             if row["subject"] == subject:
@@ -194,109 +200,13 @@ def _throughput(state: State) -> str:
             sum(r["steps"] for r in rows) / max(sum(r["seconds"] for r in rows), 1e-9)
             for _, rows in sorted(rounds.items())
         ]
-        axes.plot(sorted(rounds), speeds, marker="o", markersize=3, label=subject, **line_style(place))
+        axes.plot(sorted(rounds), speeds, marker="o", markersize=3, label=subject, **line_style(index))
     axes.set_xlabel("round")
     axes.set_ylabel("steps/s of one worker")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.25)
-    # beside the lines, of which it hides none, and wide enough to show which are broken
+    # beside the plot, where it hides no line; handles long enough to show dashes
     axes.legend(frameon=False, handlelength=4, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return picture(figure)
-
-
-# ---- one finding --------------------------------------------------------------------------------------
-
-
-def _finding(found: Found) -> dict[str, Any]:
-    """A finding with its shrunk trace, step by step: state before, action, both outcomes."""
-    trace = _trace(found)
-    try:
-        steps, difference = steps_of(trace)
-    except Exception as problem:  # another version of the code may not run it any more
-        steps, difference = [], {"problem": f"this version cannot run the trace: {problem}"}
-    return {**found._asdict(), "header": trace.header, "config": trace.config, "steps": steps, "difference": difference}
-
-
-def _trace(found: Found) -> Trace:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.jsonl"
-        path.write_text(found.trace, encoding="utf-8")
-        return next(read_traces(path))
-
-
-def steps_of(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Runs an engine's trace with everything checked; each step as data, and what is wrong at the last.
-
-    Raises BadValue when the trace does not fit the code.
-    """
-    subject = subject_or_mutant(trace.component, trace.header.get("mutant"))
-    machine = subject.machine
-    cfg = machine.configure(trace.config)
-    against = machine.configure(trace.header["against"]) if "against" in trace.header else None
-    pair = Pair(Target(subject, cfg, against))
-    steps, previous = [], plain(pair.state)
-    for operation in trace.operations:
-        if operation.op not in machine.actions:
-            raise BadValue(f"there is no action {operation.op}")
-        before = plain(pair.state)
-        difference = pair.step(Call(operation.op, machine.actions[operation.op].arguments(operation.args, cfg)))
-        steps.append(
-            {
-                "action": operation.op,
-                "args": operation.args,
-                "before": _lines(before, _differing(previous, before)),
-                "outcome": _short(pair.outcome),
-                "other": _short(pair.other_outcome),
-                "same": difference is None,
-            }
-        )
-        previous = before
-        if difference is not None:
-            return steps, {
-                "kind": str(difference.cause.kind),
-                "message": difference.message,
-                "after": _lines(plain(pair.state), _differing(before, plain(pair.state))),
-                "expected": _lines(difference.expected, []),
-                "actual": _lines(difference.actual, _differing(difference.expected, difference.actual)),
-            }
-    return steps, None
-
-
-def _differing(a: Any, b: Any) -> list[str]:
-    return [k for k in b if a.get(k) != b[k]] if isinstance(a, dict) and isinstance(b, dict) else []
-
-
-def _short(value: Any) -> str:
-    """An outcome in one line."""
-    try:
-        return _said(plain(value))
-    except TypeError:
-        return repr(value)
-
-
-def _said(data: Any) -> str:
-    """Plain data in one line, objects as name=value."""
-    if isinstance(data, dict):
-        return " ".join(f"{k}={_said(v)}" for k, v in data.items()) or "{}"
-    if isinstance(data, list):
-        return "[" + ", ".join(_said(v) for v in data) + "]"
-    return to_json(data).decode()
-
-
-def _lines(data: Any, marked: list[str]) -> list[dict[str, Any]]:
-    """Plain data as lines: a field each; of a list of objects, an object each."""
-    if not isinstance(data, dict):
-        return [{"name": "", "values": [_short(data)], "marked": False}]
-    lines = []
-    for name, value in data.items():
-        is_table = isinstance(value, list) and any(isinstance(v, dict) for v in value)
-        lines.append(
-            {
-                "name": name,
-                "values": [_said(v) for v in value] if is_table else [_said(value)],
-                "marked": name in marked,
-            }
-        )
-    return lines

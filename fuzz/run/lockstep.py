@@ -26,7 +26,7 @@ from fuzz.run.checks import (
 from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import decoder, generate, recipe
+from fuzz.run.generate import Recipe, decoder, generate, recipe
 from fuzz.run.pair import load_difference, second_side
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
@@ -146,14 +146,24 @@ class Lockstep:
                         if goal in each:
                             each.remove(goal)
 
+    def checked(self, seed: int) -> Finding | None:
+        """Replays a seed's calls with everything checked at every step. Returns the first finding, or None."""
+        plan, calls = self._trace(seed)
+        return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
+
     def _explain(self, seed: int) -> Finding:
-        """Replays a seed's calls with everything checked. Returns the first finding of the replay."""
+        """What is wrong in a seed's trace, in which the fast loop saw a difference."""
+        finding = self.checked(seed)
+        if finding is not None:
+            return finding
+        plan, calls = self._trace(seed)
+        message = "the fast loop found a difference that a replay with every step checked does not show"
+        return Finding(plan.config, tuple(calls), Difference(Cause(Kind.UNSTABLE, "replay"), message), seed)
+
+    def _trace(self, seed: int) -> tuple[Recipe, list[Call]]:
+        """The recipe of a seed, and its calls up to one at which the model fails."""
         plan, _ = recipe(self.subject, self.target.config, seed, self.steps)
         calls: list[Call] = []
         with contextlib.suppress(Exception, Hang), watchdog(HANG_SECONDS):
             calls.extend(generate(self.subject, self.target.config, seed, self.steps))
-        finding = replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
-        if finding is not None:
-            return finding
-        message = "the fast loop found a difference that a replay with every step checked does not show"
-        return Finding(plan.config, tuple(calls), Difference(Cause(Kind.UNSTABLE, "replay"), message), seed)
+        return plan, calls

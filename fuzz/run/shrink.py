@@ -12,13 +12,14 @@ found.
     substitute one action less for another action in the place of one, in runs that are already very short
     order      neighbours into the machine's order of actions, so that equal causes get equal shapes
 
-A candidate counts only if its cause, what failed, is the same. Everything is measured in steps executed,
-never in seconds, so that a shrunk trace is a function of its finding.
+A candidate counts only if its cause, what failed, is the same. Everything is measured in steps executed, so that a
+shrunk trace is a function of its finding; only a run that must end at some time cuts shrinking short.
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -65,13 +66,14 @@ class _Spent(Exception):
 class Shrinker:
     """Shrinks one finding of a target."""
 
-    def __init__(self, target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS) -> None:
+    def __init__(self, target: Target, finding: Finding, budget_steps: int, until: float | None) -> None:
         self.target = target
         self.subject = subject = target.subject
         self.cause: Cause = finding.cause
         self.skipped = all_but(subject, finding.broken_property)
         self.seed = finding.seed
         self.left = budget_steps
+        self.until = until
         self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.cause.kind is Kind.HANG else HANG_SECONDS
         self.places = {name: i for i, name in enumerate(subject.machine.actions)}
         self.tried: set[Candidate] = set()
@@ -137,7 +139,7 @@ class Shrinker:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
         except Hang:
             return replay(target, calls, hang_seconds=self.hang_seconds)
-        if self.left <= 0:
+        if self.left <= 0 or (self.until is not None and time.monotonic() >= self.until):
             raise _Spent
         return None
 
@@ -343,11 +345,15 @@ class Shrinker:
                     again = self._accept(self.candidate._replace(steps=swapped)) or again
 
 
-def shrink(target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS) -> Finding:
+def shrink(
+    target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
+) -> Finding:
     """The shortest counterexample with the same cause. Cost: at most the budget's steps, every one checked.
+
+    `until` is a time of the monotonic clock at which shrinking ends with the shortest counterexample so far.
 
     Returns an unstable finding unchanged: there is nothing to shrink towards.
     """
     if finding.cause.kind is Kind.UNSTABLE:
         return finding
-    return Shrinker(target, finding, budget_steps=budget_steps).run()
+    return Shrinker(target, finding, budget_steps, until).run()

@@ -1,0 +1,252 @@
+"""A run of seeds on this machine, within a number of seconds.
+
+Two phases share the time. The first runs seeds and notes a seed for each cause. Where a seed fails, its trace is
+replayed with every step checked until all properties that it breaks are known; they are skipped from then on, so that a
+frequent defect does not hide a rare one. The second phase replays and shrinks one finding of each cause.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, target_of
+from fuzz.mutation.kill_matrix import leave_interrupts
+from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
+from fuzz.run.coverage import Row, Total
+from fuzz.run.finding import Cause
+from fuzz.run.lockstep import Lockstep
+from fuzz.target import Target
+from model.machine import BadValue
+
+#: Seconds for shrinking that are kept back for each cause found, and the most of a run that is kept back for it.
+_SHRINK_SECONDS, _SHRINK_SHARE = 1.0, 0.5
+#: Seconds between two reports of progress.
+_REPORT_SECONDS = 0.2
+
+
+class Request(NamedTuple):
+    """What to run. `seconds` bounds all of it; without it and without `traces` the run does not end."""
+
+    spec: Spec
+    seed: int
+    traces: int | None = None
+    seconds: float | None = None
+    jobs: int = 1
+    property: str | None = None  # check this property alone, on the model alone
+    stop_at_first: bool = False
+
+
+@dataclass
+class Run:
+    """What a run did and found."""
+
+    traces: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    hunting_seconds: float = 0.0
+    coverage: Total = field(default_factory=Total)
+    causes: dict[Cause, int] = field(default_factory=dict)  # the first seed of each
+    findings: list[Found] = field(default_factory=list)
+
+    def note(self, causes: dict[Cause, int]) -> None:
+        """Adds causes, each with its smallest seed."""
+        for cause, seed in causes.items():
+            self.causes[cause] = min(seed, self.causes.get(cause, seed))
+
+
+#: Called with the run so far and a word for the phase.
+Progress = Callable[[Run, str], None]
+
+
+class _Share(NamedTuple):
+    """Consecutive seeds for one process: whole blocks but for the last one's end. `until` is a monotonic time."""
+
+    request: Request
+    first: int
+    traces: int
+    skipped: Skipped
+    until: float | None
+
+
+class _Hunted(NamedTuple):
+    """What came of a share."""
+
+    traces: int
+    steps: int
+    causes: dict[Cause, int]
+    coverage: tuple[Row, ...]
+
+
+def target_of_request(request: Request) -> Target:
+    """The target of a request. Raises BadValue for an unknown name, or a property that a run of seeds cannot check."""
+    target = target_of(request.spec)
+    if request.property is None:
+        return target
+    kinds = {p.name: p.kind for p in target.subject.properties}
+    always = [name for name, kind in kinds.items() if kind == "always"]
+    name, subject = request.property, request.spec.subject
+    if name not in kinds:
+        raise BadValue(f"{subject} has no property {name}; it has {', '.join(always)}")
+    if kinds[name] == "sometimes":
+        raise BadValue(f"{name} is a coverage goal, --property takes a safety property: {', '.join(always)}")
+    if kinds[name] == "eventually":
+        raise BadValue(f"{name} is a liveness property: check it with `brokerproof explore {subject}`")
+    return Target(target.subject, target.config, model_only=True)
+
+
+def run_request(request: Request, progress: Progress = lambda run, phase: None) -> Run:
+    """Runs a request. Raises BadValue as `target_of_request`."""
+    started, run = time.monotonic(), Run()
+    end = started + request.seconds if request.seconds is not None else None
+    target_of_request(request)
+    if request.jobs == 1:
+        _hunt_here(request, run, started, progress)
+        run.hunting_seconds = time.monotonic() - started
+        for number, (cause, seed) in enumerate(_in_order(run), 1):
+            progress(run, f"shrinking {number} of {len(run.causes)}")
+            run.findings.append(shrunk(request, cause, seed, _until(end, len(run.causes) - number + 1)))
+    else:
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(request.jobs, mp_context=context, initializer=leave_interrupts) as pool:
+            _hunt_in(pool, request, run, started, progress)
+            run.hunting_seconds = time.monotonic() - started
+            progress(run, "shrinking")
+            until = _until(end, max(1, -(-len(run.causes) // request.jobs)))
+            futures = [pool.submit(shrunk, request, cause, seed, until) for cause, seed in _in_order(run)]
+            run.findings = [future.result() for future in futures]
+    run.findings = merged(run.findings)
+    run.seconds = time.monotonic() - started
+    return run
+
+
+def _in_order(run: Run) -> list[tuple[Cause, int]]:
+    """The causes in the order of their first seeds."""
+    return sorted(run.causes.items(), key=lambda each: (each[1], each[0]))
+
+
+def _until(end: float | None, turns: int) -> float | None:
+    """When the next of so many turns of shrinking ends."""
+    return None if end is None else (now := time.monotonic()) + max(0.0, end - now) / turns
+
+
+def _hunting_ends(request: Request, started: float, causes: int) -> float | None:
+    """When the first phase ends, given the causes found so far."""
+    if request.seconds is None:
+        return None
+    kept = min(_SHRINK_SHARE * request.seconds, _SHRINK_SECONDS * causes / request.jobs)
+    return started + request.seconds - kept
+
+
+# ---- running seeds ------------------------------------------------------------------------------------
+
+
+def _hunt_here(request: Request, run: Run, started: float, progress: Progress) -> None:
+    lockstep = _lockstep(request)
+    reported = 0.0
+    for done, causes in _seeds(lockstep, request.seed, request.traces):
+        run.traces, run.steps = done, lockstep.coverage.steps
+        run.note(causes)
+        now = time.monotonic()
+        if now - reported > _REPORT_SECONDS:
+            reported = now
+            progress(run, "fuzzing")
+        until = _hunting_ends(request, started, len(run.causes))
+        if (run.causes and request.stop_at_first) or (until is not None and now >= until):
+            break
+    for row in lockstep.coverage.rows():
+        run.coverage.add(row)
+
+
+def _hunt_in(pool: ProcessPoolExecutor, request: Request, run: Run, started: float, progress: Progress) -> None:
+    last = None if request.traces is None else request.seed + request.traces
+    following, blocks = request.seed, 1
+    pending: set[Future[_Hunted]] = set()
+    while True:
+        until = _hunting_ends(request, started, len(run.causes))
+        is_over = (until is not None and time.monotonic() >= until) or (bool(run.causes) and request.stop_at_first)
+        while not is_over and len(pending) < 2 * request.jobs and (last is None or following < last):
+            count = blocks * BLOCK if last is None else min(blocks * BLOCK, last - following)
+            skipped = frozenset(cause.what for cause in run.causes if cause.broken_property is not None)
+            pending.add(pool.submit(_hunt_share, _Share(request, following, count, skipped, until)))
+            following += count
+        if not pending:
+            return
+        began = time.monotonic()
+        done, pending = wait(pending, timeout=_REPORT_SECONDS, return_when=FIRST_COMPLETED)
+        for future in done:
+            hunted = future.result()
+            run.traces += hunted.traces
+            run.steps += hunted.steps
+            run.note(hunted.causes)
+            for row in hunted.coverage:
+                run.coverage.add(row)
+        if len(done) > request.jobs or (done and time.monotonic() - began < _REPORT_SECONDS):
+            blocks = min(64, blocks + 1)
+        progress(run, "fuzzing")
+
+
+def _hunt_share(share: _Share) -> _Hunted:
+    """In a process of the pool: runs a share's seeds until its time is over."""
+    lockstep = _lockstep(share.request)
+    lockstep.skipped |= share.skipped
+    traces, causes = 0, dict[Cause, int]()
+    for done, found in _seeds(lockstep, share.first, share.traces):
+        traces = done
+        for cause, seed in found.items():
+            causes.setdefault(cause, seed)
+        if share.until is not None and time.monotonic() >= share.until:
+            break
+        if causes and share.request.stop_at_first:
+            break
+    return _Hunted(traces, lockstep.coverage.steps, causes, tuple(lockstep.coverage.rows()))
+
+
+def _lockstep(request: Request) -> Lockstep:
+    target = target_of_request(request)
+    lockstep = Lockstep(target, steps=request.spec.steps)
+    lockstep.skipped = NONE_SKIPPED if request.property is None else all_but(target.subject, request.property)
+    return lockstep
+
+
+def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
+    """Runs seeds one by one. Yields how many traces were run, and the causes that the last one showed.
+
+    The rest of a block of seeds is left out when many of them fail by something that cannot be skipped.
+    """
+    done, seed, failed = 0, first, 0
+    while traces is None or seed < first + traces:
+        causes: dict[Cause, int] = {}
+        finding = lockstep.run(seed)
+        while finding is not None:
+            causes.setdefault(finding.cause, seed)
+            if finding.broken_property is None:
+                failed += 1
+                break
+            lockstep.skipped |= {finding.broken_property}
+            finding = lockstep.checked(seed)
+        done += 1
+        seed += 1
+        yield done, causes
+        if failed == ENOUGH:
+            seed += -(seed - first) % BLOCK
+        if (seed - first) % BLOCK == 0:
+            failed = 0
+
+
+# ---- shrinking ----------------------------------------------------------------------------------------
+
+
+def shrunk(request: Request, cause: Cause, seed: int, until: float | None) -> Found:
+    """Finds a cause again at its seed, replays the finding twice and shrinks it, until a monotonic time."""
+    target = target_of_request(request)
+    lockstep = _lockstep(request)
+    lockstep.skipped = all_but(target.subject, cause.broken_property)
+    finding = lockstep.checked(seed) or lockstep.run(seed)
+    if finding is None:
+        raise RuntimeError(f"seed {seed} of {request.spec.subject} does not show {cause} again")
+    return found_of(target, request.spec, finding, until)

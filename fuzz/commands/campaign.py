@@ -1,0 +1,197 @@
+"""`brokerproof campaign`: fuzzing on Spark, resumable."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.campaign.driver import (
+    Live,
+    Plan,
+    Progress,
+    SparkWorkers,
+    State,
+    check_folder,
+    open_campaign,
+    run_campaign,
+    trace_name,
+)
+from fuzz.campaign.store import HadoopStore, LocalStore, Store, is_local, local_path
+from fuzz.campaign.summary import campaign_failures
+from fuzz.campaign.worker import Spec, target_of
+from fuzz.commands import Count, Result, Seconds
+from fuzz.commands.fuzz import show_verdict
+from fuzz.mutation.seeding import find_mutant
+from fuzz.platform.progress import showing
+from fuzz.platform.spark import session, slots
+from fuzz.platform.version import code_version
+from fuzz.report.campaign import render
+from fuzz.report.finding import Shown, show_findings, shown
+from fuzz.subject import find_subject, subject_names
+from model.machine import BadValue
+
+
+class CampaignResult(Result):
+    """What the committed rounds of a campaign add up to, those of earlier runs included."""
+
+    out: str
+    subjects: list[str]
+    seed: Count
+    traces: Count
+    steps: Count
+    seconds: Seconds
+    findings: list[Shown]
+    resumed: bool
+    never: list[str]
+    failed: bool
+    report: str
+    version: str
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a finding, or a coverage goal was not reached in a long enough campaign."""
+        return bool(self.findings) or self.failed
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    names: list[str]
+    profile: str = "reference"
+    seed: int = 0
+    traces: int | None = None
+    seconds: float | None = None
+    master: str | None = None
+    partitions: int | None = None
+    mutant: str | None = None
+    out: str | None = None
+
+
+def run(options: Options, console: Console) -> CampaignResult:
+    """Fuzzes on Spark, or resumes where the same command stopped. Raises BadValue before anything is written."""
+    specs = specs_of(options.names, options.profile, options.mutant)
+    plan = Plan(specs, options.seed)
+    out = options.out or default_out(plan, options.names)
+    if is_local(out):
+        check_writable(local_path(out))  # reported before Spark starts, which takes seconds
+        check_folder(LocalStore(local_path(out)), plan)
+    with contextlib.ExitStack() as stack:
+        with showing(console, "starting Spark"):
+            spark = stack.enter_context(session("brokerproof campaign", options.master))
+            workers = SparkWorkers(spark, slots(spark), options.partitions)
+            speed = workers.warm_up(specs)
+        store: Store = LocalStore(local_path(out)) if is_local(out) else HadoopStore(spark, out)
+        state = open_campaign(store, plan)
+        resumed = state.rounds > 0
+        state.speed = {**speed, **state.speed}
+        total = None if options.traces is None else options.traces * len(specs)
+        with _progress(console, total, options.seconds, state) as progress:
+            run_campaign(
+                store,
+                plan,
+                state,
+                workers,
+                traces=options.traces,
+                seconds=options.seconds,
+                partitions=options.partitions,
+                progress=progress,
+            )
+        findings = shown_findings(store, state)
+        failed = campaign_failures(plan, state)
+        return CampaignResult(
+            out=out,
+            subjects=[s.subject for s in specs],
+            seed=options.seed,
+            traces=state.traces,
+            steps=state.steps,
+            seconds=state.seconds,
+            findings=findings,
+            resumed=resumed,
+            never=failed,
+            failed=bool(failed),
+            report=write_report(store, plan, state, findings),
+            version=code_version(),
+        )
+
+
+def shown_findings(store: Store, state: State) -> list[Shown]:
+    """The findings of a campaign, explained."""
+    return [shown(found, store.path(f"traces/{trace_name(found)}")) for found in state.merged_findings()]
+
+
+def write_report(store: Store, plan: Plan, state: State, findings: list[Shown]) -> str:
+    """Writes the HTML report into the campaign's folder. Returns its path or URI."""
+    store.write("report.html", render(plan, state, findings, campaign_failures(plan, state)).encode())
+    return store.path("report.html")
+
+
+@contextlib.contextmanager
+def _progress(console: Console, traces: int | None, seconds: float | None, before: State) -> Iterator[Progress]:
+    """Shows traces, steps a second and findings while a campaign runs."""
+    started, traces_before = time.perf_counter(), before.traces
+    with showing(console, "starting") as update:
+
+        def progress(state: State, live: Live) -> None:
+            elapsed = max(time.perf_counter() - started, 1e-9)
+            done = traces_before + live.traces
+            text = f"{done:,} traces  {live.steps / elapsed:,.0f} steps/s  {len(state.findings)} findings"
+            if traces is not None:
+                update(done, traces, text)
+            else:
+                update(min(elapsed, seconds or elapsed), seconds, text)
+
+        yield progress
+
+
+def specs_of(names: list[str], profile: str, mutant: str | None) -> tuple[Spec, ...]:
+    """What a campaign runs: the named components, the mutant's, or all that have the profile, without canaries.
+
+    Raises BadValue for unknown names.
+    """
+    if mutant is not None:
+        names = [find_mutant(mutant, names or None).subject]
+    elif not names:
+        every = subject_names(without_canaries=True)
+        names = [n for n in every if profile in find_subject(n).machine.profiles]
+        if not names:
+            raise BadValue(f"no component has a profile {profile}; `brokerproof subjects` lists them")
+    specs = tuple(Spec(name, profile, None, mutant) for name in dict.fromkeys(names))
+    for spec in specs:
+        target_of(spec)
+    return specs
+
+
+def check_writable(folder: Path) -> None:
+    """Raises BadValue when a folder cannot be written. Writes nothing."""
+    existing = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise BadValue(f"{folder} cannot be written: {existing} is not a folder; choose another --out")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise BadValue(f"{folder} cannot be written: {existing} is read-only; choose another --out")
+
+
+def default_out(plan: Plan, names: list[str]) -> str:
+    """A folder for this plan and this version of the code."""
+    what = "-".join(s.subject for s in plan.specs) if names or plan.specs[0].mutant else "all"
+    version = code_version().rpartition("+")[2]
+    parts = [what, plan.specs[0].mutant or "", plan.specs[0].profile, f"seed{plan.seed}", version]
+    return "build/campaigns/" + re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(p for p in parts if p))
+
+
+def show(console: Console, result: CampaignResult) -> None:
+    """Prints the findings step by step, then the totals."""
+    show_findings(console, result.findings)
+    for line in result.never:
+        console.print(f"[red]not reached[/] {escape(line)}")
+    speed = result.steps / result.seconds if result.seconds else 0.0
+    console.print(f"{', '.join(result.subjects)}: {speed:,.0f} steps/s")
+    show_verdict(console, result.findings, result.steps, result.traces, result.seed)
+    console.print(f"report: {escape(result.report)}")

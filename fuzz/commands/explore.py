@@ -1,0 +1,157 @@
+"""`brokerproof explore`: every reachable state of a scope."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.campaign.worker import Spec, trace_of
+from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.explore.edge_cover import cover
+from fuzz.explore.search import explore
+from fuzz.explore.spark import Where, explore_on_spark
+from fuzz.platform.progress import counter, showing
+from fuzz.platform.spark import session, slots
+from fuzz.platform.version import code_version
+from fuzz.report.finding import Explanation, explain, show_explanation
+from fuzz.run.finding import Cause, Difference, Finding, Kind
+from fuzz.target import Target
+from fuzz.trace.file import content_name
+from model.machine import BadValue
+
+#: Where traces of violations go.
+OUT = Path("build/explore")
+
+
+class Violation(Record):
+    """A shortest counterexample."""
+
+    signature: str
+    cause: str
+    length: Count
+    message: str
+    trace: str
+    explanation: Explanation
+
+
+class Covered(Record):
+    """The runs from the first state that take every transition on the implementation."""
+
+    transitions: Count
+    runs: Count
+    steps: Count
+
+
+class ExploreResult(Result):
+    """What a scope contains. `hides` says for each bound what it excludes."""
+
+    subject: str
+    scope: str
+    profile: str
+    distinct_states: Count
+    transitions: Count
+    depth: Count
+    seconds: Seconds
+    states_per_second: Seconds
+    covered: Covered | None
+    violations: list[Violation]
+    hides: dict[str, str]
+    version: str
+
+    @property
+    def found(self) -> bool:
+        """Whether anything is violated."""
+        return bool(self.violations)
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    subject: str
+    scope: str = "smoke"
+    profile: str = "reference"
+    mutant: str | None = None
+    spark: bool = False
+    master: str | None = None
+    cover: bool = False
+    out: Path = OUT
+
+
+def run(options: Options, console: Console) -> ExploreResult:
+    """Visits every state of a scope, here or on Spark. Raises BadValue for unknown names."""
+    if options.spark and options.cover:
+        raise BadValue("--cover needs the graph in this machine's memory: leave out --spark, or --cover")
+    where = Where(options.subject, options.scope, options.profile, options.mutant)
+    space = where.build()
+    with contextlib.ExitStack() as stack:
+        progress = counter(stack.enter_context(showing(console, f"exploring {options.subject} {options.scope}")))
+        if options.spark:
+            spark = stack.enter_context(session("brokerproof explore", options.master))
+            found = explore_on_spark(where, spark, 2 * slots(spark), progress)
+        else:
+            found = explore(space, progress=progress)
+        findings = [each.finding for each in found.violations]
+        covered = None
+        if options.cover and found.graph is not None:
+            walked = cover(space, found.graph, progress)
+            covered = Covered(transitions=walked.transitions, runs=walked.runs, steps=walked.steps)
+            findings += [walked.finding] if walked.finding is not None else []
+    for lasso in found.lassos:
+        difference = Difference(Cause(Kind.EVENTUALLY, lasso.name), f"{lasso.name}: {lasso.guarantee}", True, False)
+        findings.append(Finding(space.cfg, tuple(lasso.calls), difference))
+    spec = Spec(options.subject, options.profile, None, options.mutant)
+    return ExploreResult(
+        subject=options.subject,
+        scope=options.scope,
+        profile=options.profile,
+        distinct_states=found.distinct_states,
+        transitions=found.transitions,
+        depth=found.depth,
+        seconds=found.seconds,
+        states_per_second=found.distinct_states / found.seconds,
+        covered=covered,
+        violations=[_violation(space.target, spec, finding, options.out) for finding in findings],
+        hides=space.scope.exclusions(),
+        version=code_version(),
+    )
+
+
+def _violation(target: Target, spec: Spec, finding: Finding, out: Path) -> Violation:
+    """A violation; its trace is written to a file."""
+    trace = trace_of(target, spec, finding)
+    data = b"".join(trace.lines())
+    path = out / f"{content_name(data)}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return Violation(
+        signature=finding.signature,
+        cause=str(finding.cause),
+        length=len(finding.calls),
+        message=finding.difference.message,
+        trace=str(path),
+        explanation=explain(trace),
+    )
+
+
+def show(console: Console, result: ExploreResult) -> None:
+    """Prints the violations step by step, then what was visited and what the bounds exclude."""
+    for each in result.violations:
+        console.print(f"[bold red]violated[/]  [bold]{escape(each.cause)}[/]  {each.length} steps")
+        show_explanation(console, each.explanation)
+        console.print(f"  {'replay':>9}  brokerproof replay {escape(each.trace)}")
+        console.print()
+    verdict = "visited" if result.violations else "exhausted"
+    console.print(
+        f"{verdict}: {result.distinct_states:,} states, the whole of scope {result.scope} of {result.subject}, profile "
+        f"{result.profile} ({result.transitions:,} transitions, depth {result.depth}, {result.seconds:.1f} s)"
+    )
+    if result.covered is not None:
+        ran = f"{result.covered.runs:,} runs, {result.covered.steps:,} steps"
+        console.print(f"every transition run from the first state: {ran}")
+    console.print("the bounds, and what they exclude:")
+    for name, reason in result.hides.items():
+        console.print(f"  {name}: {escape(reason)}", style="dim")

@@ -1,0 +1,135 @@
+"""`brokerproof fuzz`: model and implementation in lockstep, on this machine."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.campaign import corpus
+from fuzz.campaign.driver import trace_name
+from fuzz.campaign.local import Request, Run, run_request, target_of_request
+from fuzz.campaign.store import LocalStore
+from fuzz.campaign.summary import coverage_of, failures
+from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.platform.progress import showing
+from fuzz.platform.version import code_version
+from fuzz.report.finding import Shown, show_findings, shown
+from model.machine import BadValue
+
+#: Where traces of findings go.
+OUT = Path("build/fuzz")
+
+
+class ActionCount(Record):
+    """How often an action was taken, and how often it was refused."""
+
+    taken: Count
+    refused: Count
+
+
+class Coverage(Record):
+    """What a run reached. `goals` are coverage goals; `never` those not reached, and actions that never succeeded."""
+
+    actions: dict[str, ActionCount]
+    pairs: Count
+    abstract_states: Count
+    goals: list[str]
+    never: list[str]
+
+
+class FuzzResult(Result):
+    """What a run did and found."""
+
+    subject: str
+    profile: str
+    seed: Count
+    traces: Count
+    steps: Count
+    seconds: Seconds
+    steps_per_second: Seconds
+    coverage: Coverage
+    never: list[str]
+    failed: bool
+    findings: list[Shown]
+    version: str
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a finding, or a coverage goal was not reached in a long enough run."""
+        return bool(self.findings) or self.failed
+
+
+def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
+    """Fuzzes one component. Raises BadValue for unknown names."""
+    spec, started = request.spec, time.monotonic()
+    if spec.against is not None and spec.against == spec.profile:
+        raise BadValue(f"--against must name another profile than --profile, both are {spec.profile}")
+    if spec.against is not None and request.property is not None:
+        raise BadValue("--property checks one model alone: leave out --against, or --property")
+    target_of_request(request)
+    with showing(console, "starting") as update:
+
+        def progress(run: Run, phase: str) -> None:
+            speed = run.steps / max(time.monotonic() - started, 1e-9)
+            text = f"{phase}: {run.traces:,} traces  {speed:,.0f} steps/s  {len(run.causes)} findings"
+            if request.seconds is not None:
+                update(min(time.monotonic() - started, request.seconds), request.seconds, text)
+            else:
+                update(run.traces, request.traces, text)
+
+        done = run_request(request, progress)
+    folder = LocalStore(out or OUT)
+    for found in done.findings:
+        folder.write(f"traces/{trace_name(found)}", found.trace.encode())
+    if out is not None and spec.against is None:
+        seeds = _while_time(corpus.seeds_worth_keeping(done.coverage), request, started)
+        corpus.add(out / "corpus", corpus.collect(spec, seeds))
+    is_search = request.property is not None or request.stop_at_first
+    missed = [] if is_search else failures(spec, request.seed, done.coverage, done.steps)
+    covered = coverage_of(spec, request.seed, done.coverage)
+    actions = {name: ActionCount(**counts) for name, counts in covered.pop("actions").items()}
+    return FuzzResult(
+        subject=spec.subject,
+        profile=spec.profile,
+        seed=request.seed,
+        traces=done.traces,
+        steps=done.steps,
+        seconds=done.seconds,
+        steps_per_second=done.steps / done.hunting_seconds if done.hunting_seconds else 0.0,
+        coverage=Coverage(actions=actions, **covered),
+        never=missed,
+        failed=bool(missed),
+        findings=[shown(found, folder.path(f"traces/{trace_name(found)}")) for found in done.findings],
+        version=code_version(),
+    )
+
+
+def _while_time(seeds: list[int], request: Request, started: float) -> Iterator[int]:
+    """The seeds that fit into the request's seconds."""
+    end = started + request.seconds if request.seconds is not None else None
+    return itertools.takewhile(lambda _: end is None or time.monotonic() < end, seeds)
+
+
+def show(console: Console, result: FuzzResult) -> None:
+    """Prints the findings step by step, then the totals."""
+    show_findings(console, result.findings)
+    for line in result.never:
+        console.print(f"[red]not reached[/] {escape(line)}")
+    speed = f"{result.steps_per_second:,.0f} steps/s, {result.seconds:.1f} s"
+    console.print(f"{result.subject}, profile {result.profile}: {speed}")
+    show_verdict(console, result.findings, result.steps, result.traces, result.seed)
+
+
+def show_verdict(console: Console, findings: list[Shown], steps: int, traces: int, seed: int) -> None:
+    """Prints what was found in how many steps."""
+    ran = f"{steps:,} steps of {traces:,} traces (seed {seed})"
+    count = len({(finding.subject, finding.cause) for finding in findings})
+    if count:
+        console.print(f"[bold red]{count} {'finding' if count == 1 else 'findings'}[/] in {ran}")
+    else:
+        console.print(f"no difference in {ran}")

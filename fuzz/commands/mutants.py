@@ -1,0 +1,146 @@
+"""`brokerproof mutants`: the kill matrix."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.mutation import kill_matrix
+from fuzz.mutation.seeding import mutants_of
+from fuzz.platform.progress import showing
+from fuzz.platform.spark import session, slots
+from fuzz.platform.version import code_version
+from fuzz.subject import find_subject, subject_names
+from model.machine import BadValue
+
+#: Of more mutants than this, only the survivors are printed.
+_MOST_SHOWN = 200
+
+
+class MutantRow(Record):
+    """A mutant, and what killed it. `excuse` is the reason why an equivalent mutant survives."""
+
+    id: str
+    subject: str
+    origin: str
+    killed: bool
+    killed_by: str
+    seconds_to_kill: Seconds | None
+    steps_to_kill: Count | None
+    length: Count | None
+    excuse: str
+
+
+class PropertyKills(Record):
+    """The mutants that only this property kills, or the reason why the property stays without one."""
+
+    only_killer_of: list[str]
+    stays: str
+
+
+class MutantsResult(Result):
+    """The kill matrix. `survivors` are mutants without a reason, `idle_properties` properties without a kill."""
+
+    subjects: list[str]
+    mutants: list[MutantRow]
+    killed: Count
+    survivors: list[str]
+    properties: dict[str, dict[str, PropertyKills]]
+    idle_properties: list[str]
+    seed: Count
+    version: str
+
+    @property
+    def found(self) -> bool:
+        """Whether a mutant survives without a reason, or a property kills none."""
+        return bool(self.survivors or self.idle_properties)
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    names: list[str]
+    seconds: float = 60.0
+    seed: int = 0
+    generated: bool = False
+    jobs: int | None = None
+    spark: bool = False
+    master: str | None = None
+
+
+def run(options: Options, console: Console) -> MutantsResult:
+    """Runs the kill matrix. Raises BadValue for unknown names and mutants that no longer apply."""
+    seeded = [n for n in subject_names(without_canaries=True) if mutants_of(n)]
+    chosen = options.names or seeded
+    for name in chosen:
+        find_subject(name)
+        if not options.generated and name not in seeded:
+            raise BadValue(f"{name} has no mutants; these have: {', '.join(seeded)}")
+    kill_matrix.check_all_apply(chosen)
+    work = kill_matrix.jobs_of(chosen, generated=options.generated, seconds=options.seconds, seed=options.seed)
+    with contextlib.ExitStack() as stack:
+        update = stack.enter_context(showing(console, "killing mutants"))
+        if options.spark:
+            spark = stack.enter_context(session("brokerproof mutants", options.master))
+            done = iter(kill_matrix.run_on_spark(work, spark, slots(spark)))
+        else:
+            done = kill_matrix.run_here(work, options.jobs or kill_matrix.default_processes())
+        kills = kill_matrix.in_order(work, done, lambda n, of: update(n, of, f"{n:,} of {of:,} mutants"))
+        properties = {} if options.generated else _property_kills(chosen, update)
+    return MutantsResult(
+        subjects=chosen,
+        mutants=[msgspec.convert(kill._asdict(), MutantRow) for kill in kills],
+        killed=sum(kill.killed for kill in kills),
+        survivors=[kill.id for kill in kills if not kill.killed and not kill.excuse],
+        properties=properties,
+        idle_properties=[
+            f"{subject}.{name}"
+            for subject, each in properties.items()
+            for name, row in each.items()
+            if not row.only_killer_of and not row.stays
+        ],
+        seed=options.seed,
+        version=code_version(),
+    )
+
+
+def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, PropertyKills]]:
+    """Which property is the only killer of which mutant of the model; of components that have such mutants."""
+    table = {}
+    for name in names:
+        mutants = [m for m in mutants_of(name) if kill_matrix.is_of_model(m)]
+        if mutants:
+            killed_by = {}
+            for done, mutant in enumerate(mutants):
+                update(done, len(mutants), f"properties of {name}")
+                killed_by[mutant.id] = kill_matrix.killers(mutant)
+            rows = kill_matrix.lonely_properties(find_subject(name), killed_by)
+            table[name] = msgspec.convert(rows, dict[str, PropertyKills])
+    return table
+
+
+def show(console: Console, result: MutantsResult) -> None:
+    """Prints the kill matrix; of many mutants only the survivors."""
+    rows = result.mutants
+    for row in rows if len(rows) <= _MOST_SHOWN else ():
+        seconds = "" if row.seconds_to_kill is None else f"{row.seconds_to_kill:.2f} s"
+        steps = "" if row.steps_to_kill is None else f"{row.steps_to_kill:,} steps"
+        verdict = escape(row.killed_by) or "[red]survived[/]"
+        console.print(f"{row.id:42} {seconds:>8} {steps:>15}  {verdict}  [dim]{escape(row.origin)}[/]")
+    for row in rows:
+        if not row.killed:
+            verdict = f"equivalent: {escape(row.excuse)}" if row.excuse else "[bold red]survived[/]"
+            console.print(f"{row.subject} {escape(row.id)}\n      {verdict}")
+    for subject, properties in result.properties.items():
+        for name, kills in properties.items():
+            only = ", ".join(kills.only_killer_of) or kills.stays or "[red]nothing[/]"
+            console.print(f"{subject}.{name} alone kills: {only}", style="dim")
+    fast = sum(1 for row in rows if row.killed and row.seconds_to_kill is not None and row.seconds_to_kill <= 1.0)
+    killed = f"{result.killed:,} of {len(rows):,} mutants killed, {fast:,} of them within a second"
+    console.print(f"{killed} (seed {result.seed})")

@@ -1,0 +1,99 @@
+"""`brokerproof prove`: what Z3 and CrossHair say of the claims."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.commands import Record, Result, Seconds
+from fuzz.prove import run_prove
+
+Words = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Tool(StrEnum):
+    """Who answers."""
+
+    Z3 = "z3"
+    CROSSHAIR = "crosshair"
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """The name as its authors write it."""
+        return {"z3": "Z3", "crosshair": "CrossHair"}[self]
+
+
+class Verdict(StrEnum):
+    """The answer to a claim."""
+
+    PROVED = "proved"
+    CONFIRMED = "confirmed_over_all_paths"
+    NO_COUNTEREXAMPLE = "no_counterexample"
+    REFUTED = "refuted"
+    UNKNOWN = "unknown"
+
+
+class ClaimRow(Record):
+    """A claim, its verdict, and whether its control, a broken variant, is refuted."""
+
+    id: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
+    subject: str
+    tool: Tool
+    claim: Words
+    source: Words
+    verdict: Verdict
+    detail: str
+    paths: int | None
+    steps: int | None
+    compared: int | None
+    seconds: Seconds
+    control: Words
+    control_refuted: bool
+    control_detail: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was found against the claim, and its check refutes the control."""
+        return self.verdict not in (Verdict.REFUTED, Verdict.UNKNOWN) and self.control_refuted
+
+
+class ProveResult(Result):
+    """A row for each claim."""
+
+    claims: list[ClaimRow]
+
+    @property
+    def found(self) -> bool:
+        """Whether a claim does not hold, or its control is not refuted."""
+        return not all(claim.holds for claim in self.claims)
+
+
+def run(names: list[str], console: Console) -> ProveResult:
+    """Checks the claims about the named components, by default all. Raises BadValue for unknown names."""
+    return msgspec.convert(run_prove(names, console), ProveResult)
+
+
+def show(console: Console, result: ProveResult) -> None:
+    """Prints each claim with its verdict."""
+    for row in result.claims:
+        _show_claim(console, row)
+
+
+def _show_claim(console: Console, row: ClaimRow) -> None:
+    tool = row.tool.title
+    words = {
+        Verdict.PROVED: f"proved by {tool}",
+        Verdict.CONFIRMED: f"confirmed over all paths by {tool}, {row.paths} of them",
+        Verdict.NO_COUNTEREXAMPLE: f"no counterexample in {row.paths} paths, by {tool}",
+    }
+    verdict = words.get(row.verdict, row.verdict.value)
+    console.print(f"[bold]{row.id}[/]  [{'green' if row.holds else 'red'}]{verdict}[/]  {row.seconds:.1f} s")
+    console.print(f"  {escape(row.claim)}", style="dim" if row.holds else None)
+    if row.detail:
+        console.print(f"  {escape(row.detail)}")
+    if not row.control_refuted:
+        console.print(f"  [red]the control is not refuted[/] ({escape(row.control)}): {escape(row.control_detail)}")

@@ -1,0 +1,378 @@
+"""A finding as a person reads it: each step with what it changed, the guarantee, and the condition that is false.
+
+The terminal, the JSON output and the HTML report show the same record. It is made from the trace alone, by running the
+trace once more with every step checked.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.campaign.worker import Found
+from fuzz.defects.table import defects_of
+from fuzz.mutation.seeding import subject_or_mutant
+from fuzz.platform.json import to_json
+from fuzz.report.why import why
+from fuzz.run.call import Call
+from fuzz.run.checks import Values, all_but, event_of
+from fuzz.run.compare import shown as shown_value
+from fuzz.run.finding import Cause, Difference, Kind
+from fuzz.run.pair import Pair
+from fuzz.subject import Subject
+from fuzz.target import Target
+from fuzz.trace.file import Operation, Trace, read_traces
+from model.machine import BadValue, plain
+
+#: The guarantee behind each kind of finding that is not a property.
+GUARANTEES = {
+    Kind.OUTCOME: "The implementation returns the model's outcome.",
+    Kind.VIEW: "The implementation is in the model's state.",
+    Kind.STRUCTURE: "The structural invariants of the implementation hold.",
+    Kind.LOAD: "An implementation loaded with a state is in that state.",
+    Kind.STUTTER: "A refused action leaves the state unchanged.",
+    Kind.CRASH: "No action raises an exception.",
+    Kind.HANG: "Every action returns.",
+    Kind.UNSTABLE: "A replay with every step checked shows what the run showed.",
+    Kind.CANONICAL: "The canonical form maps different states to different forms.",
+}
+#: Longer values are cut in the terminal; the trace file has them.
+_WIDTH = 240
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One part of the state that a step changed, by its path, such as `cursors[2].position`."""
+
+    path: str
+    kind: Literal["added", "removed", "changed"]
+    before: Any
+    after: Any
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One step of a trace. `other_outcome` is the implementation's, or the other profile's, where it differs."""
+
+    action: str
+    arguments: dict[str, Any]
+    outcome: Any
+    other_outcome: Any
+    differs: bool
+    changes: list[Change]
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A part of a property's expression, whether it is true, and the values in it."""
+
+    text: str
+    value: bool
+    values: dict[str, Any]
+
+
+class KnownDefect(msgspec.Struct, frozen=True):
+    """The row of the component's defect table that explains a finding."""
+
+    id: str
+    symptom: str
+    severity: str
+    versions: str
+    link: str
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace shows."""
+
+    kind: str
+    guarantee: str
+    steps: list[Step]
+    conditions: list[Condition]  # of a broken property: why it is false
+    expected: Any = None
+    actual: Any = None
+    state: Any = None  # after the last step
+    problem: str = ""  # why this version of the code cannot run the trace
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding of a run, explained."""
+
+    subject: str
+    profile: str
+    signature: str
+    cause: str
+    seed: int
+    length: int
+    shrunk_length: int
+    reproduced: bool
+    trace: str  # path or URI
+    message: str
+    defect: KnownDefect | None
+    explanation: Explanation
+
+
+# ---- making -------------------------------------------------------------------------------------------
+
+
+def shown(found: Found, path: str) -> Shown:
+    """A finding with its explanation. `path` is where its trace file is. Cost: one checked run of the trace."""
+    trace = trace_in(found.trace)
+    return Shown(
+        subject=found.subject,
+        profile=found.profile,
+        signature=found.signature,
+        cause=found.cause,
+        seed=found.seed,
+        length=found.length,
+        shrunk_length=found.shrunk_length,
+        reproduced=found.reproduced,
+        trace=path,
+        message=found.message,
+        defect=known_defect(found.subject, found.profile, found.cause) if "mutant" not in trace.header else None,
+        explanation=explain(trace),
+    )
+
+
+def trace_in(text: str) -> Trace:
+    """The one trace of a text."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.jsonl"
+        path.write_text(text, encoding="utf-8")
+        return next(read_traces(path))
+
+
+def known_defect(subject: str, profile: str, cause: str) -> KnownDefect | None:
+    """The row of the defect table with this cause under this profile."""
+    name = Cause.parse(cause).broken_property
+    for each in defects_of(subject):
+        if each.profile == profile and each.property == name:
+            return KnownDefect(each.id, each.symptom, each.severity, each.versions, each.link)
+    return None
+
+
+def explain(trace: Trace) -> Explanation:
+    """Runs a trace that the engines wrote, with every step checked, up to the first difference."""
+    try:
+        return _explain(trace)
+    except Exception as problem:  # a trace of another version of the code
+        text = f"this version of the code cannot run the trace: {problem}"
+        return Explanation(kind="", guarantee="", steps=[], conditions=[], problem=text)
+
+
+def _explain(trace: Trace) -> Explanation:
+    subject = subject_or_mutant(trace.component, trace.header.get("mutant"))
+    machine = subject.machine
+    cfg = machine.configure(trace.config)
+    against = machine.configure(trace.header["against"]) if "against" in trace.header else None
+    cause = Cause.parse(str(trace.header["signature"]).partition(" after ")[0])
+    skipped = all_but(subject, cause.broken_property)
+    pair, steps = Pair(Target(subject, cfg, against), skipped), list[Step]()
+    difference, conditions = None, list[Condition]()
+    for operation in trace.operations:
+        if operation.op not in machine.actions:
+            raise BadValue(f"{subject.name} has no action {operation.op}; it has {', '.join(machine.actions)}")
+        call = Call(operation.op, machine.actions[operation.op].arguments(operation.args, cfg))
+        before, values = pair.state, pair.values
+        difference = pair.step(call)
+        steps.append(_step(pair, operation, before, difference))
+        if difference is not None:
+            cause = difference.cause
+            conditions = _conditions(pair, before, values, call)
+            break
+    return Explanation(
+        kind=cause.kind,
+        guarantee=guarantee_of(subject, cause),
+        steps=steps,
+        conditions=conditions,
+        expected=difference.expected if difference is not None else trace.header.get("expected"),
+        actual=difference.actual if difference is not None else trace.header.get("actual"),
+        state=plain(pair.state),
+    )
+
+
+def _step(pair: Pair, operation: Operation, before: Any, difference: Difference | None) -> Step:
+    differs = difference is not None and difference.cause.kind is Kind.OUTCOME
+    return Step(
+        action=operation.op,
+        arguments=operation.args,
+        outcome=shown_value(pair.outcome),
+        other_outcome=shown_value(pair.other_outcome) if differs else None,
+        differs=differs,
+        changes=list(changes(plain(before), plain(pair.state))),
+    )
+
+
+def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Condition]:
+    """Why the first property is false that the last step, or the state after it, breaks."""
+    checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
+    event = event_of(pair.subject, call.action, call.arguments, pair.outcome)
+    for holds, _, slots in checks.of_states:
+        arguments = (pair.cfg, pair.state, *[pair.values[i] for i in slots])
+        if not holds(*arguments):
+            return _why(holds, arguments)
+    for holds, _, slots in checks.of_steps[index]:
+        arguments = (pair.cfg, before, event, pair.state, *[values[i] for i in slots])
+        if not holds(*arguments):
+            return _why(holds, arguments)
+    return []
+
+
+def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
+    return [
+        Condition(reason.condition, reason.value, _apart({text: shown_value(value) for text, value in reason.values}))
+        for reason in why(holds, arguments)
+    ]
+
+
+def _apart(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a comparison; of two objects or two lists that are compared, only what differs."""
+    texts = list(values)
+    if len(texts) < 2:
+        return values
+    left, right = (values[text] for text in texts[:2])
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        differing = [k for k in left if left[k] != right[k]]
+        both = {text: {k: values[text][k] for k in differing} for text in texts[:2]} if differing else {}
+        return {**values, **both}
+    return values
+
+
+def guarantee_of(subject: Subject, cause: Cause) -> str:
+    """The guarantee that a finding breaks, in one sentence."""
+    for each in subject.properties:
+        if cause.kind in (Kind.PROPERTY, Kind.EVENTUALLY) and each.name == cause.what:
+            return first_sentence(each.guarantee)
+    return GUARANTEES.get(cause.kind, "")
+
+
+def first_sentence(text: str) -> str:
+    """The text up to the first full stop that ends a sentence."""
+    head, stop, _ = text.partition(". ")
+    return head + stop.strip()
+
+
+def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
+    """What differs between two values of plain data, as deep in them as it can be told."""
+    if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+        for key, value in before.items():
+            if value != after[key]:
+                yield from changes(value, after[key], f"{path}.{key}" if path else str(key))
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _list_changes(before, after, path)
+    elif before != after:
+        yield Change(path, "changed", before, after)
+
+
+def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Change]:
+    if not any(isinstance(each, dict | list) for each in before + after):
+        if before != after:
+            yield Change(path, "changed", before, after)
+        return
+    matcher = difflib.SequenceMatcher(None, [to_json(v) for v in before], [to_json(v) for v in after], autojunk=False)
+    for kind, a, b, c, d in matcher.get_opcodes():
+        paired = min(b - a, d - c) if kind == "replace" else 0
+        for i in range(paired):
+            yield from changes(before[a + i], after[c + i], f"{path}[{c + i}]")
+        if kind != "equal":
+            yield from (Change(f"{path}[{i}]", "removed", before[i], None) for i in range(a + paired, b))
+            yield from (Change(f"{path}[{i}]", "added", None, after[i]) for i in range(c + paired, d))
+
+
+# ---- showing ------------------------------------------------------------------------------------------
+
+
+def said(data: Any) -> str:
+    """Plain data in one line, objects as name=value."""
+    if isinstance(data, dict):
+        return "{" + ", ".join(f"{k}={said(v)}" for k, v in data.items()) + "}"
+    if isinstance(data, list):
+        return "[" + ", ".join(said(v) for v in data) + "]"
+    return to_json(data).decode()
+
+
+def call_text(step: Step) -> str:
+    """An action with its arguments, such as `put(position=[1,2], bytes=10)`."""
+    return f"{step.action}({', '.join(f'{k}={said(v)}' for k, v in step.arguments.items())})"
+
+
+def change_text(change: Change) -> str:
+    """A change in one line."""
+    if change.kind == "added":
+        return f"{change.path} added: {said(change.after)}"
+    if change.kind == "removed":
+        return f"{change.path} removed: {said(change.before)}"
+    return f"{change.path}: {said(change.before)} -> {said(change.after)}"
+
+
+def show_findings(console: Console, findings: list[Shown]) -> None:
+    """Prints findings, grouped by what fails: the shortest of each group step by step, the others in a line each."""
+    groups: dict[tuple[str, str, str], list[Shown]] = {}
+    for each in findings:
+        groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
+    for number, group in enumerate(groups.values(), 1):
+        first, *others = sorted(group, key=lambda each: (each.shrunk_length, each.seed))
+        _show_heading(console, first, f"finding {number} of {len(groups)}")
+        show_explanation(console, first.explanation)
+        _show_line(console, "replay", f"brokerproof replay {first.trace}")
+        for other in others:
+            where = f"seed {other.seed}, {other.shrunk_length} steps: brokerproof replay {other.trace}"
+            _show_line(console, "also", where)
+        console.print()
+
+
+def _show_heading(console: Console, finding: Shown, number: str) -> None:
+    lengths = f"{finding.length} steps, shrunk to {finding.shrunk_length}"
+    if not finding.reproduced:
+        lengths = f"{finding.length} steps; [bold]two replays did not reproduce it[/]"
+    console.print(
+        f"[bold red]{number}[/]  [bold]{escape(finding.cause)}[/]  "
+        f"{finding.subject}, profile {finding.profile}, seed {finding.seed}, {lengths}"
+    )
+    if finding.defect is not None:
+        defect = finding.defect
+        _show_line(console, "known", f"{defect.symptom} ({defect.severity}; {defect.versions})")
+        _show_line(console, "reported", defect.link or "not known to be")
+
+
+def show_explanation(console: Console, explanation: Explanation) -> None:
+    """Prints the guarantee, the steps, and what is false after the last one."""
+    if explanation.guarantee:
+        _show_line(console, "guarantee", explanation.guarantee)
+    if explanation.problem:
+        _show_line(console, "problem", explanation.problem)
+    for number, step in enumerate(explanation.steps, 1):
+        console.print(f"  {number:>9}  [bold]{_short(call_text(step))}[/]")
+        if step.differs:
+            _show_detail(console, f"model returns {said(step.outcome)}")
+            _show_detail(console, f"implementation returns {said(step.other_outcome)}")
+        elif step.outcome is not None:
+            _show_detail(console, f"returns {said(step.outcome)}")
+        for change in step.changes:
+            _show_detail(console, change_text(change))
+    if explanation.kind in ("view", "load", "stutter"):
+        for change in changes(explanation.expected, explanation.actual) if explanation.expected is not None else ():
+            text = change_text(msgspec.structs.replace(change, path=change.path or "state"))
+            _show_line(console, "differs", f"model -> implementation: {text}")
+    elif explanation.kind in ("crash", "structure", "hang"):
+        _show_line(console, "actual", str(explanation.actual))
+    for condition in explanation.conditions:
+        _show_line(console, "true" if condition.value else "false", condition.text)
+        lines = [f"{text} = {said(value)}" for text, value in condition.values.items()]
+        for line in [each for each in lines if len(each) <= _WIDTH] or lines:
+            _show_detail(console, line)
+
+
+def _show_line(console: Console, heading: str, text: str) -> None:
+    console.print(f"  [dim]{heading:>9}[/]  {_short(text)}")
+
+
+def _show_detail(console: Console, text: str) -> None:
+    console.print(f"               {_short(text)}", style="dim")
+
+
+def _short(text: str) -> str:
+    return escape(text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…")

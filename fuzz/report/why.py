@@ -1,0 +1,209 @@
+"""Why a predicate is false: the part of its expression that decides, with the values in it.
+
+A property is an ordinary function. It is called once more with its `return` watched; the returned expression is then
+taken apart as Python would evaluate it:
+
+    a and b           the first operand that is false
+    all(... for x)    the first x for which the condition is false
+    p(state)          the part of p that decides, if p is a function with source
+    a <= b            the values of a and b
+
+A predicate has no effects, so evaluating parts of it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+#: Calls that are followed into a function, one inside the other.
+_DEPTH = 3
+#: Names with nothing to show: a whole config or state is printed elsewhere.
+_WHOLE = frozenset({"_", "cfg", "config", "s", "state", "before", "after", "event"})
+_ITEM = "__item"
+
+Environment = dict[str, Any]
+
+
+class Reason(NamedTuple):
+    """A condition, whether it is true, and the values in it by the text of the expression."""
+
+    condition: str
+    value: bool
+    values: tuple[tuple[str, Any], ...]
+
+
+def why(predicate: Callable[..., Any], arguments: Sequence[Any]) -> list[Reason]:
+    """The conditions that decide the predicate's answer; empty where its source is not at hand.
+
+    Cost: a few evaluations of the predicate.
+    """
+    try:
+        return list(_of_call(predicate, tuple(arguments), 0))
+    except Exception:  # a source that does not match the code, or a form that cannot be evaluated in parts
+        return []
+
+
+class _Returned(NamedTuple):
+    """How a function returned."""
+
+    environment: Environment
+    line: int
+    value: Any
+
+
+def _watched(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Returned:
+    code, returned = function.__code__, list[_Returned]()
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_code is not code or returned:
+            return None
+        if event == "return":
+            returned.append(_Returned({**frame.f_globals, **frame.f_locals}, frame.f_lineno, argument))
+        return trace
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(previous)
+    return returned[0]
+
+
+def _of_call(function: Callable[..., Any], arguments: tuple[Any, ...], depth: int) -> Iterator[Reason]:
+    function = inspect.unwrap(function)
+    returned = _watched(function, arguments)
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Return) and node.value and node.lineno <= returned.line <= (node.end_lineno or 0):
+            expression, environment = node.value, returned.environment
+            if bool(_evaluate(expression, environment)) != bool(returned.value):
+                return
+            if isinstance(expression, ast.Constant):
+                yield from _of_statement(node, parents, environment, depth)
+            else:
+                yield from _of(expression, environment, depth)
+            return
+
+
+def _of_statement(
+    node: ast.AST, parents: dict[ast.AST, ast.AST], environment: Environment, depth: int
+) -> Iterator[Reason]:
+    """Why a `return False` was reached: the condition of the `if` around it."""
+    while node in parents:
+        parent = parents[node]
+        if isinstance(parent, ast.If) and node is not parent.test:
+            yield from _of(parent.test, environment, depth)
+            return
+        node = parent
+
+
+def _of(node: ast.expr, environment: Environment, depth: int) -> Iterator[Reason]:
+    value = bool(_evaluate(node, environment))
+    if isinstance(node, ast.BoolOp):
+        deciding = value if isinstance(node.op, ast.Or) else not value
+        operands = [each for each in node.values if bool(_evaluate(each, environment)) == value]
+        for operand in operands[:1] if deciding else operands:
+            yield from _of(operand, environment, depth)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield from _of(node.operand, environment, depth)
+    elif isinstance(node, ast.IfExp):
+        yield from _of(node.body if _evaluate(node.test, environment) else node.orelse, environment, depth)
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) == "bool":
+        yield from _of(node.args[0], environment, depth)
+    elif isinstance(node, ast.Call) and (found := _deciding_element(node, value, environment)) is not None:
+        condition, bound = found
+        reasons = list(_of(condition, {**environment, **bound}, depth))
+        shown = tuple((name, each) for name, each in bound.items() if name not in _WHOLE)
+        yield from [reason._replace(values=_distinct(reason.values + shown)) for reason in reasons]
+    elif isinstance(node, ast.Call) and depth < _DEPTH and (inner := list(_of_function(node, environment, depth))):
+        yield from inner
+    else:
+        yield Reason(ast.unparse(node), value, _distinct(tuple(_values(node, environment))))
+
+
+def _of_function(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
+    """Why a call of one of our own functions answers as it does."""
+    function = inspect.unwrap(_evaluate(node.func, environment))
+    if not inspect.isfunction(function) or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+        return iter(())
+    arguments = tuple(_evaluate(each, environment) for each in node.args)
+    if not isinstance(function(*arguments), bool):
+        return iter(())
+    try:
+        return iter(list(_of_call(function, arguments, depth + 1)))
+    except (OSError, TypeError, SyntaxError):
+        return iter(())
+
+
+def _deciding_element(node: ast.Call, value: bool, environment: Environment) -> tuple[ast.expr, Environment] | None:
+    """The condition of a false `all` or a true `any`, and the first element that decides it."""
+    name = node.func.id if isinstance(node.func, ast.Name) else ""
+    if name not in ("all", "any") or value != (name == "any") or len(node.args) != 1:
+        return None
+    [each] = node.args
+    if not isinstance(each, ast.GeneratorExp | ast.ListComp):
+        return None
+    for bound in _bindings(each.generators, environment):
+        if bool(_evaluate(each.elt, {**environment, **bound})) == value:
+            return each.elt, bound
+    return None
+
+
+def _bindings(generators: list[ast.comprehension], environment: Environment) -> Iterator[Environment]:
+    """What the variables of a comprehension are bound to, in turn."""
+    if not generators:
+        yield {}
+        return
+    first, rest = generators[0], generators[1:]
+    for item in _evaluate(first.iter, environment):
+        bound = _bound(first.target, item)
+        inner = {**environment, **bound}
+        if all(_evaluate(test, inner) for test in first.ifs):
+            for more in _bindings(rest, inner):
+                yield {**bound, **more}
+
+
+def _bound(target: ast.expr, item: Any) -> Environment:
+    """The variables of an assignment target, such as `i, (a, b)`."""
+    if isinstance(target, ast.Name):
+        return {target.id: item}
+    assert isinstance(target, ast.Tuple | ast.List)
+    return {k: v for part, each in zip(target.elts, item, strict=True) for k, v in _bound(part, each).items()}
+
+
+def _values(node: ast.expr, environment: Environment) -> Iterator[tuple[str, Any]]:
+    """The operands of a condition with their values, then the fields that stand in them."""
+    operands = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node]
+    for operand in operands:
+        if not isinstance(operand, ast.Constant | ast.Tuple) and operand is not node:
+            yield ast.unparse(operand), _evaluate(operand, environment)
+    inside = {name.id for each in ast.walk(node) if isinstance(each, ast.comprehension) for name in _names(each.target)}
+    for each in ast.walk(node):
+        is_field = isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
+        is_name = isinstance(each, ast.Name) and each.id not in _WHOLE and not each.id.isupper()
+        if (is_field or is_name) and not inside & {name.id for name in _names(each)}:
+            value = _evaluate(each, environment)  # type: ignore[arg-type]
+            if not callable(value) and not inspect.ismodule(value) and ast.unparse(each) != "event.arguments":
+                yield ast.unparse(each), value
+
+
+def _names(node: ast.AST) -> list[ast.Name]:
+    return [each for each in ast.walk(node) if isinstance(each, ast.Name)]
+
+
+def _distinct(values: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
+    """One value for each text: a name that is a part of a shown operand is shown once."""
+    return tuple({text: (text, value) for text, value in reversed(values)}.values())[::-1]
+
+
+def _evaluate(node: ast.expr, environment: Environment) -> Any:
+    return eval(compile(ast.Expression(node), "<property>", "eval"), dict(environment))  # noqa: S307

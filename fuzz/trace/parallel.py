@@ -1,0 +1,96 @@
+"""Replay of trace files on all cores."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fuzz.mutation.seeding import subject_or_mutant
+from fuzz.platform.progress import Update
+from fuzz.subject import find_profile, find_subject
+from fuzz.trace.file import BadTrace, Trace, read_traces
+from fuzz.trace.recording import OWN, Mismatch, Replayer, recording_of, recordings
+from model.machine import BadValue
+
+#: Files that together have at least this many bytes are replayed on all cores.
+_WORTH_SHARING = 100_000
+
+
+class ReplayedTrace(NamedTuple):
+    """A trace's mismatches, with the trace if there are any; or what is wrong with the file at that line."""
+
+    position: tuple[int, int]  # file and line
+    operations: int
+    mismatches: list[Mismatch]
+    trace: Trace | None = None
+    problem: str = ""
+
+
+def replay_files(paths: Sequence[Path], profile: str | None, update: Update | None = None) -> list[ReplayedTrace]:
+    """Replays every trace of the files, in their order; on all cores if the files are large.
+
+    Raises BadValue at the first line that is no trace.
+    """
+    sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
+    jobs = os.cpu_count() or 1 if sum(sizes) >= _WORTH_SHARING else 1
+    if jobs > 1 and threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods():
+        for recording in recordings():
+            find_subject(recording.subject)  # imported before the fork: once, not once in each process
+        with multiprocessing.get_context("fork").Pool(jobs, initializer=_begin) as pool:
+            shares = pool.starmap(_replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
+    else:
+        shares = [_replay_share(paths, profile, 0, 1, update)]
+    together = sorted((each for share in shares for each in share), key=lambda each: each.position)
+    problems = [each.problem for each in together if each.problem]
+    if problems:
+        raise BadValue(problems[0])
+    return together
+
+
+def _begin() -> None:
+    """In a process of the pool: it ends before garbage matters, and its parent handles interrupts."""
+    gc.disable()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _replay_share(
+    paths: Sequence[Path], profile: str | None, part: int, parts: int, update: Update | None = None
+) -> list[ReplayedTrace]:
+    """Replays the traces whose index in their file % parts == part. Stops at the first line that is no trace."""
+    replayers: dict[tuple[str, str | None, Any], Replayer] = {}
+    done: list[ReplayedTrace] = []
+    operations = 0
+    for number, path in enumerate(paths):
+        try:
+            for trace in read_traces(path, part, parts):
+                replayed = _replayer(replayers, trace, profile).replay(trace)
+                kept = trace if replayed.mismatches else None
+                done.append(ReplayedTrace((number, trace.line), replayed.operations, replayed.mismatches, kept))
+                operations += replayed.operations
+                if update is not None:
+                    update(len(done), None, f"{len(done):,} traces  {operations:,} operations")
+        except BadTrace as problem:
+            return [*done, ReplayedTrace((number, problem.line), 0, [], None, str(problem))]
+    return done
+
+
+def _replayer(made: dict[tuple[str, str | None, Any], Replayer], trace: Trace, profile: str | None) -> Replayer:
+    """The replayer of a trace's component, made once for each; with the trace's mutant, if it names one."""
+    mutant = trace.header.get("mutant") if OWN in trace.header else None
+    recording = recording_of(trace)
+    key = f"{recording.component} {recording.subject} {recording.profile}", mutant, OWN in trace.header
+    if key not in made:
+        try:
+            subject = subject_or_mutant(recording.subject, mutant)
+            if profile is not None:
+                find_profile(subject, profile)
+        except BadValue as problem:
+            raise BadTrace(trace.path, trace.line, str(problem)) from None
+        made[key] = Replayer(recording, subject, profile)
+    return made[key]
