@@ -1,19 +1,16 @@
 -------------------------------- MODULE TxnLog --------------------------------
 (***************************************************************************)
-(* The transaction log of a coordinator: what becomes of transactions over *)
-(* batches, failures, crashes, and restarts.                               *)
+(* Transaction log of a coordinator: requests, batches, failures, crashes  *)
+(* and replay (PIP-160, PIP-31, PIP-54).                                   *)
 (*                                                                         *)
-(* Source: PIP-160, PIP-31, PIP-54.  This is the twin of model/txn_log/machine.py: *)
-(* the same actions under the same names, the same settings, and as many   *)
-(* states.  Grain: one call, the end of one write of the ledger, or one    *)
-(* entry of a replay.                                                      *)
+(* Twin of model/txn_log: the same actions, settings and canonical states. *)
+(* One step is one request, one completion of a ledger write, or one entry *)
+(* of a replay.                                                            *)
 (*                                                                         *)
-(* Entries are numbered from the first one that is kept; a record's place  *)
-(* is <<entry, at>>, both from 0; masks are sets of numbers.  What is      *)
-(* deleted is [mark, deleted, partial], partial a set of                   *)
-(* [entry, remaining].  Transactions and what callers were told of them    *)
-(* are sets of records with different ids.  After each step ids and time   *)
-(* are counted anew, from the first that a later step may compare with.    *)
+(* Entries are numbered from the first one that is not trimmed. A record   *)
+(* position is <<entry, batch index>>, both from 0. Masks are sets.        *)
+(* Deletions are [mark, deleted, partial], with partial a set of [entry,   *)
+(* remaining]. Ids and times are renumbered after each step.               *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -21,42 +18,44 @@ CONSTANTS
   None,
   \* Settings, and rules on which versions differ.
   start_batching, max_records, max_active, max_ranges, max_batch_records, max_ranges_in_metadata, batch_index_acks,
-  parts_are_deletable, partial_deletes_are_dirty, metadata_keeps_sets, range_cap_is_exact, caps_keep,
-  unknown_outcome, replay_removes_first, stopped_replay, empty_watermark,
+  batch_index_deletion, partial_deletes_are_dirty, metadata_keeps_ack_sets, range_cap_is_exact, cursor_truncation,
+  ambiguous_append, replay_removes_ended_first, incomplete_replay, empty_low_watermark,
   \* The values of the actions' arguments.
-  timeout_ms, txn, op, name, to, by_ms, write_fails_durable, fence_durable, crash_durable, reopen_batching
+  timeout_ms, txn, op, name, to, by_ms, fail_write_durable, fence_durable, crash_durable, reopen_batching
 
 VARIABLES
-  status,          \* replaying, ready, stopped, or failed
-  ledger,          \* open, write_failed, closed, or fenced
-  batching,        \* as it was read when the store was opened
+  status,              \* replaying, ready, stopped, or failed
+  ledger,              \* open, write_failed, closed, or fenced
+  batching,            \* the flag as read when the store was opened
   cursor_works,
-  buffer,          \* records that wait for their batch
-  in_flight,       \* entries
-  ledgers,         \* how many entries each has that is kept; the last one is written to
-  log,             \* the entries that are kept
-  ledger_id,       \* the last id, as the ledger's properties have it
-  txns,            \* [id, status, partitions, subscriptions, deadline_ms, places]
-  last_id,         \* the last id that was given
-  known,           \* what is deleted, in memory
-  stored,          \* what a crash leaves of it
-  dirty,           \* there are deletions to be written
-  read_next,       \* the entry that the replay reads next; 0 when it is over
+  buffer,              \* records of the unflushed batch
+  in_flight,           \* entries
+  ledgers,             \* number of entries of each remaining ledger; the last one takes appends
+  log,                 \* the entries that are not trimmed
+  ledger_property_id,  \* the ledger property max_local_txn_id
+  txns,                \* [id, status, partitions, subscriptions, deadline_ms, positions]
+  last_id,             \* the last assigned id
+  acks,                \* deletions in memory
+  durable,             \* deletions as last persisted
+  dirty,               \* some deletion is not persisted
+  read_position,       \* the entry that the replay reads next; 0 outside a replay
   now_ms,
-  promised,        \* what callers were told: [id, status, partitions, subscriptions]
-  told_id,         \* the highest id that was told
-  told_watermark   \* the highest watermark that was told
+  acknowledged,        \* history: [id, status, partitions, subscriptions]
+  acknowledged_id,     \* history: the highest acknowledged id
+  reported_watermark   \* history: the highest low watermark that was returned
 
-vars == <<status, ledger, batching, cursor_works, buffer, in_flight, ledgers, log, ledger_id, txns, last_id, known,
-          stored, dirty, read_next, now_ms, promised, told_id, told_watermark>>
+vars == <<status, ledger, batching, cursor_works, buffer, in_flight, ledgers, log, ledger_property_id, txns,
+      last_id, acks,
+          durable, dirty, read_position, now_ms, acknowledged, acknowledged_id, reported_watermark>>
 
 Contents ==
   [status |-> status, ledger |-> ledger, batching |-> batching, cursor_works |-> cursor_works, buffer |-> buffer,
-   in_flight |-> in_flight, ledgers |-> ledgers, log |-> log, ledger_id |-> ledger_id, txns |-> txns,
-   last_id |-> last_id, known |-> known, stored |-> stored, dirty |-> dirty, read_next |-> read_next,
-   now_ms |-> now_ms, promised |-> promised, told_id |-> told_id, told_watermark |-> told_watermark]
+   in_flight |-> in_flight, ledgers |-> ledgers, log |-> log, ledger_property_id |-> ledger_property_id, txns |-> txns,
+   last_id |-> last_id, acks |-> acks, durable |-> durable, dirty |-> dirty, read_position |-> read_position,
+   now_ms |-> now_ms, acknowledged |-> acknowledged, acknowledged_id |-> acknowledged_id,
+         reported_watermark |-> reported_watermark]
 
-\* Of(value), where the value is worked out once.
+\* Of(value), with the value evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
@@ -66,45 +65,45 @@ Members(list) == {list[k] : k \in DOMAIN list}
 -----------------------------------------------------------------------------
 (* Transactions and records. *)
 
-\* From where a transaction may come to each status: this is what its record expects.
+\* The expected status of an update, by its new status.
 Expected == [COMMITTING |-> "OPEN", COMMITTED |-> "COMMITTING", ABORTING |-> "OPEN", ABORTED |-> "ABORTING"]
-\* Whether a transaction in a status that callers know can end in this way.
+\* Whether a transaction in an acknowledged status can end this way.
 MayEnd(at, end) == at \in {"OPEN", Expected[end], end}
 HasEnded(each) == each \in {"COMMITTED", "ABORTED"}
 
-\* A record; what its kind does not need has its default.  An update alone has a status to go to.
+\* A record; fields that its op does not use have their default. Only an update has a new status.
 RecordOf(id, kind, last) ==
   [txn |-> id, op |-> kind, last_id |-> last, name |-> 0, to |-> None, start_ms |-> 0, timeout_ms |-> 0]
 
 OfId(id, ts) == {t \in ts : t.id = id}
 TheOne(ts) == CHOOSE t \in ts : TRUE
 
-\* What a durable record does to the map, live and at replay alike: the map after it, the places that it deletes, and
-\* whether it was in time.  A transaction that ends leaves the map, and all its records are deleted.
-EffectOf(ts, r, place, deadline) ==
+\* Applies a durable record, live and at replay: the map after it, the positions it deletes, and its result. A record
+\* that ends its transaction removes it from the map and deletes all its positions.
+ApplyRecord(ts, r, position, deadline) ==
   LET mine == OfId(r.txn, ts)
       t == TheOne(mine)
-      places == Append(t.places, place)
-      late == [txns |-> ts, deleted |-> {place}, told |-> "invalid_status"]
-      Done(then) == [txns |-> (ts \ mine) \cup {then}, deleted |-> {}, told |-> "done"]
+      positions == Append(t.positions, position)
+      rejected == [txns |-> ts, deleted |-> {position}, result |-> "invalid_status"]
+      Done(then) == [txns |-> (ts \ mine) \cup {then}, deleted |-> {}, result |-> "success"]
       new == [id |-> r.txn, status |-> "OPEN", partitions |-> {}, subscriptions |-> {}, deadline_ms |-> deadline,
-              places |-> <<place>>]
-  IN IF r.op = "NEW" THEN Done(IF mine = {} THEN new ELSE [t EXCEPT !.places = places])
-     ELSE IF mine = {} THEN late
+              positions |-> <<position>>]
+  IN IF r.op = "NEW" THEN Done(IF mine = {} THEN new ELSE [t EXCEPT !.positions = positions])
+     ELSE IF mine = {} THEN rejected
      ELSE IF r.to # None THEN
-       IF t.status # Expected[r.to] THEN late
-       ELSE IF HasEnded(r.to) THEN [txns |-> ts \ mine, deleted |-> Members(places), told |-> "done"]
-       ELSE Done([t EXCEPT !.status = r.to, !.places = places])
-     ELSE IF t.status # "OPEN" THEN late
-     ELSE IF r.op = "ADD_PARTITION" THEN Done([t EXCEPT !.partitions = @ \cup {r.name}, !.places = places])
-     ELSE Done([t EXCEPT !.subscriptions = @ \cup {r.name}, !.places = places])
+       IF t.status # Expected[r.to] THEN rejected
+       ELSE IF HasEnded(r.to) THEN [txns |-> ts \ mine, deleted |-> Members(positions), result |-> "success"]
+       ELSE Done([t EXCEPT !.status = r.to, !.positions = positions])
+     ELSE IF t.status # "OPEN" THEN rejected
+     ELSE IF r.op = "ADD_PARTITION" THEN Done([t EXCEPT !.partitions = @ \cup {r.name}, !.positions = positions])
+     ELSE Done([t EXCEPT !.subscriptions = @ \cup {r.name}, !.positions = positions])
 
-\* What callers know of a transaction.
-PromiseOf(t, at) == [id |-> t.id, status |-> at, partitions |-> t.partitions, subscriptions |-> t.subscriptions]
-WithPromise(ps, new) == {p \in ps : p.id # new.id} \cup {new}
+\* History entry of a transaction.
+HistoryOf(t, at) == [id |-> t.id, status |-> at, partitions |-> t.partitions, subscriptions |-> t.subscriptions]
+WithAcknowledged(ps, new) == {p \in ps : p.id # new.id} \cup {new}
 
 -----------------------------------------------------------------------------
-(* What is deleted. *)
+(* Deletions. *)
 
 Nothing == [mark |-> 0, deleted |-> {}, partial |-> {}]
 Acks(mark, deleted, partial) == [mark |-> mark, deleted |-> deleted, partial |-> partial]
@@ -114,40 +113,41 @@ SizeOf(s, n) == Len(s.log[n + 1])
 AllOf(s, n) == 0..SizeOf(s, n) - 1
 
 IsDeleted(a, n) == n < a.mark \/ n \in a.deleted
-PartOf(a, n) == {p \in a.partial : p.entry = n}
+AckSetOf(a, n) == {p \in a.partial : p.entry = n}
 \* The records of an entry that are not deleted.
-LeftIn(s, a, n) ==
-  LET part == PartOf(a, n)
+RemainingIn(s, a, n) ==
+  LET part == AckSetOf(a, n)
   IN IF IsDeleted(a, n) THEN {} ELSE IF part = {} THEN AllOf(s, n) ELSE TheOne(part).remaining
 
-\* The first number from this one on that is not among these.
+\* The first number from n on that is not in the set.
 RECURSIVE NotIn(_, _)
 NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
-\* The mark moves over the deleted entries that follow it, and nothing is remembered of what lies before it.
+\* Advances the mark over deleted entries and forgets what lies below it.
 Settled(a) ==
   LET mark == NotIn(a.deleted, a.mark)
   IN Acks(mark, {n \in a.deleted : n >= mark}, {p \in a.partial : p.entry >= mark})
 
-DeletesParts(batched) == parts_are_deletable = "always" \/ batch_index_acks \/ (batched /\ max_records > 1)
+DeletesBatchIndexes(batched) == batch_index_deletion = "always" \/ batch_index_acks \/ (batched /\ max_records > 1)
 
-\* Records are deleted, each by its index; an entry is when its last one is.  Where parts cannot be deleted, only
+\* Deletes records by batch index; an entry is deleted with its last record. Without batch index deletion only
 \* entries of one record are.
-Acked(s, places) ==
-  LET a == s.known
-      hit == {n \in {p[1] : p \in places} : ~IsDeleted(a, n) /\ (SizeOf(s, n) = 1 \/ DeletesParts(s.batching))}
-      Left(n) == {i \in LeftIn(s, a, n) : <<n, i>> \notin places}
-      gone == {n \in hit : Left(n) = {}}
+AcksAfter(s, positions) ==
+  LET a == s.acks
+      hit == {n \in {p[1] : p \in positions} : ~IsDeleted(a, n) /\ (SizeOf(s,
+            n) = 1 \/ DeletesBatchIndexes(s.batching))}
+      Remaining(n) == {i \in RemainingIn(s, a, n) : <<n, i>> \notin positions}
+      gone == {n \in hit : Remaining(n) = {}}
   IN Acks(a.mark, a.deleted \cup gone,
-          {p \in a.partial : p.entry \notin hit} \cup {[entry |-> n, remaining |-> Left(n)] : n \in hit \ gone})
+          {p \in a.partial : p.entry \notin hit} \cup {[entry |-> n, remaining |-> Remaining(n)] : n \in hit \ gone})
 
-WithDeleted(s, places) ==
-  LET Ended(a) == IF a = s.known THEN s
-                  ELSE [s EXCEPT !.known = Settled(a), !.dirty = @ \/ partial_deletes_are_dirty \/ a.deleted # {}]
-  IN IF places = {} \/ ~s.cursor_works THEN s ELSE With(Acked(s, places), Ended)
+DeletePositions(s, positions) ==
+  LET Ended(a) == IF a = s.acks THEN s
+                  ELSE [s EXCEPT !.acks = Settled(a), !.dirty = @ \/ partial_deletes_are_dirty \/ a.deleted # {}]
+  IN IF positions = {} \/ ~s.cursor_works THEN s ELSE With(AcksAfter(s, positions), Ended)
 
 -----------------------------------------------------------------------------
-(* What is kept of deletions. *)
+(* Persisted deletions. *)
 
 RECURSIVE SumTo(_, _)
 SumTo(ls, k) == IF k = 0 THEN 0 ELSE ls[k] + SumTo(ls, k - 1)
@@ -156,277 +156,283 @@ SumTo(ls, k) == IF k = 0 THEN 0 ELSE ls[k] + SumTo(ls, k - 1)
 RangeStarts(ls, deleted) ==
   {n \in deleted : n - 1 \notin deleted \/ \E k \in 1..Len(ls) : ls[k] > 0 /\ n = SumTo(ls, k - 1)}
 
-\* The lowest ranges and the lowest parts, as many as a record of the cursor may hold; as shipped, one range more.
+\* The number of ranges that one cursor record holds; in the shipped broker one more than the cap.
 MostRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
-Capped(ls, a) ==
+Truncated(ls, a) ==
   Acks(a.mark, {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MostRanges},
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
-\* What is kept, up to the first entry of which something is lost.
+\* The kept deletions below the first entry that lost any.
 PrefixOf(a, kept) ==
   LET lost == (a.deleted \ kept.deleted) \cup {p.entry : p \in a.partial \ kept.partial}
       limit == Least(lost)
   IN IF lost = {} THEN kept
      ELSE Acks(kept.mark, {n \in kept.deleted : n < limit}, {p \in kept.partial : p.entry < limit})
 
-\* What a record of the cursor holds: everything, if it can.  Else all up to some entry; as shipped the lowest of each.
-Snapshot(s) ==
-  LET Kept(kept) == IF caps_keep = "each_its_own" THEN kept ELSE PrefixOf(s.known, kept)
-  IN With(Capped(s.ledgers, s.known), Kept)
+\* The deletions that one cursor record holds: all, or those below some entry; in the shipped broker the lowest of
+\* each kind.
+CursorSnapshot(s) ==
+  LET Kept(kept) == IF cursor_truncation = "independent" THEN kept ELSE PrefixOf(s.acks, kept)
+  IN With(Truncated(s.ledgers, s.acks), Kept)
 
-\* What a clean close leaves: with few ranges it goes to the metadata store.
+\* The persisted deletions after a clean close: with few ranges they go to the metadata store.
 ClosedCursor(s) ==
   LET Kept(kept) ==
-        IF Cardinality(RangeStarts(s.ledgers, kept.deleted)) <= max_ranges_in_metadata /\ ~metadata_keeps_sets
+        IF Cardinality(RangeStarts(s.ledgers, kept.deleted)) <= max_ranges_in_metadata /\ ~metadata_keeps_ack_sets
         THEN [kept EXCEPT !.partial = {}] ELSE kept
-  IN IF s.ledger = "fenced" \/ ~s.cursor_works THEN s.stored ELSE With(Snapshot(s), Kept)
+  IN IF s.ledger = "fenced" \/ ~s.cursor_works THEN s.durable ELSE With(CursorSnapshot(s), Kept)
 
 -----------------------------------------------------------------------------
-(* Operations.  What comes of a step: the state, who is told what, and whether it was taken or refused. *)
+(* Requests.  A step yields the state, the completed requests, and whether it was taken or rejected. *)
 
-Taken(s, told) == [s |-> s, told |-> told, is_taken |-> TRUE]
-Refusal(s) == [s |-> s, told |-> <<>>, is_taken |-> FALSE]
-AnswerTo(r, told) == [txn |-> r.txn, op |-> r.op, told |-> told]
-Answers(entry, told) == [k \in DOMAIN entry |-> AnswerTo(entry[k], told)]
-RECURSIVE AllAnswers(_, _)
-AllAnswers(entries, told) ==
-  IF entries = <<>> THEN <<>> ELSE Answers(Head(entries), told) \o AllAnswers(Tail(entries), told)
+Taken(s, completions) == [s |-> s, completions |-> completions, is_taken |-> TRUE]
+Refusal(s) == [s |-> s, completions |-> <<>>, is_taken |-> FALSE]
+CompletionOf(r, result) == [txn |-> r.txn, op |-> r.op, result |-> result]
+CompleteAll(entry, result) == [k \in DOMAIN entry |-> CompletionOf(entry[k], result)]
+RECURSIVE CompleteEvery(_, _)
+CompleteEvery(entries, result) ==
+  IF entries = <<>> THEN <<>> ELSE CompleteAll(Head(entries), result) \o CompleteEvery(Tail(entries), result)
 
-\* The log goes on in a new ledger, unless the last one is empty, and the properties have the last id.
+\* Opens a new ledger, unless the last one is empty, and writes the last assigned id to its properties.
 WithNewLedger(s) ==
-  [s EXCEPT !.ledger = "open", !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @, !.ledger_id = s.last_id]
+  [s EXCEPT !.ledger = "open", !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @, !.ledger_property_id = s.last_id]
 
-\* An entry goes to the ledger, a new one if need be.  Without one it fails at once, and is not in the log.
-Submitted(s, entry) ==
-  CASE s.ledger = "fenced" -> Taken(s, Answers(entry, "fenced"))
-    [] s.ledger = "write_failed" -> Taken([s EXCEPT !.ledger = "closed"], Answers(entry, "not_written"))
+\* Submits an entry, creating a ledger if needed. A fenced or lost ledger fails it at once; it is not in the log.
+Submit(s, entry) ==
+  CASE s.ledger = "fenced" -> Taken(s, CompleteAll(entry, "fenced"))
+    [] s.ledger = "write_failed" -> Taken([s EXCEPT !.ledger = "closed"], CompleteAll(entry, "not_written"))
     [] s.ledger = "closed" -> Taken([WithNewLedger(s) EXCEPT !.in_flight = Append(@, entry)], <<>>)
     [] OTHER -> Taken([s EXCEPT !.in_flight = Append(@, entry)], <<>>)
 
-Flushed(s) == Submitted([s EXCEPT !.buffer = <<>>], s.buffer)
+FlushBuffer(s) == Submit([s EXCEPT !.buffer = <<>>], s.buffer)
 
-\* A record joins its batch, which is written when it is full; without batching it is an entry of its own.
-Appended(s, r) ==
+\* Adds a record to the batch and flushes a full batch; without batching the record is an entry of its own.
+AppendRecord(s, r) ==
   LET joined == [s EXCEPT !.buffer = Append(@, r)]
-  IN IF ~(s.batching /\ max_records > 1) THEN Submitted(s, <<r>>)
-     ELSE IF Len(joined.buffer) >= max_records THEN Flushed(joined) ELSE Taken(joined, <<>>)
+  IN IF ~(s.batching /\ max_records > 1) THEN Submit(s, <<r>>)
+     ELSE IF Len(joined.buffer) >= max_records THEN FlushBuffer(joined) ELSE Taken(joined, <<>>)
 
-\* The next id is given.
+\* Begins a transaction with the next id.
 AfterNew(s, timeout) ==
   LET id == s.last_id + 1
   IN IF s.status # "ready" \/ (max_active > 0 /\ Cardinality(s.txns) >= max_active) THEN Refusal(s)
-     ELSE Appended([s EXCEPT !.last_id = id],
+     ELSE AppendRecord([s EXCEPT !.last_id = id],
                    [RecordOf(id, "NEW", id) EXCEPT !.start_ms = s.now_ms, !.timeout_ms = timeout])
 
-\* A partition or a subscription is to take part.
+\* Adds a partition or subscription.
 AfterParticipant(s, id, kind, n) ==
   IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Refusal(s)
-  ELSE Appended(s, [RecordOf(id, kind, s.last_id) EXCEPT !.name = n])
+  ELSE AppendRecord(s, [RecordOf(id, kind, s.last_id) EXCEPT !.name = n])
 
-\* A transaction is to go one step further.  Where it has it already, nothing is written.
+\* Updates the status. An update to the current status succeeds without a record.
 AfterUpdate(s, id, into) ==
   LET r == [RecordOf(id, "UPDATE", s.last_id) EXCEPT !.to = into]
   IN IF s.status # "ready" \/ OfId(id, s.txns) = {} THEN Refusal(s)
-     ELSE IF TheOne(OfId(id, s.txns)).status = into THEN Taken(s, <<AnswerTo(r, "done")>>) ELSE Appended(s, r)
+     ELSE IF TheOne(OfId(id, s.txns)).status = into THEN Taken(s, <<CompletionOf(r, "success")>>)
+           ELSE AppendRecord(s, r)
 
-\* The last id that is in the log: of the last ledger's last record, or of its properties if it has none.
-RecoveredId(s) == IF Last(s.ledgers) > 0 THEN Last(Last(s.log)).last_id ELSE s.ledger_id
+\* The last assigned id in the log: of the last record of the last ledger, or of its properties if it is empty.
+RecoveredId(s) == IF Last(s.ledgers) > 0 THEN Last(Last(s.log)).last_id ELSE s.ledger_property_id
 
 RecordsOf(entries) == UNION {Members(entries[k]) : k \in DOMAIN entries}
-Coming(s) == RecordsOf(s.in_flight) \cup Members(s.buffer)
-Beginnings(records) == {r \in records : r.op = "NEW"}
+PendingRecords(s) == RecordsOf(s.in_flight) \cup Members(s.buffer)
+NewRecords(records) == {r \in records : r.op = "NEW"}
 
-\* The id up to which every transaction has ended.  As shipped it is 0 when nothing lives.
-Watermark(s) ==
+\* The low watermark: every transaction up to it has ended. The shipped store returns 0 without ongoing transactions.
+LowWatermarkOf(s) ==
   IF s.txns # {} THEN Least({t.id : t \in s.txns}) - 1
-  ELSE IF empty_watermark = "zero" THEN 0
-  ELSE Least({RecoveredId(s)} \cup {r.txn - 1 : r \in Beginnings(Coming(s))})
-AfterWatermark(s) ==
-  LET Told(w) == Taken(IF w <= s.told_watermark THEN s ELSE [s EXCEPT !.told_watermark = w], <<>>)
-  IN IF s.status # "ready" THEN Refusal(s) ELSE With(Watermark(s), Told)
+  ELSE IF empty_low_watermark = "zero" THEN 0
+  ELSE Least({RecoveredId(s)} \cup {r.txn - 1 : r \in NewRecords(PendingRecords(s))})
+AfterLowWatermark(s) ==
+  LET Next(w) == Taken(IF w <= s.reported_watermark THEN s ELSE [s EXCEPT !.reported_watermark = w], <<>>)
+  IN IF s.status # "ready" THEN Refusal(s) ELSE With(LowWatermarkOf(s), Next)
 
-\* The transactions that are open and late, the earliest deadline first.
-IsLate(s, t) == t.status = "OPEN" /\ t.deadline_ms < s.now_ms
+\* The OPEN transactions past their deadline, earliest first.
+IsOverdue(s, t) == t.status = "OPEN" /\ t.deadline_ms < s.now_ms
 IsBefore(t, u) == t.deadline_ms < u.deadline_ms \/ (t.deadline_ms = u.deadline_ms /\ t.id <= u.id)
 RECURSIVE InOrder(_)
 InOrder(ts) ==
   LET next == CHOOSE t \in ts : \A u \in ts : IsBefore(t, u)
   IN IF ts = {} THEN <<>> ELSE <<next.id>> \o InOrder(ts \ {next})
-Late(s) == InOrder({t \in s.txns : IsLate(s, t)})
+Overdue(s) == InOrder({t \in s.txns : IsOverdue(s, t)})
 
-AfterFlush(s) == IF s.buffer = <<>> THEN Taken(s, <<>>) ELSE Flushed(s)
+AfterFlush(s) == IF s.buffer = <<>> THEN Taken(s, <<>>) ELSE FlushBuffer(s)
 
 -----------------------------------------------------------------------------
-(* The ends of writes. *)
+(* Completions and failures of writes. *)
 
-\* An entry is in the last ledger.
-InLog(s, entry) == [s EXCEPT !.log = Append(@, entry), !.ledgers = [@ EXCEPT ![Len(@)] = @ + 1]]
+\* Adds a durable entry to the last ledger.
+AppendToLog(s, entry) == [s EXCEPT !.log = Append(@, entry), !.ledgers = [@ EXCEPT ![Len(@)] = @ + 1]]
 
-\* A record that has just become durable has its effect; its deadline counts from now.
-WithEffect(s, r, place) ==
-  LET Told(effect) ==
+\* Applies a record that just became durable. The deadline of a new transaction is now plus its timeout.
+WithEffect(s, r, position) ==
+  LET Next(effect) ==
         LET after == OfId(r.txn, effect.txns)
-            promise == IF after # {} THEN PromiseOf(TheOne(after), TheOne(after).status)
-                       ELSE PromiseOf(TheOne(OfId(r.txn, s.txns)), r.to)
-            done == [s EXCEPT !.txns = effect.txns, !.promised = WithPromise(@, promise),
-                              !.told_id = IF r.txn > @ THEN r.txn ELSE @]
-        IN Taken(WithDeleted(IF effect.told = "done" THEN done ELSE s, effect.deleted), <<AnswerTo(r, effect.told)>>)
-  IN With(EffectOf(s.txns, r, place, s.now_ms + r.timeout_ms), Told)
+            history == IF after # {} THEN HistoryOf(TheOne(after), TheOne(after).status)
+                       ELSE HistoryOf(TheOne(OfId(r.txn, s.txns)), r.to)
+            done == [s EXCEPT !.txns = effect.txns, !.acknowledged = WithAcknowledged(@, history),
+                              !.acknowledged_id = IF r.txn > @ THEN r.txn ELSE @]
+        IN Taken(DeletePositions(IF effect.result = "success" THEN done
+              ELSE s, effect.deleted), <<CompletionOf(r, effect.result)>>)
+  IN With(ApplyRecord(s.txns, r, position, s.now_ms + r.timeout_ms), Next)
 
-\* From this record of an entry on.
+\* Applies the records of an entry from index `at` on.
 RECURSIVE WithEffects(_, _, _, _)
 WithEffects(done, entry, n, at) ==
-  LET Next(then) == WithEffects([then EXCEPT !.told = done.told \o @], entry, n, at + 1)
+  LET Next(then) == WithEffects([then EXCEPT !.completions = done.completions \o @], entry, n, at + 1)
   IN IF at = Len(entry) THEN done ELSE With(WithEffect(done.s, entry[at + 1], <<n, at>>), Next)
 
-\* The first entry in flight is durable: each of its records has its effect, in order, and its caller is told.
-AfterWritten(s) ==
+\* The first entry in flight is durable: its records take effect in order and their futures complete.
+AfterCompleteWrite(s) ==
   IF s.in_flight = <<>> THEN Refusal(s)
-  ELSE WithEffects(Taken(InLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), <<>>), Head(s.in_flight),
+  ELSE WithEffects(Taken(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), <<>>), Head(s.in_flight),
                    EndOf(s), 0)
 
-\* Nothing is in flight any more; the first so many entries of it are in the log.
-RECURSIVE WithDurable(_, _)
-WithDurable(s, n) ==
-  LET Next(then) == WithDurable(then, n - 1)
+\* Empties the entries in flight; the first n are added to the log.
+RECURSIVE KeepDurable(_, _)
+KeepDurable(s, n) ==
+  LET Next(then) == KeepDurable(then, n - 1)
   IN IF n = 0 \/ s.in_flight = <<>> THEN [s EXCEPT !.in_flight = <<>>]
-     ELSE With(InLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), Next)
+     ELSE With(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), Next)
 
-\* What is in flight comes to an end that nobody knows, and the store stops.  As shipped, it goes on all the same.
-WithUnknown(s, n) ==
-  LET stops == unknown_outcome = "reopens" /\ s.in_flight # <<>> /\ s.status = "ready"
-      ended == WithDurable(s, n)
-  IN Taken(IF stops THEN [ended EXCEPT !.status = "stopped"] ELSE ended, AllAnswers(s.in_flight, "unknown"))
+\* Fails all entries in flight as unknown; the store stops, or (shipped) continues.
+FailInFlight(s, n) ==
+  LET stops == ambiguous_append = "stops_store" /\ s.in_flight # <<>> /\ s.status = "ready"
+      ended == KeepDurable(s, n)
+  IN Taken(IF stops THEN [ended EXCEPT !.status = "stopped"] ELSE ended, CompleteEvery(s.in_flight, "unknown"))
 
-\* The ledger confirms nothing of what is in flight, and is lost.
-AfterFailure(s, n) ==
-  IF s.in_flight = <<>> THEN Refusal(s) ELSE WithUnknown([s EXCEPT !.ledger = "write_failed"], n)
+\* All entries in flight fail with unknown outcome, and the ledger is lost.
+AfterFailWrite(s, n) ==
+  IF s.in_flight = <<>> THEN Refusal(s) ELSE FailInFlight([s EXCEPT !.ledger = "write_failed"], n)
 
-\* The ledger is full and no new one can be made: what is in flight was never sent.
-AfterNoCreation(s) ==
+\* The ledger is full and creating the next one fails: entries in flight were never sent.
+AfterFailLedgerCreation(s) ==
   IF s.ledger # "open" THEN Refusal(s)
   ELSE Taken([s EXCEPT !.in_flight = <<>>, !.ledger = IF s.in_flight = <<>> THEN "closed" ELSE "write_failed"],
-             AllAnswers(s.in_flight, "not_written"))
+             CompleteEvery(s.in_flight, "not_written"))
 
 \* Another broker takes the log.
-AfterFence(s, n) == IF s.ledger = "fenced" THEN Refusal(s) ELSE WithUnknown([s EXCEPT !.ledger = "fenced"], n)
+AfterFence(s, n) == IF s.ledger = "fenced" THEN Refusal(s) ELSE FailInFlight([s EXCEPT !.ledger = "fenced"], n)
 
-\* From now on no deletion succeeds, and none is written.
-AfterBreak(s) == IF s.cursor_works THEN Taken([s EXCEPT !.cursor_works = FALSE], <<>>) ELSE Refusal(s)
+\* Every deletion and cursor write fails until the store is reopened.
+AfterBreakCursor(s) == IF s.cursor_works THEN Taken([s EXCEPT !.cursor_works = FALSE], <<>>) ELSE Refusal(s)
 
 -----------------------------------------------------------------------------
-(* Ledgers and the cursor's record. *)
+(* Ledgers and the persisted cursor. *)
 
 AfterRoll(s) == IF s.ledger # "open" \/ Last(s.ledgers) = 0 THEN Refusal(s) ELSE Taken(WithNewLedger(s), <<>>)
 
 Shifted(a, by) ==
   Acks(a.mark - by, {n - by : n \in a.deleted}, {[entry |-> p.entry - by, remaining |-> p.remaining] : p \in a.partial})
 
-\* How many ledgers lie before the mark that is stored, but never the last one.
+\* The number of ledgers below the persisted mark, never counting the last one.
 Trimmable(s) ==
-  Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.stored.mark})
+  Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.durable.mark})
 
-\* These are dropped, entries are counted anew, and the properties have the last id.  Of what has ended nothing is known without a record in the log.
+\* Trims these ledgers, renumbers the entries, and writes the last assigned id to the properties. The history of an
+\* ended transaction is kept while the log has a record of it.
 AfterTrim(s) ==
   LET count == Trimmable(s)
       by == SumTo(s.ledgers, count)
       entries == SubSeq(s.log, by + 1, Len(s.log))
       ids == {r.txn : r \in RecordsOf(entries)}
-      Moved(t) == [t EXCEPT !.places = [k \in DOMAIN t.places |-> <<t.places[k][1] - by, t.places[k][2]>>]]
+      Moved(t) == [t EXCEPT !.positions = [k \in DOMAIN t.positions |-> <<t.positions[k][1] - by, t.positions[k][2]>>]]
   IN IF count = 0 THEN Taken(s, <<>>)
-     ELSE Taken([s EXCEPT !.ledgers = SubSeq(@, count + 1, Len(@)), !.log = entries, !.ledger_id = s.last_id,
-                          !.promised = {p \in @ : ~HasEnded(p.status) \/ p.id \in ids},
-                          !.txns = {Moved(t) : t \in @}, !.known = Shifted(@, by), !.stored = Shifted(@, by),
-                          !.read_next = IF @ = 0 THEN 0 ELSE @ - by],
+     ELSE Taken([s EXCEPT !.ledgers = SubSeq(@, count + 1, Len(@)), !.log = entries, !.ledger_property_id = s.last_id,
+                          !.acknowledged = {p \in @ : ~HasEnded(p.status) \/ p.id \in ids},
+                          !.txns = {Moved(t) : t \in @}, !.acks = Shifted(@, by), !.durable = Shifted(@, by),
+                          !.read_position = IF @ = 0 THEN 0 ELSE @ - by],
                 <<>>)
 
-\* What is deleted is written, as far as a record of the cursor can hold it.
+\* Persists the deletions, as far as one cursor record holds them.
 AfterPersist(s) ==
   IF s.ledger = "fenced" \/ ~s.cursor_works THEN Refusal(s)
-  ELSE Taken(IF s.dirty THEN [s EXCEPT !.stored = Snapshot(s), !.dirty = FALSE] ELSE s, <<>>)
+  ELSE Taken(IF s.dirty THEN [s EXCEPT !.durable = CursorSnapshot(s), !.dirty = FALSE] ELSE s, <<>>)
 
 -----------------------------------------------------------------------------
-(* The end, and the beginning. *)
+(* Restart and replay. *)
 
-\* A store that has just been opened knows no transaction yet, and the replay begins at the mark.
+\* A store just opened on its log: the map is empty, the replay starts at the mark.
 Opened(s, found, batched) ==
   LET Read(a) ==
         [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.cursor_works = TRUE,
                   !.buffer = <<>>, !.in_flight = <<>>, !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @,
-                  !.ledger_id = RecoveredId(s), !.txns = {}, !.last_id = RecoveredId(s), !.known = a,
-                  !.stored = found, !.dirty = FALSE, !.read_next = a.mark]
-  IN With(Settled(IF DeletesParts(batched) THEN found ELSE [found EXCEPT !.partial = {}]), Read)
+                  !.ledger_property_id = RecoveredId(s), !.txns = {}, !.last_id = RecoveredId(s), !.acks = a,
+                  !.durable = found, !.dirty = FALSE, !.read_position = a.mark]
+  IN With(Settled(IF DeletesBatchIndexes(batched) THEN found ELSE [found EXCEPT !.partial = {}]), Read)
 
-\* A clean close, and the store is opened again: deletions are written before, records that wait are not.
-AfterReopening(s, batched) ==
+\* A clean close and reopen: deletions are persisted, buffered records are not written.
+AfterReopen(s, batched) ==
   IF s.in_flight # <<>> THEN Refusal(s)
-  ELSE Taken(Opened(s, ClosedCursor(s), batched), Answers(s.buffer, "closed"))
+  ELSE Taken(Opened(s, ClosedCursor(s), batched), CompleteAll(s.buffer, "closed"))
 
-\* Memory is lost, and callers hear nothing; the first so many of the entries in flight are in the log.
+\* The broker crashes and completes no future; the first n entries in flight are in the log.
 AfterCrash(s, n) ==
-  LET Lost(left) == Taken(Opened(left, left.stored, left.batching), <<>>) IN With(WithDurable(s, n), Lost)
+  LET Lost(remaining) == Taken(Opened(remaining, remaining.durable, remaining.batching), <<>>)
+        IN With(KeepDurable(s, n), Lost)
 
-\* The next entry that is not deleted; the number after the last one at the end.
+\* The next undeleted entry, or the end of the log.
 NextEntry(s) ==
-  LET there == {n \in s.read_next..EndOf(s) - 1 : ~IsDeleted(s.known, n)}
+  LET there == {n \in s.read_position..EndOf(s) - 1 : ~IsDeleted(s.acks, n)}
   IN IF there = {} THEN EndOf(s) ELSE Least(there)
 IsRead(s) == NextEntry(s) = EndOf(s)
 
-\* A transaction has ended as a durable record says; one that could not end so is known as before.
+\* History after a replayed record ended a transaction, if its acknowledged status allows that end.
 WithEnd(ps, r) ==
   {IF p.id = r.txn /\ MayEnd(p.status, r.to) THEN [p EXCEPT !.status = r.to] ELSE p : p \in ps}
 
-\* What a record says is done again; its deadline counts from when the transaction was begun.  As shipped, a transaction
-\* that ends stays in the map as ended when its records cannot be deleted.
-WithReplayed(s, r, place) ==
+\* Applies one record at replay; the deadline is start time plus timeout. In the shipped store an ended transaction
+\* stays in the map if its records cannot be deleted.
+ReplayRecord(s, r, position) ==
   LET Done(effect) ==
-        LET is_end == effect.told = "done" /\ HasEnded(r.to)
+        LET is_end == effect.result = "success" /\ HasEnded(r.to)
             t == TheOne(OfId(r.txn, s.txns))
-            stays == is_end /\ ~replay_removes_first /\ ~s.cursor_works
-            ts == IF stays THEN effect.txns \cup {[t EXCEPT !.status = r.to, !.places = Append(@, place)]}
+            stays == is_end /\ ~replay_removes_ended_first /\ ~s.cursor_works
+            ts == IF stays THEN effect.txns \cup {[t EXCEPT !.status = r.to, !.positions = Append(@, position)]}
                   ELSE effect.txns
-        IN WithDeleted([s EXCEPT !.txns = ts, !.promised = IF is_end THEN WithEnd(@, r) ELSE @], effect.deleted)
-  IN With(EffectOf(s.txns, r, place, r.start_ms + r.timeout_ms), Done)
+        IN DeletePositions([s EXCEPT !.txns = ts, !.acknowledged = IF is_end THEN WithEnd(@, r) ELSE @], effect.deleted)
+  IN With(ApplyRecord(s.txns, r, position, r.start_ms + r.timeout_ms), Done)
 
-\* Those of an entry's records that were not deleted when it was read.
+\* Applies the records of an entry that were undeleted when it was read.
 RECURSIVE ReplayedFrom(_, _, _, _)
-ReplayedFrom(s, left, n, at) ==
-  LET Next(then) == ReplayedFrom(then, left, n, at + 1)
+ReplayedFrom(s, remaining, n, at) ==
+  LET Next(then) == ReplayedFrom(then, remaining, n, at + 1)
   IN IF at = SizeOf(s, n) THEN s
-     ELSE With(IF at \in left THEN WithReplayed(s, s.log[n + 1][at + 1], <<n, at>>) ELSE s, Next)
+     ELSE With(IF at \in remaining THEN ReplayRecord(s, s.log[n + 1][at + 1], <<n, at>>) ELSE s, Next)
 Replayed(s) ==
-  LET Next(n) == ReplayedFrom([s EXCEPT !.read_next = n + 1], LeftIn(s, s.known, n), n, 0)
+  LET Next(n) == ReplayedFrom([s EXCEPT !.read_position = n + 1], RemainingIn(s, s.acks, n), n, 0)
   IN With(NextEntry(s), Next)
 
-\* The store is ready, and callers may see what it has found.
+\* The replay completes: the store is ready, its transactions are visible.
 Completed(s) ==
-  LET ended == {p \in s.promised : HasEnded(p.status) /\ OfId(p.id, s.txns) = {}}
-  IN [s EXCEPT !.status = "ready", !.read_next = 0,
-               !.promised = ended \cup {PromiseOf(t, t.status) : t \in s.txns}]
+  LET ended == {p \in s.acknowledged : HasEnded(p.status) /\ OfId(p.id, s.txns) = {}}
+  IN [s EXCEPT !.status = "ready", !.read_position = 0,
+               !.acknowledged = ended \cup {HistoryOf(t, t.status) : t \in s.txns}]
 
-\* What is to be committed and aborted at once, and what is open, with its deadline.
-Handed(s) == [to_commit |-> {t.id : t \in {u \in s.txns : u.status = "COMMITTING"}},
+\* The transactions to commit, to abort, and to watch for timeout with their deadlines.
+HandedOver(s) == [to_commit |-> {t.id : t \in {u \in s.txns : u.status = "COMMITTING"}},
               to_abort |-> {t.id : t \in {u \in s.txns : u.status = "ABORTING"}},
               open |-> {<<t.id, t.deadline_ms>> : t \in {u \in s.txns : u.status = "OPEN"}}]
 
 AfterReplay(s) == IF s.status # "replaying" \/ IsRead(s) THEN Refusal(s) ELSE Taken(Replayed(s), <<>>)
-AfterCompletion(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Refusal(s) ELSE Taken(Completed(s), <<>>)
+AfterCompleteReplay(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Refusal(s) ELSE Taken(Completed(s), <<>>)
 
-\* Reading came to an end before the log did.  As shipped, that is taken for the end of the log.
-AfterStop(s) ==
+\* Reading stops early. The shipped store reports the replay complete.
+AfterFailRead(s) ==
   IF s.status # "replaying" THEN Refusal(s)
-  ELSE Taken(IF stopped_replay = "complete" THEN Completed(s)
-             ELSE [s EXCEPT !.status = "failed", !.read_next = 0], <<>>)
+  ELSE Taken(IF incomplete_replay = "reports_complete" THEN Completed(s)
+             ELSE [s EXCEPT !.status = "failed", !.read_position = 0], <<>>)
 
 -----------------------------------------------------------------------------
-(* Steps.  Ids count from the first that is known, time from the first that counts.  A refusal is no step. *)
+(* Actions.  Ids and times count from the first that a later step can refer to.  A rejected request is no step. *)
 
-\* An id of 0 has a meaning where the watermark of nothing is 0: then ids stay.
+\* Ids are kept where the empty low watermark is 0, because id 0 then has a meaning.
 FirstId(s) ==
-  IF empty_watermark = "zero" THEN 0
-  ELSE Least({r.txn : r \in RecordsOf(s.log) \cup Coming(s)} \cup {t.id : t \in s.txns} \cup {p.id : p \in s.promised}
-             \cup {s.last_id + 1, s.ledger_id + 1})
-FirstTime(s) == Least({r.start_ms : r \in Beginnings(RecordsOf(s.log) \cup Coming(s))} \cup {s.now_ms})
+  IF empty_low_watermark = "zero" THEN 0
+  ELSE Least({r.txn : r \in RecordsOf(s.log) \cup PendingRecords(s)} \cup {t.id : t \in s.txns}
+        \cup {p.id : p \in s.acknowledged}
+             \cup {s.last_id + 1, s.ledger_property_id + 1})
+FirstTime(s) == Least({r.start_ms : r \in NewRecords(RecordsOf(s.log) \cup PendingRecords(s))} \cup {s.now_ms})
 
 Renumbered(s, ids, time) ==
   LET OfRecord(r) == [r EXCEPT !.txn = @ - ids, !.last_id = @ - ids, !.start_ms = IF r.op = "NEW" THEN @ - time ELSE 0]
@@ -434,10 +440,11 @@ Renumbered(s, ids, time) ==
       OfEntries(entries) == [k \in DOMAIN entries |-> OfEntry(entries[k])]
       OrLess(n) == IF n - ids < -1 THEN -1 ELSE n - ids
   IN IF ids = 0 /\ time = 0 THEN s
-     ELSE [s EXCEPT !.buffer = OfEntry(@), !.in_flight = OfEntries(@), !.log = OfEntries(@), !.ledger_id = @ - ids,
+     ELSE [s EXCEPT !.buffer = OfEntry(@), !.in_flight = OfEntries(@), !.log = OfEntries(@),
+           !.ledger_property_id = @ - ids,
                     !.txns = {[t EXCEPT !.id = @ - ids, !.deadline_ms = @ - time] : t \in @}, !.last_id = @ - ids,
-                    !.now_ms = @ - time, !.promised = {[p EXCEPT !.id = @ - ids] : p \in @},
-                    !.told_id = OrLess(@), !.told_watermark = OrLess(@)]
+                    !.now_ms = @ - time, !.acknowledged = {[p EXCEPT !.id = @ - ids] : p \in @},
+                    !.acknowledged_id = OrLess(@), !.reported_watermark = OrLess(@)]
 
 Become(after) ==
   \E done \in {after} : done.is_taken /\ \E s \in {Renumbered(done.s, FirstId(done.s), FirstTime(done.s))} :
@@ -449,17 +456,17 @@ Become(after) ==
     /\ in_flight' = s.in_flight
     /\ ledgers' = s.ledgers
     /\ log' = s.log
-    /\ ledger_id' = s.ledger_id
+    /\ ledger_property_id' = s.ledger_property_id
     /\ txns' = s.txns
     /\ last_id' = s.last_id
-    /\ known' = s.known
-    /\ stored' = s.stored
+    /\ acks' = s.acks
+    /\ durable' = s.durable
     /\ dirty' = s.dirty
-    /\ read_next' = s.read_next
+    /\ read_position' = s.read_position
     /\ now_ms' = s.now_ms
-    /\ promised' = s.promised
-    /\ told_id' = s.told_id
-    /\ told_watermark' = s.told_watermark
+    /\ acknowledged' = s.acknowledged
+    /\ acknowledged_id' = s.acknowledged_id
+    /\ reported_watermark' = s.reported_watermark
 
 Init == /\ status = "ready"
         /\ ledger = "open"
@@ -469,38 +476,38 @@ Init == /\ status = "ready"
         /\ in_flight = <<>>
         /\ ledgers = <<0>>
         /\ log = <<>>
-        /\ ledger_id = -1
+        /\ ledger_property_id = -1
         /\ txns = {}
         /\ last_id = -1
-        /\ known = Nothing
-        /\ stored = Nothing
+        /\ acks = Nothing
+        /\ durable = Nothing
         /\ dirty = FALSE
-        /\ read_next = 0
+        /\ read_position = 0
         /\ now_ms = 0
-        /\ promised = {}
-        /\ told_id = -1
-        /\ told_watermark = -1
+        /\ acknowledged = {}
+        /\ acknowledged_id = -1
+        /\ reported_watermark = -1
 
 NewTransaction == \E timeout \in timeout_ms : Become(AfterNew(Contents, timeout))
 AddParticipant == \E id \in txn, kind \in op, n \in name : Become(AfterParticipant(Contents, id, kind, n))
 UpdateStatus == \E id \in txn, into \in to : Become(AfterUpdate(Contents, id, into))
-LowWatermark == Become(AfterWatermark(Contents))
+LowWatermark == Become(AfterLowWatermark(Contents))
 Expired == UNCHANGED vars
 AdvanceTime == \E by \in by_ms : Become(Taken([Contents EXCEPT !.now_ms = @ + by], <<>>))
 Flush == Become(AfterFlush(Contents))
-Written == Become(AfterWritten(Contents))
-WriteFails == \E n \in write_fails_durable : Become(AfterFailure(Contents, n))
-CreationFails == Become(AfterNoCreation(Contents))
+CompleteWrite == Become(AfterCompleteWrite(Contents))
+FailWrite == \E n \in fail_write_durable : Become(AfterFailWrite(Contents, n))
+FailLedgerCreation == Become(AfterFailLedgerCreation(Contents))
 Fence == \E n \in fence_durable : Become(AfterFence(Contents, n))
-CursorBreaks == Become(AfterBreak(Contents))
+BreakCursor == Become(AfterBreakCursor(Contents))
 RollLedger == Become(AfterRoll(Contents))
 Trim == Become(AfterTrim(Contents))
 Persist == Become(AfterPersist(Contents))
-Reopen == \E batched \in reopen_batching : Become(AfterReopening(Contents, batched))
+Reopen == \E batched \in reopen_batching : Become(AfterReopen(Contents, batched))
 Crash == \E n \in crash_durable : Become(AfterCrash(Contents, n))
 ReplayEntry == Become(AfterReplay(Contents))
-ReplayCompletes == Become(AfterCompletion(Contents))
-ReadFails == Become(AfterStop(Contents))
+CompleteReplay == Become(AfterCompleteReplay(Contents))
+FailRead == Become(AfterFailRead(Contents))
 
 -----------------------------------------------------------------------------
 (* Bounds. *)

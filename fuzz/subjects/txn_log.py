@@ -1,4 +1,4 @@
-"""How to drive the transaction log: few transactions at once, so that batches are shared and most come to an end."""
+"""Drives the transaction log: few concurrent transactions, so that they share batches and most of them end."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from impl.txn_log.log import TxnLog
 from invariants import txn_log as invariants
 from model.batch_acks.state import Acks, Partial
 from model.txn_log.machine import txn_log
-from model.txn_log.state import Config, Place, Promise, Record, State, Txn
+from model.txn_log.state import Acknowledged, Config, Record, RecordPosition, State, Txn
 
-#: How many of the transactions that live are driven.
+#: How many ongoing transactions are driven.
 _DRIVEN = 4
 
 
 def transactions(cfg: Config, s: State) -> tuple[int, ...]:
-    """The first ones that live, more often; one that has just ended or is on its way; one to come."""
-    alive = tuple([t.id for t in s.txns[:_DRIVEN]])
-    return alive * 3 + (max(s.last_id, 0), s.last_id + 1)
+    """The first ongoing transactions, more often; the last assigned id; the next id."""
+    ongoing = tuple([t.id for t in s.txns[:_DRIVEN]])
+    return ongoing * 3 + (max(s.last_id, 0), s.last_id + 1)
 
 
 def situation(cfg: Config, s: State) -> str:
-    """What the next action should depend on."""
+    """The situation on which the weights of the next action depend."""
     if s.status != "ready":
         return s.status
     if s.ledger == "fenced":
@@ -31,8 +31,8 @@ def situation(cfg: Config, s: State) -> str:
     return "many" if len(s.txns) > 3 else "" if s.txns else "none"
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """What the store does, where records are, what lives, and what is deleted and stored."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Status, ledger, transactions and deletions, abstracted for coverage."""
     return (
         s.status,
         s.ledger,
@@ -41,7 +41,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         min(len(s.buffer), 2),
         min(len(s.in_flight), 2),
         min(len(s.ledgers), 3),
-        s.first > 0,
+        s.first_entry > 0,
         tuple(t.status for t in s.txns[:3]),
         min(len(s.acks.partial), 2),
         s.acks.deleted > 0,
@@ -50,21 +50,21 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- measures that scopes bound -------------------------------------------------------------------------
 
 
 def entries(s: State) -> int:
-    """Entries that are kept."""
+    """Entries in the log."""
     return len(s.log)
 
 
 def ledgers(s: State) -> int:
-    """Ledgers that are kept."""
+    """Ledgers in the log."""
     return len(s.ledgers)
 
 
 def ids(s: State) -> int:
-    """Ids that were given, from the first that is known on."""
+    """Assigned ids, from the first known one."""
     return s.last_id + 1
 
 
@@ -74,7 +74,7 @@ def in_flight(s: State) -> int:
 
 
 def late(s: State) -> int:
-    """How long ago the first thing was that counts."""
+    """Time since the earliest known start."""
     return s.now_ms
 
 
@@ -83,13 +83,13 @@ SMOKE = Scope(
         "new_transaction",
         "update_status",
         "flush",
-        "written",
-        "write_fails",
+        "complete_write",
+        "fail_write",
         "persist",
         "reopen",
         "crash",
         "replay_entry",
-        "replay_completes",
+        "complete_replay",
     ),
     settings={"max_records": 2, "max_ranges": 1, "max_batch_records": 1},
     domains={
@@ -101,19 +101,19 @@ SMOKE = Scope(
     },
     bounds={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1},
     reasons={
-        "actions": "what writes, deletes, stores, loses, and finds again; hides participants, trimming, and time",
-        "max_records": "two: an entry can be shared by two transactions, or be written half full",
-        "max_ranges": "one: two entries have no more",
-        "max_batch_records": "one: of two entries with parts the second is forgotten",
-        "timeout_ms": "none; time does not pass",
-        "txn": "the first one goes on; the second, if there is one, stays open beside it",
-        "to": "the way to a commit; an abort goes the same way",
-        "durable": "a failed entry is in the log, or not",
-        "batching": "batched only; hides plain entries between batches",
-        "entries": "two of two records: all that a transaction without participants has, and one of another",
-        "ledgers": "two: one restart after something was written, or more before",
+        "actions": "append, delete, persist, fail and replay; excludes participants, trimming and time",
+        "max_records": "two: an entry is shared by two transactions, or flushed with one record",
+        "max_ranges": "one: two entries have no more ranges",
+        "max_batch_records": "one: of two partially deleted entries the second is truncated",
+        "timeout_ms": "zero: time does not advance",
+        "txn": "the first transaction is updated; the second stays OPEN",
+        "to": "commit; abort is symmetric",
+        "durable": "a failed entry is durable or not",
+        "batching": "batched only; excludes plain entries between batches",
+        "entries": "two of two records: a whole transaction without participants, and one record of another",
+        "ledgers": "two: one restart after a write, or several before",
         "ids": "two transactions, whose records share entries in every way",
-        "in_flight": "one: hides what several entries in flight do to each other, which is in the scope failures",
+        "in_flight": "one: interaction of entries in flight is in the scope failures",
     },
 )
 
@@ -121,20 +121,20 @@ CI = Scope(
     actions=(
         "new_transaction",
         "update_status",
-        "written",
+        "complete_write",
         "persist",
         "crash",
         "replay_entry",
-        "replay_completes",
+        "complete_replay",
     ),
     settings={"max_records": 2, "max_ranges": 0, "max_batch_records": 1},
     domains=dict(SMOKE.domains) | {"txn": (0, 1)},
     bounds=dict(SMOKE.bounds),
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "what writes, deletes, stores, crashes, and finds again; entries that are half full are in smoke",
-        "max_ranges": "none: an entry that is deleted after one that is not is forgotten, with what is after it",
-        "txn": "both go on, in any order; each can end before the other, and be asked too late",
+        "actions": "append, delete, persist, crash and replay; flushes of partial batches are in smoke",
+        "max_ranges": "zero: a deleted range after an undeleted entry is truncated, with everything after it",
+        "txn": "both are updated, in any order; each can end first, and be updated too late",
     },
 )
 
@@ -142,16 +142,16 @@ FAILURES = Scope(
     actions=(
         "new_transaction",
         "update_status",
-        "written",
-        "write_fails",
-        "creation_fails",
+        "complete_write",
+        "fail_write",
+        "fail_ledger_creation",
         "fence",
         "persist",
         "reopen",
         "crash",
         "replay_entry",
-        "replay_completes",
-        "read_fails",
+        "complete_replay",
+        "fail_read",
     ),
     settings={"max_records": 1},
     domains=dict(SMOKE.domains)
@@ -159,13 +159,13 @@ FAILURES = Scope(
     bounds={"entries": 3, "ledgers": 2, "ids": 1, "in_flight": 2},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "every way in which the ledger or a read fails, and what comes after; hides broken cursors",
-        "max_records": "one: without batching, records are told apart by their entries",
-        "to": "a commit, and an abort that is in its way",
-        "batching": "plain entries; an outcome that is not known is the same for all records of a batch",
-        "entries": "three plain ones: a beginning, and two decisions that may contradict each other",
-        "ids": "one transaction; what is decided of it is decided of no other",
-        "in_flight": "two: the first is in the log, and the second is not",
+        "actions": "every failure of the ledger and of reads; broken cursors are in the scope cursor",
+        "max_records": "one: without batching, each record is an entry",
+        "to": "a commit and a conflicting abort",
+        "batching": "plain entries; all records of a batch share the unknown outcome",
+        "entries": "three plain entries: NEW and two decisions that may conflict",
+        "ids": "one transaction; decisions of different transactions are independent",
+        "in_flight": "two: the first is durable, the second is not",
     },
 )
 
@@ -173,23 +173,23 @@ CURSOR = Scope(
     actions=(
         "new_transaction",
         "update_status",
-        "written",
-        "cursor_breaks",
+        "complete_write",
+        "break_cursor",
         "persist",
         "reopen",
         "crash",
         "replay_entry",
-        "replay_completes",
+        "complete_replay",
     ),
     settings=dict(CI.settings),
     domains=dict(SMOKE.domains) | {"durable": (0,), "batching": (True, False)},
     bounds=dict(SMOKE.bounds),
     reasons=dict(CI.reasons)
     | {
-        "actions": "what deletes, and a cursor that does not, live and at replay",
-        "txn": "the first one goes on; the second, if there is one, stays open beside it",
-        "durable": "what was in flight is lost",
-        "batching": "a store that is opened without batching finds batches, and writes plain entries",
+        "actions": "deletions with a working and a broken cursor, live and at replay",
+        "txn": "the first transaction is updated; the second stays OPEN",
+        "durable": "entries in flight are lost",
+        "batching": "a store reopened without batching finds batches and writes plain entries",
     },
 )
 
@@ -197,11 +197,11 @@ IDS = Scope(
     actions=(
         "new_transaction",
         "update_status",
-        "written",
+        "complete_write",
         "persist",
         "crash",
         "replay_entry",
-        "replay_completes",
+        "complete_replay",
         "roll_ledger",
         "trim",
         "low_watermark",
@@ -211,13 +211,13 @@ IDS = Scope(
     bounds={"entries": 3, "ledgers": 3, "ids": 2, "in_flight": 1},
     reasons=dict(FAILURES.reasons)
     | {
-        "actions": "what ids and the watermark depend on: new ledgers, trimming, crashes",
-        "to": "the way to a commit",
-        "txn": "both can end, so that the whole log can go",
-        "entries": "three plain ones at a time; more come when these were trimmed, and ids go on",
-        "ledgers": "three: one that is trimmed, one that pins, and the last one",
-        "ids": "two that are known at a time; trimmed ones are counted no longer",
-        "in_flight": "one: an id that is given and not in the log",
+        "actions": "ids and low watermark over rollover, trimming and crashes",
+        "to": "commit only",
+        "txn": "both can end, so the whole log can be trimmed",
+        "entries": "three plain entries at a time; trimming admits more",
+        "ledgers": "three: a trimmable one, a pinned one, and the last one",
+        "ids": "two known ids at a time; trimmed ones do not count",
+        "in_flight": "one: an assigned id that is not in the log",
     },
 )
 
@@ -226,12 +226,12 @@ TIMES = Scope(
         "new_transaction",
         "add_participant",
         "update_status",
-        "written",
+        "complete_write",
         "expired",
         "advance_time",
         "crash",
         "replay_entry",
-        "replay_completes",
+        "complete_replay",
     ),
     settings={"max_records": 1, "max_active": 2},
     domains=dict(FAILURES.domains)
@@ -246,17 +246,17 @@ TIMES = Scope(
     bounds={"entries": 2, "ledgers": 2, "ids": 2, "in_flight": 1, "late": 2},
     reasons=dict(FAILURES.reasons)
     | {
-        "actions": "what deadlines depend on, and participants; hides ends and deletions",
-        "max_active": "two: a third transaction is refused",
-        "timeout_ms": "none and one: the later transaction can be late first",
-        "to": "a transaction that is committing is not late",
+        "actions": "deadlines and participants; excludes ends and deletions",
+        "max_active": "two: a third transaction is rejected",
+        "timeout_ms": "zero and one: the later transaction can expire first",
+        "to": "a COMMITTING transaction does not expire",
         "op": "both kinds of participants",
-        "name": "one name; names do nothing to each other",
-        "by_ms": "one at a time, so that every order comes",
-        "durable": "what was in flight is lost",
-        "entries": "two: two beginnings, or one transaction with a participant or a decision",
+        "name": "one name; names are independent",
+        "by_ms": "one at a time: every order occurs",
+        "durable": "entries in flight are lost",
+        "entries": "two: two NEW records, or one transaction with a participant or decision",
         "ids": "two transactions with different deadlines",
-        "in_flight": "one: a deadline that is later by the time of the append",
+        "in_flight": "one: a deadline that is later by the append latency",
         "late": "two: one more than the longest timeout",
     },
 )
@@ -274,10 +274,10 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin: its masks and transactions are sets, its entries are numbered from the first kept."""
+    """A state of the TLA+ twin: sets for masks and transactions, entries numbered from the first one."""
     v = variables
-    promised = sorted(
-        Promise(p["id"], p["status"], mask(p["partitions"]), mask(p["subscriptions"])) for p in v["promised"]
+    acknowledged = sorted(
+        Acknowledged(p["id"], p["status"], mask(p["partitions"]), mask(p["subscriptions"])) for p in v["acknowledged"]
     )
     return State(
         v["status"],
@@ -289,33 +289,33 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
         0,
         tuple(v["ledgers"]),
         tuple([read_entry(entry) for entry in v["log"]]),
-        v["ledger_id"],
+        v["ledger_property_id"],
         tuple(sorted(read_txn(t) for t in v["txns"])),
         v["last_id"],
-        read_acks(v["known"]),
-        read_acks(v["stored"]),
+        read_acks(v["acks"]),
+        read_acks(v["durable"]),
         v["dirty"],
-        v["read_next"],
+        v["read_position"],
         v["now_ms"],
-        tuple(promised),
-        v["told_id"],
-        v["told_watermark"],
+        tuple(acknowledged),
+        v["acknowledged_id"],
+        v["reported_watermark"],
     )
 
 
 def read_entry(entry: Iterable[Mapping[str, Any]]) -> tuple[Record, ...]:
-    """The records of an entry, whose fields have the model's names."""
+    """The records of an entry; the fields have the model's names."""
     return tuple([Record(**record) for record in entry])
 
 
 def read_txn(t: Mapping[str, Any]) -> Txn:
-    """A transaction, with masks for the sets of the twin."""
-    places = tuple([Place(*place) for place in t["places"]])
-    return Txn(t["id"], t["status"], mask(t["partitions"]), mask(t["subscriptions"]), t["deadline_ms"], places)
+    """A transaction, with masks for sets."""
+    positions = tuple([RecordPosition(*position) for position in t["positions"]])
+    return Txn(t["id"], t["status"], mask(t["partitions"]), mask(t["subscriptions"]), t["deadline_ms"], positions)
 
 
 def read_acks(acks: Mapping[str, Any]) -> Acks:
-    """What is deleted, with masks for the sets of the twin."""
+    """Deletions, with masks for sets."""
     partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
     return Acks(acks["mark"], mask(acks["deleted"]), tuple(partial))
 
@@ -325,48 +325,48 @@ def mask(numbers: Iterable[int]) -> int:
     return sum(1 << n for n in numbers)
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def the_entry_at_the_mark_is_deleted(s: State) -> State | None:
-    """The entry at the mark is deleted, and the mark has not moved."""
+def mark_is_behind_deleted_entry(s: State) -> State | None:
+    """The entry at the mark is deleted."""
     return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.mark)) if s.acks.deleted else None
 
 
-def an_entry_that_is_not_there(s: State) -> State:
+def deleted_entry_is_beyond_log(s: State) -> State:
     """An entry after the last one is deleted."""
-    return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << (s.first + len(s.log) + 1)))
+    return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << (s.first_entry + len(s.log) + 1)))
 
 
-def a_part_with_nothing_left(s: State) -> State | None:
-    """An entry of which nothing is left is not deleted."""
+def ack_set_is_empty(s: State) -> State | None:
+    """An entry without remaining records is not deleted."""
     if not s.acks.partial:
         return None
     first = s.acks.partial[0]
     return s._replace(acks=s.acks._replace(partial=(Partial(first.entry, 0), *s.acks.partial[1:])))
 
 
-def an_entry_is_in_no_ledger(s: State) -> State:
-    """The log has one entry less than its ledgers."""
+def entry_is_in_no_ledger(s: State) -> State:
+    """The ledgers have one entry more than the log."""
     return s._replace(ledgers=(*s.ledgers[:-1], s.ledgers[-1] + 1))
 
 
-def a_record_of_two_transactions(s: State) -> State | None:
-    """Two transactions share a record."""
+def transactions_share_position(s: State) -> State | None:
+    """Two transactions share a position."""
     if len(s.txns) < 2:
         return None
     one, other = s.txns[0], s.txns[1]
-    return s._replace(txns=(one, other._replace(places=one.places), *s.txns[2:]))
+    return s._replace(txns=(one, other._replace(positions=one.positions), *s.txns[2:]))
 
 
-def transactions_in_no_order(s: State) -> State | None:
-    """The transactions are not in the order of their ids."""
+def transactions_are_unordered(s: State) -> State | None:
+    """The transactions are not in id order."""
     return s._replace(txns=s.txns[::-1]) if len(s.txns) > 1 and s.status == "ready" else None
 
 
-def the_stored_mark_is_trimmed(s: State) -> State | None:
-    """The mark that is stored lies before the first entry that is kept."""
-    return s._replace(durable=s.durable._replace(mark=s.first - 1)) if s.first else None
+def durable_mark_is_trimmed(s: State) -> State | None:
+    """The persisted mark is below the first entry."""
+    return s._replace(durable=s.durable._replace(mark=s.first_entry - 1)) if s.first_entry else None
 
 
 subject = Subject(
@@ -399,53 +399,59 @@ subject = Subject(
         "expired": 0.3,
         "advance_time": 0.5,
         "flush": 3,
-        "written": 6,
-        "write_fails": 0.25,
-        "creation_fails": 0.3,
+        "complete_write": 6,
+        "fail_write": 0.25,
+        "fail_ledger_creation": 0.3,
         "fence": 0.1,
-        "cursor_breaks": 0.1,
+        "break_cursor": 0.1,
         "roll_ledger": 1,
         "trim": 1,
         "persist": 2,
         "reopen": 0.5,
         "crash": 0.6,
         "replay_entry": 0.1,
-        "replay_completes": 0.1,
-        "read_fails": 0.1,
+        "complete_replay": 0.1,
+        "fail_read": 0.1,
     },
     situation=situation,
     in_situation={
         "replaying": {
             "replay_entry": 200,
-            "replay_completes": 60,
+            "complete_replay": 60,
             "new_transaction": 0.1,
             "update_status": 0.1,
-            "cursor_breaks": 2,
+            "break_cursor": 2,
             "crash": 2,
-            "read_fails": 10,
+            "fail_read": 10,
         },
         "stopped": {"reopen": 10, "crash": 5},
         "failed": {"reopen": 20, "crash": 5},
         "fenced": {"reopen": 10, "crash": 5},
         "many": {"new_transaction": 0.1},
-        "none": {"new_transaction": 2, "flush": 8, "written": 1.5, "add_participant": 0.05, "update_status": 0.1},
+        "none": {
+            "new_transaction": 2,
+            "flush": 8,
+            "complete_write": 1.5,
+            "add_participant": 0.05,
+            "update_status": 0.1,
+        },
     },
     swarms={
-        "failures": {"write_fails": 6, "creation_fails": 5, "fence": 4, "cursor_breaks": 5, "flush": 2},
+        "failures": {"fail_write": 6, "fail_ledger_creation": 5, "fence": 4, "break_cursor": 5, "flush": 2},
         "restarts": {"crash": 4, "reopen": 4, "persist": 2},
         "trimming": {"roll_ledger": 3, "trim": 3, "persist": 3, "low_watermark": 3, "new_transaction": 2},
         "time": {"advance_time": 8, "expired": 8, "new_transaction": 2, "update_status": 0.3},
         "large batches": {
             "add_participant": 70,
             "flush": 0.03,
-            "written": 0.5,
+            "complete_write": 0.5,
             "crash": 0.1,
             "reopen": 0.1,
-            "creation_fails": 0.1,
-            "write_fails": 0.1,
+            "fail_ledger_creation": 0.1,
+            "fail_write": 0.1,
         },
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
     measures={"entries": entries, "ledgers": ledgers, "ids": ids, "in_flight": in_flight, "late": late},
     scopes={
         "smoke": SMOKE,
@@ -457,13 +463,13 @@ subject = Subject(
         "nightly": NIGHTLY,
     },
     corrupt={
-        "the_entry_at_the_mark_is_deleted": the_entry_at_the_mark_is_deleted,
-        "an_entry_that_is_not_there": an_entry_that_is_not_there,
-        "a_part_with_nothing_left": a_part_with_nothing_left,
-        "an_entry_is_in_no_ledger": an_entry_is_in_no_ledger,
-        "a_record_of_two_transactions": a_record_of_two_transactions,
-        "transactions_in_no_order": transactions_in_no_order,
-        "the_stored_mark_is_trimmed": the_stored_mark_is_trimmed,
+        "mark_is_behind_deleted_entry": mark_is_behind_deleted_entry,
+        "deleted_entry_is_beyond_log": deleted_entry_is_beyond_log,
+        "ack_set_is_empty": ack_set_is_empty,
+        "entry_is_in_no_ledger": entry_is_in_no_ledger,
+        "transactions_share_position": transactions_share_position,
+        "transactions_are_unordered": transactions_are_unordered,
+        "durable_mark_is_trimmed": durable_mark_is_trimmed,
     },
     steps=96,
     tla="TxnLog",

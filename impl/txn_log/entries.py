@@ -1,9 +1,10 @@
-"""Entries of a transaction log as a ledger keeps them: bytes, written when they are needed and read when they are.
+"""Entries of a transaction log in their wire format, serialised and parsed lazily.
 
-A store that stays open never reads what it has written. So an entry keeps its records, and has its bytes made when the
-store is opened again; from then on it has nothing but the bytes, until they are read.
+An open store never reads its own entries, so an entry keeps its records until the store is reopened. It is then
+serialised, and parsed when the replay reads it.
 
-Names are numbers here. On the wire a partition is a topic's name, and a subscription has a topic of its own.
+The model names participants by numbers. On the wire a partition is a topic name, and each subscription has its own
+topic.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from model.txn_log.state import EXPECTED, Entry, Record, Target
 
 _TOPIC = "persistent://public/default/topic-partition-"
 _SUBSCRIPTION = "subscription-"
-#: from and to -> to
+#: (expected status, new status) -> new status
 _TARGETS: dict[tuple[str | None, str | None], Target] = {(EXPECTED[to], to): to for to in EXPECTED}
 
 
 def to_wire(record: Record) -> TransactionRecord:
-    """The record as it is written; fields that its op does not have are left out. O(1)."""
+    """The record in its wire form; fields that the op does not use are absent. O(1)."""
     txn, op, last_id, name, to, start_ms, timeout_ms = record
     if op == "NEW":
         return TransactionRecord(
@@ -41,7 +42,7 @@ def to_wire(record: Record) -> TransactionRecord:
 
 
 def from_wire(record: TransactionRecord) -> Record:
-    """The record that was written. Raises BadValue for one that lacks what its op needs. O(1)."""
+    """The record of a wire form. Raises BadValue if a field that its op requires is missing. O(1)."""
     txn, last_id = record.txnid_least_bits, record.max_local_txn_id
     if last_id is None:
         raise BadValue(f"a record of transaction {txn} lacks the last id")
@@ -58,7 +59,7 @@ def from_wire(record: TransactionRecord) -> Record:
 
 
 def _number(name: str, prefix: str) -> int:
-    """The number in a name. Raises BadValue where there is none."""
+    """The number at the end of a name. Raises BadValue if there is none."""
     head, found, digits = name.partition(prefix)
     if head or not found or not digits.isdecimal():
         raise BadValue(f"the name {name} is not {prefix} and a number")
@@ -66,8 +67,8 @@ def _number(name: str, prefix: str) -> int:
 
 
 @lru_cache(maxsize=1 << 15)
-def written(records: Entry, batched: bool) -> bytes:
-    """The bytes of an entry: a batch, framed also around a single record, or a plain record. O(records)."""
+def serialize(records: Entry, batched: bool) -> bytes:
+    """Serialises an entry: framed if batched, also with a single record; otherwise one plain record. O(records)."""
     if batched:
         return batched_entry([to_wire(each) for each in records])
     [record] = records
@@ -75,13 +76,13 @@ def written(records: Entry, batched: bool) -> bytes:
 
 
 @lru_cache(maxsize=1 << 15)
-def read(data: bytes) -> Entry:
-    """The records of an entry, be it a batch or not: the reader does not know how it was written. O(bytes)."""
+def parse(data: bytes) -> Entry:
+    """Parses an entry, batched or plain. O(bytes)."""
     return tuple([from_wire(each) for each in read_entry(TransactionRecord, data).records])
 
 
 class LogEntry:
-    """An entry in a ledger."""
+    """A log entry: its records, or its bytes."""
 
     __slots__ = ("_batched", "_data", "_known", "size")
 
@@ -93,15 +94,15 @@ class LogEntry:
 
     @property
     def records(self) -> Entry:
-        """The records; read from the bytes if the store was opened again since. O(1), else O(records)."""
+        """The records, parsed on first use after `forget`. O(1), or O(records)."""
         if self._known is None:
             assert self._data is not None
-            self._known = read(self._data)
+            self._known = parse(self._data)
         return self._known
 
     def forget(self) -> None:
-        """The store is closed, or crashes: nothing is left but the bytes. O(records)."""
+        """Keeps only the bytes: the store is closed or crashes. O(records)."""
         if self._known is not None:
             if self._data is None:
-                self._data = written(self._known, self._batched)
+                self._data = serialize(self._known, self._batched)
             self._known = None

@@ -1,8 +1,8 @@
-"""A coordinator's transaction log: settings, records, state, and what is deleted and kept of the log.
+"""Transaction log of a coordinator: settings, rules, records, state, and the deletions held by its cursor.
 
-Entries are numbered from 0 through all ledgers that the log ever had; a record is known by its entry and where it
-stands there. What is deleted is what `model/batch_acks/state.py` calls acknowledged: a mark, deleted entries after it,
-and entries of which some records are deleted, in memory and in storage alike.
+Entries are numbered from 0 through all ledgers of the log. A record's position is its entry and its batch index, as in
+`TxnBatchedPositionImpl`. The log cursor's deletions have the form of `model/batch_acks`: a mark-delete position,
+individually deleted entries after it, and ack sets of partially deleted entries; in memory and as last persisted.
 """
 
 from __future__ import annotations
@@ -15,61 +15,85 @@ from model.batch_acks import state as batch_acks_state
 from model.batch_acks.machine import acked
 from model.batch_acks.state import Acks, capped, in_metadata, is_deleted, range_starts, remaining_of, settled
 from model.machine import Setting
-from model.values import AtLeast, record
+from model.values import AtLeast, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
 
 
 class Config(NamedTuple):
-    """Settings, then the rules on which versions differ."""
+    """Broker settings, then the rules on which versions differ."""
 
-    #: whether records are batched when the store is first opened; a batch of at most one record means that they are not
+    #: whether records are batched when the store is first opened; effective only with `max_records` above 1
     batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", "false")] = True
-    #: with how many records a batch is written
+    #: a batch is flushed when it has this many records
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", "512")] = 512
-    #: how many transactions may live at once; 0: any number
+    #: limit on ongoing transactions; 0 is unlimited
     max_active: Annotated[int, AtLeast(0), Setting("maxActiveTransactionsPerCoordinator", "0")] = 0
-    #: how many ranges of deleted entries a record of the cursor holds
+    #: how many ranges of deleted entries one persisted cursor record holds
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
     ] = 200_000
-    #: how many partly deleted entries a record of the cursor holds
+    #: how many ack sets of partially deleted entries one persisted cursor record holds
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
     ] = 200_000
-    #: with how many ranges at most a cursor that is closed goes to the metadata store
+    #: a closed cursor with at most this many ranges is persisted in the metadata store
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
     ] = 200_000
-    #: whether the broker lets parts of entries be deleted at all, which this log needs
+    #: the broker-wide switch for batch index deletion
     batch_index_acks: Annotated[
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.1, then true")
     ] = True
 
-    #: parts of this log's entries can be deleted: always; or while it is batched, or where the broker says so, and else
-    #: such a deletion is ignored, and those that were stored are not found
-    parts_are_deletable: Literal["always", "as_configured"] = "always"
-    #: whether deletions of parts of entries alone are to be written
-    partial_deletes_are_dirty: bool = True
-    #: whether the metadata store gives back partly deleted entries
-    metadata_keeps_sets: bool = True
-    #: whether a record of the cursor holds as many ranges as it may; else one more, which breaks no promise of this log
-    range_cap_is_exact: bool = True
-    #: what a record of the cursor that cannot hold everything keeps: all up to some entry, or ranges and parts each on
-    #: their own, the lowest
-    caps_keep: Literal["prefix", "each_its_own"] = "prefix"
-    #: after an append that failed and may be in the log all the same, the store serves nothing until it is opened
-    #: again; or it goes on
-    unknown_outcome: Literal["reopens", "goes_on"] = "reopens"
-    #: whether a transaction that ends at replay leaves the map at once; else when its records could be deleted
-    replay_removes_first: bool = True
-    #: a replay whose reading stopped: the store failed to open, or it is ready with what was read
-    stopped_replay: Literal["failure", "complete"] = "failure"
-    #: the low watermark when no transaction lives: the last id that is in the log, or 0; the last id that was given may
-    #: never have reached the log
-    empty_watermark: Literal["last_id", "zero"] = "last_id"
+    #: whether batch index deletion works in this log: always, or only with batching on or `batch_index_acks`;
+    #: otherwise deletions of single records are ignored and stored ack sets are not recovered
+    batch_index_deletion: Annotated[
+        Literal["always", "as_configured"],
+        Rule(Origin.READ, "MLTransactionLogImpl.initialize (managed ledger config), master 2026-07"),
+    ] = "always"
+    #: whether a deletion that leaves only ack sets, and no range, marks the cursor dirty
+    partial_deletes_are_dirty: Annotated[
+        bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07; apache/pulsar#26498")
+    ] = True
+    #: whether a cursor recovered from the metadata store has its ack sets
+    metadata_keeps_ack_sets: Annotated[
+        bool, Rule(Origin.READ, "ManagedCursorImpl.recover, before apache/pulsar#26474")
+    ] = True
+    #: whether a persisted record holds at most `max_ranges` ranges; otherwise one more
+    range_cap_is_exact: Annotated[
+        bool, Rule(Origin.READ, "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
+    ] = True
+    #: how a record is truncated that exceeds a cap: to all deletions below some entry, or ranges and ack sets each
+    #: to their lowest
+    cursor_truncation: Annotated[
+        Literal["prefix", "independent"],
+        Rule(
+            Origin.READ,
+            "ManagedCursorImpl.buildIndividualDeletedMessageRanges, buildBatchEntryDeletionIndexInfoList; "
+            "apache/pulsar#26499, #26553",
+        ),
+    ] = "prefix"
+    #: what the store does after a failed append that may be durable: it serves nothing until reopened, or it continues
+    ambiguous_append: Annotated[
+        Literal["stops_store", "continues"], Rule(Origin.READ, "MLTransactionLogImpl.append, master 2026-07")
+    ] = "stops_store"
+    #: whether a transaction that ends during replay leaves the map at once; otherwise when its records were deleted
+    replay_removes_ended_first: Annotated[
+        bool, Rule(Origin.READ, "MLTransactionMetadataStore.handleMetadataEntry, master 2026-07; apache/pulsar#15472")
+    ] = True
+    #: how a replay ends whose reads stopped early: the store fails to open, or becomes ready with partial state
+    incomplete_replay: Annotated[
+        Literal["fails", "reports_complete"],
+        Rule(Origin.READ, "MLTransactionLogImpl.TransactionLogReplayer, master 2026-07"),
+    ] = "fails"
+    #: the low watermark without ongoing transactions: the last id in the log, or 0
+    empty_low_watermark: Annotated[
+        Literal["last_durable_id", "zero"],
+        Rule(Origin.READ, "MLTransactionMetadataStore.getLowWaterMark, master 2026-07"),
+    ] = "last_durable_id"
 
 
 # ---- records ------------------------------------------------------------------------------------------
@@ -79,38 +103,38 @@ Status = Literal["OPEN", "COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
 #: What a transaction can be updated to.
 Target = Literal["COMMITTING", "COMMITTED", "ABORTING", "ABORTED"]
 
-#: From where a transaction may come to each status: this is what its record expects.
+#: `TransactionMetadataEntry.expected_status` of an update, by its new status.
 EXPECTED: dict[Target, Status] = {
     "COMMITTING": "OPEN",
     "COMMITTED": "COMMITTING",
     "ABORTING": "OPEN",
     "ABORTED": "ABORTING",
 }
-#: With these a transaction has ended.
+#: A transaction with one of these statuses has ended.
 ENDED: tuple[Status, ...] = ("COMMITTED", "ABORTED")
 
 
 class Record(NamedTuple):
-    """One step of a transaction. What its op does not need has its default."""
+    """A `TransactionMetadataEntry`. A field that the op does not use has its default."""
 
     txn: int
     op: Op
-    last_id: int  # the last id that was given when the record was made
+    last_id: int  # `max_local_txn_id`: the last assigned id when the record was built
     name: int = 0  # of the partition or subscription
     to: Target | None = None
     start_ms: int = 0
     timeout_ms: int = 0
 
 
-#: The records of an entry; a plain entry has one.
+#: The records of a log entry; a plain entry has one.
 Entry = tuple[Record, ...]
 
 
-class Place(NamedTuple):
-    """Where a record is: the number of its entry, and where it stands there."""
+class RecordPosition(NamedTuple):
+    """The entry of a record and its batch index (`TxnBatchedPositionImpl`)."""
 
     entry: int
-    at: int
+    batch_index: int
 
 
 # ---- state --------------------------------------------------------------------------------------------
@@ -118,19 +142,19 @@ class Place(NamedTuple):
 
 @record
 class Txn(NamedTuple):
-    """A transaction that lives, with the places of the records that made it what it is, in order."""
+    """An ongoing transaction (`TxnMeta`), with the positions of its effective records in log order."""
 
     id: int
     status: Status
     partitions: int  # a mask of names
     subscriptions: int
     deadline_ms: int
-    places: tuple[Place, ...]
+    positions: tuple[RecordPosition, ...]
 
 
 @record
-class Promise(NamedTuple):
-    """What callers were told of a transaction: its status, and what takes part in it."""
+class Acknowledged(NamedTuple):
+    """History variable: the status and participants of a transaction that callers were told."""
 
     id: int
     status: Status
@@ -138,176 +162,184 @@ class Promise(NamedTuple):
     subscriptions: int
 
 
-Told = Literal["done", "invalid_status", "not_written", "fenced", "closed", "unknown"]
+Result = Literal["success", "invalid_status", "not_written", "fenced", "closed", "unknown"]
 
 
-class Answer(NamedTuple):
-    """What the caller of an operation is told: it is durable and in effect, or why not.
+class Completion(NamedTuple):
+    """The completion of one request's future.
 
-    invalid_status    it is durable, and has no effect: the transaction was not in the status that it needs
-    unknown           the append failed, and the record may be in the log all the same
+    success           the record is durable and effective
+    invalid_status    the record is durable and had no effect: the transaction was not in the required status
+    unknown           the append failed, but the record may be durable
     not_written, fenced, closed    the append failed, and the record is not in the log
     """
 
     txn: int
     op: Op
-    told: Told
+    result: Result
 
 
 @record
 class State(NamedTuple):
-    """A store on its log."""
+    """A transaction metadata store and its log."""
 
     status: Literal["replaying", "ready", "stopped", "failed"]
     #: open          takes appends
-    #: write_failed  is lost, which the next append finds out: it fails
-    #: closed        is full or lost: the next append makes a new one
-    #: fenced        is in another's hands
+    #: write_failed  lost (`WriteFailed`); the next append fails and changes it to closed
+    #: closed        full or lost (`ClosedLedger`); the next append creates a new ledger
+    #: fenced        owned by another broker
     ledger: Literal["open", "write_failed", "closed", "fenced"]
-    batching: bool  # as it was read when the store was opened
+    batching: bool  # the flag as read when the store was opened
     cursor_works: bool
-    buffer: Entry  # records that wait for their batch, whose callers wait
+    buffer: Entry  # records of the unflushed batch; their requests are pending
     in_flight: tuple[Entry, ...]
-    first: int  # how many entries were trimmed
-    ledgers: tuple[int, ...]  # how many entries each ledger has that is kept; the last one is written to
-    log: tuple[Entry, ...]  # the entries that are kept
-    ledger_id: int  # the last id, as the ledger's properties have it
+    first_entry: int  # number of trimmed entries
+    ledgers: tuple[int, ...]  # number of entries of each remaining ledger; the last one takes appends
+    log: tuple[Entry, ...]  # the entries that are not trimmed
+    ledger_property_id: int  # the ledger property `max_local_txn_id`
     txns: tuple[Txn, ...]  # by id
-    last_id: int  # the last id that was given
-    acks: Acks  # what is deleted, in memory
-    durable: Acks  # what a crash leaves of it
-    dirty: bool  # there are deletions to be written
-    read_next: int  # the entry that the replay reads next; 0 when it is over
+    last_id: int  # the last assigned id
+    acks: Acks  # deletions in memory
+    durable: Acks  # deletions as last persisted: what a crash recovers
+    dirty: bool  # some deletion is not persisted
+    read_position: int  # the entry that the replay reads next; 0 outside a replay
     now_ms: int
-    # what callers know, and no store: it is there to say what must hold
-    promised: tuple[Promise, ...]  # by id
-    told_id: int  # the highest id that was told
-    told_watermark: int  # the highest watermark that was told
+    # history variables: used by properties only
+    acknowledged: tuple[Acknowledged, ...]  # by id
+    acknowledged_id: int  # the highest id whose NEW was acknowledged
+    reported_watermark: int  # the highest low watermark that was returned
 
 
 def start(cfg: Config) -> State:
-    """A store on a new log, ready for its first transaction."""
+    """An open store on an empty log."""
     nothing = Acks()
     return State(
         "ready", "open", cfg.batching, True, (), (), 0, (0,), (), -1, (), -1, nothing, nothing, False, 0, 0, (), -1, -1
     )
 
 
-def end_of(s: State) -> int:
-    """The number of the entry that is written next."""
-    return s.first + len(s.log)
+def next_entry_number(s: State) -> int:
+    """The number that the next entry gets."""
+    return s.first_entry + len(s.log)
 
 
-def is_batching(cfg: Config, s: State) -> bool:
-    """Whether records wait for others."""
+def batching_enabled(cfg: Config, s: State) -> bool:
+    """Whether appended records are buffered (`TxnLogBufferedWriter`: at most one record per batch disables it)."""
     return s.batching and cfg.max_records > 1
 
 
-# ---- the map ------------------------------------------------------------------------------------------
+# ---- the map of ongoing transactions ------------------------------------------------------------------
 
 
-def txn_of(txns: tuple[Txn, ...], txn: int) -> Txn | None:
-    """The transaction of that id, if it lives."""
+def find_txn(txns: tuple[Txn, ...], txn: int) -> Txn | None:
+    """The ongoing transaction of that id, or None."""
     for t in txns:
         if t.id == txn:
             return t
     return None
 
 
-def with_txn(txns: tuple[Txn, ...], new: Txn) -> tuple[Txn, ...]:
-    """The map with this transaction, in place of the one of its id if there is one."""
+def put_txn(txns: tuple[Txn, ...], new: Txn) -> tuple[Txn, ...]:
+    """The map after adding or replacing a transaction."""
     if not txns or txns[-1].id < new.id:
         return (*txns, new)
     return tuple([t for t in txns if t.id < new.id]) + (new,) + tuple([t for t in txns if t.id > new.id])
 
 
-def without_txn(txns: tuple[Txn, ...], txn: int) -> tuple[Txn, ...]:
+def remove_txn(txns: tuple[Txn, ...], txn: int) -> tuple[Txn, ...]:
     """The map without a transaction."""
     return tuple([t for t in txns if t.id != txn])
 
 
 class Effect(NamedTuple):
-    """What a durable record does: the map after it, what it deletes, and whether it had an effect."""
+    """Effect of a durable record: the map after it, the positions it deletes, and the result for its caller."""
 
     txns: tuple[Txn, ...]
-    deleted: tuple[Place, ...]
-    told: Literal["done", "invalid_status"]
+    deleted: tuple[RecordPosition, ...]
+    result: Literal["success", "invalid_status"]
 
 
-def effect_of(txns: tuple[Txn, ...], record: Record, place: Place, deadline_ms: int) -> Effect:
-    """What a durable record does to the map, live and at replay alike.
+def apply_record(txns: tuple[Txn, ...], record: Record, position: RecordPosition, deadline_ms: int) -> Effect:
+    """Applies a durable record to the map, live and at replay (`MLTransactionMetadataStore`).
 
-    A transaction that ends leaves the map, and all its records are deleted. A record of a transaction that has ended,
-    or is not in the status that the record needs, changes nothing and is deleted. A second NEW of an id that lives adds
-    its place.
+    A record that ends its transaction removes it from the map and deletes all its positions. A record of an unknown
+    transaction, or of one in another status than required, has no effect and is deleted. A duplicate NEW only adds its
+    position.
     """
-    t = txn_of(txns, record.txn)
+    t = find_txn(txns, record.txn)
     if record.op == "NEW":
         if t is None:
-            return Effect(with_txn(txns, Txn(record.txn, "OPEN", 0, 0, deadline_ms, (place,))), (), "done")
-        return Effect(with_txn(txns, t._replace(places=(*t.places, place))), (), "done")
+            return Effect(put_txn(txns, Txn(record.txn, "OPEN", 0, 0, deadline_ms, (position,))), (), "success")
+        return Effect(put_txn(txns, t._replace(positions=(*t.positions, position))), (), "success")
     if t is None:
-        return Effect(txns, (place,), "invalid_status")
+        return Effect(txns, (position,), "invalid_status")
     if record.to is not None:
         if t.status != EXPECTED[record.to]:
-            return Effect(txns, (place,), "invalid_status")
+            return Effect(txns, (position,), "invalid_status")
         if record.to in ENDED:
-            return Effect(without_txn(txns, t.id), (*t.places, place), "done")
-        return Effect(with_txn(txns, t._replace(status=record.to, places=(*t.places, place))), (), "done")
+            return Effect(remove_txn(txns, t.id), (*t.positions, position), "success")
+        return Effect(put_txn(txns, t._replace(status=record.to, positions=(*t.positions, position))), (), "success")
     if t.status != "OPEN":
-        return Effect(txns, (place,), "invalid_status")
-    return Effect(with_txn(txns, with_name(t, record, place)), (), "done")
+        return Effect(txns, (position,), "invalid_status")
+    return Effect(put_txn(txns, with_participant(t, record, position)), (), "success")
 
 
-def with_name(t: Txn, record: Record, place: Place) -> Txn:
-    """A transaction in which one more partition or subscription takes part."""
+def with_participant(t: Txn, record: Record, position: RecordPosition) -> Txn:
+    """The transaction after an ADD_PARTITION or ADD_SUBSCRIPTION record."""
     if record.op == "ADD_PARTITION":
-        return t._replace(partitions=t.partitions | 1 << record.name, places=(*t.places, place))
-    return t._replace(subscriptions=t.subscriptions | 1 << record.name, places=(*t.places, place))
+        return t._replace(partitions=t.partitions | 1 << record.name, positions=(*t.positions, position))
+    return t._replace(subscriptions=t.subscriptions | 1 << record.name, positions=(*t.positions, position))
 
 
 # ---- deletions ----------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
-def ack_set_of(size: int, index: int) -> AckSet | None:
-    """The ack set that deletes one record of an entry: all its bits but that one. None for an entry of one record."""
-    return None if size == 1 else words_of(all_of(size) & ~(1 << index))
+def deletion_ack_set(size: int, batch_index: int) -> AckSet | None:
+    """The ack set that deletes one record of an entry: every bit but its own is set. None deletes a whole entry.
+
+    Models `TransactionUtil`/`MLTransactionLogImpl.deletePosition`; only a batch size above 1 gets an ack set
+    (apache/pulsar#16685).
+    """
+    return None if size == 1 else words_of(all_of(size) & ~(1 << batch_index))
 
 
 @lru_cache(maxsize=4096)
-def cursor_of(cfg: Config, size: int = 1) -> batch_acks_state.Config:
-    """The settings of the log's cursor, for an entry of that many records."""
+def cursor_config(cfg: Config, size: int = 1) -> batch_acks_state.Config:
+    """The config of the log's cursor, for entries of `size` records."""
     return batch_acks_state.Config(
         batch_sizes=(size,),
         max_ranges=cfg.max_ranges,
         max_batch_records=cfg.max_batch_records,
         max_ranges_in_metadata=cfg.max_ranges_in_metadata,
         range_cap_is_exact=cfg.range_cap_is_exact,
-        metadata_keeps_sets=cfg.metadata_keeps_sets,
+        metadata_keeps_sets=cfg.metadata_keeps_ack_sets,
     )
 
 
-def deletes_parts(cfg: Config, batching: bool) -> bool:
-    """Whether a store that is opened with batching, or without, can delete parts of entries."""
-    return cfg.parts_are_deletable == "always" or cfg.batch_index_acks or (batching and cfg.max_records > 1)
+def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
+    """Whether a store opened with this flag can delete single records of a batched entry."""
+    return cfg.batch_index_deletion == "always" or cfg.batch_index_acks or (batching and cfg.max_records > 1)
 
 
-def with_deleted(cfg: Config, s: State, places: tuple[Place, ...]) -> State:
-    """Records are deleted, in memory; an entry is when its last one is. A cursor that does not work deletes nothing."""
-    if not places or not s.cursor_works:
+def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...]) -> State:
+    """Deletes records in memory (`ManagedCursorImpl.asyncDelete`); an entry is deleted with its last record.
+
+    A broken cursor deletes nothing.
+    """
+    if not positions or not s.cursor_works:
         return s
-    acks, parts = s.acks, deletes_parts(cfg, s.batching)
-    for entry, at in places:
-        size = len(s.log[entry - s.first])
-        acks = acked(cursor_of(cfg, size), parts, acks, entry, ack_set_of(size, at))
+    acks, indexes = s.acks, deletes_batch_indexes(cfg, s.batching)
+    for entry, batch_index in positions:
+        size = len(s.log[entry - s.first_entry])
+        acks = acked(cursor_config(cfg, size), indexes, acks, entry, deletion_ack_set(size, batch_index))
     if acks == s.acks:
         return s
     dirty = s.dirty or cfg.partial_deletes_are_dirty or acks.deleted != 0
     return s._replace(acks=settled(acks), dirty=dirty)
 
 
-def live_of(acks: Acks, entry: int, size: int) -> int:
+def remaining_records(acks: Acks, entry: int, size: int) -> int:
     """The mask of the records of an entry that are not deleted."""
     if is_deleted(acks, entry):
         return 0
@@ -315,21 +347,21 @@ def live_of(acks: Acks, entry: int, size: int) -> int:
     return all_of(size) if remaining is None else remaining
 
 
-# ---- what is kept of deletions ------------------------------------------------------------------------
+# ---- persisted deletions ------------------------------------------------------------------------------
 
 
-def snapshot(cfg: Config, s: State) -> Acks:
-    """What a record of the cursor holds: everything, if it can.
+def cursor_snapshot(cfg: Config, s: State) -> Acks:
+    """The deletions that one persisted cursor record holds: all, or what the caps allow.
 
-    Else, so that no closing record is deleted without its transaction's first, all up to some entry, and nothing from
-    there on. As shipped, the lowest ranges and the lowest parts, whichever those are.
+    `reference` truncates to the deletions below some entry, because a closing record must not stay deleted without its
+    NEW record. The shipped cursor keeps the lowest ranges and the lowest ack sets independently.
     """
-    kept = capped(cursor_of(cfg), (s.first, *s.ledgers), s.acks)
-    return kept if cfg.caps_keep == "each_its_own" else prefix_of(s.acks, kept)
+    kept = capped(cursor_config(cfg), (s.first_entry, *s.ledgers), s.acks)
+    return kept if cfg.cursor_truncation == "independent" else prefix_of(s.acks, kept)
 
 
 def prefix_of(acks: Acks, kept: Acks) -> Acks:
-    """What is kept, up to the first entry of which something is lost."""
+    """The kept deletions below the first entry that lost any."""
     lost = acks.deleted & ~kept.deleted
     limits = [first_of(lost)] if lost else []
     if len(kept.partial) < len(acks.partial):
@@ -341,13 +373,14 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
 
 
 def closed_cursor(cfg: Config, s: State) -> Acks:
-    """What a clean close leaves of the deletions: with few ranges they go to the metadata store.
+    """The persisted deletions after a clean close (`ManagedCursorImpl.asyncClose`).
 
-    A cursor that does not work, or that another broker has taken, leaves what was written before.
+    With at most `max_ranges_in_metadata` ranges they go to the metadata store. A broken or fenced cursor leaves what
+    was persisted before.
     """
     if s.ledger == "fenced" or not s.cursor_works:
         return s.durable
-    kept = snapshot(cfg, s)
-    if range_starts((s.first, *s.ledgers), kept.deleted).bit_count() <= cfg.max_ranges_in_metadata:
-        return in_metadata(cursor_of(cfg), kept)
+    kept = cursor_snapshot(cfg, s)
+    if range_starts((s.first_entry, *s.ledgers), kept.deleted).bit_count() <= cfg.max_ranges_in_metadata:
+        return in_metadata(cursor_config(cfg), kept)
     return kept

@@ -1,7 +1,7 @@
-"""Claims about deletions in a transaction log: one record of an entry, all of them, and what a record of them keeps.
+"""Claims about deletions in a transaction log: one record, a list of records, and the truncated cursor record.
 
-Entries have any number of records, masks any length. The list of partly deleted entries is taken as a map; see
-`shared/cursor.py`.
+Entries have any number of records and masks any length. The list of partially deleted entries is treated as a map; see
+`proofs/shared/cursor.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from model import ack_set as sets
 from model.batch_acks import state as cursor
 from model.batch_acks.state import Acks, Partial
 from model.txn_log import state as model
-from model.txn_log.state import Config, Place, Record, State
+from model.txn_log.state import Config, Record, RecordPosition, State
 
 STATE = "model.txn_log.state"
 
@@ -34,22 +34,22 @@ AS_MASKS: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 class Records(NamedTuple):
-    """An entry of the log, of which only the number of its records is looked at."""
+    """A log entry of which only the number of records matters."""
 
     records: int
 
     @staticmethod
     def length_of(entry: Rec) -> Any:
-        """How many records it has."""
+        """The number of its records."""
         return entry.fields["records"]
 
 
 def masks_are_words(proof: Proof) -> None:
-    """Runs what there are stand-ins for, and the ack sets of records by the bits of their words."""
+    """Runs the replaced mask functions, and the ack sets of records against the bits of their words."""
     draw = random.Random(160)  # noqa: S311
     for size in (*range(2, 70), 128, 129, 1000):
         at = draw.randrange(size)
-        words = model.ack_set_of(size, at) or ()
+        words = model.deletion_ack_set(size, at) or ()
         bits = [i for i in range(64 * len(words)) if words[i // 64] >> i % 64 & 1]
         proof.run(f"record {at} of {size}", bits == [i for i in range(size) if i != at], words)
         mask = draw.getrandbits(size)
@@ -58,25 +58,26 @@ def masks_are_words(proof: Proof) -> None:
 
 
 @claim(
-    "an-ack-set-deletes-one-record",
+    "ack-set-deletes-exactly-one-record",
     "z3",
-    "For an entry of any number of records and any one of them: the ack set that deletes it has the bits of all other "
-    "records set, and no others; an entry of one record is deleted whole, and no other is.",
+    "For any batch size and batch index: the ack set that deletes the record has every bit set except the record's "
+    "own. A batch of one record is deleted as a whole entry, and no other batch is.",
     Control(
-        "the bit of the record is set, and not those of the others",
+        "only the bit of the record itself is set",
         STATE,
-        "words_of(all_of(size) & ~(1 << index))",
-        "words_of(1 << index)",
+        "words_of(all_of(size) & ~(1 << batch_index))",
+        "words_of(1 << batch_index)",
     ),
 )
 def ack_set_deletes_one() -> Answer:
-    """PIP-160 deletes the records of a transaction by their index in the batch; in an ack set of PIP-54 a set bit is a
-    message that is left, which apache/pulsar#16685 had the other way round.
+    """PIP-160 deletes the records of a transaction by batch index.
+
+    In an ack set of PIP-54 a set bit is an undeleted message (apache/pulsar#16685).
     """
     proof = Proof()
     size, at, i = z3.Ints("size at i")
     known = [size >= 1, at >= 0, at < size]
-    for way in Reader(known, stubs=AS_MASKS).paths(model.ack_set_of, size, at):
+    for way in Reader(known, stubs=AS_MASKS).paths(model.deletion_ack_set, size, at):
         given = way.value
         there = [*known, *way.when]
         proof.possible("a record of an entry", there)
@@ -90,12 +91,12 @@ def ack_set_deletes_one() -> Answer:
 
 
 class Deletions:
-    """The loop that deletes records in any state of a log."""
+    """The deletion loop in any state of a log."""
 
     def __init__(self) -> None:
         self.it = Cursor()
         self.cfg, self.log = lifted(Config()), Seq.unknown(Records, "log")
-        self.places = Seq.unknown(Place, "places")
+        self.positions = Seq.unknown(RecordPosition, "positions")
         parts = {
             "has": bitmasks.unknown_mask("had"),
             "left": z3.Const("left before", z3.ArraySort(z3.IntSort(), bitmasks.MASK)),
@@ -108,54 +109,54 @@ class Deletions:
         self.before = Rec(Acks, had)  # `it.acks` are those anywhere in the loop
         self.s: Rec = unknown(State, "s").replace({"acks": self.before, "log": self.log})
         at = z3.Int("k")
-        self.place = self.places.at(at).fields
-        entry, index = self.place["entry"], self.place["at"]
-        known = [at >= 0, at < self.places.length, *self.it.sound(entry, self.it.e)]
+        self.place = self.positions.at(at).fields
+        entry, index = self.place["entry"], self.place["batch_index"]
+        known = [at >= 0, at < self.positions.length, *self.it.sound(entry, self.it.e)]
         known += [*self.inside(entry), *self.inside(self.it.e), index >= 0, index < self.size(entry)]
-        self.known = [*known, self.it.acks.fields["mark"] >= self.s.fields["first"]]
+        self.known = [*known, self.it.acks.fields["mark"] >= self.s.fields["first_entry"]]
         self.at = at
         left_alone = {cursor.what_it_leaves, cursor.size_of}
         stubs = {each: of for each, of in self.it.stubs.items() if each not in left_alone}
         self.reader = Reader(self.known, stubs={**stubs, **AS_MASKS})
-        self.loop: Loop = self.reader.loop(model.with_deleted)
+        self.loop: Loop = self.reader.loop(model.delete_positions)
 
     def size(self, entry: Any) -> Any:
-        """How many records an entry has."""
-        return self.log.at(entry - self.s.fields["first"]).fields["records"]
+        """The number of records of an entry."""
+        return self.log.at(entry - self.s.fields["first_entry"]).fields["records"]
 
     def inside(self, entry: Any) -> list[Any]:
-        """It is an entry of the log, and the cursor knows its size from there."""
-        first = self.s.fields["first"]
+        """The entry is in the log, and the cursor knows its size."""
+        first = self.s.fields["first_entry"]
         there = [entry >= first, entry < first + self.log.length, SIZE(entry) == self.size(entry)]
         return [*there, first >= 0, self.size(entry) >= 1]
 
 
 @claim(
-    "an-entry-goes-with-its-last-record",
+    "entry-is-deleted-with-its-last-record",
     "z3",
-    "For any log, entries of any number of records and any list of records to delete, in any order and one of them "
-    "several times: each deletes itself and nothing else, so that after all of them exactly the others are left; and "
-    "an entry is deleted exactly when no record of it is left, be the log batched or not.",
+    "For any log, batch sizes and list of positions, in any order and with duplicates: each position deletes its own "
+    "record and no other. An entry is deleted exactly when none of its records remains, whether the log is batched or "
+    "not.",
     Control(
-        "the record at the end of an entry takes the entry along",
+        "deleting the last batch index deletes the entry",
         STATE,
         "return None if size == 1 else",
-        "return None if index == size - 1 else",
+        "return None if batch_index == size - 1 else",
     ),
 )
 def entry_goes_with_last_record() -> Answer:
-    """PIP-160: an entry may be deleted when all transactions of its records have ended."""
+    """PIP-160: an entry can be deleted when all transactions of its records have ended."""
     d = Deletions()
     it, proof = d.it, d.it.proof
     e, i = it.e, it.i
-    entry, index = d.place["entry"], d.place["at"]
+    entry, index = d.place["entry"], d.place["batch_index"]
     bit = z3.Int("(any bit)")
 
     def gone_when_none_left(acks: Rec) -> Any:
         some = z3.Exists([bit], z3.And(bit >= 0, it.is_left(acks, e, bit)))
         return it.deleted(acks, e) == z3.Not(some)
 
-    begins = [way for way in d.loop.begin(d.cfg, d.s, d.places) if way.how == "next"]
+    begins = [way for way in d.loop.begin(d.cfg, d.s, d.positions) if way.how == "next"]
     proof.need("the loop is reached", len(begins) == 1)
     for way in begins:
         proof.need("it begins with what is deleted", way.names["acks"] is d.before)
@@ -181,19 +182,19 @@ def entry_goes_with_last_record() -> Answer:
 
 
 def _run_of_deletions(proof: Proof, draw: random.Random) -> None:
-    """Deletes records of a log at random, one after the other."""
+    """Deletes random records of a log one by one."""
     cfg = Config(max_records=draw.choice((0, 2)))
     sizes = [draw.choice((1, 2, 3, 65)) for _ in range(draw.randint(1, 4))]
     log = tuple([tuple([Record(1, "NEW", 1)] * size) for size in sizes])
     s = model.start(cfg)._replace(log=log, ledgers=(len(log),), batching=draw.random() < 0.5)
-    all_of_them = [Place(n, at) for n, size in enumerate(sizes) for at in range(size)]
+    all_of_them = [RecordPosition(n, at) for n, size in enumerate(sizes) for at in range(size)]
     order = draw.sample(all_of_them, draw.randrange(len(all_of_them) + 1))
-    done: set[Place] = set()
+    done: set[RecordPosition] = set()
     for place in order:
-        s = model.with_deleted(cfg, s, (place, *([place] if draw.random() < 0.1 else [])))
+        s = model.delete_positions(cfg, s, (place, *([place] if draw.random() < 0.1 else [])))
         done.add(place)
         left = [sum(1 << at for at in range(size) if (n, at) not in done) for n, size in enumerate(sizes)]
-        found = [model.live_of(s.acks, n, size) for n, size in enumerate(sizes)]
+        found = [model.remaining_records(s.acks, n, size) for n, size in enumerate(sizes)]
         gone = [n for n in range(len(sizes)) if cursor.is_deleted(s.acks, n)]
         same = found == left and gone == [n for n, mask in enumerate(left) if not mask]
         proof.run(f"{sorted(done)} of {sizes}", same, found)
@@ -203,7 +204,7 @@ def _run_of_deletions(proof: Proof, draw: random.Random) -> None:
 
 
 class Kept:
-    """Any deletions, any caps, and the record of the cursor that `snapshot` makes of them."""
+    """Any deletions, any caps, and the cursor record that `cursor_snapshot` makes of them."""
 
     def __init__(self) -> None:
         self.proof = Proof()
@@ -225,27 +226,27 @@ class Kept:
         self.reader = Reader(self.known, stubs=stubs)
 
     def _first_of(self, mask: Any) -> Any:
-        """Stands in for the first bit of a mask that has any."""
+        """Replaces the search for the first bit of a mask."""
         first = z3.Int(f"first#{len(self.firsts)}")
         before = [z3.Implies(z3.And(n >= 0, n < first), z3.Not(mask[n])) for n in (self.one, self.other)]
         self.firsts.append(z3.Implies(mask != bitmasks.NONE, z3.And(first >= 0, mask[first], *before)))
         return first
 
     def whole(self, acks: Rec, entry: Any) -> Any:
-        """Whether an entry is deleted."""
+        """Whether an entry is deleted as a whole."""
         return z3.Or(entry < acks.fields["mark"], acks.fields["deleted"][entry])
 
-    def in_order(self, *places: Any) -> list[Any]:
-        """The parts in memory are in order of entries."""
-        entry = {p.get_id(): self.partial.at(p).fields["entry"] for p in places}
+    def in_order(self, *positions: Any) -> list[Any]:
+        """The ack sets in memory are in entry order."""
+        entry = {p.get_id(): self.partial.at(p).fields["entry"] for p in positions}
         return [
             z3.Implies(z3.And(p >= 0, p < q, q < self.partial.length), entry[p.get_id()] < entry[q.get_id()])
-            for p, q in itertools.permutations(places, 2)
+            for p, q in itertools.permutations(positions, 2)
         ]
 
 
 def _is_kept(record: Rec, partial: Seq, place: Any) -> tuple[Any, list[Any]]:
-    """Whether the part at a place in memory is in a record, and what is known of that."""
+    """Whether an ack set in memory is in the record, and the facts that follow."""
     kept: Seq = record.fields["partial"]
     if kept.origin is None:
         return z3.And(place >= 0, place < kept.length), []
@@ -255,7 +256,7 @@ def _is_kept(record: Rec, partial: Seq, place: Any) -> tuple[Any, list[Any]]:
 
 
 def lowest_ranges_are_a_beginning(proof: Proof) -> None:
-    """Shows that the lowest ranges are the deleted entries before some entry, or all."""
+    """Shows that the lowest ranges are the deleted entries below some entry, or all."""
     ranges = Lowest(proof)
     i, j = z3.Ints("i j")
     is_over = z3.Not(ranges.loop.goes_on(ranges.head))
@@ -267,31 +268,30 @@ def lowest_ranges_are_a_beginning(proof: Proof) -> None:
 
 
 @claim(
-    "a-record-cut-by-its-caps-keeps-the-order",
+    "truncated-cursor-record-preserves-deletion-order",
     "z3",
-    "For any deletions, any caps and any two records of the log, of which one stands in an entry before the other's or "
-    "in the same: if the cursor's record has the deletion of the later one, it has that of the earlier one, provided "
-    "memory has both. So whatever memory deletes at once a restart finds up to some entry: never a transaction's end "
-    "without its beginning.",
+    "For any deletions, any caps and any two records of the log: if the persisted cursor record contains the deletion "
+    "of the later one, it contains that of the earlier one, provided memory has both. So a restart never finds a "
+    "closing record deleted without its NEW record.",
     Control(
-        "ranges and parts are cut each on their own, as shipped",
+        "ranges and ack sets are truncated independently, as shipped",
         STATE,
-        'caps_keep: Literal["prefix", "each_its_own"] = "prefix"',
-        'caps_keep: Literal["prefix", "each_its_own"] = "each_its_own"',
+        '] = "prefix"',
+        '] = "independent"',
     ),
 )
 def caps_keep_the_order() -> Answer:
-    """managedLedgerMaxUnackedRangesToPersist and managedLedgerMaxBatchDeletedIndexToPersist cut ranges and parts, and
-    a transaction whose end is deleted and whose beginning is not comes back: PIP-160.
+    """managedLedgerMaxUnackedRangesToPersist and managedLedgerMaxBatchDeletedIndexToPersist truncate ranges and ack
+    sets. A transaction whose closing record stays deleted without its NEW record would return.
     """
     k = Kept()
     proof, acks, partial = k.proof, k.acks, k.partial
     lowest_ranges_are_a_beginning(proof)
-    p, q = z3.Ints("p q")  # places of parts in memory
+    p, q = z3.Ints("p q")  # positions of parts in memory
     pairs = ((p, k.one), (q, k.other))
     s = unknown(State, "s").replace({"acks": acks})
     part = {at.get_id(): [at >= 0, at < partial.length, partial.at(at).fields["entry"] == n] for at, n in pairs}
-    for way in k.reader.paths(model.snapshot, k.cfg, s):
+    for way in k.reader.paths(model.cursor_snapshot, k.cfg, s):
         record = way.value
         (kept_p, of_p), (kept_q, of_q) = (_is_kept(record, partial, at) for at in (p, q))
         held = record.fields["partial"]
@@ -311,7 +311,7 @@ def caps_keep_the_order() -> Answer:
 
 
 def _run_of_caps(proof: Proof, draw: random.Random) -> None:
-    """Makes a record of deletions at random, by a write and by a close, and looks for a gap in it."""
+    """Persists random deletions, by a write and by a close, and searches the record for gaps."""
     count = draw.randint(1, 8)
     mark = draw.randrange(count)
     kinds = [draw.choice(("kept", "part", "whole")) for _ in range(mark + 1, count)]
@@ -321,15 +321,15 @@ def _run_of_caps(proof: Proof, draw: random.Random) -> None:
     cfg = Config(max_ranges=draw.randrange(4), max_batch_records=draw.randrange(4))
     log = tuple([(Record(1, "NEW", 1),) * 3 for _ in range(count)])
     s = model.start(cfg)._replace(log=log, ledgers=_ledgers(draw, count), acks=acks)
-    for record in (model.snapshot(cfg, s), model.closed_cursor(cfg, s)):
-        lost = [model.live_of(record, n, 3) & ~model.live_of(acks, n, 3) for n in range(count)]
-        found = [model.live_of(record, n, 3) != 7 for n in range(count)]
+    for record in (model.cursor_snapshot(cfg, s), model.closed_cursor(cfg, s)):
+        lost = [model.remaining_records(record, n, 3) & ~model.remaining_records(acks, n, 3) for n in range(count)]
+        found = [model.remaining_records(record, n, 3) != 7 for n in range(count)]
         first = next((n for n in range(count) if lost[n]), count)
         proof.run(f"{acks} with {cfg.max_ranges}, {cfg.max_batch_records}", not any(found[first:]), record)
 
 
 def _ledgers(draw: random.Random, count: int) -> tuple[int, ...]:
-    """So many entries in some ledgers."""
+    """Distributes entries over one or two ledgers."""
     first = draw.randrange(count + 1)
     return (first, count - first) if first else (count,)
 

@@ -1,4 +1,4 @@
-"""Claims about the ids of transactions: the low watermark, and that none is given twice."""
+"""Claims about transaction ids: the low watermark, and that no id is reused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from model.batch_acks.state import Acks
 from model.machine import Refused
 from model.txn_log import machine as model
 from model.txn_log import replay
-from model.txn_log.state import Config, Op, Record, State, Target, Txn, start, txn_of
+from model.txn_log.state import Config, Op, Record, State, Target, Txn, find_txn, start
 
 MODEL = "model.txn_log.machine"
 
@@ -24,21 +24,18 @@ MODEL = "model.txn_log.machine"
 
 
 @claim(
-    "the-watermark-is-below-all-that-live",
+    "low-watermark-is-below-ongoing-transactions",
     "z3",
-    "For any number of transactions that live, in order of their ids: the low watermark is next to the first of them, "
-    "so below all; what is remembered as the highest that was told is below all, too, if it was before; and so is the "
-    "watermark below every id that is given later.",
-    Control("the watermark is the first that lives", MODEL, "return s.txns[0].id - 1", "return s.txns[0].id"),
+    "For any number of ongoing transactions in id order: the low watermark is one below the first id, hence below all "
+    "of them and below every id assigned later. The highest reported low watermark stays below all of them.",
+    Control("the low watermark is the first ongoing id", MODEL, "return s.txns[0].id - 1", "return s.txns[0].id"),
 )
 def watermark_is_below_all() -> Answer:
-    """Participants abort what they still have of transactions up to the low watermark: PIP-160 hands it on with each
-    end of a transaction.
-    """
+    """Participants abort their pending transactions up to the low watermark, which every commit and abort carries."""
     proof, i = Proof(), z3.Int("i")
     txns = Seq.unknown(Txn, "txns")
     s: Rec = unknown(State, "s").replace({"txns": txns})
-    first, any_, told = txns.at(0).fields["id"], txns.at(i).fields["id"], s.fields["told_watermark"]
+    first, any_, told = txns.at(0).fields["id"], txns.at(i).fields["id"], s.fields["reported_watermark"]
     known = [txns.length > 0, i >= 0, i < txns.length, z3.Implies(i > 0, first < any_), told < first]
     known += [
         any_ <= s.fields["last_id"],
@@ -53,7 +50,7 @@ def watermark_is_below_all() -> Answer:
         proof.possible("a watermark", there)
         proof.show("below all", watermark < any_, there, direct=True)
         proof.show("next to the first", watermark == first - 1, there, direct=True)
-        proof.show("what was told", after["told_watermark"] < any_, there, direct=True)
+        proof.show("what was told", after["reported_watermark"] < any_, there, direct=True)
         for record, then in made_by(known, model.new_transaction, s, z3.Int("timeout")):
             later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
             proof.show("what comes is above", later, there, direct=True)
@@ -66,33 +63,33 @@ def watermark_is_below_all() -> Answer:
 
 
 def empty_store_names_no_id_to_come(last: int, first: int, second: int, in_flight: bool) -> bool:
-    """No transaction lives, and the last ledger is empty: its properties have any id. One or two are on their way.
+    """Without ongoing transactions and with an empty last ledger: any property id, one or two pending NEW records.
 
     pre: 0 <= last and 0 <= first and first < second
     post: _
     """
-    s = start(Config())._replace(ledger_id=last, last_id=second, buffer=(Record(second, "NEW", second),))
+    s = start(Config())._replace(ledger_property_id=last, last_id=second, buffer=(Record(second, "NEW", second),))
     if in_flight:
         s = s._replace(in_flight=((Record(0, "UPDATE", first, to="COMMITTED"), Record(first, "NEW", first)),))
-    watermark = model.watermark_of(Config(), s)
+    watermark = model.low_watermark_of(Config(), s)
     return watermark == min(last, (first if in_flight else second) - 1)
 
 
 @claim(
-    "the-watermark-of-an-empty-store-is-below-all-to-come",
+    "empty-store-low-watermark-is-below-future-transactions",
     "crosshair",
-    "For any last id of the log, as the properties of its ledger have it, and any ids of one or two transactions whose "
-    "records wait or are in flight: a store in which none lives says the last id of the log, or the one before the "
-    "first that is on its way if that is less.",
+    "For any last id of the log, taken from the ledger properties, and any one or two pending NEW records: without "
+    "ongoing transactions, the low watermark is the last id of the log, or one below the first pending id if that is "
+    "lower.",
     Control(
-        "an id that is on its way is told as ended",
+        "a pending id is reported as ended",
         MODEL,
-        "*[txn - 1 for txn in coming]",
-        "*[txn + 1 for txn in coming]",
+        "*[txn - 1 for txn in pending]",
+        "*[txn + 1 for txn in pending]",
     ),
 )
 def empty_store_watermark() -> Answer:
-    """An id that is on its way may live tomorrow, and one that is not in the log may be given again after a crash."""
+    """A pending id may become ongoing, and an id that is not in the log may be assigned again after a crash."""
     return explored(empty_store_names_no_id_to_come)
 
 
@@ -100,7 +97,7 @@ def empty_store_watermark() -> Answer:
 
 
 class Records(NamedTuple):
-    """An entry of the log, of which only the last record is looked at."""
+    """A log entry of which only the last record matters."""
 
     last: Record
 
@@ -113,7 +110,7 @@ class Records(NamedTuple):
 
 
 def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments: Any) -> Iterator[tuple[Any, Any]]:
-    """The records that an action appends, way by way, each with the store that appends it."""
+    """The records that an action appends, path by path, each with the appending store."""
     made: list[tuple[Any, Any]] = []
 
     def appended(cfg: Any, then: Rec, record: Rec) -> tuple[Rec, tuple[()]]:
@@ -122,29 +119,28 @@ def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments
 
     found = unknown(Txn, "found").replace({"id": arguments[0]})
     stubs: dict[Callable[..., Any], Callable[..., Any]] = {
-        model.appended: appended,
-        txn_of: lambda txns, txn: found,
+        model.append: appended,
+        find_txn: lambda txns, txn: found,
     }
     Reader(given, stubs=stubs).paths(action, lifted(Config()), s, *arguments)
     yield from made
 
 
 @claim(
-    "no-id-is-given-twice",
+    "transaction-ids-are-never-reused",
     "z3",
-    "For any log and any store: a new transaction gets the id after the last one, and every record carries the last id "
-    "of its store, which is not below its own. So what is read as the last id of a log never falls: not by an entry "
-    "that comes, whose records are not older than those before, nor by a new ledger; and a store that is opened, after "
-    "a crash too, goes on from there, above every id in the log.",
+    "For any log and store: a new transaction gets the id after the last one, and every record carries the last "
+    "assigned id, which is at least its own. The recoverable last id therefore never decreases: not by an appended "
+    "entry, nor by a new ledger. A reopened store continues from it, above every id in the log.",
     Control(
-        "a store that is opened goes on from the properties of its last ledger alone",
+        "a reopened store reads only the ledger properties",
         "model.txn_log.replay",
-        "return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_id",
-        "return s.ledger_id",
+        "return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id",
+        "return s.ledger_property_id",
     ),
 )
 def no_id_twice() -> Answer:
-    """PIP-160: each record carries max_local_txn_id, and the properties of a ledger have it for one without records."""
+    """PIP-160: each record carries max_local_txn_id, and so do the ledger properties, for a ledger without records."""
     proof, cfg = Proof(), lifted(Config())
     log, ledgers = Seq.unknown(Records, "log"), Seq.unknown(int, "ledgers")
     s: Rec = unknown(State, "s").replace({"log": log, "ledgers": ledgers})
@@ -161,7 +157,7 @@ def no_id_twice() -> Answer:
     newest = entry.fields["last"].fields["last_id"]
     in_order = [*known, newest >= was, last_id >= was, last_id >= newest]
     proof.possible("a store", in_order)
-    for way in reader.paths(model.in_log, s, entry):
+    for way in reader.paths(model.append_to_log, s, entry):
         comes = recovered(way.value, *in_order, *way.when)
         proof.show("an entry comes", z3.And(comes == newest, comes >= was), [*in_order, *way.when], direct=True)
     for way in reader.paths(model.with_new_ledger, s):
@@ -180,15 +176,15 @@ def no_id_twice() -> Answer:
     for number, (_, now) in enumerate(histories(30, 60)):
         ids = [r.txn for each in now.log for r in each if r.op == "NEW"]
         last = replay.recovered_id(now)
-        knows = len(ids) == len(set(ids)) and last >= max([now.told_id, *ids])
-        proof.run(f"a log whose last id is {last}", knows, (now.told_id, ids))
+        knows = len(ids) == len(set(ids)) and last >= max([now.acknowledged_id, *ids])
+        proof.run(f"a log whose last id is {last}", knows, (now.acknowledged_id, ids))
         given.add((number, len(ids)))
     proof.need("some histories have transactions", any(count_ > 2 for _, count_ in given))
     return proof.answer()
 
 
 def _records_carry_the_last_id(proof: Proof, s: Rec) -> None:
-    """Shows of each operation what its record has for last id."""
+    """Shows the `last_id` of the record of each request."""
     txn, last_id = z3.Int("txn"), s.fields["last_id"]
     calls: dict[Callable[..., Any], tuple[Any, ...]] = {
         model.new_transaction: (z3.Int("timeout"),),
@@ -206,7 +202,7 @@ def _records_carry_the_last_id(proof: Proof, s: Rec) -> None:
 
 
 def histories(count: int, steps: int) -> Iterator[tuple[Config, State]]:
-    """The states of random histories, with failures, crashes and trimmed ledgers; always the same."""
+    """The states of deterministic random runs with failures, crashes and trimmed ledgers."""
     draw = random.Random(2022)  # noqa: S311
     for _ in range(count):
         cfg = Config(max_records=draw.choice((0, 2, 3)), max_ranges=draw.randrange(3))
@@ -218,13 +214,13 @@ def histories(count: int, steps: int) -> Iterator[tuple[Config, State]]:
 
 
 def _call(draw: random.Random, s: State) -> tuple[str, tuple[Any, ...]]:
-    """Some step that is likely to do something."""
+    """A step that is likely to have an effect."""
     if s.status == "replaying":
-        return ("replay_entry", ()) if replay.next_entry(s) is not None else ("replay_completes", ())
+        return ("replay_entry", ()) if replay.next_entry(s) is not None else ("complete_replay", ())
     if s.status != "ready" or draw.random() < 0.03:
         return draw.choice([("crash", (draw.randrange(2),)), ("reopen", (draw.random() < 0.5,))])
     if s.in_flight and draw.random() < 0.7:
-        return draw.choice([*[("written", ())] * 8, ("write_fails", (draw.randrange(2),))])
+        return draw.choice([*[("complete_write", ())] * 8, ("fail_write", (draw.randrange(2),))])
     if s.txns and draw.random() < 0.7:
         t = draw.choice(s.txns)
         to = {"OPEN": draw.choice(("COMMITTING", "ABORTING")), "COMMITTING": "COMMITTED"}.get(t.status, "ABORTED")

@@ -1,4 +1,4 @@
-"""Claims about the places of records: by what a record is known, and which ones are deleted, live and at replay."""
+"""Claims about record positions: which record each names, and which are deleted, live and at replay."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from invariants.proofs.txn_log.ids import histories
 from invariants.proofs.txn_log.replays import Transaction, map_is_as_said, random_record
 from model.txn_log import machine as model
 from model.txn_log import replay, state
-from model.txn_log.state import Config, Effect, Entry, Place, Record, State, Txn
+from model.txn_log.state import Config, Effect, Entry, Record, RecordPosition, State, Txn
 
 
 def entries(length: Any, records: Seq) -> Seq:
-    """Any number of entries, of which one is looked at, whichever it is: it has these records."""
+    """Any number of entries; the inspected one, whichever it is, has these records."""
     return Seq(Entry, length, lambda place: records, {}, {})
 
 
 class Doing:
-    """Stands in for what a record does, and notes which record it was, where it stands, and where that is so."""
+    """Replaces the effect of a record, and notes the record and its position."""
 
     def __init__(self) -> None:
         self.done: list[tuple[Rec, Rec]] = []
@@ -35,36 +35,35 @@ class Doing:
         return self.then, z3.Int("answer")
 
     def again(self, _cfg: Any, _s: Rec, record: Rec, place: Rec) -> Rec:
-        """A record is read again."""
+        """A record is replayed."""
         self.done.append((record, place))
         return self.then
 
 
 @claim(
-    "a-record-is-known-by-its-index-in-its-batch",
+    "record-position-is-entry-and-batch-index",
     "z3",
-    "For any log and an entry of any number of records: when it is durable, each record does its part with the number "
-    "of its entry and its index in it, one after the other; when it is read again, exactly those records do theirs "
-    "that are not deleted, with the same number and the same index.",
+    "For any log and an entry with any number of records: live, each record is applied once, in order, with its entry "
+    "and batch index. At replay, exactly the undeleted records are applied, with the same entry and batch index.",
     Control(
-        "places in an entry that is read again are counted from its end",
+        "replayed batch indexes count from the end of the entry",
         "model.txn_log.replay",
-        "s = with_replayed(cfg, s, record, Place(entry, index))",
-        "s = with_replayed(cfg, s, record, Place(entry, len(records) - 1 - index))",
+        "s = with_replayed(cfg, s, record, RecordPosition(entry, index))",
+        "s = with_replayed(cfg, s, record, RecordPosition(entry, len(records) - 1 - index))",
     ),
 )
 def known_by_its_index() -> Answer:
-    """PIP-160: a record's position is its entry with its batch index, by which it is deleted."""
+    """PIP-160: a record's position is its entry and batch index, by which it is deleted."""
     proof, records, k = Proof(), Seq.unknown(Record, "records"), z3.Int("k")
     count, length, first = z3.Int("in flight"), z3.Int("log.length"), z3.Int("first")
     s: Rec = unknown(State, "s")
-    s = s.replace({"first": first, "log": entries(length, records), "in_flight": entries(count, records)})
+    s = s.replace({"first_entry": first, "log": entries(length, records), "in_flight": entries(count, records)})
     known = [count > 0, length >= 0, first >= 0, records.length > 0, k >= 0, k < records.length]
     known.append(s.fields["ledgers"].length > 0)
     cfg = lifted(Config())
 
     live = Doing()
-    loop = Reader(known, stubs={model.with_effect: live.live}).loop(model.written)
+    loop = Reader(known, stubs={model.with_effect: live.live}).loop(model.complete_write)
     for begun in [way for way in loop.begin(cfg, s) if way.how == "next"]:
         proof.need("an entry's records are gone over", begun.names[OVER] is records)
         for way in loop.round({**begun.names, AT: k}, [*known, *begun.when]):
@@ -75,7 +74,7 @@ def known_by_its_index() -> Answer:
     inside = [*known, entry >= first, entry < first + length]
     stubs: dict[Callable[..., Any], Callable[..., Any]] = {
         replay.with_replayed: again.again,
-        state.live_of: lambda acks, number, size: left,
+        state.remaining_records: lambda acks, number, size: left,
     }
     loop = Reader(inside, stubs=stubs).loop(replay.replayed)
     [begun] = loop.begin(cfg, s, entry)
@@ -86,87 +85,89 @@ def known_by_its_index() -> Answer:
         if does:
             _does_its_part(proof, again, way, records, k, entry)
     for _, after in histories(20, 60):
-        told = {t.id: t.places for t in after.txns}
-        right = all(after.log[n - after.first][at].txn == txn for txn, places in told.items() for n, at in places)
+        told = {t.id: t.positions for t in after.txns}
+        where = [(txn, n - after.first_entry, at) for txn, positions in told.items() for n, at in positions]
+        right = all(after.log[n][at].txn == txn for txn, n, at in where)
         proof.run("a history", right, told)
     return proof.answer()
 
 
 def _does_its_part(proof: Proof, doing: Doing, way: Path, records: Seq, k: Any, number: Any) -> None:
-    """The record at a place was done once, with its number and its index."""
+    """The record was applied once, with its entry and batch index."""
     proof.possible("a record of an entry", way.when)
     proof.need("a record does its part once", len(doing.done) == 1 and doing.done[0][0] is records.at(k))
     place = doing.done[0][1].fields
-    proof.show("by its entry and its index", z3.And(place["entry"] == number, place["at"] == k), way.when, direct=True)
+    is_there = z3.And(place["entry"] == number, place["batch_index"] == k)
+    proof.show("by its entry and its index", is_there, way.when, direct=True)
 
 
 @claim(
-    "an-end-deletes-all-records-of-its-transaction",
+    "ended-transaction-deletes-all-its-records",
     "z3",
-    "For any transaction with records at any number of places and any record of it, by the rule that is the same live "
-    "and at replay: a record that has an effect adds its place behind the others, or, if it is the end, deletes all of "
-    "them and itself at once; one that comes too late deletes itself alone, and no other record deletes any.",
+    "For any transaction with any number of positions and any of its records, live and at replay: an effective record "
+    "appends its position, or, if it ends the transaction, deletes all positions including its own. A rejected record "
+    "deletes only itself. No other record deletes anything.",
     Control(
-        "the record that ends a transaction is not deleted with the others",
+        "the closing record is not deleted with the others",
         "model.txn_log.state",
-        "return Effect(without_txn(txns, t.id), (*t.places, place)",
-        "return Effect(without_txn(txns, t.id), t.places",
+        "return Effect(remove_txn(txns, t.id), (*t.positions, position)",
+        "return Effect(remove_txn(txns, t.id), t.positions",
     ),
 )
 def end_deletes_all() -> Answer:
-    """PIP-160: when a transaction has ended, the positions of all its records are deleted from the log."""
+    """PIP-160: when a transaction has ended, the positions of all its records are deleted."""
     it, k = Transaction(), z3.Int("k")
     proof, was = it.proof, it.slot("txn")
-    places: Seq = was.value.fields["places"]
-    given = [*it.known, it.is_its, places.length >= 0, k >= 0]
+    positions: Seq = was.value.fields["positions"]
+    given = [*it.known, it.is_its, positions.length >= 0, k >= 0]
     new = it.map_of(was)
-    for way in it.reader.paths(state.effect_of, new, it.record, it.place, z3.Int("deadline"), when=[it.is_its]):
+    for way in it.reader.paths(state.apply_record, new, it.record, it.place, z3.Int("deadline"), when=[it.is_its]):
         effect, there = way.value.fields, [*given, *way.when]
         then, deleted = effect["txns"].fields["here"], _as_seq(effect["deleted"])
-        done = as_term(equal(effect["told"], "done"))
+        done = as_term(equal(effect["result"], "success"))
         ends = z3.And(done, was.defined, z3.Not(then.defined))
         proof.possible("a record", there)
-        count = z3.If(ends, places.length + 1, z3.If(done, 0, 1))
+        count = z3.If(ends, positions.length + 1, z3.If(done, 0, 1))
         proof.show("how many are deleted", deleted.length == count, there, direct=True)
         itself = as_term(equal(deleted.at(deleted.length - 1), it.place))
         proof.show("itself, if any", z3.Implies(deleted.length > 0, itself), there, direct=True)
-        others = z3.Implies(z3.And(ends, k < places.length), as_term(equal(deleted.at(k), places.at(k))))
+        others = z3.Implies(z3.And(ends, k < positions.length), as_term(equal(deleted.at(k), positions.at(k))))
         proof.show("and all others", others, there, direct=True)
-        after: Seq = then.value.fields["places"]
-        before = z3.If(was.defined, places.length, 0)
+        after: Seq = then.value.fields["positions"]
+        before = z3.If(was.defined, positions.length, 0)
         adds = z3.And(after.length == before + 1, as_term(equal(after.at(before), it.place)))
-        stays = z3.Implies(k < before, as_term(equal(after.at(k), places.at(k))))
+        stays = z3.Implies(k < before, as_term(equal(after.at(k), positions.at(k))))
         proof.show("its place is kept", z3.Implies(z3.And(done, then.defined), z3.And(adds, stays)), there, direct=True)
     map_is_as_said(proof)
     for record, before_, effect_ in effects(60):
-        places_ = before_.places if before_ is not None else ()
-        if effect_.told != "done":
-            wanted: tuple[Place, ...] = (Place(99, 0),)
+        places_ = before_.positions if before_ is not None else ()
+        if effect_.result != "success":
+            wanted: tuple[RecordPosition, ...] = (RecordPosition(99, 0),)
         else:
-            wanted = () if effect_.txns else (*places_, Place(99, 0))
+            wanted = () if effect_.txns else (*places_, RecordPosition(99, 0))
         proof.run(f"{record.to or record.op} of {before_}", effect_.deleted == wanted, effect_.deleted)
     return proof.answer()
 
 
-def _as_seq(places: Any) -> Seq:
-    """Places that are known one by one, as any others."""
-    if isinstance(places, Seq):
-        return places
-    seq = Seq.empty(Place)
-    for each in places:
+def _as_seq(positions: Any) -> Seq:
+    """A tuple of positions as a symbolic sequence."""
+    if isinstance(positions, Seq):
+        return positions
+    seq = Seq.empty(RecordPosition)
+    for each in positions:
         seq = seq.appended(each)
     return seq
 
 
 def effects(count: int) -> Iterator[tuple[Record, Txn | None, Effect]]:
-    """What records at random do to a transaction; always the same."""
+    """The effects of deterministic random records on a transaction."""
     draw = random.Random(160)  # noqa: S311
     for _ in range(count):
         txns: tuple[Txn, ...] = ()
         for n in range(6):
             record = random_record(draw, 1)
-            yield record, state.txn_of(txns, 1), state.effect_of(txns, record, Place(99, 0), 0)
-            txns = state.effect_of(txns, record, Place(n, 0), 0).txns
+            yield record, state.find_txn(txns, 1), state.apply_record(txns, record, RecordPosition(99, 0), 0)
+            txns = state.apply_record(txns, record, RecordPosition(n, 0), 0).txns
 
 
 claims: Sequence[Any] = (known_by_its_index, end_deletes_all)

@@ -1,8 +1,8 @@
-"""Claims about what records do to transactions, live and when they are read again.
+"""Claims about the effects of records on transactions, live and at replay.
 
-One transaction is looked at, in a log of any number of records of any transactions. Of the map it is said as of a place
-for that transaction, and one for the transaction of the record at hand; that the three functions that read and change
-the map are so was run, on maps at random.
+One transaction is followed through a log with any number of records of any transactions. The map is reduced to a slot
+for that transaction and a slot for the transaction of the current record; the three functions that read and change the
+map were run against this reduction on random maps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.symbolic import Maybe, Reader, Rec, as_term, bitmasks, code_of, equal, lifted, merged, unknown
 from model.txn_log import replay
 from model.txn_log import state as model
-from model.txn_log.state import EXPECTED, Config, Effect, Op, Place, Record, State, Status, Target, Txn
+from model.txn_log.state import EXPECTED, Config, Effect, Op, Record, RecordPosition, State, Status, Target, Txn
 
 STATE = "model.txn_log.state"
 #: from where to where a transaction may go; to stay is allowed
@@ -26,7 +26,7 @@ ENDS = ("COMMITTED", "ABORTED")
 
 
 class Map(NamedTuple):
-    """The transactions that live: the one that is looked at, and another one."""
+    """The ongoing transactions: the followed one, and another one."""
 
     id: int
     here: object
@@ -41,12 +41,12 @@ def is_word(value: Any, *texts: str) -> Any:
 
 
 class Transaction:
-    """Any record, and a transaction that it may be of or not."""
+    """Any record, and a transaction that it may belong to."""
 
     def __init__(self) -> None:
         self.proof, self.cfg, self.id = Proof(), lifted(Config()), z3.Int("id")
         self.record: Rec = unknown(Record, "record")
-        self.place: Rec = unknown(Place, "place")
+        self.place: Rec = unknown(RecordPosition, "place")
         record = self.record.fields
         self.is_its = record["txn"] == self.id
         self.known = [is_word(record["op"], *get_args(Op)), record["name"] >= 0]
@@ -56,16 +56,16 @@ class Transaction:
             z3.Implies(is_update, is_word(record["to"], *get_args(Target))),
         ]
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
-            model.txn_of: _txn_of,
-            model.with_txn: _with_txn,
-            model.without_txn: _without_txn,
-            model.with_deleted: lambda cfg, s, places: s,  # changes no transaction, as its type says
-            replay.with_end: lambda promised, txn, end: promised,  # what callers know, not what the store knows
+            model.find_txn: _txn_of,
+            model.put_txn: _with_txn,
+            model.remove_txn: _without_txn,
+            model.delete_positions: lambda cfg, s, positions: s,  # changes no transaction, as its type says
+            replay.with_end: lambda acknowledged, txn, end: acknowledged,  # what callers know, not what the store knows
         }
         self.reader = Reader(self.known, stubs=stubs)
 
     def slot(self, name: str) -> Maybe:
-        """The transaction as it may be, or none; one that lives has not ended, if nothing else is said."""
+        """The transaction, or none; an ongoing one has not ended unless stated."""
         txn: Rec = unknown(Txn, name).replace({"id": self.id})
         return Maybe(z3.Bool(f"{name} lives"), with_names(txn, name))
 
@@ -75,12 +75,14 @@ class Transaction:
         return Rec(Map, {"id": self.id, "here": here, "other": Maybe(z3.Bool("other lives"), other)})
 
     def effects(self, here: Maybe) -> list[tuple[list[Any], Maybe, Any]]:
-        """What the record does live, way by way: what holds, the transaction then, and whether it was in time."""
-        ways = self.reader.paths(model.effect_of, self.map_of(here), self.record, self.place, z3.Int("deadline"))
+        """The live effect of the record, path by path: the condition, the transaction after it, and whether it was
+        effective.
+        """
+        ways = self.reader.paths(model.apply_record, self.map_of(here), self.record, self.place, z3.Int("deadline"))
         return [(way.when, _here(way.value.fields["txns"]), _told(way.value)) for way in ways]
 
     def replays(self, here: Maybe, when: Sequence[Any] = ()) -> list[tuple[list[Any], Maybe]]:
-        """What the record does when it is read again, way by way; the cursor may work or not."""
+        """The effect of the record at replay, path by path; the cursor may work or not."""
         s = unknown(State, "s").replace({"txns": self.map_of(here)})
         ways = self.reader.paths(replay.with_replayed, self.cfg, s, self.record, self.place, when=when)
         return [(way.when, _here(way.value.fields["txns"])) for way in ways]
@@ -97,64 +99,63 @@ def _here(txns: Rec) -> Maybe:
 
 
 def _told(effect: Rec) -> Any:
-    return as_term(equal(effect.fields["told"], "done"))
+    return as_term(equal(effect.fields["result"], "success"))
 
 
 def _txn_of(txns: Rec, txn: Any) -> Any:
-    """Stands in for the search in the map."""
+    """Replaces the map lookup."""
     return merged(txn == txns.fields["id"], txns.fields["here"], txns.fields["other"])
 
 
 def _with_txn(txns: Rec, new: Rec) -> Rec:
-    """Stands in for the map with a transaction."""
+    """Replaces the insertion into the map."""
     return txns.replace({"here": merged(new.fields["id"] == txns.fields["id"], new, txns.fields["here"])})
 
 
 def _without_txn(txns: Rec, txn: Any) -> Rec:
-    """Stands in for the map without a transaction."""
+    """Replaces the removal from the map."""
     here = txns.fields["here"]
     return txns.replace({"here": Maybe(z3.And(here.defined, txn != txns.fields["id"]), here.value)})
 
 
 def map_is_as_said(proof: Proof) -> None:
-    """Runs the functions of the map against a table."""
+    """Runs the map functions against a dictionary."""
     draw = random.Random(97)  # noqa: S311
     for _ in range(100):
         ids = sorted(draw.sample(range(8), draw.randrange(5)))
         txns = tuple([Txn(n, draw.choice(get_args(Status)), 0, 0, 0, ()) for n in ids])
         table, new = {t.id: t for t in txns}, Txn(draw.randrange(8), "OPEN", 1, 2, 3, ())
-        proof.compare(f"{new.id} in {ids}", model.txn_of(txns, new.id), table.get(new.id))
-        proof.compare(f"{new.id} put in {ids}", {t.id: t for t in model.with_txn(txns, new)}, {**table, new.id: new})
+        proof.compare(f"{new.id} in {ids}", model.find_txn(txns, new.id), table.get(new.id))
+        proof.compare(f"{new.id} put in {ids}", {t.id: t for t in model.put_txn(txns, new)}, {**table, new.id: new})
         rest = {n: t for n, t in table.items() if n != new.id}
-        proof.compare(f"{new.id} out of {ids}", {t.id: t for t in model.without_txn(txns, new.id)}, rest)
+        proof.compare(f"{new.id} out of {ids}", {t.id: t for t in model.remove_txn(txns, new.id)}, rest)
 
 
 # ---- the table of statuses ----------------------------------------------------------------------------
 
 
 def may_go(before: Any, after: Any) -> Any:
-    """Whether the issue's matrix lets a transaction go so."""
+    """Whether the transition is legal, or none."""
     moves = [z3.And(is_word(before, one), is_word(after, other)) for one, other in STEPS]
     return z3.Or(as_term(equal(before, after)), *moves)
 
 
 @claim(
-    "transactions-go-where-they-may",
+    "transactions-take-only-legal-transitions",
     "z3",
-    "For any transaction and any record, live and at replay: a transaction that lives goes on as OPEN, COMMITTING or "
-    "ABORTING, on from OPEN to COMMITTING or ABORTING, and leaves from COMMITTING by COMMITTED, from ABORTING by "
-    "ABORTED, and in no other way; COMMITTED and ABORTED lead nowhere; participants come only while it is OPEN, and "
-    "none is lost; a record that is not of it, or too late, changes nothing of it; and a record that does not begin "
-    "a transaction makes none.",
+    "For any transaction and any record, live and at replay: the status goes from OPEN to COMMITTING or ABORTING, "
+    "from COMMITTING to COMMITTED, from ABORTING to ABORTED, and in no other way. Participants are added only while "
+    "OPEN, and none is removed. A record of another transaction, or a rejected one, changes nothing. Only NEW creates "
+    "a transaction.",
     Control(
-        "a record takes a transaction on from any status",
+        "a record changes the status whatever it was",
         STATE,
         "if t.status != EXPECTED[record.to]:",
         "if t.status in ENDED:",
     ),
 )
 def transactions_go_where_they_may() -> Answer:
-    """The states of a transaction, PIP-31: OPEN, then COMMITTING and COMMITTED, or ABORTING and ABORTED."""
+    """Transaction statuses of PIP-31: OPEN, then COMMITTING and COMMITTED, or ABORTING and ABORTED."""
     it = Transaction()
     proof = it.proof
     proof.need("the table", sorted((before, to) for to, before in EXPECTED.items()) == sorted(STEPS))
@@ -177,19 +178,19 @@ def transactions_go_where_they_may() -> Answer:
 
 
 def lives(txn: Maybe) -> Any:
-    """A transaction that is in the map has not ended."""
+    """A transaction in the map has not ended."""
     return is_word(txn.value.fields["status"], "OPEN", "COMMITTING", "ABORTING")
 
 
 def same(one: Maybe, other: Maybe) -> Any:
-    """The same transaction, or none in both, but for the places of its records."""
+    """The same transaction, or none in both, apart from positions."""
     names = ("status", "partitions", "subscriptions", "deadline_ms")
     alike = [as_term(equal(one.value.fields[name], other.value.fields[name])) for name in names]
     return z3.And(one.defined == other.defined, z3.Implies(one.defined, z3.And(*alike)))
 
 
 def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) -> None:
-    """What may become of a transaction by a record."""
+    """Shows the allowed effects of a record on a transaction."""
     proof, record, i = it.proof, it.record.fields, z3.Int("i")
     both = z3.And(was.defined, then.defined)
     before, after = was.value.fields, then.value.fields
@@ -210,12 +211,12 @@ def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) 
 
 
 def _run_of_moves(proof: Proof, draw: random.Random) -> None:
-    """A transaction under records at random."""
+    """Applies random records to a transaction."""
     txns: tuple[Txn, ...] = ()
     for n in range(12):
         record = random_record(draw, draw.choice((1, 1, 2)))
-        effect = model.effect_of(txns, record, Place(n, 0), 0)
-        was, then = (model.txn_of(each, 1) for each in (txns, effect.txns))
+        effect = model.apply_record(txns, record, RecordPosition(n, 0), 0)
+        was, then = (model.find_txn(each, 1) for each in (txns, effect.txns))
         if was is not None and then is not None:
             moved = was.status == then.status or (was.status, then.status) in STEPS
             proof.run(f"{record} in {was.status}", moved and then.status not in ENDS, then.status)
@@ -225,7 +226,7 @@ def _run_of_moves(proof: Proof, draw: random.Random) -> None:
 
 
 def random_record(draw: random.Random, txn: int, op: Op | None = None) -> Record:
-    """A record of a transaction, by default any."""
+    """A random record of a transaction."""
     ops: tuple[Op, ...] = ("NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE", "UPDATE")
     chosen: Op = draw.choice(ops) if op is None else op
     to: Target | None = draw.choice(get_args(Target)) if chosen == "UPDATE" else None
@@ -236,7 +237,7 @@ def random_record(draw: random.Random, txn: int, op: Op | None = None) -> Record
 
 
 class Run:
-    """A transaction in a whole log, and in what is left of it, after any number of records."""
+    """A transaction by the whole log and by its undeleted records, after any number of records."""
 
     def __init__(self, name: str, it: Transaction) -> None:
         self.live, self.again = it.slot(f"{name} live"), it.slot(f"{name} again")
@@ -244,7 +245,7 @@ class Run:
 
 
 def holds(run: Any, first_is_left: Any) -> Any:
-    """The invariant: where the first record is left, both are the same; where it is deleted, nothing is found."""
+    """The invariant: equal if the NEW record is undeleted, otherwise nothing is found."""
     live, again = run.live, run.again
     is_read = z3.And(run.begun, first_is_left)
     alike = [
@@ -260,7 +261,7 @@ def holds(run: Any, first_is_left: Any) -> Any:
 
 
 class After(NamedTuple):
-    """What is after one more record."""
+    """The transaction after one more record."""
 
     live: Maybe
     again: Maybe
@@ -269,22 +270,23 @@ class After(NamedTuple):
 
 
 @claim(
-    "no-ended-transaction-returns",
+    "ended-transaction-is-not-recovered",
     "z3",
-    "For any log in which no id is given twice, any transaction of it and any deletions of records: where a record "
-    "that had an effect on the transaction is deleted only if its first record is, a replay of what is left finds the "
-    "transaction if and only if it has not ended and its first record is left, and then with its status and "
-    "participants. So no transaction that ended returns, whether deletions succeed during the replay or not.",
+    "For any log without duplicate ids, any transaction and any deletions in which an effective record is deleted "
+    "only if the NEW record is: a replay finds the transaction if and only if it has not ended and its NEW record is "
+    "undeleted, with its status and participants. So no ended transaction returns, whether deletions succeed during "
+    "the replay or not.",
     Control(
-        "a transaction that ends at replay stays in the map as ended where its records cannot be deleted, as shipped",
+        "an ended transaction whose records cannot be deleted stays in the map at replay, as shipped",
         STATE,
-        "replay_removes_first: bool = True",
-        "replay_removes_first: bool = False",
+        '#15472")\n    ] = True',
+        '#15472")\n    ] = False',
     ),
 )
-def no_ended_transaction_returns() -> Answer:
-    """PIP-160: the records of a transaction are deleted when it has ended, at once. A record of the cursor keeps such
-    deletions up to some entry (a-record-cut-by-its-caps-keeps-the-order), so the first record goes with any other.
+def ended_transaction_is_not_recovered() -> Answer:
+    """PIP-160 deletes the records of an ended transaction together.
+
+    A truncated cursor record keeps such deletions up to some entry, so the NEW record is deleted with any other.
     """
     it = Transaction()
     proof, record = it.proof, it.record.fields
@@ -329,24 +331,24 @@ LIFE = (
 
 
 def found_in(cfg: Config, log: Sequence[Record], deleted: set[int], *, works: bool) -> tuple[Txn, ...]:
-    """The transactions that a replay finds, record by record, where some are deleted."""
+    """The transactions that a replay finds when some records are deleted."""
     s = model.start(cfg)._replace(log=tuple([(each,) for each in log]), ledgers=(len(log),), cursor_works=works)
     for n, record in enumerate(log):
         if n not in deleted:
-            s = replay.with_replayed(cfg, s, record, Place(n, 0))
+            s = replay.with_replayed(cfg, s, record, RecordPosition(n, 0))
     return s.txns
 
 
 def _run_of_replay(proof: Proof, draw: random.Random) -> None:
-    """Reads a log at random in which deletions are in order."""
+    """Replays a random log with deletions in order."""
     log = [random_record(draw, 1, draw.choice(("ADD_PARTITION", "UPDATE", "UPDATE"))) for _ in range(draw.randrange(8))]
     log.insert(draw.randrange(len(log) + 1), Record(1, "NEW", 1))
     txns: tuple[Txn, ...] = ()
     effective: list[int] = []
     has_ended = False
     for n, record in enumerate(log):
-        effect: Effect = model.effect_of(txns, record, Place(n, 0), 0)
-        if effect.told == "done":
+        effect: Effect = model.apply_record(txns, record, RecordPosition(n, 0), 0)
+        if effect.result == "success":
             effective.append(n)
             has_ended = record.to in ENDS
         txns = effect.txns
@@ -360,4 +362,4 @@ def _run_of_replay(proof: Proof, draw: random.Random) -> None:
     proof.run(f"{said} without {sorted(deleted)}", plain == wanted and not (has_ended and found), plain)
 
 
-claims: Sequence[Any] = (no_ended_transaction_returns, transactions_go_where_they_may)
+claims: Sequence[Any] = (ended_transaction_is_not_recovered, transactions_go_where_they_may)
