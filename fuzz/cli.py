@@ -282,6 +282,10 @@ def mutants(
         bool,
         typer.Option("--generated", help="Mutants that operators make of the implementation instead."),
     ] = False,
+    model: Annotated[
+        bool,
+        typer.Option("--model", help="With --generated: of the model, judged without the implementation."),
+    ] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Spread the mutants over a cluster.")] = False,
     master: Master = None,
@@ -290,7 +294,7 @@ def mutants(
     """The kill matrix: which mutants are killed, by what and how fast. Each equivalent mutant needs a reason."""
     from fuzz.commands import mutants as command
 
-    chosen = command.Options(names or [], seconds, seed, generated, jobs, spark, master)
+    chosen = command.Options(names or [], seconds, seed, generated, model, jobs, spark, master)
     _end(as_json, command.run(chosen, _err()), command.show)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.seeding import find_mutant, plant
+from fuzz.mutation.seeding import find_mutant, seed_bug
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.txn_log.entries import LogEntry, from_wire, to_wire
@@ -276,7 +276,7 @@ def test_replay_that_never_ends_is_found_by_the_explorer() -> None:
     """Apart from the step itself: a replay with failing reads loops for ever."""
     actions = ("new_transaction", "complete_write", "crash", "replay_entry", "complete_replay", "fail_read")
     tiny = replace(SUBJECT.scopes["failures"], actions=actions, bounds={"entries": 1, "ids": 1, "ledgers": 2})
-    broken = plant(find_mutant("spec-failing-read-is-retried-forever"))
+    broken = seed_bug(find_mutant("spec-failing-read-is-retried-forever"))
     for subject, names in ((SUBJECT, []), (broken, ["failing_replay_terminates"])):
         found = explore(bounded(replace(subject, scopes={"tiny": tiny}), "tiny"), implementation=False)
         assert [lasso.name for lasso in found.lassos] == names
