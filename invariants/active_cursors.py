@@ -1,13 +1,12 @@
-"""What a container of active cursors promises.
+"""Guarantees of the container of active cursors.
 
-Each promise is said by brute force over the cursors as their callers last set them. A property that some shipped
-version breaks says so in its last sentence.
+Each property computes the expected answer by brute force from the cursors as their callers last set them.
 """
 
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
-from model.active_cursors import linked_list as cursor_list
+from model.active_cursors.linked_list import CursorList
 from model.active_cursors.machine import (
     Config,
     Cursor,
@@ -15,48 +14,51 @@ from model.active_cursors.machine import (
     Slowest,
     State,
     active_cursors,
-    find,
     observe,
     slowest_position,
 )
 from model.machine import Refused
 from model.positions import Position
 
-RANK = "number_at_same_position_or_before"
-QUESTIONS = ("get_cursor", RANK, "slowest_position", "size", "should_cache_added_entries")
+COUNT = "number_at_same_position_or_before"
+QUERIES = ("get_cursor", COUNT, "slowest_position", "size", "should_cache_added_entries")
 MOVES = ("update_cursor", "cursor_updated")
 CHANGES = ("add_cursor", *MOVES, "remove_cursor")
 
 
 def tracked(s: State) -> list[Position]:
-    """Where the tracked cursors stand."""
+    """Returns the positions of the tracked cursors."""
     return [c.position for c in s.cursors if c.position is not None]
 
 
+def named(s: State, cursor: int) -> Cursor | None:
+    """Returns the cursor of a name."""
+    return next((c for c in s.cursors if c.cursor == cursor), None)
+
+
 def own_cursor(s: State, event: Event) -> Cursor | None:
-    """The cursor that an event names."""
-    return find(s, event.arguments["cursor"])
+    """Returns the cursor that an event names."""
+    return named(s, event.arguments["cursor"])
 
 
 def is_list(cfg: Config) -> bool:
-    """The container is the list that is brought up to date lazily."""
+    """Whether the container is the linked list, which is flushed lazily."""
     return cfg.container == "linked_list"
 
 
 def was_refused(event: Event) -> bool:
-    """The call was not allowed."""
+    """Whether the call was rejected."""
     return isinstance(event.outcome, Refused)
 
 
-# ---- what questions answer ----------------------------------------------------------------------------
+# ---- answers of queries -------------------------------------------------------------------------------
 
 
-@always(active_cursors, on=(RANK,), given=lambda cfg: cfg.counts_cursors)
-def a_rank_counts_all_at_or_before(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor's rank is the number of tracked cursors at its position or before it, itself and ties included.
+@always(active_cursors, on=(COUNT,), given=lambda cfg: cfg.counts_cursors)
+def expected_read_count_equals_cursors_at_or_before(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The expected read count of a catch-up read is the number of tracked cursors at its cursor's position or before.
 
-    The shipped list breaks it when its last cursor leaves a group of equal positions, or joins the one in front; the
-    shipped set, when a present cursor is added again.
+    The cursor itself and cursors at the same position are included. For an unknown or untracked cursor it is 0.
     """
     c = own_cursor(before, event)
     if c is None or c.position is None:
@@ -65,21 +67,14 @@ def a_rank_counts_all_at_or_before(cfg: Config, before: State, event: Event, aft
 
 
 @always(active_cursors, on=("slowest_position",))
-def the_slowest_is_the_minimum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The slowest position is the smallest of all tracked ones, and there is none when nothing is tracked.
-
-    The shipped heap breaks it after a removal from its middle; it and the set, when a present cursor is added again;
-    the shipped list, when a cursor is untracked twice.
-    """
+def slowest_position_is_smallest_tracked_position(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The slowest position is the smallest of all tracked positions, and None if no cursor is tracked."""
     return bool(event.outcome == min(tracked(before), default=None))
 
 
-@always(active_cursors, on=("cursor_updated",), given=lambda cfg: cfg.tells_slowest)
-def an_update_tells_the_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update that moves a cursor tells the smallest position before and after it.
-
-    The shipped heap breaks it after a removal from its middle; it and the set, when a present cursor is added again.
-    """
+@always(active_cursors, on=("cursor_updated",), given=lambda cfg: cfg.update_returns_slowest)
+def update_returns_slowest_position_before_and_after(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`cursor_updated` returns the smallest tracked position before and after a move, and None if no cursor moves."""
     c = own_cursor(before, event)
     if was_refused(event) or event.outcome is None:
         return c is None or c.position is None or was_refused(event)
@@ -87,24 +82,27 @@ def an_update_tells_the_slowest(cfg: Config, before: State, event: Event, after:
 
 
 @always(active_cursors, on=("size",))
-def the_size_counts_untracked_cursors_too(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new entry is expected to be read once by every active cursor, also by one whose position is not tracked."""
+def size_includes_untracked_cursors(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The expected read count of an added entry is the number of active cursors, tracked or not."""
     return bool(event.outcome == len({c.cursor for c in before.cursors}))
 
 
-@always(active_cursors, on=("should_cache_added_entries",))
-def caching_goes_on_for_the_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """New entries are cached while there are cursors, and then for less than the grace period since a removal."""
+@always(active_cursors, on=("should_cache_added_entries",), given=lambda cfg: cfg.has_grace_period)
+def added_entries_are_cached_within_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Added entries are cached while cursors exist, and for less than the grace period after the last removal."""
     waited = before.now_ms - before.last_removal_ms
     return event.outcome is (len(before.cursors) > 0 or 0 <= waited <= cfg.grace_ms - 1)
 
 
-@always(active_cursors, on=("add_cursor", "get_cursor"))
-def a_name_gives_the_cursor_added_last(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A name gives the cursor that was added last under it, and none once that was removed.
+@always(active_cursors, on=("should_cache_added_entries",), given=lambda cfg: not cfg.has_grace_period)
+def added_entries_are_cached_only_for_cursors(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Without a grace period, added entries are cached exactly while cursors exist."""
+    return event.outcome is (len(before.cursors) > 0)
 
-    The shipped list breaks it for a name that is added again: it keeps the cursor that it knew.
-    """
+
+@always(active_cursors, on=("add_cursor", "get_cursor"))
+def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A name refers to the cursor object that was added last under it, and to none after its removal."""
     if was_refused(event):
         return bool(before == after)
     if event.name == "add_cursor":
@@ -114,28 +112,25 @@ def a_name_gives_the_cursor_added_last(cfg: Config, before: State, event: Event,
     return bool(event.outcome == (None if c is None else Found(c.cursor, c.object)))
 
 
-@always(active_cursors, on=QUESTIONS)
-def a_question_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Asking changes no cursor and no time, whatever the container puts in order on the way."""
+@always(active_cursors, on=QUERIES)
+def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A query changes no cursor, counter of changes or time; it may flush the linked list."""
     return bool(after._replace(nodes=before.nodes) == before)
 
 
-# ---- what calls do ------------------------------------------------------------------------------------
+# ---- effects of changes -------------------------------------------------------------------------------
 
 
 @always(active_cursors, on=("add_cursor",))
-def an_addition_is_as_it_was_asked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an addition its name has a cursor with the position and durability that were given."""
-    c, asked = own_cursor(after, event), event.arguments
-    return was_refused(event) or (c is not None and (c.position, c.durable) == (asked["position"], asked["durable"]))
+def added_cursor_has_given_position_and_durability(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After `add_cursor`, the name has a cursor with the given position and durability."""
+    c, given = own_cursor(after, event), event.arguments
+    return was_refused(event) or (c is not None and (c.position, c.durable) == (given["position"], given["durable"]))
 
 
 @always(active_cursors, on=MOVES)
-def an_update_sets_the_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an update its cursor stands where it was said, forward or backward, or is not tracked any more.
-
-    The shipped heap breaks it: a cursor that was added without a position never gets one.
-    """
+def update_sets_position(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After an update, the cursor has the given position, forward or backward, or is untracked if none was given."""
     old, new = own_cursor(before, event), own_cursor(after, event)
     if was_refused(event) or old is None:
         return new == old
@@ -143,13 +138,13 @@ def an_update_sets_the_position(cfg: Config, before: State, event: Event, after:
 
 
 @always(active_cursors, on=("remove_cursor",))
-def a_removal_frees_the_name(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal says whether the name had a cursor; afterwards it has none."""
+def removed_name_is_unknown(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After `remove_cursor` the name has no cursor; the outcome says whether it had one."""
     return own_cursor(after, event) is None and event.outcome is (own_cursor(before, event) is not None)
 
 
 @always(active_cursors)
-def a_call_concerns_its_own_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+def call_changes_only_its_own_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
     """No call changes, adds or removes a cursor of another name than its own."""
     if after.cursors is before.cursors:
         return True
@@ -159,23 +154,29 @@ def a_call_concerns_its_own_cursor(cfg: Config, before: State, event: Event, aft
 
 
 @always(active_cursors, on=("update_cursor", "cursor_updated", "remove_cursor"))
-def an_unknown_name_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update or removal of a name that has no cursor leaves everything as it was; it adds none."""
+def call_on_unknown_name_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An update or removal of an unknown name changes nothing."""
     return own_cursor(before, event) is not None or after == before
 
 
 @always(active_cursors)
-def only_a_removal_begins_the_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The grace period is counted from the last removal that removed something, or from the start if there was none."""
+def only_removal_restarts_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The grace period starts at the last removal that removed a cursor, or at creation if there was none."""
     removes = event.name == "remove_cursor" and event.outcome is True
     return after.last_removal_ms == (before.now_ms if removes else before.last_removal_ms)
 
 
+@always(active_cursors, on=("advance",))
+def time_advances_by_given_milliseconds(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`advance` adds the given milliseconds to the clock and changes nothing else."""
+    return after == before._replace(now_ms=before.now_ms + event.arguments["millis"])
+
+
 @always(active_cursors)
-def the_version_tells_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The version rises by one at each addition, each removal and each update of a cursor that it moves."""
+def version_counts_effective_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The version increases by one at each addition, removal, and update of a cursor that moves."""
     moves = event.name in MOVES and not was_refused(event) and own_cursor(before, event) is not None
-    if moves and not cfg.update_begins_tracking:
+    if moves and not cfg.update_starts_tracking:
         c = own_cursor(before, event)
         moves = c is not None and c.position is not None
     removes = event.name == "remove_cursor" and event.outcome is True
@@ -185,110 +186,103 @@ def the_version_tells_changes(cfg: Config, before: State, event: Event, after: S
 
 @always(active_cursors)
 def durable_cursors_are_counted(cfg: Config, s: State) -> bool:
-    """A container knows how many of its cursors are durable.
-
-    The shipped heap breaks it: a cursor that is added again counts twice.
-    """
+    """The count of durable cursors equals the number of cursors that are durable."""
     return s.durables == len([c for c in s.cursors if c.durable])
 
 
-# ---- what a shipped container keeps in mind -----------------------------------------------------------
+# ---- data structures of shipped containers ------------------------------------------------------------
+
+
+def retained(nodes: CursorList) -> int:
+    """Returns how many nodes of removed cursors the list retains."""
+    return len([n for n in (*nodes.linked, *nodes.unlinked) if not n.present])
 
 
 @always(active_cursors, on=CHANGES, given=is_list)
-def a_flush_cannot_be_observed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Whether a question was asked before a call makes no difference to any answer after it.
-
-    The shipped list breaks it: what its short cuts get wrong, a list that is built anew gets right.
-    """
-    asked, _ = slowest_position(cfg, before)
+def flush_is_not_observable(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A query before a call makes no difference to any answer after the call."""
+    flushed, _ = slowest_position(cfg, before)
     arguments = tuple(event.arguments.values())
-    asked, _ = active_cursors.step(cfg, asked, event.name, arguments)
-    return bool(observe(cfg, asked) == observe(cfg, after))
+    flushed, _ = active_cursors.step(cfg, flushed, event.name, arguments)
+    return bool(observe(cfg, flushed) == observe(cfg, after))
 
 
 @always(active_cursors, given=is_list)
-def little_is_kept_of_removed_cursors(cfg: Config, s: State) -> bool:
-    """Without a question, the list remembers no more removed cursors than there are present, or than a small number.
-
-    The shipped list as recorded breaks it: removed cursors stay until a question is asked, which may be never.
-    """
-    return s.nodes is None or cursor_list.garbage(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
+def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
+    """Without queries, the list retains no more removed nodes than present cursors, or than the cleanup setting."""
+    return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
 
 
 @always(active_cursors, given=lambda cfg: cfg.container in ("heap", "sorted_set"))
-def nothing_is_kept_of_replaced_cursors(cfg: Config, s: State) -> bool:
-    """The heap and the set hold each tracked cursor once, at its position, and nothing else.
-
-    As shipped they break it: a cursor that is added again leaves its old item behind, for ever.
-    """
+def items_are_exactly_the_tracked_cursors(cfg: Config, s: State) -> bool:
+    """The heap and the set hold each tracked cursor once, at its position, and nothing else."""
     held = sorted((item.cursor, item.object, item.position) for item in s.items)
     return held == [(c.cursor, c.object, c.position) for c in s.cursors if c.position is not None]
 
 
-# ---- what a run must have seen ------------------------------------------------------------------------
+# ---- coverage goals -----------------------------------------------------------------------------------
 
 
 def counts(cfg: Config) -> bool:
-    """The container counts cursors."""
+    """Whether the container counts cursors."""
     return cfg.counts_cursors
 
 
-def begins_tracking(cfg: Config) -> bool:
-    """An update of an untracked cursor begins to track it."""
-    return cfg.update_begins_tracking
+def starts_tracking(cfg: Config) -> bool:
+    """Whether an update starts to track an untracked cursor."""
+    return cfg.update_starts_tracking
 
 
-def rank_of(event: Event) -> int:
-    """The rank that was answered."""
-    return event.outcome if isinstance(event.outcome, int) else 0
+def has_grace_period(cfg: Config) -> bool:
+    """Whether added entries are cached for a grace period."""
+    return cfg.has_grace_period
 
 
 def ties(s: State, c: Cursor) -> int:
-    """How many other cursors stand where this one does."""
+    """Returns how many other cursors are at the position of this one."""
     return len([p for p in tracked(s) if p == c.position]) - 1
 
 
-@sometimes(active_cursors, on=(RANK,), given=counts)
-def a_rank_with_ties_and_others_behind(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A rank is asked for a cursor that shares its position, while others stand before and after it."""
+@sometimes(active_cursors, on=(COUNT,), given=counts)
+def count_with_ties_and_cursors_on_both_sides(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A count is queried for a cursor that shares its position, while others are before and after it."""
     c = own_cursor(before, event)
     if c is None or c.position is None or not ties(before, c):
         return False
     return min(tracked(before)) < c.position < max(tracked(before))
 
 
-@sometimes(active_cursors, on=(RANK,), given=counts)
-def a_rank_of_an_untracked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A rank is asked for a member that is not tracked, while others are."""
+@sometimes(active_cursors, on=(COUNT,), given=counts)
+def count_of_untracked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A count is queried for an untracked cursor, while others are tracked."""
     c = own_cursor(before, event)
     return c is not None and c.position is None and bool(tracked(before))
 
 
 @sometimes(active_cursors, on=MOVES)
-def a_backward_move_becomes_the_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor moves backward, past all others."""
+def backward_move_becomes_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cursor moves backward past all others (seek)."""
     c, position = own_cursor(before, event), event.arguments["position"]
     return c is not None and c.position is not None and position is not None and position < min(tracked(before))
 
 
 @sometimes(active_cursors, on=MOVES)
-def the_slowest_moves_past_another(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The only slowest cursor moves on, and another one is the slowest now."""
+def slowest_cursor_overtakes_another(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The only slowest cursor moves forward, and another one is the slowest afterwards."""
     c = own_cursor(before, event)
     if c is None or c.position is None or c.position != min(tracked(before)) or ties(before, c):
         return False
-    return bool(tracked(after)) and find(after, c.cursor) not in [None, min_cursor(after)]
+    return bool(tracked(after)) and own_cursor(after, event) not in [None, a_slowest_cursor(after)]
 
 
-def min_cursor(s: State) -> Cursor:
-    """A slowest cursor."""
+def a_slowest_cursor(s: State) -> Cursor:
+    """Returns a cursor at the slowest position."""
     return min((c for c in s.cursors if c.position is not None), key=lambda c: c.position or Position(0, 0))
 
 
 @sometimes(active_cursors, on=MOVES)
-def the_last_leaves_a_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of several cursors at the largest position moves on, in front of all."""
+def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """One of several cursors at the largest position moves forward."""
     c, position = own_cursor(before, event), event.arguments["position"]
     if c is None or c.position is None or position is None or len(before.cursors) < 4:
         return False
@@ -296,8 +290,8 @@ def the_last_leaves_a_group(cfg: Config, before: State, event: Event, after: Sta
 
 
 @sometimes(active_cursors, on=MOVES)
-def the_last_joins_a_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The only cursor at the largest position moves back to the one in front of it."""
+def tail_joins_group(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The only cursor at the largest position moves back to the next smaller position of another cursor."""
     c, position = own_cursor(before, event), event.arguments["position"]
     if c is None or c.position is None or position is None or len(before.cursors) < 4 or ties(before, c):
         return False
@@ -306,83 +300,81 @@ def the_last_joins_a_group(cfg: Config, before: State, event: Event, after: Stat
 
 
 @sometimes(active_cursors, on=("remove_cursor",))
-def a_removal_from_the_middle(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor leaves that is neither the slowest nor the fastest."""
+def removal_between_slowest_and_fastest(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cursor is removed that is neither the slowest nor the fastest."""
     c = own_cursor(before, event)
     return c is not None and c.position is not None and min(tracked(before)) < c.position < max(tracked(before))
 
 
-@sometimes(active_cursors, on=("update_cursor",), given=begins_tracking)
-def an_untracked_cursor_is_tracked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update gives a position to a member that had none."""
+@sometimes(active_cursors, on=("update_cursor",), given=starts_tracking)
+def untracked_cursor_becomes_tracked(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An update gives a position to an untracked cursor."""
     old, new = own_cursor(before, event), own_cursor(after, event)
     return old is not None and new is not None and old.position is None and new.position is not None
 
 
 @sometimes(active_cursors, on=MOVES, given=lambda cfg: cfg.container != "heap" and cfg.calls == "any")
-def a_tracked_cursor_is_untracked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update takes its position from a member."""
+def tracked_cursor_becomes_untracked(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An update without position untracks a cursor."""
     old, new = own_cursor(before, event), own_cursor(after, event)
     return old is not None and new is not None and old.position is not None and new.position is None
 
 
 @sometimes(active_cursors, on=("get_cursor",))
-def a_name_had_another_cursor_before(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A name gives a cursor, and there is an older cursor that was added later than another name's."""
+def readded_name_is_looked_up(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A name is looked up that was added again after a cursor of another name."""
     found = event.outcome
     return isinstance(found, Found) and found.object > before.cursors[-1].object and found.object > len(before.cursors)
 
 
 @sometimes(active_cursors, on=("update_cursor",))
-def an_update_comes_too_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update names a cursor that there is not, while there are others."""
+def update_of_unknown_name(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An update names an unknown cursor, while others exist."""
     return own_cursor(before, event) is None and bool(before.cursors)
 
 
-@sometimes(active_cursors, on=("should_cache_added_entries",))
-def cached_for_one_who_may_be_back(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """New entries are cached although there is no cursor."""
+@sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
+def caching_without_cursors(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Added entries are cached although no cursor exists."""
     return event.outcome is True and not before.cursors
 
 
-@sometimes(active_cursors, on=("should_cache_added_entries",))
-def the_grace_period_is_over_to_the_millisecond(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """New entries are not cached any more exactly when the grace period has passed."""
+@sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
+def grace_period_ends_exactly(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Added entries are not cached at the very millisecond at which the grace period ends."""
     return event.outcome is False and cfg.grace_ms > 0 and before.now_ms - before.last_removal_ms == cfg.grace_ms
 
 
 @sometimes(active_cursors)
 def cursors_in_two_ledgers(cfg: Config, s: State) -> bool:
-    """Tracked cursors stand in different ledgers, the one with the larger entry in the earlier ledger."""
+    """Tracked cursors are in different ledgers, the one with the larger entry id in the earlier ledger."""
     last, first = max(tracked(s), default=None), min(tracked(s), default=None)
     return last is not None and first is not None and first.ledger < last.ledger and first.entry > last.entry
 
 
 @sometimes(active_cursors, given=is_list)
-def a_removed_cursor_waits_in_the_list(cfg: Config, s: State) -> bool:
-    """The list still has a node of a cursor that is gone, among others that are present."""
+def removed_node_stays_linked(cfg: Config, s: State) -> bool:
+    """The list links a node of a removed cursor, while other cursors are present."""
     return s.nodes is not None and any(not n.present for n in s.nodes.linked) and bool(s.cursors)
 
 
 @sometimes(active_cursors, given=is_list)
-def few_of_many_are_queued(cfg: Config, s: State) -> bool:
-    """So few nodes are queued that a flush will move them one by one."""
-    if s.nodes is None:
-        return False
-    queued = len([n for n in s.nodes.linked + s.nodes.others if n.queued])
-    return 0 < queued < s.nodes.tracked // 2
+def incremental_flush_is_due(cfg: Config, s: State) -> bool:
+    """So few updates are pending that a flush will apply them one by one."""
+    return s.nodes is not None and 0 < len(s.nodes.updates) < s.nodes.tracked // 2
 
 
-# ---- what must come in the end ------------------------------------------------------------------------
+# ---- liveness -----------------------------------------------------------------------------------------
 
 
 @eventually(active_cursors, fair=("advance",))
 def caching_without_cursors_ends(cfg: Config, s: State) -> bool:
-    """When no cursor comes back, new entries are not cached for ever."""
+    """If no cursor is added, caching of added entries ends."""
     return bool(s.cursors) or s.now_ms - s.last_removal_ms >= cfg.grace_ms
 
 
 @eventually(active_cursors, fair=("slowest_position",), given=is_list)
-def a_question_leaves_nothing_pending(cfg: Config, s: State) -> bool:
-    """Once questions are asked, nothing waits in the list and nothing of a removed cursor is left."""
-    return s.nodes is None or (cursor_list.is_flushed(s.nodes) and not cursor_list.garbage(s.nodes))
+def query_flushes_everything(cfg: Config, s: State) -> bool:
+    """After a query nothing is pending in the list, and no node of a removed cursor is retained."""
+    nodes = s.nodes
+    return nodes is None or (not nodes.updates and not nodes.removals and not retained(nodes))

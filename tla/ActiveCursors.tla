@@ -1,35 +1,33 @@
 ---------------------------- MODULE ActiveCursors ----------------------------
 (***************************************************************************)
-(* Active cursors: how many readers of a topic are not past a position,    *)
-(* and which one is the slowest.                                           *)
+(* The active cursors of a managed ledger: how many are at or before a    *)
+(* position, and which is the slowest.                                    *)
 (*                                                                         *)
 (* Source: PIP-430.  This is the twin of model/active_cursors/machine.py: the same *)
-(* actions under the same names, the same settings, and as many states.    *)
-(* What the shipped containers keep in mind is in CursorList.tla and       *)
-(* CursorHeap.tla.  Grain: one call on the container.                      *)
+(* actions, settings and states.  The data structures of shipped containers *)
+(* are in CursorList.tla and CursorHeap.tla.  Grain: one call.            *)
 (*                                                                         *)
-(* A state here is what the model calls its canonical state: objects are   *)
-(* numbered in the order in which they stand, cursors first; the last      *)
-(* removal is relative to now, and no longer ago than the grace period.    *)
+(* A state is the model's canonical state: objects are numbered by cursor, *)
+(* then in the order of the structure; the last removal is relative to now *)
+(* and at most the grace period ago.                                       *)
 (*                                                                         *)
-(* Not modelled: what a caller is told, so a question is a step that at    *)
-(* most brings the container up to date, and a refusal one that changes    *)
-(* nothing; and the version, which only tells changes apart.               *)
+(* Not modelled: outcomes, so a query is a step that at most flushes, and  *)
+(* a rejected call one that changes nothing; the version.                  *)
 (***************************************************************************)
 EXTENDS CursorList
 
 CONSTANTS
   \* Settings, and rules on which versions or containers differ.
-  grace_ms, calls, container, counts_cursors, tells_slowest, update_begins_tracking, adding_leaves_old_item,
+  grace_ms, has_grace_period, calls, container, counts_cursors, update_returns_slowest, update_starts_tracking, add_keeps_old_item,
   \* The values of the actions' arguments.
   cursor, cursor_updated_cursor, get_cursor_cursor, remove_while_iterating_cursor, position, durable, advance_millis
 
 VARIABLES
   cursors,          \* by name
-  last_removal_ms,  \* or when the container was made
+  last_removal_ms,  \* or the time of creation
   durables,         \* durable cursors that were added and not removed, as the container counts them
-  nodes,            \* what the list keeps in mind, or None
-  items             \* what the heap or the set keeps in mind
+  nodes,            \* the linked list, or None
+  items             \* of the heap or the set
 
 vars == <<cursors, last_removal_ms, durables, nodes, items>>
 
@@ -45,14 +43,14 @@ Init == /\ cursors = <<>>
 -----------------------------------------------------------------------------
 (* Numbers of objects. *)
 
-NodesOf(c) == IF c.nodes = None THEN <<>> ELSE c.nodes.linked \o c.nodes.others
+NodesOf(c) == IF c.nodes = None THEN <<>> ELSE c.nodes.linked \o c.nodes.unlinked
 Objects(seq) == {each.object : each \in InSet(seq)}
 
 \* One more than any object's number.
 NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Objects(c.items)) + 1
 
-\* What only the container knows, in the order in which it stands.  No answer of the set depends on the age of items at
-\* one position, so those of replaced cursors stand by name.
+\* Nodes or items whose objects no cursor has, in the order of the structure.  No answer of the set depends on the age of
+\* items at one position, so those of replaced cursors are sorted by name.
 Remembered(c) ==
   LET Unknown(each) == each.object \notin Objects(c.cursors)
       left == SelectSeq(c.items, Unknown)
@@ -77,7 +75,7 @@ Numbered(c) ==
                !.nodes = IF @ = None THEN None ELSE Renamed(@, Of, To)]
 
 Become(c) ==
-  \E n \in {With(IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes.others = ByObject(@)], Numbered)} :
+  \E n \in {With(IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes.unlinked = ByObject(@)], Numbered)} :
     /\ cursors' = n.cursors
     /\ last_removal_ms' = n.last_removal_ms
     /\ durables' = n.durables
@@ -85,7 +83,7 @@ Become(c) ==
     /\ items' = n.items
 
 -----------------------------------------------------------------------------
-(* Small rules. *)
+(* Definitions. *)
 
 PlacesOf(c, name) == {k \in DOMAIN c.cursors : c.cursors[k].cursor = name}
 Find(c, name) == IF PlacesOf(c, name) = {} THEN None ELSE c.cursors[CHOOSE k \in PlacesOf(c, name) : TRUE]
@@ -99,8 +97,8 @@ WithCursor(c, new) ==
 IsTracked(each) == each # None /\ each.position # None
 Count(flag) == IF flag THEN 1 ELSE 0
 
-\* By definition: how many tracked cursors stand where this one does or before it; the smallest position.
-RankOf(c, name) ==
+\* By definition: tracked cursors at the position or before; the smallest tracked position.
+CountOf(c, name) ==
   LET own == Find(c, name)
   IN IF ~IsTracked(own) THEN 0
      ELSE Cardinality({k \in DOMAIN c.cursors : IsTracked(c.cursors[k]) /\
@@ -110,17 +108,17 @@ SlowestOf(c) ==
   IN IF places = {} THEN None ELSE CHOOSE p \in places : \A q \in places : IsAtMost(p, q)
 
 ItemsWith(c, item) == IF container = "heap" THEN Pushed(c.items, item) ELSE SetWith(c.items, item)
-ItemsWithout(c, object) == IF container = "heap" THEN TakenOut(c.items, PlaceOf(c.items, object))
+ItemsWithout(c, object) == IF container = "heap" THEN ItemRemoved(c.items, PlaceOf(c.items, object))
                            ELSE SetWithout(c.items, object)
 ItemOf(each) == [position |-> each.position, object |-> each.object, cursor |-> each.cursor]
 
 -----------------------------------------------------------------------------
-(* Cursors come, move and go. *)
+(* Changes. *)
 
-KeptAfterAddition(c, old, new) ==
+StructureAfterAddition(c, old, new) ==
   LET present == IF old = None THEN None ELSE old.object
       Given(added) == WithCursor([c EXCEPT !.nodes = added.nodes], [new EXCEPT !.object = added.object])
-      Left(each) == IF IsTracked(old) /\ ~adding_leaves_old_item
+      Left(each) == IF IsTracked(old) /\ ~add_keeps_old_item
                     THEN [each EXCEPT !.items = ItemsWithout(each, old.object)] ELSE each
       Held(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
   IN CASE container = "definition" -> c
@@ -130,14 +128,14 @@ KeptAfterAddition(c, old, new) ==
 AfterAdditionTo(c, name, p, d) ==
   LET old == Find(c, name)
       new == [cursor |-> name, position |-> p, durable |-> d, object |-> NextObject(Contents)]
-      counted == c.durables + Count(d) - Count(old # None /\ old.durable /\ ~adding_leaves_old_item)
+      counted == c.durables + Count(d) - Count(old # None /\ old.durable /\ ~add_keeps_old_item)
   IN IF old # None /\ calls = "of_the_broker" THEN c
-     ELSE KeptAfterAddition(WithCursor([c EXCEPT !.durables = counted], new), old, new)
+     ELSE StructureAfterAddition(WithCursor([c EXCEPT !.durables = counted], new), old, new)
 AfterAddition(name, p, d) == AfterAdditionTo(Contents, name, p, d)
 
 AddCursor == \E name \in cursor, p \in position, d \in durable : Become(AfterAddition(name, p, d))
 
-KeptAfterMove(c, old, new) ==
+StructureAfterMove(c, old, new) ==
   LET Left(each) == IF old.position = None THEN each ELSE [each EXCEPT !.items = ItemsWithout(each, old.object)]
       Held(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]
   IN CASE container = "definition" -> c
@@ -146,27 +144,27 @@ KeptAfterMove(c, old, new) ==
             [c EXCEPT !.items = Moved(@, PlaceOf(@, old.object), new.position)]
        [] OTHER -> With(Left(c), Held)
 
-\* Not a refusal, and of a cursor that an update moves.
+\* The update is accepted and moves a cursor.
 IsMoved(c, name, p) ==
   LET old == Find(c, name)
-  IN /\ old # None /\ (old.position # None \/ update_begins_tracking)
+  IN /\ old # None /\ (old.position # None \/ update_starts_tracking)
      /\ p # None \/ (calls = "any" /\ container # "heap")
 
 AfterUpdate(c, name, p) ==
   LET old == Find(c, name)
       new == [old EXCEPT !.position = p]
-  IN IF IsMoved(c, name, p) THEN KeptAfterMove(WithCursor(c, new), old, new) ELSE c
+  IN IF IsMoved(c, name, p) THEN StructureAfterMove(WithCursor(c, new), old, new) ELSE c
 
 UpdateCursor == \E name \in cursor, p \in position : Become(AfterUpdate(Contents, name, p))
 
-\* A question about positions first brings the list up to date.
-UpToDate(c) == IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes = Flushed(@)]
+\* A query about positions flushes the list first.
+FlushedContents(c) == IF c.nodes = None THEN c ELSE [c EXCEPT !.nodes = Flushed(@)]
 
-AfterToldUpdate(name, p) ==
-  LET Step(c) == With(AfterUpdate(c, name, p), UpToDate)
-  IN IF tells_slowest /\ IsMoved(Contents, name, p) THEN With(UpToDate(Contents), Step) ELSE Contents
+AfterCursorUpdated(name, p) ==
+  LET Step(c) == With(AfterUpdate(c, name, p), FlushedContents)
+  IN IF update_returns_slowest /\ IsMoved(Contents, name, p) THEN With(FlushedContents(Contents), Step) ELSE Contents
 
-CursorUpdated == \E name \in cursor_updated_cursor, p \in position : Become(AfterToldUpdate(name, p))
+CursorUpdated == \E name \in cursor_updated_cursor, p \in position : Become(AfterCursorUpdated(name, p))
 
 AfterRemovalFrom(before, name) ==
   LET old == Find(before, name)
@@ -180,30 +178,30 @@ AfterRemoval(name) == AfterRemovalFrom(Contents, name)
 
 RemoveCursor == \E name \in cursor : Become(AfterRemoval(name))
 
-\* Who goes over the cursors cannot remove one on the way.
+\* Iterator.remove throws.
 RemoveWhileIterating == \E name \in remove_while_iterating_cursor : UNCHANGED vars
 
 -----------------------------------------------------------------------------
-(* Questions, and time. *)
+(* Queries and time. *)
 
 GetCursor == \E name \in get_cursor_cursor : UNCHANGED vars
-NumberAtSamePositionOrBefore == Become(IF counts_cursors THEN UpToDate(Contents) ELSE Contents)
-SlowestPosition == Become(UpToDate(Contents))
+NumberAtSamePositionOrBefore == Become(IF counts_cursors THEN FlushedContents(Contents) ELSE Contents)
+SlowestPosition == Become(FlushedContents(Contents))
 Size == UNCHANGED vars
 ShouldCacheAddedEntries == UNCHANGED vars
 
-Period == IF grace_ms > 0 THEN grace_ms ELSE 0
+Period == IF has_grace_period /\ grace_ms > 0 THEN grace_ms ELSE 0
 Advance ==
   \E n \in advance_millis :
     LET ago == n - last_removal_ms
     IN Become([Contents EXCEPT !.last_removal_ms = -(IF ago > Period THEN Period ELSE ago)])
 
-\* The answers of a container that is up to date; a rank may fail, and is None then.
-ShippedRank(c, name) ==
+\* The answers of a flushed container; None if the query throws.
+ShippedCount(c, name) ==
   LET own == Find(c, name)
-  IN CASE c.nodes = None /\ c.items = <<>> -> RankOf(c, name)
-       [] c.nodes # None /\ own # None -> ListRank(c.nodes, own.object)
-       [] c.nodes = None /\ c.items # <<>> /\ IsTracked(own) -> SetRank(c.items, own.position)
+  IN CASE c.nodes = None /\ c.items = <<>> -> CountOf(c, name)
+       [] c.nodes # None /\ own # None -> ListCount(c.nodes, own.object)
+       [] c.nodes = None /\ c.items # <<>> /\ IsTracked(own) -> SetCount(c.items, own.position)
        [] OTHER -> 0
 ShippedSlowest(c) ==
   CASE container = "definition" -> SlowestOf(c)
@@ -213,7 +211,7 @@ ShippedSlowest(c) ==
 -----------------------------------------------------------------------------
 (* Bounds. *)
 
-\* Nodes and items that a shipped container keeps; the largest count of a list, or how far below zero one is.
+\* Nodes and items of the structure; the largest absolute count of the list.
 RememberedAtMost(n) == Len(items) + Len(NodesOf(Contents)) <= n
 FarthestCountAtMost(n) ==
   nodes # None => \A k \in DOMAIN nodes.counts : nodes.counts[k] <= n /\ -nodes.counts[k] <= n

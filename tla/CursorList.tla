@@ -1,222 +1,269 @@
 ----------------------------- MODULE CursorList -----------------------------
 (***************************************************************************)
-(* The shipped list of active cursors, sorted and lazily brought up to     *)
-(* date: the twin of model/active_cursors/linked_list.py, which says how it works.        *)
+(* The linked list of ActiveManagedCursorContainerImpl: the twin of       *)
+(* model/active_cursors/linked_list.py, which describes it.               *)
 (*                                                                         *)
-(* A node is [cursor, object, present, position, pending, queued,          *)
-(* removing, counter], and a list [linked, others, removals, counts,       *)
-(* tracked, removed].  Within a step the nodes that do not stand in the    *)
-(* list are in any order, and counters only grow in number.                *)
+(* A node is [cursor, object, present, position, pending, removing,       *)
+(* counter], a list [linked, unlinked, updates, removals, counts,         *)
+(* tracked, removed].  `updates` is the array of a java.util.PriorityQueue.*)
+(* Within a step, unlinked nodes are in any order, and counters only grow *)
+(* in number.                                                              *)
 (***************************************************************************)
 EXTENDS CursorHeap
 
-CONSTANTS tail_keeps_counts, untracked_keeps_position, adding_keeps_removal, readding_keeps_object,
+CONSTANTS tail_keeps_counts, untracked_keeps_position, add_keeps_pending_removal, readd_keeps_object,
           drops_removed_nodes, removals_before_cleanup
 
-EmptyList == [linked |-> <<>>, others |-> <<>>, removals |-> <<>>, counts |-> <<>>, tracked |-> 0, removed |-> 0]
+EmptyList == [linked |-> <<>>, unlinked |-> <<>>, updates |-> <<>>, removals |-> <<>>, counts |-> <<>>, tracked |-> 0, removed |-> 0]
 
-AllNodes(kept) == kept.linked \o kept.others
-NodeOf(kept, object) == LET all == AllNodes(kept) IN all[CHOOSE k \in DOMAIN all : all[k].object = object]
+AllNodes(s) == s.linked \o s.unlinked
+NodeOf(s, object) == LET all == AllNodes(s) IN all[CHOOSE k \in DOMAIN all : all[k].object = object]
 
-\* The same list with another node in the place of the one of that object.
-Exchange(kept, object, new) ==
+\* The list with another node in place of the one of an object.
+WithNode(s, object, new) ==
   LET Put(seq) == [k \in DOMAIN seq |-> IF seq[k].object = object THEN new ELSE seq[k]]
-  IN [kept EXCEPT !.linked = Put(@), !.others = Put(@)]
+  IN [s EXCEPT !.linked = Put(@), !.unlinked = Put(@)]
 
 -----------------------------------------------------------------------------
-(* Names. *)
+(* Canonical names. *)
 
-\* Nodes in the order of their objects.
+\* Nodes sorted by object.
 ByObject(seq) ==
   LET Before(k) == Cardinality({j \in DOMAIN seq : seq[j].object < seq[k].object})
   IN [n \in DOMAIN seq |-> seq[CHOOSE k \in DOMAIN seq : Before(k) = n - 1]]
 
-\* Counters are numbered in the order in which their nodes stand, and those that nobody shares are forgotten.
-WithCountersInOrder(kept) ==
-  LET all == AllNodes(kept)
+\* Counters numbered in the order of their nodes, without unused ones.
+WithCountersInOrder(s) ==
+  LET all == AllNodes(s)
       First(k) == /\ all[k].counter # 0
                   /\ \A j \in 1..k - 1 : all[j].counter # all[k].counter
       firsts == SelectSeq([k \in DOMAIN all |-> k], First)
       To(counter) == IF counter = 0 THEN 0 ELSE CHOOSE n \in DOMAIN firsts : all[firsts[n]].counter = counter
       Of(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.counter = To(@)]]
-  IN [kept EXCEPT !.linked = Of(@), !.others = Of(@),
+  IN [s EXCEPT !.linked = Of(@), !.unlinked = Of(@),
                   !.counts = [n \in DOMAIN firsts |-> @[all[firsts[n]].counter]]]
 
 \* The list with other numbers for the objects: Of(sequence of nodes), To(object).
-Renamed(kept, Of(_), To(_)) ==
-  WithCountersInOrder([kept EXCEPT !.linked = Of(@), !.others = ByObject(Of(@)),
-                                   !.removals = [k \in DOMAIN @ |-> To(@[k])]])
+Renamed(s, Of(_), To(_)) ==
+  WithCountersInOrder([s EXCEPT !.linked = Of(@), !.unlinked = ByObject(Of(@)),
+                                     !.updates = [k \in DOMAIN @ |-> To(@[k])],
+                                     !.removals = [k \in DOMAIN @ |-> To(@[k])]])
 
 -----------------------------------------------------------------------------
-(* Calls that only take notes. *)
+(* The priority queue of pending updates: larger positions first, nodes without a position last. *)
 
-Queued(node, p) == [node EXCEPT !.pending = p, !.queued = TRUE]
+ComesFirst(a, b) == a.position # None /\ (b.position = None \/ IsBefore(b.position, a.position))
+ComesLater(a, b) == a.position = None \/ (b.position # None /\ IsBefore(a.position, b.position))
 
-\* A flush will take the node out.  One node a name: another one that waited under it is forgotten.
-DueForRemoval(kept, node) ==
-  LET Before(object) == NodeOf(kept, object).cursor < node.cursor
-      After(object) == NodeOf(kept, object).cursor > node.cursor
-  IN [Exchange(kept, node.object, [node EXCEPT !.removing = TRUE]) EXCEPT
+\* PriorityQueue.offer: the last element sifts up.
+RECURSIVE SiftedUp(_, _, _)
+SiftedUp(s, heap, k) ==
+  LET parent == k \div 2
+      Rest(swapped) == SiftedUp(s, swapped, parent)
+  IN IF k > 1 /\ ComesFirst(NodeOf(s, heap[k]), NodeOf(s, heap[parent])) THEN With(Swapped(heap, k, parent), Rest)
+     ELSE heap
+Offered(s, object) == SiftedUp(s, Append(s.updates, object), Len(s.updates) + 1)
+
+\* PriorityQueue.siftDown of the element at k.
+RECURSIVE SiftedDown(_, _, _)
+SiftedDown(s, heap, k) ==
+  LET left == 2 * k
+      child == IF left + 1 <= Len(heap) /\ ComesLater(NodeOf(s, heap[left]), NodeOf(s, heap[left + 1]))
+               THEN left + 1 ELSE left
+      Rest(swapped) == SiftedDown(s, swapped, child)
+  IN IF k <= Len(heap) \div 2 /\ ComesLater(NodeOf(s, heap[k]), NodeOf(s, heap[child]))
+     THEN With(Swapped(heap, k, child), Rest) ELSE heap
+
+\* PriorityQueue.poll: the queue without its first element.
+AfterPoll(s) ==
+  LET n == Len(s.updates)
+      Rest(heap) == SiftedDown(s, heap, 1)
+  IN IF n = 1 THEN <<>> ELSE With(<<s.updates[n]>> \o SubSeq(s.updates, 2, n - 1), Rest)
+
+\* PriorityQueue.removeIf: without nodes of removed cursors; the rest is heapified.
+RECURSIVE Heapified(_, _, _)
+Heapified(s, heap, k) ==
+  LET Rest(sifted) == Heapified(s, sifted, k - 1) IN IF k = 0 THEN heap ELSE With(SiftedDown(s, heap, k), Rest)
+WithoutRemoved(s) ==
+  LET IsPresent(object) == NodeOf(s, object).present
+      heap == SelectSeq(s.updates, IsPresent)
+  IN IF Len(heap) = Len(s.updates) THEN heap ELSE Heapified(s, heap, Len(heap) \div 2)
+
+-----------------------------------------------------------------------------
+(* Calls that only record a change. *)
+
+\* A pending position; a node is in the queue at most once.
+Queued(s, object, p) ==
+  LET noted == WithNode(s, object, [NodeOf(s, object) EXCEPT !.pending = p])
+  IN IF object \in InSet(s.updates) THEN noted ELSE [noted EXCEPT !.updates = Offered(noted, object)]
+
+\* A pending removal: one node for each name, the latest.
+RemovalPending(s, node) ==
+  LET Before(object) == NodeOf(s, object).cursor < node.cursor
+      After(object) == NodeOf(s, object).cursor > node.cursor
+  IN [WithNode(s, node.object, [node EXCEPT !.removing = TRUE]) EXCEPT
         !.removals = SelectSeq(@, Before) \o <<node.object>> \o SelectSeq(@, After)]
 
-NoLongerDue(kept, object) ==
+RemovalCancelled(s, object) ==
   LET Other(each) == each # object
-  IN [Exchange(kept, object, [NodeOf(kept, object) EXCEPT !.removing = FALSE]) EXCEPT !.removals = SelectSeq(@, Other)]
+  IN [WithNode(s, object, [NodeOf(s, object) EXCEPT !.removing = FALSE]) EXCEPT !.removals = SelectSeq(@, Other)]
 
-\* The node stands for another object from now on.
-WithObject(kept, old, object) ==
-  [Exchange(kept, old, [NodeOf(kept, old) EXCEPT !.object = object]) EXCEPT
+\* The list after a node was assigned another cursor object.
+WithObject(s, old, object) ==
+  [WithNode(s, old, [NodeOf(s, old) EXCEPT !.object = object]) EXCEPT
+     !.updates = [k \in DOMAIN @ |-> IF @[k] = old THEN object ELSE @[k]],
      !.removals = [k \in DOMAIN @ |-> IF @[k] = old THEN object ELSE @[k]]]
 
-NewNode(name, object, p) ==
-  [cursor |-> name, object |-> object, present |-> TRUE, position |-> None, pending |-> p, queued |-> p # None,
-   removing |-> FALSE, counter |-> 0]
+NewNode(name, object) ==
+  [cursor |-> name, object |-> object, present |-> TRUE, position |-> None, pending |-> None, removing |-> FALSE,
+   counter |-> 0]
 
-\* After the addition of a name that is absent; one that waits for its removal gets its node back.
-AddedAnew(kept, name, object, p) ==
-  LET Waits(each) == NodeOf(kept, each).cursor = name
-      waiting == IF p = None THEN <<>> ELSE SelectSeq(kept.removals, Waits)
+\* `add` of an absent name.  A node whose removal is pending is reused.
+AddedAbsent(s, name, object, p) ==
+  LET Waits(each) == NodeOf(s, each).cursor = name
+      waiting == IF p = None THEN <<>> ELSE SelectSeq(s.removals, Waits)
       old == Head(waiting)
-      given == IF readding_keeps_object = "until_flushed" THEN old ELSE object
-      Back(list) == LET node == NodeOf(list, given)
-                    IN Exchange(list, given, Queued([node EXCEPT !.present = TRUE], p))
+      given == IF readd_keeps_object = "until_flushed" THEN old ELSE object
+      Back(list) == Queued(WithNode(list, given, [NodeOf(list, given) EXCEPT !.present = TRUE]), given, p)
+      New(list) == IF p = None THEN list ELSE Queued(list, object, p)
   IN IF waiting = <<>>
-     THEN [nodes |-> [kept EXCEPT !.others = Append(@, NewNode(name, object, p))], object |-> object]
-     ELSE [nodes |-> With(WithObject(NoLongerDue(kept, old), old, given), Back), object |-> given]
+     THEN [nodes |-> With([s EXCEPT !.unlinked = Append(@, NewNode(name, object))], New), object |-> object]
+     ELSE [nodes |-> With(WithObject(RemovalCancelled(s, old), old, given), Back), object |-> given]
 
-\* After an addition: the list, and the object that the name gives from now on; `present` is the one that it gave.
-Added(kept, present, name, object, p) ==
-  LET given == IF readding_keeps_object = "never" THEN object ELSE present
+\* `add`: the list, and the object that the name refers to afterwards; `present` is the one before.
+Added(s, present, name, object, p) ==
+  LET given == IF readd_keeps_object = "never" THEN object ELSE present
       Untracked(list) == LET node == [NodeOf(list, given) EXCEPT !.pending = None]
-                         IN IF node.position = None THEN Exchange(list, given, node)
-                            ELSE DueForRemoval(Exchange(list, given, node), node)
-      CalledOff(list) == IF NodeOf(list, given).removing /\ ~adding_keeps_removal THEN NoLongerDue(list, given)
+                         IN IF node.position = None THEN WithNode(list, given, node)
+                            ELSE RemovalPending(WithNode(list, given, node), node)
+      CalledOff(list) == IF NodeOf(list, given).removing /\ ~add_keeps_pending_removal THEN RemovalCancelled(list, given)
                          ELSE list
-      Tracked(list) == Exchange(list, given, Queued(NodeOf(list, given), p))
-  IN IF present = None THEN AddedAnew(kept, name, object, p)
+      Tracked(list) == Queued(list, given, p)
+  IN IF present = None THEN AddedAbsent(s, name, object, p)
      ELSE [object |-> given,
            nodes |-> LET Rest(list) == IF p = None THEN Untracked(list) ELSE With(CalledOff(list), Tracked)
-                     IN With(WithObject(kept, present, given), Rest)]
+                     IN With(WithObject(s, present, given), Rest)]
 
-\* After an update: the new position is noted, or that the cursor will not be tracked.
-Updated(kept, object, p) ==
-  LET node == NodeOf(kept, object)
-      Tracked(list) == Exchange(list, object, Queued(NodeOf(list, object), p))
+\* `updateCursor`: a pending position, or a pending removal.
+Updated(s, object, p) ==
+  LET node == NodeOf(s, object)
+      Tracked(list) == Queued(list, object, p)
       untracked == [node EXCEPT !.pending = None]
-  IN CASE p # None -> With(IF node.removing THEN NoLongerDue(kept, object) ELSE kept, Tracked)
-       [] p = None /\ node.position = None /\ ~untracked_keeps_position -> Exchange(kept, object, untracked)
-       [] OTHER -> DueForRemoval(Exchange(kept, object, untracked), untracked)
+  IN CASE p # None -> With(IF node.removing THEN RemovalCancelled(s, object) ELSE s, Tracked)
+       [] p = None /\ node.position = None /\ ~untracked_keeps_position -> WithNode(s, object, untracked)
+       [] OTHER -> RemovalPending(WithNode(s, object, untracked), untracked)
 
-\* Nodes of removed cursors go, and the counts of those that stay are set; positions stay as they are.
-CleanedUp(kept) ==
-  LET Stays(object) == NodeOf(kept, object).present
+\* `compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; updates stay pending.
+Compacted(s) ==
+  LET Stays(object) == NodeOf(s, object).present
       IsPresent(node) == node.present
-      removals == SelectSeq(kept.removals, Stays)
-      linked == IF removals = kept.removals THEN kept.linked ELSE SelectSeq(kept.linked, IsPresent)
-      last == [n \in DOMAIN kept.counts |-> {k \in DOMAIN linked : linked[k].counter = n}]
-      Count(n) == IF removals = kept.removals \/ last[n] = {} THEN kept.counts[n]
+      removals == SelectSeq(s.removals, Stays)
+      linked == IF removals = s.removals THEN s.linked ELSE SelectSeq(s.linked, IsPresent)
+      last == [n \in DOMAIN s.counts |-> {k \in DOMAIN linked : linked[k].counter = n}]
+      Count(n) == IF removals = s.removals \/ last[n] = {} THEN s.counts[n]
                   ELSE CHOOSE k \in last[n] : \A j \in last[n] : j <= k
-  IN [linked |-> linked, others |-> SelectSeq(kept.others, IsPresent), removals |-> removals,
-      counts |-> [n \in DOMAIN kept.counts |-> Count(n)],
-      tracked |-> kept.tracked - (Len(kept.linked) - Len(linked)), removed |-> 0]
+  IN [linked |-> linked, unlinked |-> SelectSeq(s.unlinked, IsPresent), updates |-> WithoutRemoved(s),
+      removals |-> removals,
+      counts |-> [n \in DOMAIN s.counts |-> Count(n)],
+      tracked |-> s.tracked - (Len(s.linked) - Len(linked)), removed |-> 0]
 
-\* After a removal.  A node that was never placed stays queued, one that was waits in the list, until a flush.
-Removed(kept, object, cursors_left) ==
-  LET gone == [NodeOf(kept, object) EXCEPT !.present = FALSE, !.pending = None]
-      Due(list) == IF gone.position = None THEN list ELSE DueForRemoval(list, gone)
-      Forgotten(list) == LET IsKnown(node) == node.present \/ node.queued \/ node.object \in InSet(list.removals)
-                         IN [list EXCEPT !.others = SelectSeq(@, IsKnown),
+\* `removeCursor`: a node with a position stays in the list until a flush, a queued one in the queue.
+Removed(s, object, cursors_left) ==
+  LET gone == [NodeOf(s, object) EXCEPT !.present = FALSE, !.pending = None]
+      Due(list) == IF gone.position = None THEN list ELSE RemovalPending(list, gone)
+      Forgotten(list) == LET IsKnown(node) == node.present \/ node.object \in InSet(list.updates) \cup InSet(list.removals)
+                         IN [list EXCEPT !.unlinked = SelectSeq(@, IsKnown),
                                          !.removed = IF drops_removed_nodes THEN @ + 1 ELSE @]
       Cleaned(list) ==
         IF drops_removed_nodes /\ \/ cursors_left = 0
                                   \/ list.removed >= removals_before_cleanup /\ list.removed >= cursors_left
-        THEN CleanedUp(list) ELSE list
-  IN With(With(With(Exchange(kept, object, gone), Due), Forgotten), Cleaned)
+        THEN Compacted(list) ELSE list
+  IN With(With(With(WithNode(s, object, gone), Due), Forgotten), Cleaned)
 
 -----------------------------------------------------------------------------
-(* The flush. *)
+(* Flush. *)
 
-\* Changes a counter for all who share it; a node that was never counted has none.
-Changed(kept, counter, by) ==
-  IF counter = 0 THEN kept ELSE [kept EXCEPT !.counts = Exchanged(@, counter, @[counter] + by)]
+\* Changes a shared counter; a node without a counter: no effect.
+Changed(s, counter, by) ==
+  IF counter = 0 THEN s ELSE [s EXCEPT !.counts = Exchanged(@, counter, @[counter] + by)]
 
-WithCounter(kept, count) == [kept EXCEPT !.counts = Append(@, count)]
-Newest(kept) == Len(kept.counts)
+WithCounter(s, count) == [s EXCEPT !.counts = Append(@, count)]
+Newest(s) == Len(s.counts)
 
-\* Changes the counter of each first node at a position, in a sequence of nodes; one at `last` is none.
+\* Changes the counter of each group in a sequence of nodes, except the group at `last`.
 RECURSIVE ChangedGroups(_, _, _, _)
-ChangedGroups(kept, line, last, by) ==
-  IF line = <<>> THEN kept
+ChangedGroups(s, line, last, by) ==
+  IF line = <<>> THEN s
   ELSE LET node == Head(line)
            Rest(changed) == ChangedGroups(changed, Tail(line), node.position, by)
-       IN With(IF node.position = last THEN kept ELSE Changed(kept, node.counter, by), Rest)
+       IN With(IF node.position = last THEN s ELSE Changed(s, node.counter, by), Rest)
 
 From(line, k) == SubSeq(line, k, Len(line))
-CountAt(kept, k) == IF k < 1 THEN 0 ELSE kept.counts[kept.linked[k].counter]
-InLine(kept, object) == {k \in DOMAIN kept.linked : kept.linked[k].object = object}
-WithLine(kept, line) == [kept EXCEPT !.linked = line]
+CountAt(s, k) == IF k < 1 THEN 0 ELSE s.counts[s.linked[k].counter]
+InLine(s, object) == {k \in DOMAIN s.linked : s.linked[k].object = object}
+WithLine(s, line) == [s EXCEPT !.linked = line]
 Inserted(line, k, node) == SubSeq(line, 1, k - 1) \o <<node>> \o From(line, k)
 
-\* What untracking leaves of a node: nothing, or a stale position and a share in a counter.
-LeftBehind(node) == IF untracked_keeps_position THEN [node EXCEPT !.removing = FALSE]
+\* A node after untracking: without position and counter, or with both still set.
+Untracked(node) == IF untracked_keeps_position THEN [node EXCEPT !.removing = FALSE]
                     ELSE [node EXCEPT !.position = None, !.counter = 0, !.removing = FALSE]
 
-\* A node that does not stand in the list is taken out of it all the same: the list has no head any more.
-Lost(kept, object) ==
-  [kept EXCEPT !.linked = <<>>,
-               !.others = LET all == @ \o kept.linked
+\* Unlinking a node that is not in the list sets head and tail to null.
+ListDetached(s, object) ==
+  [s EXCEPT !.linked = <<>>,
+               !.unlinked = LET all == @ \o s.linked
                           IN [k \in DOMAIN all |-> [all[k] EXCEPT !.removing = @ /\ all[k].object # object]]]
 
-\* A node leaves the list: all groups from its own on count one node fewer.
+\* `removeNodeFromList`: every group from the node's own on counts one node less.
 Unlinked(before, object) ==
-  LET kept == [before EXCEPT !.tracked = @ - 1]
-      place == CHOOSE k \in InLine(kept, object) : TRUE
-      node == kept.linked[place]
-      line == Without(kept.linked, place)
+  LET s == [before EXCEPT !.tracked = @ - 1]
+      place == CHOOSE k \in InLine(s, object) : TRUE
+      node == s.linked[place]
+      line == Without(s.linked, place)
       start == CHOOSE k \in 1..place : /\ k = 1 \/ line[k - 1].position # node.position
                                        /\ \A j \in k + 1..place : line[j - 1].position = node.position
-      left == [kept EXCEPT !.linked = line, !.others = Append(@, LeftBehind(node))]
-  IN IF InLine(kept, object) = {} THEN Lost(kept, object) ELSE ChangedGroups(left, From(line, start), None, -1)
+      left == [s EXCEPT !.linked = line, !.unlinked = Append(@, Untracked(node))]
+  IN IF InLine(s, object) = {} THEN ListDetached(s, object) ELSE ChangedGroups(left, From(line, start), None, -1)
 
 RECURSIVE UnlinkedEach(_, _)
-UnlinkedEach(kept, objects) ==
+UnlinkedEach(s, objects) ==
   LET Rest(left) == UnlinkedEach(left, Tail(objects))
-  IN IF objects = <<>> THEN kept ELSE With(Unlinked(kept, Head(objects)), Rest)
+  IN IF objects = <<>> THEN s ELSE With(Unlinked(s, Head(objects)), Rest)
 
-\* A node comes into the list, behind those at its position; from its group on, all groups count it.
+\* `insertNodeIntoList`: behind the nodes at its position; every group from its own on counts it.
 InsertedNode(before, node) ==
-  LET kept == [before EXCEPT !.tracked = @ + 1]
-      line == kept.linked
+  LET s == [before EXCEPT !.tracked = @ + 1]
+      line == s.linked
       first == 1 + Cardinality({k \in DOMAIN line : IsBefore(line[k].position, node.position)})
       behind == 1 + Cardinality({k \in DOMAIN line : IsAtMost(line[k].position, node.position)})
       Joined(list) == ChangedGroups(list, From(list.linked, first), None, 1)
       Alone(list) == ChangedGroups(list, From(list.linked, first + 1), None, 1)
-      counted == WithCounter(kept, first)
+      counted == WithCounter(s, first)
   IN IF behind > first
-     THEN With(WithLine(kept, Inserted(line, behind, [node EXCEPT !.counter = line[first].counter])), Joined)
+     THEN With(WithLine(s, Inserted(line, behind, [node EXCEPT !.counter = line[first].counter])), Joined)
      ELSE With(WithLine(counted, Inserted(line, first, [node EXCEPT !.counter = Newest(counted)])), Alone)
 
-\* The node may have this position where it stands.
+\* `isAlreadyInCorrectPosition`.
 Fits(line, k, p) == /\ k = 1 \/ IsAtMost(line[k - 1].position, p)
                     /\ k = Len(line) \/ IsAtMost(p, line[k + 1].position)
 
-\* A node gets another position without passing anybody: it leaves its group, and joins a neighbour's or none.  The tail
-\* shortcut forgets who stands in front of the last node: a group that it leaves, or one that it joins.
-MovedInPlace(kept, k, p) ==
-  LET node == kept.linked[k]
+\* A node that passes no other leaves its group and joins a neighbour's or forms its own.  The tail shortcut changes no
+\* counter, although the tail may leave a shared group or join the previous one.
+MovedInPlace(s, k, p) ==
+  LET node == s.linked[k]
       Put(list, counter) == WithLine(list, Exchanged(list.linked, k, [node EXCEPT !.position = p, !.counter = counter]))
-      IsAt(j) == j \in DOMAIN kept.linked /\ kept.linked[j].position = p
+      IsAt(j) == j \in DOMAIN s.linked /\ s.linked[j].position = p
       Step(left) == CASE IsAt(k - 1) -> Put(Changed(left, left.linked[k - 1].counter, 1), left.linked[k - 1].counter)
                       [] ~IsAt(k - 1) /\ IsAt(k + 1) -> Put(left, left.linked[k + 1].counter)
                       [] OTHER -> LET new == WithCounter(left, CountAt(left, k - 1) + 1) IN Put(new, Newest(new))
-  IN IF tail_keeps_counts /\ k = Len(kept.linked) THEN Put(kept, node.counter)
-     ELSE With(IF IsBefore(node.position, p) THEN Changed(kept, node.counter, -1) ELSE kept, Step)
+  IN IF tail_keeps_counts /\ k = Len(s.linked) THEN Put(s, node.counter)
+     ELSE With(IF IsBefore(node.position, p) THEN Changed(s, node.counter, -1) ELSE s, Step)
 
-\* A node passes others: forward, its group and each group passed count one fewer; backward, one more.
+\* A node that passes others: each group passed counts one less (forward) or one more (backward).
 MovedForward(before, k, p) ==
   LET node == before.linked[k]
       line == Without(before.linked, k)
-      kept == WithLine(Changed(before, node.counter, -1), line)
+      s == WithLine(Changed(before, node.counter, -1), line)
       to == CHOOSE j \in k..Len(line) + 1 : /\ j > Len(line) \/ IsAtMost(p, line[j].position)
                                             /\ \A i \in k..j - 1 : IsBefore(line[i].position, p)
       Step(list) == LET new == WithCounter(list, CountAt(list, to - 1) + 1)
@@ -224,12 +271,12 @@ MovedForward(before, k, p) ==
                                                                                             !.counter = counter]))
                     IN IF to <= Len(line) /\ line[to].position = p THEN Put(list, line[to].counter)
                        ELSE Put(new, Newest(new))
-  IN With(ChangedGroups(kept, SubSeq(line, k, to - 1), node.position, -1), Step)
+  IN With(ChangedGroups(s, SubSeq(line, k, to - 1), node.position, -1), Step)
 
 MovedBackward(before, k, p) ==
   LET node == before.linked[k]
       line == Without(before.linked, k)
-      kept == WithLine(before, line)
+      s == WithLine(before, line)
       to == CHOOSE j \in 1..k : /\ j = 1 \/ IsAtMost(line[j - 1].position, p)
                                 /\ \A i \in j..k - 1 : IsBefore(p, line[i].position)
       passed == [i \in 1..k - to |-> line[k - i]]
@@ -239,103 +286,91 @@ MovedBackward(before, k, p) ==
                                                                                             !.counter = counter]))
                     IN IF to > 1 /\ line[to - 1].position = p THEN Put(joined, line[to - 1].counter)
                        ELSE Put(new, Newest(new))
-  IN With(ChangedGroups(kept, passed, node.position, 1), Step)
+  IN With(ChangedGroups(s, passed, node.position, 1), Step)
 
-\* A node that untracking took out of the list, and that kept its position, is taken for one that stands alone.
-MovedOutside(kept, node, p) ==
-  LET left == IF IsBefore(node.position, p) THEN Changed(kept, node.counter, -1) ELSE kept
+\* A node that untracking took out of the list, and that s its position, is taken for one that stands alone.
+MovedOutside(s, node, p) ==
+  LET left == IF IsBefore(node.position, p) THEN Changed(s, node.counter, -1) ELSE s
       new == WithCounter(left, 1)
-  IN IF node.position = p THEN [kept EXCEPT !.others = Append(@, node)]
-     ELSE [new EXCEPT !.others = Append(@, [node EXCEPT !.position = p, !.counter = Newest(new)])]
+  IN IF node.position = p THEN [s EXCEPT !.unlinked = Append(@, node)]
+     ELSE [new EXCEPT !.unlinked = Append(@, [node EXCEPT !.position = p, !.counter = Newest(new)])]
 
-\* A queued node gets its new position.
-Settled(kept, node) ==
+\* A pending update: the node is inserted, moved, or stays.
+Applied(s, node) ==
   LET p == node.pending
-      k == CHOOSE k \in InLine(kept, node.object) : TRUE
+      k == CHOOSE k \in InLine(s, node.object) : TRUE
       Other(each) == each.object # node.object
-      apart == [kept EXCEPT !.others = SelectSeq(@, Other)]
-  IN CASE p = None -> kept
-       [] p # None /\ InLine(kept, node.object) = {} ->
+      apart == [s EXCEPT !.unlinked = SelectSeq(@, Other)]
+  IN CASE p = None -> s
+       [] p # None /\ InLine(s, node.object) = {} ->
             IF node.position = None THEN InsertedNode(apart, [node EXCEPT !.position = p])
             ELSE MovedOutside(apart, node, p)
-       [] p # None /\ InLine(kept, node.object) # {} /\ node.position # p ->
-            IF Fits(kept.linked, k, p) THEN MovedInPlace(kept, k, p)
-            ELSE IF IsBefore(node.position, p) THEN MovedForward(kept, k, p) ELSE MovedBackward(kept, k, p)
-       [] OTHER -> kept
+       [] p # None /\ InLine(s, node.object) # {} /\ node.position # p ->
+            IF Fits(s.linked, k, p) THEN MovedInPlace(s, k, p)
+            ELSE IF IsBefore(node.position, p) THEN MovedForward(s, k, p) ELSE MovedBackward(s, k, p)
+       [] OTHER -> s
 
-RECURSIVE SettledEach(_, _)
-SettledEach(kept, queue) ==
-  LET Rest(settled) == SettledEach(settled, Tail(queue))
-  IN IF queue = <<>> THEN kept ELSE With(Settled(kept, Head(queue)), Rest)
+RECURSIVE AppliedEach(_)
+AppliedEach(s) ==
+  LET next == NodeOf(s, s.updates[1])
+      Rest(applied) == AppliedEach(applied)
+  IN IF s.updates = <<>> THEN s ELSE With(Applied([s EXCEPT !.updates = AfterPoll(s)], next), Rest)
 
-\* Nodes in an order that Stands(one, other) says.
+\* Nodes sorted by Stands(one, other).
 Sorted(seq, Stands(_, _)) ==
   [n \in DOMAIN seq |->
      seq[CHOOSE k \in DOMAIN seq : Cardinality({j \in DOMAIN seq : j # k /\ Stands(seq[j], seq[k])}) = n - 1]]
 
-\* The queued nodes: the farthest old position first, those never placed last; equal ones by name.
-InOrderOfFlush(seq) ==
-  LET IsQueued(node) == node.queued
-      ByName(a, b) == a.cursor < b.cursor \/ (a.cursor = b.cursor /\ a.object < b.object)
-      Stands(a, b) == CASE a.position = b.position                      -> ByName(a, b)
-                        [] a.position # b.position /\ b.position = None -> TRUE
-                        [] a.position = None /\ b.position # None       -> FALSE
-                        [] OTHER                                        -> IsBefore(b.position, a.position)
-  IN Sorted(SelectSeq(seq, IsQueued), Stands)
-
-\* The list from scratch, from the cursors that are present, in the order of their names where they are equal.
-BuiltAnew(kept) ==
+\* `rebuildEntireList`: the present cursors sorted by position; ties by name.
+Rebuilt(s) ==
   LET IsPresent(node) == node.present
-      AtLast(node) == [node EXCEPT !.position = IF node.pending = None THEN @ ELSE node.pending, !.pending = None,
-                                   !.queued = FALSE]
-      all == SelectSeq(AllNodes(kept), IsPresent)
+      AtLast(node) == [node EXCEPT !.position = IF node.pending = None THEN @ ELSE node.pending, !.pending = None]
+      all == SelectSeq(AllNodes(s), IsPresent)
       placed == [k \in DOMAIN all |-> AtLast(all[k])]
       IsIn(node) == node.position # None /\ ~node.removing
       IsOut(node) == ~IsIn(node)
       Stands(a, b) == IsBefore(a.position, b.position) \/ (a.position = b.position /\ a.cursor < b.cursor)
       line == Sorted(SelectSeq(placed, IsIn), Stands)
       out == SelectSeq(placed, IsOut)
-      n == Len(kept.counts)
+      n == Len(s.counts)
       Up(k) == Cardinality({j \in DOMAIN line : IsAtMost(line[j].position, line[k].position)})
   IN [linked |-> [k \in DOMAIN line |-> [line[k] EXCEPT !.counter = n + k]],
-      others |-> [k \in DOMAIN out |-> LeftBehind(out[k])],
-      removals |-> <<>>, counts |-> kept.counts \o [k \in DOMAIN line |-> Up(k)],
+      unlinked |-> [k \in DOMAIN out |-> Untracked(out[k])],
+      updates |-> <<>>, removals |-> <<>>, counts |-> s.counts \o [k \in DOMAIN line |-> Up(k)],
       tracked |-> Len(line), removed |-> 0]
 
-\* Nodes at one position share the counter of the first of them.
-Shared(kept) ==
-  LET line == kept.linked
+\* Nodes of a group share the counter of its first node.
+Shared(s) ==
+  LET line == s.linked
       Begins(j) == j = 1 \/ line[j - 1].position # line[j].position
       FirstOf(k) == CHOOSE j \in 1..k : Begins(j) /\ line[j].position = line[k].position
-  IN WithLine(kept, [k \in DOMAIN line |-> [line[k] EXCEPT !.counter = line[FirstOf(k)].counter]])
+  IN WithLine(s, [k \in DOMAIN line |-> [line[k] EXCEPT !.counter = line[FirstOf(k)].counter]])
 
-\* The list as it is now, with nothing pending.
-Done(kept) ==
+\* The list with nothing pending.
+Done(s) ==
   LET IsPresent(node) == node.present
-      Calm(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.queued = FALSE, !.pending = None]]
-  IN [kept EXCEPT !.linked = Calm(@), !.others = Calm(SelectSeq(@, IsPresent)), !.removals = <<>>]
+      Calm(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.pending = None]]
+  IN [s EXCEPT !.linked = Calm(@), !.unlinked = Calm(SelectSeq(@, IsPresent)), !.removals = <<>>]
 
-IsFlushed(kept) == kept.removals = <<>> /\ \A node \in InSet(AllNodes(kept)) : ~node.queued
+IsFlushed(s) == s.removals = <<>> /\ s.updates = <<>>
 
-\* What a question does first.
+\* Before a query: a rebuild if at least half as many updates are pending as nodes are tracked.
 Flushed(before) ==
-  LET kept == [before EXCEPT !.removed = 0]
-      IsQueued(node) == node.queued
-      pending == Len(SelectSeq(AllNodes(kept), IsQueued))
-      Rest(left) == With(SettledEach(left, InOrderOfFlush(AllNodes(left))), Done)
-  IN CASE IsFlushed(kept) -> kept
-       [] ~IsFlushed(kept) /\ pending >= kept.tracked \div 2 -> With(BuiltAnew(kept), Shared)
-       [] OTHER -> With(UnlinkedEach(kept, kept.removals), Rest)
+  LET s == [before EXCEPT !.removed = 0]
+      Rest(left) == With(AppliedEach(left), Done)
+  IN CASE IsFlushed(s) -> s
+       [] ~IsFlushed(s) /\ Len(s.updates) >= s.tracked \div 2 -> With(Rebuilt(s), Shared)
+       [] OTHER -> With(UnlinkedEach(s, s.removals), Rest)
 
 -----------------------------------------------------------------------------
-(* Questions to a list that is up to date. *)
+(* Queries on a flushed list. *)
 
-ListSlowest(kept) == IF kept.linked = <<>> THEN None ELSE kept.linked[1].position
+ListSlowest(s) == IF s.linked = <<>> THEN None ELSE s.linked[1].position
 
-\* The count of a cursor's group; 0 if it has no position, None if it has one and was never counted.
-ListRank(kept, object) ==
-  LET node == NodeOf(kept, object)
+\* The count of a node's group; 0 without a position, None with a position and no counter.
+ListCount(s, object) ==
+  LET node == NodeOf(s, object)
   IN CASE node.position = None -> 0
        [] node.position # None /\ node.counter = 0 -> None
-       [] OTHER -> kept.counts[node.counter]
+       [] OTHER -> s.counts[node.counter]
 =============================================================================

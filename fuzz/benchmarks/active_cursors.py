@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from fuzz.benchmarks.runner import Benchmark, Measured
-from impl.active_cursors.container import ActiveCursors
+from impl.active_cursors import ActiveCursors
 from model.active_cursors.machine import Config
 from model.positions import Position
 

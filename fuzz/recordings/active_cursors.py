@@ -1,11 +1,10 @@
 """How recordings of the three containers of active cursors map to the machine.
 
-A cursor has a name in a recording and a number in the machine. Where cursors are equal, the shipped list takes them in
-the order of a Java hash map, and the machine in the order of their numbers: so a number begins with the bucket of its
-name in a table of 32, and then holds the name itself.
+A cursor has a name in a recording and a number in the machine. A rebuild of the linked list iterates over a Java hash
+map, and the machine over numbers; a number therefore starts with the bucket of the name in a table of 32.
 
-An observer who asks after every operation brings a lazy list up to date each time; so before an operation, the
-questions of the observer who came before it are asked.
+An observation after every operation flushes the list each time, so the queries of the observation come before the next
+operation.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _BUCKETS = 32
 
 
 def number_of(name: str) -> int:
-    """The number of a name. Raises ValueError for one that is too long."""
+    """Returns the number of a name. Raises ValueError for a name that is too long."""
     letters = name.encode()
     if len(letters) > _BYTES:
         raise ValueError(f"the cursor's name {name} has more than {_BYTES} bytes")
@@ -34,12 +33,12 @@ def number_of(name: str) -> int:
 
 
 def name_of(number: int) -> str:
-    """The name of a number."""
+    """Returns the name of a number."""
     return (number & ((1 << (8 * _BYTES)) - 1)).to_bytes(_BYTES, "big").lstrip(b"\0").decode()
 
 
 def bucket_of(name: str) -> int:
-    """Where a Java hash map with a table of 32 lists a string: the hash with its upper half folded into the lower."""
+    """Returns the bucket of a string in a Java hash map of 32: its hash, the upper half folded into the lower."""
     code = 0
     for letter in name:
         code = (31 * code + ord(letter)) & 0xFFFFFFFF
@@ -47,17 +46,15 @@ def bucket_of(name: str) -> int:
 
 
 def settings(recorded: Names) -> Names:
-    """The settings of the machine, from those of a recording; some recordings use the container as no broker does."""
-    return {
-        "cursors": _BUCKETS << (8 * _BYTES),
-        "start_ms": recorded["start_ms"],
-        "grace_ms": recorded.get("continue_caching_after_last_cursor_leaves_ms", 0),
-        "calls": "any",
-    }
+    """Returns the settings of the machine, from those of a recording."""
+    given = {"cursors": _BUCKETS << (8 * _BYTES), "start_ms": recorded["start_ms"]}
+    if "continue_caching_after_last_cursor_leaves_ms" in recorded:
+        given["grace_ms"] = recorded["continue_caching_after_last_cursor_leaves_ms"]
+    return given
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """What the observer asked before, if anything; the clock moves to the operation's time; the operation happens."""
+    """Returns the queries of the previous observation, the advance of the clock, and the operation."""
     happened: list[tuple[str, Names]] = []
     if recorded["observe"] == "after_every_operation" and s.nodes is not None:
         happened = [("number_at_same_position_or_before", {"cursor": c.cursor}) for c in s.cursors]
@@ -81,12 +78,12 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome as it was recorded."""
+    """Returns an outcome in the form of the recording."""
     return error_or(outcome, RESULTS.get(op, plain))
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """What an observer saw, with the cursors' names."""
+    """Returns an observation with the cursors' names."""
     ranks = seen["at_same_position_or_before"] or []
     slowest = [name_of(number) for number in seen["slowest_cursors"]]
     oldest = [{"cursor": name, "position": seen["slowest_position"], "version": seen["version"]} for name in slowest]
@@ -100,7 +97,7 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
 
 
 def as_recorded(seen: Any, recorded: Any) -> Any:
-    """What was recorded of that; of several slowest cursors any may be named."""
+    """Returns the recorded keys; of several slowest cursors, the recorded one is chosen."""
     chosen = {key: value for key, value in seen.items() if key in recorded}
     for key in {"slowest_cursor", "oldest"} & set(chosen):
         possible = chosen[key]
@@ -109,7 +106,7 @@ def as_recorded(seen: Any, recorded: Any) -> Any:
 
 
 def recording(container: str, profile: str, *deviations: Deviation) -> Recording:
-    """The recordings of one container."""
+    """Returns the recordings of one container."""
     return Recording(
         component="active_cursor_container",
         subject="active_cursors",
@@ -124,67 +121,71 @@ def recording(container: str, profile: str, *deviations: Deviation) -> Recording
     )
 
 
-def added_again(container: str) -> Deviation:
-    """What a present cursor was tracked by stays when it is added again."""
+def readded(container: str) -> Deviation:
+    """The old item of a present cursor stays when it is added again."""
     return Deviation(
         "a_replaced_cursor_is_still_tracked",
-        ("container", "adding_leaves_old_item"),
-        "nothing_is_kept_of_replaced_cursors",
+        ("container", "add_keeps_old_item"),
+        "items_are_exactly_the_tracked_cursors",
         f"active_cursor_container/dev/edge/{container}/add_same_name_twice",
     )
 
 
+#: The heap and the set cache added entries only while cursors exist.
+NO_GRACE_PERIOD = Deviation("added_entries_are_not_cached_after_the_last_cursor_left", ("has_grace_period",), "", "")
+
 recordings = (
     recording(
         "linked_list",
-        "pulsar-2026-07",
+        "pulsar-2026-07-any-call",
         Deviation(
             "the_last_cursor_leaves_or_joins_a_group_uncounted",
             ("container", "tail_keeps_counts"),
-            "a_rank_counts_all_at_or_before",
+            "expected_read_count_equals_cursors_at_or_before",
             "active_cursor_container/dev/edge/linked_list/last_cursor_leaves_group",
         ),
         Deviation(
             "an_untracked_cursor_keeps_its_position",
             ("container", "untracked_keeps_position"),
-            "a_rank_counts_all_at_or_before",
+            "expected_read_count_equals_cursors_at_or_before",
             "active_cursor_container/dev/edge/linked_list/add_same_name_twice",
         ),
         Deviation(
             "adding_a_cursor_leaves_it_to_be_untracked",
-            ("container", "adding_keeps_removal"),
-            "a_rank_counts_all_at_or_before",
+            ("container", "add_keeps_pending_removal"),
+            "expected_read_count_equals_cursors_at_or_before",
             "",
         ),
         Deviation(
             "a_name_that_is_added_again_gives_the_old_cursor",
-            ("container", "readding_keeps_object"),
-            "a_name_gives_the_cursor_added_last",
+            ("container", "readd_keeps_object"),
+            "name_refers_to_cursor_added_last",
             "",
         ),
         Deviation(
             "removed_cursors_are_remembered_until_a_question",
             ("container", "drops_removed_nodes"),
-            "little_is_kept_of_removed_cursors",
+            "nodes_of_removed_cursors_are_bounded",
             "",
         ),
     ),
     recording(
         "heap",
-        "pulsar-2026-07-heap",
+        "pulsar-2026-07-heap-any-call",
         Deviation(
             "a_removal_from_the_middle_leaves_the_heap_out_of_order",
-            ("container", "removal_only_sinks"),
-            "an_update_tells_the_slowest",
+            ("container", "removal_only_sifts_down"),
+            "update_returns_slowest_position_before_and_after",
             "active_cursor_container/dev/edge/heap/removal_then_update_reports_wrong_slowest",
         ),
         Deviation(
             "an_untracked_cursor_stays_so",
-            ("update_begins_tracking",),
-            "an_update_sets_the_position",
+            ("update_starts_tracking",),
+            "update_sets_position",
             "active_cursor_container/dev/edge/heap/untracked_cursors",
         ),
-        added_again("heap"),
+        NO_GRACE_PERIOD,
+        readded("heap"),
     ),
-    recording("navigable_set", "pulsar-2026-07-set", added_again("navigable_set")),
+    recording("navigable_set", "pulsar-2026-07-set", NO_GRACE_PERIOD, readded("navigable_set")),
 )

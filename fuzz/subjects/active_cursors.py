@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
-from impl.active_cursors.container import ActiveCursors
+from impl.active_cursors import ActiveCursors
 from invariants import active_cursors as invariants
-from model.active_cursors import linked_list as cursor_list
 from model.active_cursors.heap import Item
 from model.active_cursors.linked_list import CursorList, Node
 from model.active_cursors.machine import Config, Cursor, State, active_cursors
@@ -55,8 +54,8 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     tail = positions.count(max(positions)) if positions else 0
     waiting = garbage = 0
     if s.nodes is not None:
-        waiting = len([n for n in s.nodes.linked + s.nodes.others if n.queued]) + 4 * len(s.nodes.removals)
-        garbage = cursor_list.garbage(s.nodes)
+        waiting = len(s.nodes.updates) + 4 * len(s.nodes.removals)
+        garbage = len([n for n in s.nodes.linked + s.nodes.unlinked if not n.present])
     return (
         len(s.cursors),
         len(positions) - len(s.cursors) > -2,
@@ -75,7 +74,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
 
 def remembered(s: State) -> int:
     """Nodes and items that a shipped container keeps."""
-    return len(s.items) if s.nodes is None else len(s.nodes.linked) + len(s.nodes.others)
+    return len(s.items) if s.nodes is None else len(s.nodes.linked) + len(s.nodes.unlinked)
 
 
 def farthest_count(s: State) -> int:
@@ -202,11 +201,12 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     items = tuple([Item(**placed(each)) for each in variables["items"]])
     kept, nodes = variables["nodes"], None
     if kept is not None:
-        linked, others = (tuple([Node(**placed(each)) for each in kept[key]]) for key in ("linked", "others"))
-        nodes = CursorList(linked, others, kept["removals"], kept["counts"], kept["tracked"], kept["removed"])
+        linked, unlinked = (tuple([Node(**placed(each)) for each in kept[key]]) for key in ("linked", "unlinked"))
+        rest = (kept[key] for key in ("updates", "removals", "counts", "tracked", "removed"))
+        nodes = CursorList(linked, unlinked, *rest)
     objects = {each.object for each in cursors} | {each.object for each in items}
     if nodes is not None:
-        objects |= {each.object for each in nodes.linked + nodes.others}
+        objects |= {each.object for each in nodes.linked + nodes.unlinked}
     return State(0, cursors, variables["last_removal_ms"], len(objects) + 1, 0, variables["durables"], nodes, items)
 
 
@@ -255,8 +255,6 @@ subject = Subject(
         "cursors": (8, 6, 12, 4),
         "grace_ms": (10, 1, 0, -1, 20),
         "removals_before_cleanup": (2, 1, 3),
-        # without a rule of its own, each container is the definition in another way
-        "container": ("definition", "definition", "linked_list", "definition", "sorted_set", "definition", "heap"),
     },
     weights={
         "add_cursor": 4,

@@ -392,8 +392,8 @@ subject = Subject(
         },
     },
     guidance={
-        "weights": "used: without them the median of steps to kill doubles, and one seeded bug is never found",
-        "swarms": "used: the median hardly moves, but without them one seeded bug is never found",
+        "weights": "used: without them the median of steps to kill doubles, and one planted bug is never found",
+        "swarms": "used: the median hardly moves, but without them one planted bug is never found",
         "situations": "not used: weights that changed with the state did not shorten the median",
         "corpus": "not used to generate: traces that began as one that had met something new took longer",
     },

@@ -1,12 +1,12 @@
-"""The shipped heap and the sorted set of active cursors, and what each keeps of a cursor that is added again.
+"""The heap of `ManagedCursorContainerImpl` and the sorted set of `ActiveManagedCursorContainerNavigableSetImpl`.
 
-Source: `ManagedCursorContainerImpl`, which a broker uses without PIP-430's strategy, and the sorted set of its
-benchmarks, both as recorded. They are what the machine of `model/active_cursors/machine.py` keeps in mind under the containers
-`heap` and `sorted_set`, and nothing of the definition.
+A broker uses the heap when `cacheEvictionByExpectedReadCount` is off; the sorted set exists for tests and benchmarks.
+Both hold items: the state that the containers `heap` and `sorted_set` of `model/active_cursors/machine.py` add to the
+cursors.
 
     heap     an array: the items at 2i + 1 and 2i + 2 are not slower than the one at i, so the first is the slowest
-    removal  the last item takes the place of the one that goes, and sinks; whether it also rises is a rule
-    set      the items by position, then by age
+    removal  the last item moves to the index of the removed one and sifts down; whether it may sift up is a rule
+    set      items sorted by position, then by object
 """
 
 from __future__ import annotations
@@ -20,87 +20,87 @@ class Item(NamedTuple):
     """A tracked cursor in a heap or a set."""
 
     position: Position
-    object: int  # of the cursor; later ones are larger
+    object: int  # the cursor object; later ones are larger
     cursor: int
 
 
 Items = tuple[Item, ...]
 
 
-def place_of(items: Items, object: int) -> int:
-    """Where a cursor's item stands."""
+def index_of(items: Items, object: int) -> int:
+    """Returns the index of a cursor's item."""
     return next(i for i, item in enumerate(items) if item.object == object)
 
 
 # ---- the heap -----------------------------------------------------------------------------------------
 
 
-def risen(items: Items, place: int) -> Items:
-    """The item goes up as long as the one above is slower to come: as long as it stands at a larger position."""
+def sifted_up(items: Items, index: int) -> Items:
+    """`siftUp`: the item moves up while its parent is at a larger position."""
     heap = list(items)
-    while place > 0 and heap[(place - 1) // 2].position > heap[place].position:
-        above = (place - 1) // 2
-        heap[place], heap[above] = heap[above], heap[place]
-        place = above
+    while index > 0 and heap[(index - 1) // 2].position > heap[index].position:
+        parent = (index - 1) // 2
+        heap[index], heap[parent] = heap[parent], heap[index]
+        index = parent
     return tuple(heap)
 
 
-def sunk(items: Items, place: int) -> Items:
-    """The item goes down as long as one below is slower; of two that are equal, the right one takes its place."""
+def sifted_down(items: Items, index: int) -> Items:
+    """`siftDown`: the item moves down while a child is slower; of two equal children, the right one moves up."""
     heap = list(items)
     while True:
-        left, right, lower = 2 * place + 1, 2 * place + 2, None
-        if right < len(heap) and heap[right].position < heap[place].position:
-            lower = left if heap[left].position < heap[right].position else right
-        elif left < len(heap) and heap[left].position < heap[place].position:
-            lower = left
-        if lower is None:
+        left, right, slower = 2 * index + 1, 2 * index + 2, None
+        if right < len(heap) and heap[right].position < heap[index].position:
+            slower = left if heap[left].position < heap[right].position else right
+        elif left < len(heap) and heap[left].position < heap[index].position:
+            slower = left
+        if slower is None:
             return tuple(heap)
-        heap[place], heap[lower] = heap[lower], heap[place]
-        place = lower
+        heap[index], heap[slower] = heap[slower], heap[index]
+        index = slower
 
 
 def pushed(items: Items, item: Item) -> Items:
-    """The heap with another item."""
-    return risen((*items, item), len(items))
+    """Returns the heap with another item."""
+    return sifted_up((*items, item), len(items))
 
 
-def moved(items: Items, place: int, position: Position) -> Items:
-    """The heap after an item has got another position."""
-    items = items[:place] + (items[place]._replace(position=position),) + items[place + 1 :]
-    if place == 0 or items[(place - 1) // 2].position <= position:
-        return sunk(items, place)
-    return risen(items, place)
+def moved(items: Items, index: int, position: Position) -> Items:
+    """Returns the heap after the item at an index moved to another position."""
+    items = items[:index] + (items[index]._replace(position=position),) + items[index + 1 :]
+    if index == 0 or items[(index - 1) // 2].position <= position:
+        return sifted_down(items, index)
+    return sifted_up(items, index)
 
 
-def taken_out(items: Items, place: int, sinks_only: bool) -> Items:
-    """The heap without an item: the last one takes its place.
+def removed(items: Items, index: int, only_sifts_down: bool) -> Items:
+    """Returns the heap without the item at an index: the last item takes its index and sifts.
 
-    Below its new place it sinks. It may also have to rise, for it may come from another branch: a heap in which it
-    `sinks_only` can be out of order from then on.
+    The last item may come from another branch and may have to sift up. With `only_sifts_down`, the heap can be out of
+    order afterwards.
     """
     last, rest = items[-1], items[:-1]
-    if place == len(rest):
+    if index == len(rest):
         return rest
-    rest = rest[:place] + (last,) + rest[place + 1 :]
-    if sinks_only or place == 0 or rest[(place - 1) // 2].position <= last.position:
-        return sunk(rest, place)
-    return risen(rest, place)
+    rest = rest[:index] + (last,) + rest[index + 1 :]
+    if only_sifts_down or index == 0 or rest[(index - 1) // 2].position <= last.position:
+        return sifted_down(rest, index)
+    return sifted_up(rest, index)
 
 
 # ---- the sorted set -----------------------------------------------------------------------------------
 
 
 def with_item(items: Items, item: Item) -> Items:
-    """The set with another item."""
+    """Returns the set with another item."""
     return tuple(sorted((*items, item)))
 
 
-def without(items: Items, object: int) -> Items:
-    """The set without a cursor's item, if it has one."""
+def without_item(items: Items, object: int) -> Items:
+    """Returns the set without a cursor's item."""
     return tuple(item for item in items if item.object != object)
 
 
-def rank(items: Items, position: Position) -> int:
-    """How many items of the set stand at the position or before it."""
+def number_at_or_before(items: Items, position: Position) -> int:
+    """Returns how many items of the set are at the position or before."""
     return sum([1 for item in items if item.position <= position])

@@ -1,25 +1,25 @@
-"""The shipped list of active cursors: sorted, lazily brought up to date, with counts that groups share.
+"""The linked list of `ActiveManagedCursorContainerImpl`: sorted, flushed lazily, with counters shared by groups.
 
-Source: PIP-430's `ActiveManagedCursorContainerImpl`, as recorded and as later changed. It is what the machine of
-`model/active_cursors/machine.py` keeps in mind under the container `linked_list`, and nothing of the definition.
+Source: PIP-430 and the class as of July 2026, and as changed by apache/pulsar#26511 and #26629. The list is the state
+that the container `linked_list` of `model/active_cursors/machine.py` adds to the cursors themselves.
 
-    linked     the nodes in the order of their positions; those at one position form a group and share a counter,
-               which is the number of nodes up to the group's end
-    pending    a call only notes what has changed; a query flushes
-    flush      half as many nodes queued as tracked, or more: the list is built anew;
-               else removals first, then each queued node is placed or moved, the farthest old position first
+    list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
+              nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
+    pending   `add`, `updateCursor` and `removeCursor` only record a pending position or a pending removal
+    flush     before a query (`processPendingPositions`): if at least half as many updates are pending as nodes are
+              tracked, the list is rebuilt; otherwise pending removals are applied first, then each pending update in
+              the order of a `java.util.PriorityQueue`: largest old position first, nodes without a position last
 
-A flush must not be observable. What the recorded version does otherwise is one small function or one line each,
-under a flag of the config: the tail shortcut (`keeps_counts_at_tail`), what untracking leaves behind (`unlinked`,
-`lose_the_list`), what adding a present cursor forgets (`added`).
+A flush must not be observable. Each rule on which versions differ is a flag of the config: `tail_keeps_counts`,
+`untracked_keeps_position`, `add_keeps_pending_removal`, `readd_keeps_object`, `drops_removed_nodes`.
 
-Not modelled: the links that nodes of a lost list still have to each other, and what is left half done when a flush
-fails on a node that has a position and was never counted.
+Not modelled: the links that nodes of a detached list keep to each other, and what is left half done when a flush fails
+on a node that has a position and no counter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from model.positions import Position
@@ -27,478 +27,538 @@ from model.values import record
 
 
 class ListRules(Protocol):
-    """The flags of the config that this list looks at; `model/active_cursors/machine.py` says what they mean."""
+    """The flags of `Config` that the list depends on."""
 
     @property
     def tail_keeps_counts(self) -> bool:
-        """The tail shortcut."""
+        """See `Config`."""
 
     @property
     def untracked_keeps_position(self) -> bool:
-        """What untracking leaves behind."""
+        """See `Config`."""
 
     @property
-    def adding_keeps_removal(self) -> bool:
-        """What adding a present cursor forgets."""
+    def add_keeps_pending_removal(self) -> bool:
+        """See `Config`."""
 
     @property
-    def readding_keeps_object(self) -> str:
-        """Which additions leave the name to the old object."""
+    def readd_keeps_object(self) -> str:
+        """See `Config`."""
 
     @property
     def drops_removed_nodes(self) -> bool:
-        """Whether nodes of removed cursors are dropped without a query."""
+        """See `Config`."""
 
     @property
     def removals_before_cleanup(self) -> int:
-        """After how many removals."""
+        """See `Config`."""
 
 
 @record
 class Node(NamedTuple):
-    """What the list remembers of a cursor."""
+    """A node of the list (`ActiveManagedCursorContainerImpl.Node`)."""
 
-    cursor: int
-    object: int  # of the cursor that it was made for; it identifies the node
-    present: bool  # whether it stands for a cursor of the container; one that was removed may wait for a flush
-    position: Position | None  # where the last flush put it
-    pending: Position | None  # where the next one will
-    queued: bool  # whether a flush will look at it
-    removing: bool  # whether a flush will take it out
-    counter: int  # the number of the counter that it shares; 0 if it was never counted
+    cursor: int  # the cursor's name
+    object: int  # the cursor object that it was created for; identifies the node
+    present: bool  # whether the container still has this cursor
+    position: Position | None  # as of the last flush
+    pending: Position | None  # `pendingPosition`
+    removing: bool  # `pendingRemove`
+    counter: int  # number of its shared counter; 0 before the first flush
 
 
 @record
 class CursorList(NamedTuple):
-    """The list, and what has not been flushed yet."""
+    """The list and what is pending."""
 
-    linked: tuple[Node, ...] = ()  # in the order of the list
-    others: tuple[Node, ...] = ()  # nodes that do not stand in the list, by their objects
-    removals: tuple[int, ...] = ()  # objects of the nodes that a flush will take out, one a name, by name
-    counts: tuple[int, ...] = ()  # of counter 1, 2, ...
-    tracked: int = 0  # how many nodes the list believes to have
-    removed: int = 0  # removals since the last cleanup
-
-
-def node_of(kept: CursorList, object: int) -> Node:
-    """The node of that identity."""
-    return next(n for n in kept.linked + kept.others if n.object == object)
+    linked: tuple[Node, ...] = ()  # in list order
+    unlinked: tuple[Node, ...] = ()  # nodes that are not in the list, by object
+    updates: tuple[int, ...] = ()  # `pendingPositionUpdates`: objects, as the array of the priority queue
+    removals: tuple[int, ...] = ()  # `pendingRemovedCursors`: objects, one for each name, by name
+    counts: tuple[int, ...] = ()  # values of counter 1, 2, ...
+    tracked: int = 0  # `trackedNodeCount`
+    removed: int = 0  # `removalsSinceLastCleanup`
 
 
-def waiting_for(kept: CursorList, cursor: int) -> Node | None:
-    """The node that waits under this name for its removal."""
-    return next((n for n in (node_of(kept, o) for o in kept.removals) if n.cursor == cursor), None)
+def node_of(s: CursorList, object: int) -> Node:
+    """Returns the node of an object."""
+    return next(n for n in s.linked + s.unlinked if n.object == object)
 
 
-def exchange(kept: CursorList, old: Node, new: Node) -> CursorList:
-    """The same list with `new` where `old` was."""
-    linked = tuple(new if n.object == old.object else n for n in kept.linked)
-    others = tuple(new if n.object == old.object else n for n in kept.others)
-    return kept._replace(linked=linked, others=others)
+def node_pending_removal(s: CursorList, cursor: int) -> Node | None:
+    """Returns the node of that name whose removal is pending."""
+    return next((n for n in (node_of(s, o) for o in s.removals) if n.cursor == cursor), None)
 
 
-def garbage(kept: CursorList) -> int:
-    """How many nodes are remembered for cursors that are gone."""
-    return sum(not n.present for n in kept.linked + kept.others)
-
-
-# ---- calls that only take notes -----------------------------------------------------------------------
-
-
-def queue(node: Node, position: Position) -> Node:
-    """The position is noted; a flush will look at the node."""
-    return node._replace(pending=position, queued=True)
-
-
-def due_for_removal(kept: CursorList, node: Node) -> CursorList:
-    """A flush will take the node out. One node a name: another one that waited under it is forgotten."""
-    others = [o for o in kept.removals if node_of(kept, o).cursor != node.cursor]
-    marked = exchange(kept, node, node._replace(removing=True))
-    by_name = sorted([*others, node.object], key=lambda o: (node_of(kept, o).cursor, o))
-    return marked._replace(removals=tuple(by_name))
-
-
-def no_longer_due(kept: CursorList, node: Node) -> CursorList:
-    """The removal is called off."""
-    marked = exchange(kept, node, node._replace(removing=False))
-    return marked._replace(removals=tuple(o for o in kept.removals if o != node.object))
-
-
-def added(
-    rules: ListRules, kept: CursorList, present: int | None, cursor: int, object: int, position: Position | None
-) -> tuple[CursorList, int]:
-    """After an addition: the list, and the object that the name gives from now on.
-
-    `present` is the object that the name gave before. A name that was removed and not yet flushed gets its node back.
-    """
-    if present is None:
-        return added_anew(rules, kept, cursor, object, position)
-    node = node_of(kept, present)
-    if rules.readding_keeps_object == "never":
-        kept, node = with_object(kept, node, object)
-    if position is None:
-        kept = exchange(kept, node, node._replace(pending=None))
-        node = node_of(kept, node.object)
-        return (kept if node.position is None else due_for_removal(kept, node)), node.object
-    if node.removing and not rules.adding_keeps_removal:
-        kept = no_longer_due(kept, node)
-        node = node_of(kept, node.object)
-    return exchange(kept, node, queue(node, position)), node.object
-
-
-def added_anew(
-    rules: ListRules, kept: CursorList, cursor: int, object: int, position: Position | None
-) -> tuple[CursorList, int]:
-    """After the addition of a name that is absent."""
-    waiting = None if position is None else waiting_for(kept, cursor)
-    if waiting is None:
-        node = Node(cursor, object, True, None, None, False, False, 0)
-        node = node if position is None else queue(node, position)
-        return kept._replace(others=by_object((*kept.others, node))), object
-    kept = no_longer_due(kept, waiting)
-    node = node_of(kept, waiting.object)
-    if rules.readding_keeps_object != "until_flushed":
-        kept, node = with_object(kept, node, object)
-    assert position is not None
-    return exchange(kept, node, queue(node._replace(present=True), position)), node.object
-
-
-def with_object(kept: CursorList, node: Node, object: int) -> tuple[CursorList, Node]:
-    """The node stands for another object from now on."""
-    new = node._replace(object=object)
-    kept = exchange(kept, node, new)
-    removals = tuple(object if o == node.object else o for o in kept.removals)
-    return with_counters_in_order(kept._replace(removals=removals, others=by_object(kept.others))), new
+def with_node(s: CursorList, old: Node, new: Node) -> CursorList:
+    """Returns the list with `new` in place of `old`."""
+    linked = tuple(new if n.object == old.object else n for n in s.linked)
+    unlinked = tuple(new if n.object == old.object else n for n in s.unlinked)
+    return s._replace(linked=linked, unlinked=unlinked)
 
 
 def by_object(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Nodes in the order of their identities."""
+    """Returns the nodes sorted by object."""
     return tuple(sorted(nodes, key=lambda n: n.object))
 
 
-def updated(rules: ListRules, kept: CursorList, object: int, position: Position | None) -> CursorList:
-    """After an update of a cursor: its new position is noted, or that it will not be tracked."""
-    node = node_of(kept, object)
+def removed_nodes(s: CursorList) -> int:
+    """Returns how many nodes of removed cursors the list retains."""
+    return sum(not n.present for n in s.linked + s.unlinked)
+
+
+# ---- the priority queue of pending updates ------------------------------------------------------------
+
+
+def comes_first(a: Node, b: Node) -> bool:
+    """Whether the comparator orders `a` strictly before `b`: the larger position first, no position last."""
+    return a.position is not None and (b.position is None or a.position > b.position)
+
+
+def comes_later(a: Node, b: Node) -> bool:
+    """Whether the comparator orders `a` strictly after `b`. Of two nodes without a position it says so both ways."""
+    return a.position is None or (b.position is not None and a.position < b.position)
+
+
+def offered(queue: tuple[int, ...], object: int, nodes: Mapping[int, Node]) -> tuple[int, ...]:
+    """Returns the queue with another element (`PriorityQueue.offer`)."""
+    heap, at = [*queue, object], len(queue)
+    while at > 0 and comes_first(nodes[object], nodes[heap[(at - 1) // 2]]):
+        heap[at], at = heap[(at - 1) // 2], (at - 1) // 2
+    heap[at] = object
+    return tuple(heap)
+
+
+def sift_down(heap: list[int], at: int, object: int, nodes: Mapping[int, Node]) -> None:
+    """Moves an element down from an index until no child comes first (`PriorityQueue.siftDown`)."""
+    while at < len(heap) // 2:
+        child = 2 * at + 1
+        if child + 1 < len(heap) and comes_later(nodes[heap[child]], nodes[heap[child + 1]]):
+            child += 1
+        if not comes_later(nodes[object], nodes[heap[child]]):
+            break
+        heap[at], at = heap[child], child
+    heap[at] = object
+
+
+def polled(queue: list[int], nodes: Mapping[int, Node]) -> int:
+    """Removes the first element and returns it (`PriorityQueue.poll`)."""
+    first, last = queue[0], queue.pop()
+    if queue:
+        sift_down(queue, 0, last, nodes)
+    return first
+
+
+def without_removed(queue: tuple[int, ...], nodes: Mapping[int, Node]) -> tuple[int, ...]:
+    """Returns the queue without nodes of removed cursors (`PriorityQueue.removeIf`, which heapifies the rest)."""
+    heap = [o for o in queue if nodes[o].present]
+    if len(heap) < len(queue):
+        for at in range(len(heap) // 2 - 1, -1, -1):
+            sift_down(heap, at, heap[at], nodes)
+    return tuple(heap)
+
+
+def by_identity(nodes: Iterable[Node]) -> dict[int, Node]:
+    """Returns the nodes by object."""
+    return {n.object: n for n in nodes}
+
+
+# ---- calls that only record a change ------------------------------------------------------------------
+
+
+def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
+    """Records a pending position; a node is in the queue at most once (`queuePositionUpdate`)."""
+    s = with_node(s, node, node._replace(pending=position))
+    if node.object in s.updates:
+        return s
+    return s._replace(updates=offered(s.updates, node.object, by_identity(s.linked + s.unlinked)))
+
+
+def removal_pending(s: CursorList, node: Node) -> CursorList:
+    """Records a pending removal. `pendingRemovedCursors` holds one node for each name: the latest."""
+    removals = [o for o in s.removals if node_of(s, o).cursor != node.cursor]
+    s = with_node(s, node, node._replace(removing=True))
+    by_name = sorted([*removals, node.object], key=lambda o: (node_of(s, o).cursor, o))
+    return s._replace(removals=tuple(by_name))
+
+
+def removal_cancelled(s: CursorList, node: Node) -> CursorList:
+    """Cancels a pending removal."""
+    s = with_node(s, node, node._replace(removing=False))
+    return s._replace(removals=tuple(o for o in s.removals if o != node.object))
+
+
+def added(
+    rules: ListRules, s: CursorList, present: int | None, cursor: int, object: int, position: Position | None
+) -> tuple[CursorList, int]:
+    """`add`: returns the list, and the object that the name refers to afterwards.
+
+    `present` is the object that the name referred to before, if any.
+    """
+    if present is None:
+        return added_absent(rules, s, cursor, object, position)
+    node = node_of(s, present)
+    if rules.readd_keeps_object == "never":
+        s, node = with_object(s, node, object)
+    if position is None:
+        s = with_node(s, node, node._replace(pending=None))
+        node = node_of(s, node.object)
+        return (s if node.position is None else removal_pending(s, node)), node.object
+    if node.removing and not rules.add_keeps_pending_removal:
+        s = removal_cancelled(s, node)
+        node = node_of(s, node.object)
+    return update_queued(s, node, position), node.object
+
+
+def added_absent(
+    rules: ListRules, s: CursorList, cursor: int, object: int, position: Position | None
+) -> tuple[CursorList, int]:
+    """`add` of an absent name. A node whose removal is pending under that name is reused."""
+    node = None if position is None else node_pending_removal(s, cursor)
+    if node is None:
+        node = Node(cursor, object, True, None, None, False, 0)
+        s = s._replace(unlinked=by_object((*s.unlinked, node)))
+        return (s if position is None else update_queued(s, node, position)), object
+    s = removal_cancelled(s, node)
+    node = node_of(s, node.object)
+    if rules.readd_keeps_object != "until_flushed":
+        s, node = with_object(s, node, object)
+    assert position is not None
+    present = node._replace(present=True)
+    return update_queued(with_node(s, node, present), present, position), node.object
+
+
+def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Node]:
+    """Returns the list after a node was assigned another cursor object, and the node."""
+    new = node._replace(object=object)
+    s = with_node(s, node, new)
+    updates, removals = (tuple(object if o == node.object else o for o in each) for each in (s.updates, s.removals))
+    return with_counters_renumbered(s._replace(updates=updates, removals=removals, unlinked=by_object(s.unlinked))), new
+
+
+def updated(rules: ListRules, s: CursorList, object: int, position: Position | None) -> CursorList:
+    """`updateCursor`: records the new position; without a position, that the node is to be untracked."""
+    node = node_of(s, object)
     if position is not None:
         if node.removing:
-            kept = no_longer_due(kept, node)
-            node = node_of(kept, object)
-        return exchange(kept, node, queue(node, position))
-    kept = exchange(kept, node, node._replace(pending=None))
+            s = removal_cancelled(s, node)
+            node = node_of(s, object)
+        return update_queued(s, node, position)
+    s = with_node(s, node, node._replace(pending=None))
     if node.position is None and not rules.untracked_keeps_position:
-        return kept
-    return due_for_removal(kept, node_of(kept, object))
+        return s
+    return removal_pending(s, node_of(s, object))
 
 
-def removed(rules: ListRules, kept: CursorList, object: int, cursors_left: int) -> CursorList:
-    """After a removal. A node that was never placed stays queued, one that was waits in the list, until a flush."""
-    node = node_of(kept, object)
+def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> CursorList:
+    """`removeCursor`: a node with a position stays in the list until a flush, a queued one in the queue."""
+    node = node_of(s, object)
     gone = node._replace(present=False, pending=None)
-    kept = exchange(kept, node, gone)
+    s = with_node(s, node, gone)
     if gone.position is not None:
-        kept = due_for_removal(kept, gone)
-    kept = with_counters_in_order(kept._replace(others=remembered(kept, kept.others)))
+        s = removal_pending(s, gone)
+    s = with_counters_renumbered(s._replace(unlinked=reachable(s, s.unlinked)))
     if not rules.drops_removed_nodes:
-        return kept
-    kept = kept._replace(removed=kept.removed + 1)
-    if kept.removed >= max(rules.removals_before_cleanup, cursors_left) or cursors_left == 0:
-        return cleaned_up(kept)
-    return kept
+        return s
+    s = s._replace(removed=s.removed + 1)
+    if s.removed >= max(rules.removals_before_cleanup, cursors_left) or cursors_left == 0:
+        return compacted(s)
+    return s
 
 
-def remembered(kept: CursorList, nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """The nodes outside the list that anything still refers to."""
-    return by_object(n for n in nodes if n.present or n.queued or n.object in kept.removals)
+def reachable(s: CursorList, nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Returns the nodes outside the list that are still referenced."""
+    return by_object(n for n in nodes if n.present or n.object in s.updates or n.object in s.removals)
 
 
-def cleaned_up(kept: CursorList) -> CursorList:
-    """Nodes of removed cursors go, and the counts of those that stay are set; positions stay as they are."""
-    linked, counts = kept.linked, list(kept.counts)
-    removals = tuple(o for o in kept.removals if node_of(kept, o).present)
-    if removals != kept.removals:
+def compacted(s: CursorList) -> CursorList:
+    """`compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; positions stay pending."""
+    linked, counts = s.linked, list(s.counts)
+    removals = tuple(o for o in s.removals if node_of(s, o).present)
+    if removals != s.removals:
         linked = tuple(n for n in linked if n.present)
         for number, node in enumerate(linked, 1):
             counts[node.counter - 1] = number
-    others = tuple(n for n in kept.others if n.present)
-    tracked = kept.tracked - (len(kept.linked) - len(linked))
-    return with_counters_in_order(CursorList(linked, others, removals, tuple(counts), tracked))
+    updates = without_removed(s.updates, by_identity(s.linked + s.unlinked))
+    unlinked = tuple(n for n in s.unlinked if n.present)
+    tracked = s.tracked - (len(s.linked) - len(linked))
+    return with_counters_renumbered(CursorList(linked, unlinked, updates, removals, tuple(counts), tracked))
 
 
-# ---- the flush ----------------------------------------------------------------------------------------
+# ---- flush --------------------------------------------------------------------------------------------
 
 
-class Bench:
-    """The list while a flush works on it."""
+class Flush:
+    """A list while a flush changes it."""
 
-    def __init__(self, kept: CursorList) -> None:
-        self.line = list(kept.linked)
-        self.others = list(kept.others)
-        self.counts = list(kept.counts)
-        self.tracked = kept.tracked
+    def __init__(self, s: CursorList) -> None:
+        self.linked = list(s.linked)
+        self.unlinked = list(s.unlinked)
+        self.updates = list(s.updates)
+        self.counts = list(s.counts)
+        self.tracked = s.tracked
 
     def new_counter(self, count: int) -> int:
-        """Another counter, which begins with this count."""
+        """Creates a counter; returns its number."""
         self.counts.append(count)
         return len(self.counts)
 
     def change(self, counter: int, by: int) -> None:
-        """Changes a counter for all who share it. A node that was never counted has none."""
+        """Changes a shared counter. Node without a counter: no effect."""
         if counter:
             self.counts[counter - 1] += by
 
     def change_groups(self, start: int, by: int) -> None:
-        """Changes the counter of each group from that place of the list on: of each first node at a position."""
+        """Changes the counter of every group from an index of the list on (`updateCounters`)."""
         last = None
-        for node in self.line[start:]:
+        for node in self.linked[start:]:
             if node.position != last:
                 self.change(node.counter, by)
                 last = node.position
 
-    def count_at(self, place: int) -> int:
-        """The count of the node at that place; 0 in front of the list."""
-        return self.counts[self.line[place].counter - 1] if place >= 0 else 0
+    def count_at(self, index: int) -> int:
+        """Returns the count of the node at an index; 0 before the head."""
+        return self.counts[self.linked[index].counter - 1] if index >= 0 else 0
+
+    def index_of(self, object: int) -> int | None:
+        """Returns the index of a node in the list, or None."""
+        return next((i for i, n in enumerate(self.linked) if n.object == object), None)
+
+    def polled(self) -> Node | None:
+        """Removes and returns the next node to update."""
+        if not self.updates:
+            return None
+        nodes = by_identity(self.linked + self.unlinked)
+        return nodes[polled(self.updates, nodes)]
 
     def list(self) -> CursorList:
-        """The list as it is now, with nothing pending."""
-        line, others = ([n._replace(queued=False, pending=None) for n in each] for each in (self.line, self.others))
-        here = tuple(n for n in others if n.present)
-        return with_counters_in_order(CursorList(tuple(line), by_object(here), (), tuple(self.counts), self.tracked))
+        """Returns the list, with nothing pending."""
+        linked, unlinked = ([n._replace(pending=None) for n in each] for each in (self.linked, self.unlinked))
+        present = by_object(n for n in unlinked if n.present)
+        return with_counters_renumbered(CursorList(tuple(linked), present, (), (), tuple(self.counts), self.tracked))
 
 
-def is_flushed(kept: CursorList) -> bool:
-    """Nothing is pending."""
-    return not kept.removals and not any(n.queued for n in kept.linked + kept.others)
+def is_flushed(s: CursorList) -> bool:
+    """Whether nothing is pending."""
+    return not s.removals and not s.updates
 
 
-def flushed(rules: ListRules, kept: CursorList) -> CursorList:
-    """What a query does first."""
-    kept = kept if kept.removed == 0 else kept._replace(removed=0)
-    if is_flushed(kept):
-        return kept
-    pending = sum(n.queued for n in kept.linked + kept.others)
-    if pending >= kept.tracked // 2:
-        return built_anew(rules, kept)
-    bench = Bench(kept)
-    for leaving in kept.removals:
-        unlinked(rules, bench, leaving)
-    for node in in_order_of_flush(bench.line + bench.others):
+def flushed(rules: ListRules, s: CursorList) -> CursorList:
+    """`processPendingPositions`: a rebuild if at least half as many updates are pending as nodes are tracked."""
+    s = s if s.removed == 0 else s._replace(removed=0)
+    if is_flushed(s):
+        return s
+    if len(s.updates) >= s.tracked // 2:
+        return rebuilt(rules, s)
+    flush = Flush(s)
+    for removal in s.removals:
+        unlink(rules, flush, removal)
+    while (node := flush.polled()) is not None:
         if node.pending is not None:
-            settle(rules, bench, node)
-    return bench.list()
+            apply_update(rules, flush, node)
+    return flush.list()
 
 
-def in_order_of_flush(nodes: Iterable[Node]) -> list[Node]:
-    """The queued nodes: the farthest old position first, those never placed last; equal ones by name."""
-    queued = [n for n in nodes if n.queued]
-    placed = sorted((n for n in queued if n.position is not None), key=lambda n: (n.cursor, n.object))
-    placed.sort(key=lambda n: n.position or Position(0, 0), reverse=True)
-    return placed + sorted((n for n in queued if n.position is None), key=lambda n: (n.cursor, n.object))
-
-
-def built_anew(rules: ListRules, kept: CursorList) -> CursorList:
-    """The list from scratch, from the cursors that are present, in the order of their names where they are equal."""
-    linked, others = [], []
-    for node in sorted((n for n in kept.linked + kept.others if n.present), key=lambda n: n.cursor):
+def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
+    """`rebuildEntireList`: sorts the cursors that are present; ties in the order of the cursor map."""
+    linked, unlinked = [], []
+    for node in sorted((n for n in s.linked + s.unlinked if n.present), key=lambda n: n.cursor):
         position = node.pending or node.position
         if position is None or node.removing:
-            others.append(left_behind(rules, node._replace(position=position, pending=None, queued=False)))
+            unlinked.append(untracked(rules, node._replace(position=position, pending=None)))
         else:
-            linked.append(node._replace(position=position, pending=None, queued=False))
+            linked.append(node._replace(position=position, pending=None))
     linked.sort(key=lambda n: n.position or Position(0, 0))
-    counts = list(kept.counts)
-    for place, node in enumerate(linked):
-        if place == 0 or node.position != linked[place - 1].position:
+    counts = list(s.counts)
+    for index, node in enumerate(linked):
+        if index == 0 or node.position != linked[index - 1].position:
             counts.append(0)
-        counts[-1] = place + 1
-        linked[place] = node._replace(counter=len(counts))
-    built = CursorList(tuple(linked), by_object(others), (), tuple(counts), len(linked))
-    return with_counters_in_order(built)
+        counts[-1] = index + 1
+        linked[index] = node._replace(counter=len(counts))
+    return with_counters_renumbered(CursorList(tuple(linked), by_object(unlinked), (), (), tuple(counts), len(linked)))
 
 
-def unlinked(rules: ListRules, bench: Bench, object: int) -> None:
-    """A node leaves the list: all groups from its own on count one node fewer."""
-    place = place_of(bench, object)
-    bench.tracked -= 1
-    if place is None:
-        lose_the_list(bench, object)
+def unlink(rules: ListRules, flush: Flush, object: int) -> None:
+    """`removeNodeFromList`: every group from the node's own on counts one node less."""
+    index = flush.index_of(object)
+    flush.tracked -= 1
+    if index is None:
+        detach_list(flush, object)
         return
-    node = bench.line.pop(place)
-    start = next(i for i in range(place, -1, -1) if i == 0 or bench.line[i - 1].position != node.position)
-    bench.change_groups(start, -1)
-    bench.others.append(left_behind(rules, node))
+    node = flush.linked.pop(index)
+    start = next(i for i in range(index, -1, -1) if i == 0 or flush.linked[i - 1].position != node.position)
+    flush.change_groups(start, -1)
+    flush.unlinked.append(untracked(rules, node))
 
 
-def left_behind(rules: ListRules, node: Node) -> Node:
-    """What untracking leaves of a node: nothing, or a stale position and a share in a counter."""
+def untracked(rules: ListRules, node: Node) -> Node:
+    """Returns a node after untracking: without position and counter, or with both still set."""
     if rules.untracked_keeps_position:
         return node._replace(removing=False)
     return node._replace(position=None, counter=0, removing=False)
 
 
-def lose_the_list(bench: Bench, object: int) -> None:
-    """A node that does not stand in the list is taken out of it all the same: the list has no head any more."""
-    bench.others = [n._replace(removing=n.removing and n.object != object) for n in bench.others + bench.line]
-    bench.line = []
+def detach_list(flush: Flush, object: int) -> None:
+    """Unlinking a node that is not in the list sets head and tail to null: all nodes are lost from the list."""
+    flush.unlinked = [n._replace(removing=n.removing and n.object != object) for n in flush.unlinked + flush.linked]
+    flush.linked = []
 
 
-def place_of(bench: Bench, object: int) -> int | None:
-    """Where in the list the node stands."""
-    return next((i for i, n in enumerate(bench.line) if n.object == object), None)
-
-
-def settle(rules: ListRules, bench: Bench, node: Node) -> None:
-    """A queued node gets its new position."""
-    place, position = place_of(bench, node.object), node.pending
+def apply_update(rules: ListRules, flush: Flush, node: Node) -> None:
+    """Applies a pending update: the node is inserted, moved, or stays where it is."""
+    index, position = flush.index_of(node.object), node.pending
     assert position is not None
-    if place is None:
-        bench.others = [n for n in bench.others if n.object != node.object]
+    if index is None:
+        flush.unlinked = [n for n in flush.unlinked if n.object != node.object]
         if node.position is None:
-            insert(bench, node._replace(position=position))
+            insert(flush, node._replace(position=position))
         else:
-            bench.others.append(move_outside_the_list(bench, node, position))
+            flush.unlinked.append(move_outside_list(flush, node, position))
     elif node.position != position:
-        if fits(bench, place, position):
-            move_in_place(rules, bench, place, position)
+        if fits(flush, index, position):
+            move_in_place(rules, flush, index, position)
         else:
-            move_away(bench, place, position)
+            move_away(flush, index, position)
 
 
-def insert(bench: Bench, node: Node) -> None:
-    """A node comes into the list, behind those at its position; from its group on, all groups count it."""
-    bench.tracked += 1
+def insert(flush: Flush, node: Node) -> None:
+    """`insertNodeIntoList`: behind the nodes at its position; every group from its own on counts one node more."""
+    flush.tracked += 1
     position = node.position
     assert position is not None
-    first = sum(1 for n in bench.line if at(n) < position)
-    behind = sum(1 for n in bench.line if at(n) <= position)
+    first = sum(1 for n in flush.linked if position_of(n) < position)
+    behind = sum(1 for n in flush.linked if position_of(n) <= position)
     if behind > first:
-        bench.line.insert(behind, node._replace(counter=bench.line[first].counter))
-        bench.change_groups(first, 1)
+        flush.linked.insert(behind, node._replace(counter=flush.linked[first].counter))
+        flush.change_groups(first, 1)
     else:
-        bench.line.insert(first, node._replace(counter=bench.new_counter(first + 1)))
-        bench.change_groups(first + 1, 1)
+        flush.linked.insert(first, node._replace(counter=flush.new_counter(first + 1)))
+        flush.change_groups(first + 1, 1)
 
 
-def at(node: Node) -> Position:
-    """The position of a node that stands in the list."""
+def position_of(node: Node) -> Position:
+    """Returns the position of a node that is in the list."""
     assert node.position is not None
     return node.position
 
 
-def fits(bench: Bench, place: int, position: Position) -> bool:
-    """The node may have this position where it stands."""
-    before_fits = place == 0 or at(bench.line[place - 1]) <= position
-    return before_fits and (place + 1 == len(bench.line) or position <= at(bench.line[place + 1]))
+def fits(flush: Flush, index: int, position: Position) -> bool:
+    """`isAlreadyInCorrectPosition`: whether the list stays sorted if the node at an index gets the position."""
+    is_after_previous = index == 0 or position_of(flush.linked[index - 1]) <= position
+    return is_after_previous and (index + 1 == len(flush.linked) or position <= position_of(flush.linked[index + 1]))
 
 
-def keeps_counts_at_tail(rules: ListRules, bench: Bench, place: int) -> bool:
-    """The tail shortcut: the last node of the list has nobody behind it, so no count changes when it moves.
+def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position) -> None:
+    """Moves a node that passes no other: it leaves its group and joins a neighbour's group or forms its own.
 
-    Forgotten is who stands in front of it: a group that it leaves, or one that it joins.
+    With `tail_keeps_counts` the counters do not change if the node is the tail, although it may leave a shared group or
+    join the previous one.
     """
-    return rules.tail_keeps_counts and place == len(bench.line) - 1
-
-
-def move_in_place(rules: ListRules, bench: Bench, place: int, position: Position) -> None:
-    """A node gets another position without passing anybody: it leaves its group, and joins a neighbour's or none."""
-    node = bench.line[place]
-    bench.line[place] = node._replace(position=position)
-    if keeps_counts_at_tail(rules, bench, place):
+    node = flush.linked[index]
+    flush.linked[index] = node._replace(position=position)
+    if rules.tail_keeps_counts and index == len(flush.linked) - 1:
         return
-    if at(node) < position:
-        bench.change(node.counter, -1)
-    if place > 0 and bench.line[place - 1].position == position:
-        counter = bench.line[place - 1].counter
-        bench.change(counter, 1)
-    elif place + 1 < len(bench.line) and bench.line[place + 1].position == position:
-        counter = bench.line[place + 1].counter
+    if position_of(node) < position:
+        flush.change(node.counter, -1)
+    if index > 0 and flush.linked[index - 1].position == position:
+        counter = flush.linked[index - 1].counter
+        flush.change(counter, 1)
+    elif index + 1 < len(flush.linked) and flush.linked[index + 1].position == position:
+        counter = flush.linked[index + 1].counter
     else:
-        counter = bench.new_counter(bench.count_at(place - 1) + 1)
-    bench.line[place] = bench.line[place]._replace(counter=counter)
+        counter = flush.new_counter(flush.count_at(index - 1) + 1)
+    flush.linked[index] = flush.linked[index]._replace(counter=counter)
 
 
-def move_outside_the_list(bench: Bench, node: Node, position: Position) -> Node:
-    """A node that untracking took out of the list, and that kept its position, is taken for one that stands alone."""
+def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
+    """Returns an untracked node that kept its position after a move: it counts only itself."""
     if node.position == position:
         return node
-    if at(node) < position:
-        bench.change(node.counter, -1)
-    return node._replace(position=position, counter=bench.new_counter(1))
+    if position_of(node) < position:
+        flush.change(node.counter, -1)
+    return node._replace(position=position, counter=flush.new_counter(1))
 
 
-def move_away(bench: Bench, place: int, position: Position) -> None:
-    """A node passes others: forward, its group and each group passed count one fewer; backward, one more."""
-    node = bench.line.pop(place)
-    if at(node) < position:
-        to = next((i for i in range(place, len(bench.line)) if at(bench.line[i]) >= position), len(bench.line))
-        passed = bench.line[place:to]
-        bench.change(node.counter, -1)
-        joins = to < len(bench.line) and bench.line[to].position == position
-        change_passed(bench, passed, at(node), -1)
-        counter = bench.line[to].counter if joins else bench.new_counter(bench.count_at(to - 1) + 1)
+def move_away(flush: Flush, index: int, position: Position) -> None:
+    """`moveNodeToNewPosition` past other nodes: each group passed counts one less (forward) or one more (backward)."""
+    node = flush.linked.pop(index)
+    if position_of(node) < position:
+        to = next(
+            (i for i in range(index, len(flush.linked)) if position_of(flush.linked[i]) >= position), len(flush.linked)
+        )
+        passed = flush.linked[index:to]
+        flush.change(node.counter, -1)
+        joins = to < len(flush.linked) and flush.linked[to].position == position
+        change_passed(flush, passed, position_of(node), -1)
+        counter = flush.linked[to].counter if joins else flush.new_counter(flush.count_at(to - 1) + 1)
     else:
-        to = next((i + 1 for i in range(place - 1, -1, -1) if at(bench.line[i]) <= position), 0)
-        change_passed(bench, bench.line[to:place][::-1], at(node), 1)
-        if to > 0 and bench.line[to - 1].position == position:
-            counter = bench.line[to - 1].counter
-            bench.change(counter, 1)
+        to = next((i + 1 for i in range(index - 1, -1, -1) if position_of(flush.linked[i]) <= position), 0)
+        change_passed(flush, flush.linked[to:index][::-1], position_of(node), 1)
+        if to > 0 and flush.linked[to - 1].position == position:
+            counter = flush.linked[to - 1].counter
+            flush.change(counter, 1)
         else:
-            counter = bench.new_counter(bench.count_at(to - 1) + 1)
-    bench.line.insert(to, node._replace(position=position, counter=counter))
+            counter = flush.new_counter(flush.count_at(to - 1) + 1)
+    flush.linked.insert(to, node._replace(position=position, counter=counter))
 
 
-def change_passed(bench: Bench, passed: list[Node], old: Position, by: int) -> None:
-    """The groups that a node passes; its own, at its old position, is no matter of theirs."""
+def change_passed(flush: Flush, passed: list[Node], old: Position, by: int) -> None:
+    """Changes the counters of the groups that a node passes, except the group at its old position."""
     last = old
     for node in passed:
         if node.position != last:
-            bench.change(node.counter, by)
-            last = at(node)
+            flush.change(node.counter, by)
+            last = position_of(node)
 
 
 # ---- queries on a flushed list ------------------------------------------------------------------------
 
 
-def slowest(kept: CursorList) -> Position | None:
-    """The position of the head."""
-    return kept.linked[0].position if kept.linked else None
+def slowest(s: CursorList) -> Position | None:
+    """Returns the position of the head."""
+    return s.linked[0].position if s.linked else None
 
 
-def rank(kept: CursorList, object: int) -> int | None:
-    """The count of a cursor's group; 0 if it has no position, None if it has one and was never counted."""
-    node = node_of(kept, object)
+def number_at_same_position_or_before(s: CursorList, object: int) -> int | None:
+    """Returns the count of a node's group; 0 without a position, None with a position and no counter."""
+    node = node_of(s, object)
     if node.position is None:
         return 0
-    return kept.counts[node.counter - 1] if node.counter else None
+    return s.counts[node.counter - 1] if node.counter else None
 
 
-# ---- names --------------------------------------------------------------------------------------------
+# ---- canonical names ----------------------------------------------------------------------------------
 
 
-def with_counters_in_order(kept: CursorList) -> CursorList:
-    """Counters are numbered in the order in which their nodes stand, and those that nobody shares are forgotten."""
+def with_counters_renumbered(s: CursorList) -> CursorList:
+    """Returns the list with counters numbered in the order of their nodes, and without unused ones."""
     numbers: dict[int, int] = {0: 0}
-    for node in kept.linked + kept.others:
+    for node in s.linked + s.unlinked:
         numbers.setdefault(node.counter, len(numbers))
     counts = [0] * (len(numbers) - 1)
     for old, new in numbers.items():
         if new:
-            counts[new - 1] = kept.counts[old - 1]
+            counts[new - 1] = s.counts[old - 1]
 
     def renumbered(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return tuple(n._replace(counter=numbers[n.counter]) for n in nodes)
 
-    return kept._replace(linked=renumbered(kept.linked), others=renumbered(kept.others), counts=tuple(counts))
+    return s._replace(linked=renumbered(s.linked), unlinked=renumbered(s.unlinked), counts=tuple(counts))
 
 
-def renamed(kept: CursorList, numbers: dict[int, int]) -> CursorList:
-    """The list with other numbers for the objects; `numbers` learns those that only the list knows."""
-    for node in kept.linked + kept.others:
+def with_objects_renumbered(s: CursorList, numbers: dict[int, int]) -> CursorList:
+    """Returns the list with other numbers for its objects; adds to `numbers` those that only the list has."""
+    for node in s.linked + s.unlinked:
         numbers.setdefault(node.object, len(numbers) + 1)
 
-    def moved(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    def renumbered(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return tuple(n._replace(object=numbers[n.object]) for n in nodes)
 
-    removals = sorted((node_of(kept, o).cursor, numbers[o]) for o in kept.removals)
-    others = by_object(moved(kept.others))
-    again = kept._replace(linked=moved(kept.linked), others=others, removals=tuple(o for _, o in removals))
-    return with_counters_in_order(again)
+    removals = sorted((node_of(s, o).cursor, numbers[o]) for o in s.removals)
+    renamed = s._replace(
+        linked=renumbered(s.linked),
+        unlinked=by_object(renumbered(s.unlinked)),
+        updates=tuple(numbers[o] for o in s.updates),
+        removals=tuple(o for _, o in removals),
+    )
+    return with_counters_renumbered(renamed)

@@ -1,7 +1,7 @@
-"""Claims about the heap of active cursors, of any size: what keeps it in order, and that its first is the slowest.
+"""Claims about the heap of active cursors, for any size: heap order is preserved, and the first item is the slowest.
 
-Rising and sinking are loops, and are shown by induction: while an item rises, all is in order but between it and the
-one above; while it sinks, all is in order but between it and those below.
+siftUp and siftDown are loops, proved by induction: while an item sifts up, only the order between it and its parent may
+be violated; while it sifts down, only the order between it and its children.
 """
 
 from __future__ import annotations
@@ -69,27 +69,30 @@ def is_heap_but_below(items: Seq, hole: Any, place: Any) -> Any:
     return z3.Implies(_below_the_first(items, place), z3.And(elsewhere, over_hole))
 
 
-# ---- rising and sinking -----------------------------------------------------------------------------------
+# ---- siftUp and siftDown -----------------------------------------------------------------------------------
 
 Shape = Callable[[Seq, Any, Any], Any]
-#: what each of the two is handed: a heap but for one place
-SHAPES: dict[Callable[..., Any], Shape] = {cursor_heap.risen: is_heap_but_above, cursor_heap.sunk: is_heap_but_below}
+#: the precondition of each: a heap except at one index
+SHAPES: dict[Callable[..., Any], Shape] = {
+    cursor_heap.sifted_up: is_heap_but_above,
+    cursor_heap.sifted_down: is_heap_but_below,
+}
 
 
 def puts_in_order(proof: Proof, function: Callable[..., Any]) -> None:
-    """Shows of rising or sinking that it makes a heap, of the same items, of a heap but for one place."""
+    """Shows that siftUp or siftDown turns a heap except at one index into a heap of the same items."""
     shape = SHAPES[function]
     items, place = some_items("items"), z3.Int("at_first")
-    head: dict[str, Any] = {"items": items, "heap": some_items("heap"), "place": z3.Int("place")}
+    head: dict[str, Any] = {"items": items, "heap": some_items("heap"), "index": z3.Int("index")}
     inside = [place >= 0, place < items.length]
 
     def holds_together(n: Names) -> Any:
         same = z3.And(n["heap"].length == items.length, n["heap"].total("weight") == items.total("weight"))
-        return z3.And(n["place"] >= 0, n["place"] < n["heap"].length, same)
+        return z3.And(n["index"] >= 0, n["index"] < n["heap"].length, same)
 
     given = [*inside, holds_together(head)]
     loop = Reader(given).loop(function)
-    shaped = Invariant("a heap but for one place", lambda n, i: shape(n["heap"], n["place"], i), 1)
+    shaped = Invariant("a heap except at one index", lambda n, i: shape(n["heap"], n["index"], i), 1)
     induction = Induction(proof, loop, head, [Invariant("the same items", holds_together), shaped], inside)
     handed_in = Invariant("", lambda n, i: shape(items, place, i), 1)
     induction.begins(loop.begin(items, place), (handed_in,))
@@ -99,7 +102,7 @@ def puts_in_order(proof: Proof, function: Callable[..., Any]) -> None:
         induction.show("a heap", end, lambda i, after=after: is_heap(after, i), [z3.Int("any0")])
         same = z3.And(after.length == items.length, after.total("weight") == items.total("weight"))
         induction.show("the same items", end, lambda same=same: same)
-    kinds = {"heap": list[Item], "place": int}
+    kinds = {"heap": list[Item], "index": int}
     _against_rounds(proof, function, LoopEvaluator(loop.goes_on(head), loop.round(head), kinds))
 
 
@@ -107,12 +110,12 @@ def _against_rounds(proof: Proof, function: Callable[..., Any], rounds: LoopEval
     """Compares the loop with what it runs to, by working its terms out round by round."""
     for items, place, position, _ in heaps(30):
         changed = (*items[:place], items[place]._replace(position=position), *items[place + 1 :])
-        left = rounds.run({}, {"heap": changed, "place": place})
+        left = rounds.run({}, {"heap": changed, "index": place})
         proof.compare(f"{function.__name__} of {changed} at {place}", left["heap"], function(changed, place))
 
 
 class Handed(NamedTuple):
-    """What a function hands to rising or sinking."""
+    """What a function hands to siftUp or siftDown."""
 
     function: Callable[..., Any]
     items: Seq
@@ -137,7 +140,7 @@ def ends_in_order(proof: Proof, what: str, ways: list[Path], items: Seq, more: A
 
 
 def _handing() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Stand-ins that say what is handed to rising and sinking."""
+    """Stand-ins that say what is handed to siftUp and siftDown."""
 
     def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda items, place: Handed(function, items, as_term(place))
@@ -150,47 +153,47 @@ def _weight(item: Rec) -> Any:
 
 
 @claim(
-    "a-removal-keeps-the-heap",
+    "heap-removal-keeps-heap-order",
     "z3",
-    "For a heap of any size, and any item of it: when the item is removed, under the rule by which the one that takes "
-    "its place may rise as well as sink, what is left is a heap of all the others.",
+    "For a heap of any size and any of its items: after the removal of the item, if the last item may sift up as well "
+    "as down, the rest is a heap of all other items.",
     Control(
-        "the shipped removal: what takes the place only sinks",
+        "the shipped removal: the last item only sifts down",
         HEAP,
-        "if sinks_only or place == 0 or rest[(place - 1) // 2].position <= last.position:",
-        "if not sinks_only or place == 0 or rest[(place - 1) // 2].position <= last.position:",
+        "if only_sifts_down or index == 0 or rest[(index - 1) // 2].position <= last.position:",
+        "if not only_sifts_down or index == 0 or rest[(index - 1) // 2].position <= last.position:",
     ),
 )
 def removal_keeps() -> Answer:
-    """Source: the heap of active cursors as recorded (ManagedCursorContainerImpl), whose removal only sinks."""
+    """Source: ManagedCursorContainerImpl.removeCursor as recorded, which only sifts down."""
     proof = Proof()
     items, place = some_items("items"), z3.Int("place")
     given = [place >= 0, place < items.length]
-    ways = Reader(given, stubs=_handing()).paths(cursor_heap.taken_out, items, place, False)
+    ways = Reader(given, stubs=_handing()).paths(cursor_heap.removed, items, place, False)
     ends_in_order(proof, "a removal", ways, items, -_weight(items.at(place)), given)
     for function in SHAPES:
         puts_in_order(proof, function)
     for some, at, _, _ in heaps(300):
-        after = cursor_heap.taken_out(some, at, False)
+        after = cursor_heap.removed(some, at, False)
         others = sorted((*some[:at], *some[at + 1 :]))
         proof.run(f"without the item at {at}", runs_in_order(after) and sorted(after) == others, plain(some))
     return proof.answer()
 
 
 @claim(
-    "additions-and-moves-keep-the-heap",
+    "heap-additions-and-moves-keep-heap-order",
     "z3",
-    "For a heap of any size: after an addition, and after a move of any item to any position, it is a heap, of the "
-    "items that it had and the new one, or of those that it had.",
+    "For a heap of any size: after an addition and after a move of any item to any position, it is a heap of the same "
+    "items, and of the new one after an addition.",
     Control(
-        "of two below that are both slower, the right one takes the place",
+        "of two slower children, the right one moves up",
         HEAP,
-        "lower = left if heap[left].position < heap[right].position else right",
-        "lower = right",
+        "slower = left if heap[left].position < heap[right].position else right",
+        "slower = right",
     ),
 )
 def changes_keep() -> Answer:
-    """Source: the heap of active cursors as recorded (ManagedCursorContainerImpl)."""
+    """Source: ManagedCursorContainerImpl as recorded."""
     proof = Proof()
     items, place, item = some_items("items"), z3.Int("place"), unknown(Item, "item", item=True)
     given = [items.length >= 0]
@@ -211,19 +214,19 @@ def changes_keep() -> Answer:
 
 
 @claim(
-    "the-first-of-a-heap-is-the-slowest",
+    "heap-first-item-is-slowest",
     "z3",
-    "For a heap of any size: the position that it gives for the slowest is at or before that of every item, is that "
-    "of one of them, and there is none only if the heap is empty.",
+    "For a heap of any size: its slowest position is the position of an item and at or before that of every item, and "
+    "is None only if the heap is empty.",
     Control(
-        "the last item is given",
+        "the last item is returned",
         "model.active_cursors.machine",
         "return s.items[0].position if s.items else None",
         "return s.items[-1].position if s.items else None",
     ),
 )
 def first_is_slowest() -> Answer:
-    """The slowest cursor tells what everybody has read (Topic stats, and eviction before PIP-430)."""
+    """Entries before the slowest position have been read by all cursors (eviction before PIP-430)."""
     proof, reader = Proof(), Reader()
     s, items, place = unknown(State, "s"), some_items("items"), z3.Int("place")
     s = s.replace({"nodes": None, "items": items})

@@ -272,7 +272,7 @@ def moves_change_by_one() -> Answer:
     new = unknown(Position | None, "new position")
     given = [*it.inside("i", "m"), it.places["i"] != it.places["m"], it.position("i").defined]
     given.append(as_term(equal(it.cfg.fields["container"], "definition")))
-    given.append(it.cfg.fields["update_begins_tracking"])
+    given.append(it.cfg.fields["update_starts_tracking"])
     rank, before = it.rank("i")
     ways = it.reader.paths(model.update_cursor, it.cfg, it.s, it.names["m"], new, when=given)
     old, own = it.position("m"), it.position("i").value

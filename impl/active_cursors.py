@@ -1,0 +1,331 @@
+"""Active cursors of a managed ledger, as an order-statistics container (PIP-430).
+
+`ActiveManagedCursorContainer` with the reference rules. Positions are kept sorted at all times, so a query needs no
+flush:
+
+    order     the positions of all tracked cursors, duplicates included, in 64 to 128 sorted blocks
+    move      two binary searches; a cursor that passes no other is changed in place
+    rank      the sum of the block sizes before its own, and a binary search in its block
+    slowest   the first position
+
+Complexities count dictionary operations as one, and the shift of a block in memory (n/64 words at most) as well; n is
+the number of tracked cursors.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable
+from typing import Any
+
+from model.active_cursors.machine import Config, Cursor, Found, Slowest, State
+from model.machine import Failed, Refused
+from model.positions import Position
+
+#: A block holds at most this many keys, plus one for every `_BLOCKS` keys in total; a fuller one is split in half.
+_LEAST_CAPACITY, _BLOCKS = 4, 64
+#: Entry ids from -_HALF up to _HALF, exclusive, fit one number together with their ledger id.
+_HALF = 2**63
+
+
+class Order:
+    """A sorted multiset of keys, in blocks."""
+
+    __slots__ = ("_blocks", "_last_keys", "_sizes", "_total")
+
+    def __init__(self, keys: Iterable[Any] = ()) -> None:
+        self._blocks: list[list[Any]] = []
+        self._last_keys: list[Any] = []
+        self._sizes: list[int] = []
+        ordered = sorted(keys)
+        length = max(_LEAST_CAPACITY, len(ordered) // _BLOCKS) * 3 // 4
+        for start in range(0, len(ordered), length):
+            block = ordered[start : start + length]
+            self._blocks.append(block)
+            self._last_keys.append(block[-1])
+            self._sizes.append(len(block))
+        self._total = len(ordered)
+
+    def __len__(self) -> int:
+        return self._total
+
+    def first(self) -> Any:
+        """Returns the smallest key of a non-empty order. O(1)."""
+        return self._blocks[0][0]
+
+    def rank(self, key: Any) -> int:
+        """Returns the number of keys that are at most `key`. O(log n + number of blocks)."""
+        at = bisect_right(self._last_keys, key)
+        before = sum(self._sizes[:at])
+        return before + bisect_right(self._blocks[at], key) if at < len(self._last_keys) else before
+
+    def add(self, key: Any) -> None:
+        """Adds a key. O(log n)."""
+        self._total += 1
+        if not self._blocks:
+            self._blocks, self._last_keys, self._sizes = [[key]], [key], [1]
+            return
+        at = bisect_right(self._last_keys, key)
+        if at == len(self._last_keys):
+            at -= 1
+            self._last_keys[at] = key
+            self._blocks[at].append(key)
+        else:
+            insort(self._blocks[at], key)
+        self._sizes[at] += 1
+        if self._sizes[at] > self._capacity():
+            self._split(at)
+
+    def remove(self, key: Any) -> None:
+        """Removes one occurrence of a key that is present. O(log n)."""
+        at = bisect_left(self._last_keys, key)
+        self._take(at, bisect_left(self._blocks[at], key))
+
+    def move(self, old: Any, new: Any) -> None:
+        """Replaces one occurrence of a key. O(log n); O(1) after the searches where it passes no other key."""
+        at = bisect_left(self._last_keys, old)
+        block = self._blocks[at]
+        index = bisect_left(block, old)
+        if (block[index - 1] <= new if index else at == 0) and index + 1 < len(block) and new <= block[index + 1]:
+            block[index] = new
+            return
+        self._take(at, index)
+        self.add(new)
+
+    def _capacity(self) -> int:
+        return _LEAST_CAPACITY + self._total // _BLOCKS
+
+    def _take(self, at: int, index: int) -> None:
+        """Removes a key from its block. Joins the block with a neighbour if both fit in half a block."""
+        self._total -= 1
+        block = self._blocks[at]
+        del block[index]
+        self._sizes[at] -= 1
+        if not block:
+            del self._blocks[at], self._last_keys[at], self._sizes[at]
+            return
+        self._last_keys[at] = block[-1]
+        beside = at - 1 if at else 1
+        if beside < len(self._sizes) and self._sizes[at] + self._sizes[beside] <= self._capacity() // 2:
+            self._join(min(at, beside))
+
+    def _split(self, at: int) -> None:
+        block = self._blocks[at]
+        half = len(block) // 2
+        self._blocks[at : at + 1] = [block[:half], block[half:]]
+        self._last_keys[at : at + 1] = [block[half - 1], block[-1]]
+        self._sizes[at : at + 1] = [half, len(block) - half]
+
+    def _join(self, at: int) -> None:
+        joined = self._blocks[at] + self._blocks[at + 1]
+        self._blocks[at : at + 2] = [joined]
+        self._last_keys[at : at + 2] = [joined[-1]]
+        self._sizes[at : at + 2] = [len(joined)]
+
+    def keys(self) -> list[Any]:
+        """Returns all keys in order. O(n)."""
+        return [key for block in self._blocks for key in block]
+
+    def check(self) -> list[str]:
+        """Returns the structural invariants that do not hold, one line each. O(n)."""
+        wrong = []
+        if self.keys() != sorted(self.keys()):
+            wrong.append("the keys are not sorted")
+        if not all(self._blocks) or self._last_keys != [block[-1] for block in self._blocks if block]:
+            wrong.append("a block is empty, or its last key is stale")
+        if self._sizes != [len(block) for block in self._blocks] or self._total != sum(self._sizes):
+            wrong.append("the number of keys is stale")
+        if any(size > self._capacity() + _LEAST_CAPACITY for size in self._sizes) and self._total < _BLOCKS:
+            wrong.append("a block is too full")
+        return wrong
+
+
+class Slot:
+    """An active cursor and its key in the order."""
+
+    __slots__ = ("cursor", "durable", "key", "object", "position")
+
+    def __init__(self, cursor: int, position: Position | None, durable: bool, object: int) -> None:
+        self.cursor = cursor
+        self.position = position
+        self.durable = durable
+        self.object = object
+        self.key: Any = None
+
+
+def unpacked(key: int) -> Position:
+    """Returns the position that a number stands for."""
+    ledger = (key + _HALF) >> 64
+    return Position(ledger, key - (ledger << 64))
+
+
+class ActiveCursors:
+    """The active cursors of a managed ledger. Methods are named as the actions.
+
+    A key in the order is the position as one number, which compares faster than a pair. The first position whose entry
+    id does not fit turns all keys into pairs.
+    """
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self.now_ms = cfg.start_ms
+        self._cursors: dict[int, Slot] = {}
+        self._last_removal_ms = cfg.start_ms
+        self._next_object = 1
+        self._version = 0
+        self._durables = 0
+        self._order = Order()
+        self._is_wide = False
+
+    # ---- changes
+
+    def add_cursor(self, cursor: int, position: Position | None, durable: bool) -> int:
+        """Adds a cursor under a name, replacing one of that name; returns the number of the new object. O(log n)."""
+        replaced = self._cursors.get(cursor)
+        if replaced is not None:
+            self._untrack(replaced)
+            self._durables -= replaced.durable
+        slot = Slot(cursor, position, durable, self._next_object)
+        self._cursors[cursor] = slot
+        self._next_object += 1
+        self._version += 1
+        self._durables += durable
+        self._track(slot)
+        return slot.object
+
+    def update_cursor(self, cursor: int, position: Position | None) -> None:
+        """Moves a cursor; without a position it is no longer tracked. An unknown name is ignored. O(log n)."""
+        slot = self._cursors.get(cursor)
+        if slot is None:
+            return
+        self._version += 1
+        if slot.position is None or position is None:
+            self._untrack(slot)
+            slot.position = position
+            self._track(slot)
+            return
+        slot.position = position
+        key = self._key(position)
+        self._order.move(slot.key, key)
+        slot.key = key
+
+    def cursor_updated(self, cursor: int, position: Position | None) -> Slowest | None:
+        """Moves a cursor; returns the slowest position before and after, or None for an unknown name. O(log n)."""
+        if cursor not in self._cursors:
+            return None
+        previous = self.slowest_position()
+        self.update_cursor(cursor, position)
+        return Slowest(previous, self.slowest_position())
+
+    def remove_cursor(self, cursor: int) -> bool:
+        """Removes a cursor; returns whether the name was known. O(log n)."""
+        slot = self._cursors.pop(cursor, None)
+        if slot is None:
+            return False
+        self._last_removal_ms = self.now_ms
+        self._version += 1
+        self._durables -= slot.durable
+        self._untrack(slot)
+        return True
+
+    def remove_while_iterating(self, cursor: int) -> Refused | Failed:
+        """Fails for a known name: the iterator does not support removal. O(1)."""
+        if cursor not in self._cursors:
+            return Refused("illegal_state", "the iteration does not reach this cursor")
+        return Failed("illegal_argument", "a cursor is removed by its name, not by the iterator")
+
+    def _key(self, position: Position) -> Any:
+        ledger, entry = position
+        if self._is_wide:
+            return position
+        if -_HALF <= entry < _HALF:
+            return (ledger << 64) + entry
+        self._is_wide = True
+        tracked = [slot for slot in self._cursors.values() if slot.key is not None]
+        for slot in tracked:
+            slot.key = unpacked(slot.key)
+        self._order = Order(slot.key for slot in tracked)
+        return position
+
+    def _track(self, slot: Slot) -> None:
+        if slot.position is not None:
+            key = self._key(slot.position)
+            slot.key = key
+            self._order.add(key)
+
+    def _untrack(self, slot: Slot) -> None:
+        if slot.key is not None:
+            self._order.remove(slot.key)
+            slot.key = None
+
+    # ---- queries
+
+    def get_cursor(self, cursor: int) -> Found | None:
+        """Returns the cursor of a name. O(1)."""
+        slot = self._cursors.get(cursor)
+        return None if slot is None else Found(cursor, slot.object)
+
+    def number_at_same_position_or_before(self, cursor: int) -> int:
+        """Returns the number of tracked cursors at the cursor's position or before. O(log n + number of blocks)."""
+        slot = self._cursors.get(cursor)
+        return 0 if slot is None or slot.key is None else self._order.rank(slot.key)
+
+    def slowest_position(self) -> Position | None:
+        """Returns the smallest tracked position. O(1)."""
+        if not len(self._order):
+            return None
+        first: Position | int = self._order.first()
+        return unpacked(first) if isinstance(first, int) else first
+
+    def size(self) -> int:
+        """Returns the number of cursors, tracked or not. O(1)."""
+        return len(self._cursors)
+
+    def should_cache_added_entries(self) -> bool:
+        """Returns whether added entries are cached: cursors exist, or the grace period is not over. O(1)."""
+        return bool(self._cursors) or 0 < self.cfg.grace_ms > self.now_ms - self._last_removal_ms
+
+    def advance(self, millis: int) -> None:
+        """Advances the clock. O(1)."""
+        self.now_ms += millis
+
+    # ---- for the engines
+
+    def check(self) -> list[str]:
+        """Returns the structural invariants that do not hold, one line each. O(n log n)."""
+        wrong = self._order.check()
+        slots = self._cursors.values()
+        if self._order.keys() != sorted(self._key(slot.position) for slot in slots if slot.position is not None):
+            wrong.append("the order does not hold the position of each tracked cursor once")
+        if any((slot.key is None) != (slot.position is None) for slot in slots):
+            wrong.append("a tracked cursor has no key, or an untracked one has one")
+        if any(slot.cursor != name for name, slot in self._cursors.items()):
+            wrong.append("a cursor is stored under another name than its own")
+        if any(slot.object >= self._next_object for slot in slots):
+            wrong.append("an object has a number that was not assigned yet")
+        if self._last_removal_ms > self.now_ms:
+            wrong.append("the last removal is in the future")
+        if sum(slot.durable for slot in slots) != self._durables:
+            wrong.append("the number of durable cursors is stale")
+        return wrong
+
+    def view(self) -> State:
+        """Returns the model's state. O(n log n)."""
+        slots = [self._cursors[name] for name in sorted(self._cursors)]
+        cursors = tuple([Cursor(slot.cursor, slot.position, slot.durable, slot.object) for slot in slots])
+        removed, objects = self._last_removal_ms, self._next_object
+        return State(self.now_ms, cursors, removed, objects, self._version, self._durables, None, ())
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> ActiveCursors:
+        """Returns an implementation in the given state of the model. O(n log n)."""
+        self = cls(cfg)
+        self.now_ms = state.now_ms
+        self._last_removal_ms = state.last_removal_ms
+        self._next_object = state.next_object
+        self._version = state.version
+        self._durables = state.durables
+        for cursor in state.cursors:
+            slot = self._cursors[cursor.cursor] = Slot(*cursor)
+            self._track(slot)
+        return self
