@@ -1,387 +1,351 @@
-"""What a tracker of negative acknowledgements promises.
+"""Guarantees of the negative-ack tracker (PIP-393).
 
-Due times are said by brute force from what was asked; a run is judged by what was pending before it. A property that
-some shipped version breaks says so in its last sentence.
+A due time is computed from the nack's arguments; a timer task run is judged by the nacks that were pending before it.
 """
 
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
-from model.negative_acks.ids import Chunks, Told
-from model.negative_acks.machine import Config, Nacked, Passed, Redelivery, State, nack, negative_acks
+from model.negative_acks.machine import Config, Elapsed, Nacked, Redelivery, State, negative_acks
+from model.negative_acks.message_ids import ChunkedMessage
 from model.positions import Position
 
-RUNS = ("advance_time", "timer_task_runs", "redelivery_fails")
-TIME = ("advance_time", "timer_task_runs")
-MS = {"ms": 1, "ns": 1_000_000}
+RUNS = ("advance_time", "run_timer_task", "fail_redelivery")
+DELIVERING = ("advance_time", "run_timer_task")
+PER_MS = {"ms": 1, "ns": 1_000_000}
 
 
-def was_refused(event: Event) -> bool:
-    """The call was not allowed, or failed."""
+def was_rejected(event: Event) -> bool:
+    """Returns whether the call was rejected or failed."""
     return isinstance(event.outcome, Refused | Failed)
 
 
 def pending(s: State) -> set[tuple[int, Position]]:
-    """Every entry with each slot that it is in."""
-    return {(slot.time, entry) for slot in s.slots for entry in slot.entries}
+    """Returns the pending nacks: bucket time and entry."""
+    return {(bucket.time, entry) for bucket in s.buckets for entry in bucket.entries}
 
 
-def slot_length(cfg: Config) -> int:
-    """How long a slot must be, in units of the clock: a power of two of milliseconds."""
-    return MS[cfg.unit] << cfg.precision_bits
+def bucket_length(cfg: Config) -> int:
+    """Returns the length of a bucket in clock units: 2^precision_bits milliseconds."""
+    return PER_MS[cfg.clock_unit] << cfg.precision_bits
 
 
 def commands(event: Event) -> tuple[Redelivery, ...]:
-    """The commands for redelivery that an event has given."""
-    if isinstance(event.outcome, Passed):
+    """Returns the redelivery commands of an event."""
+    if isinstance(event.outcome, Elapsed):
         return event.outcome.redeliveries
     return (event.outcome,) if isinstance(event.outcome, Redelivery) else ()
 
 
-def asked_delay(cfg: Config, count: int | None) -> int:
-    """The delay that was asked for, by the settings alone."""
-    if not cfg.backoff:
-        return cfg.redelivery_delay_ms * MS[cfg.unit]
-    place = cfg.count_of_an_id if count is None else count
-    return (*cfg.backoff, *[cfg.backoff[-1]] * (place + 1))[place]
+def requested_delay(cfg: Config, count: int | None) -> int:
+    """Returns the delay that the settings give, before any minimum."""
+    unit, delays = cfg.backoff
+    if not delays:
+        return cfg.redelivery_delay_ms * PER_MS[cfg.clock_unit]
+    index = cfg.redelivery_count_of_id if count is None else count
+    return (*delays, *[delays[-1]] * (index + 1))[index] * PER_MS[cfg.clock_unit] // PER_MS[unit]
 
 
-def steady(s: State, time: int) -> int:
-    """A time of the tracker's clock on the steady clock."""
-    return time - s.skew
+def monotonic(s: State, time: int) -> int:
+    """Returns a due time on the monotonic clock."""
+    return time - s.wall_offset
 
 
-def chunks_due(before: State, event: Event, after: State) -> list[Chunks]:
-    """The chunked messages that were remembered and whose last entry has left a slot and was redelivered."""
-    if not before.chunks:
+def chunked_redelivered(before: State, event: Event, after: State) -> list[ChunkedMessage]:
+    """Returns the remembered chunked messages whose last chunk left a bucket and was redelivered."""
+    if not before.chunked_messages:
         return []
-    gone = {entry for _, entry in pending(before) - pending(after)}
-    gone &= {each.position for command in commands(event) for each in command.ids}
-    return [chunks for chunks in before.chunks if chunks.whole.position in gone]
+    removed = {entry for _, entry in pending(before) - pending(after)}
+    removed &= {each.position for command in commands(event) for each in command.ids}
+    return [message for message in before.chunked_messages if message.id.position in removed]
 
 
-def pieces_due(before: State, event: Event, after: State) -> set[Position]:
-    """The pieces of these."""
-    return {piece for chunks in chunks_due(before, event, after) for piece in chunks.pieces}
+def chunks_redelivered(before: State, event: Event, after: State) -> set[Position]:
+    """Returns the chunks of these messages."""
+    return {chunk for message in chunked_redelivered(before, event, after) for chunk in message.chunks}
 
 
 @always(negative_acks)
-def a_tracker_starts(cfg: Config, s: State) -> bool:
-    """Every tracker starts, however short its delays are.
-
-    The Go client's fails when a third of its delay is nothing.
-    """
-    return s.life != "broken"
+def tracker_starts_with_any_delay(cfg: Config, s: State) -> bool:
+    """The tracker is constructed for every delay, including 0."""
+    return s.status != "failed"
 
 
-# ---- what a nack does ---------------------------------------------------------------------------------
+# ---- nack ---------------------------------------------------------------------------------------------
 
 
 @always(negative_acks, on=("nack",))
-def every_sound_nack_is_taken(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack of a stored message, with a delay of zero or more, is taken by every tracker that is not closed.
-
-    The Go client's breaks it: a message with a redelivery count fails when there is no backoff.
-    """
+def valid_nack_is_accepted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A tracker that is not closed accepts every nack with nonnegative ids and a nonnegative delay."""
     if (
-        before.life in ("closed", "broken")
+        before.status in ("closed", "failed")
         or min(event.arguments["entry"]) < 0
-        or asked_delay(cfg, event.arguments["count"]) < 0
+        or requested_delay(cfg, event.arguments["redelivery_count"]) < 0
     ):
         return True
     return isinstance(event.outcome, Nacked)
 
 
 @always(negative_acks, on=("nack",))
-def only_what_can_be_stored_is_tracked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Ids below zero are refused, and leave no trace. The Java clients, the Go and the C++ client accept them."""
-    return min(event.arguments["entry"]) >= 0 or (was_refused(event) and after == before)
+def negative_message_id_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A nack with a negative ledger or entry id is rejected and leaves the state unchanged."""
+    return min(event.arguments["entry"]) >= 0 or (was_rejected(event) and after == before)
 
 
 @always(negative_acks, on=("nack",))
-def nobody_waits_for_less_than_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No nack is due before it was made: a delay below zero is refused.
-
-    The Go client's default backoff breaks it: it overflows from redelivery count 34 on.
-    """
-    return was_refused(event) or event.outcome.delay >= 0
+def nack_delay_is_nonnegative(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The delay of an accepted nack is not negative."""
+    return was_rejected(event) or event.outcome.delay >= 0
 
 
 @always(negative_acks, on=("nack",))
-def no_delay_is_shorter_than_the_least(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The least delay holds for the fixed delay and for those of a backoff; longer ones are as asked.
+def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The delay of an accepted nack is the requested one, or the minimum delay if that is longer.
 
-    The Java clients break it for backoffs, the Go client always.
+    This holds for the fixed delay and for a backoff; negative delays are the subject of another property.
     """
-    if was_refused(event) or event.outcome.delay < 0:
+    if was_rejected(event) or event.outcome.delay < 0:
         return True
-    asked = asked_delay(cfg, event.arguments["count"])
-    return bool(event.outcome.delay == max(asked, cfg.least_delay_ms * MS[cfg.unit]))
+    requested = requested_delay(cfg, event.arguments["redelivery_count"])
+    return bool(event.outcome.delay == max(requested, cfg.min_delay_ms * PER_MS[cfg.clock_unit]))
 
 
 @always(negative_acks, on=("nack",))
-def a_nack_goes_to_the_slot_of_its_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a nack its entry is in a slot that begins no later than it is due, and less than a slot's length before.
+def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a nack its entry is in a bucket at the due time or before it by less than the bucket length.
 
-    That is the only licence to redeliver early. Under the option that an entry is pending once, an earlier slot stays.
+    With the option `earliest_due`, an earlier bucket of the entry remains its only one.
     """
-    if was_refused(event):
+    if was_rejected(event):
         return True
-    due = before.now + before.skew + event.outcome.delay
+    due = before.now + before.wall_offset + event.outcome.delay
     earlier = {time for time, entry in pending(before) if entry == event.arguments["entry"]}
     times = {time for time, entry in pending(after) if entry == event.arguments["entry"]}
-    if cfg.again == "earliest" and earlier and min(earlier) <= due:
+    if cfg.repeated_nack == "earliest_due" and earlier and min(earlier) <= due:
         return times == earlier
-    return any(due - slot_length(cfg) < time <= due for time in times)
+    return any(due - bucket_length(cfg) < time <= due for time in times)
 
 
-@always(negative_acks, on=("nack",), given=lambda cfg: cfg.again != "earliest")
-def a_nack_disturbs_no_other(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack adds at most its own entry in one slot; what was pending before it is pending in the same slots after it.
-
-    The Java client before PIP-393 breaks it: a second nack of an entry moves the first.
-    """
+@always(negative_acks, on=("nack",), given=lambda cfg: cfg.repeated_nack != "earliest_due")
+def nack_leaves_other_nacks_pending(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A nack adds at most its entry to one bucket; all nacks pending before it are pending after it."""
     old, new = pending(before), pending(after)
-    own = {pair for pair in new - old if pair[1] != event.arguments["entry"]}
-    return old <= new and not own and len(new - old) <= 1
+    others = {pair for pair in new - old if pair[1] != event.arguments["entry"]}
+    return old <= new and not others and len(new - old) <= 1
 
 
 @always(negative_acks, on=("nack",))
-def a_nack_makes_no_timer_later(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack may set the timer for an earlier time, and never for a later one.
-
-    The C++ client breaks it: each nack puts the timer off, so that while nacks keep coming nothing is redelivered.
-    """
+def nack_never_postpones_timer(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A nack leaves an armed timer armed, with the same deadline or an earlier one."""
     return before.timer is None or (after.timer is not None and after.timer <= before.timer)
 
 
-# ---- slots and the timer ------------------------------------------------------------------------------
+# ---- buckets and timer --------------------------------------------------------------------------------
 
 
 @always(negative_acks)
-def slots_begin_at_multiples_of_their_length(cfg: Config, s: State) -> bool:
-    """Slots are a power of two of milliseconds long and begin at multiples of that, so that due times share them.
-
-    The C++ client breaks it: it cuts off nanoseconds, and nearly every nack has a slot of its own.
-    """
-    return all(slot.time % slot_length(cfg) == 0 for slot in s.slots)
+def bucket_times_are_multiples_of_length(cfg: Config, s: State) -> bool:
+    """Every bucket time is a multiple of 2^precision_bits milliseconds."""
+    return all(bucket.time % bucket_length(cfg) == 0 for bucket in s.buckets)
 
 
 @always(negative_acks)
-def slots_are_in_order_and_hold_something(cfg: Config, s: State) -> bool:
-    """Slots come in the order of time and hold at least one entry, each entry once and in order."""
-    times = [slot.time for slot in s.slots]
+def buckets_are_sorted_and_nonempty(cfg: Config, s: State) -> bool:
+    """Buckets are in strict order of time, and each has at least one entry, sorted and distinct."""
+    times = [bucket.time for bucket in s.buckets]
     return times == sorted(set(times)) and all(
-        slot.entries and list(slot.entries) == sorted(set(slot.entries)) for slot in s.slots
+        bucket.entries and list(bucket.entries) == sorted(set(bucket.entries)) for bucket in s.buckets
     )
 
 
 @always(negative_acks)
-def the_timer_is_set_while_something_is_pending(cfg: Config, s: State) -> bool:
-    """A timer is set if anything is pending, and none is set if nothing is.
-
-    Those that wake up regularly break it: they do so with nothing pending.
-    """
-    return s.life != "open" or (s.timer is not None) == bool(s.slots)
+def timer_is_armed_iff_nacks_are_pending(cfg: Config, s: State) -> bool:
+    """An open tracker's timer is armed if and only if a nack is pending."""
+    return s.status != "open" or (s.timer is not None) == bool(s.buckets)
 
 
 @always(negative_acks)
-def the_timer_is_set_for_the_first_slot(cfg: Config, s: State) -> bool:
-    """The timer never runs later than the first slot begins, or than now if that has begun.
-
-    All shipped versions break it. The Java client after PIP-393 sets it by the first nack, to the millisecond, and no
-    nack brings it forward.
-    """
-    if not s.slots or s.life != "open":
+def timer_deadline_is_at_most_first_bucket(cfg: Config, s: State) -> bool:
+    """While nacks are pending, the timer's deadline is not after the first bucket time, or not after now."""
+    if not s.buckets or s.status != "open":
         return True
-    return s.timer is not None and s.timer <= max(steady(s, s.slots[0].time), s.now)
+    return s.timer is not None and s.timer <= max(monotonic(s, s.buckets[0].time), s.now)
 
 
-# ---- what is redelivered, and when --------------------------------------------------------------------
+# ---- redelivery ---------------------------------------------------------------------------------------
 
 
 @always(negative_acks, on=("advance_time",))
-def nothing_comes_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """What is pending is redelivered before its slot ends, or at once if it has ended, late by no more than the timer.
-
-    All shipped versions break it, each in its own way. In the Java client after PIP-393, a nack with a shorter delay
-    than a pending one waits for the longer one.
-    """
-    if before.life != "open":
+def redelivery_is_not_late(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A pending nack is redelivered before its bucket ends, or at once if it has ended, plus the lag of the timer."""
+    if before.status != "open":
         return True
-    lag, last = event.arguments["lag"], slot_length(cfg) - 1
-    came = [(command.at, {each.position for each in command.ids}) for command in commands(event)]
+    lag, last = event.arguments["timer_lag"], bucket_length(cfg) - 1
+    redelivered = [(command.at, {each.position for each in command.ids}) for command in commands(event)]
     for time, entry in pending(before):
-        latest = max(steady(before, time) + last, before.now) + lag
-        if latest <= after.now and not any(at <= latest and entry in entries for at, entries in came):
+        latest = max(monotonic(before, time) + last, before.now) + lag
+        if latest <= after.now and not any(at <= latest and entry in entries for at, entries in redelivered):
             return False
     return True
 
 
-@always(negative_acks, on=TIME)
-def nothing_comes_early(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each redelivered entry was pending in a slot that had begun, or is a piece of a chunked message that was."""
-    pieces = pieces_due(before, event, after)
+@always(negative_acks, on=DELIVERING)
+def redelivery_is_not_early(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Every redelivered entry was pending in a due bucket, or is a chunk of a message whose last chunk was."""
+    chunks = chunks_redelivered(before, event, after)
     for command in commands(event):
-        begun = {entry for time, entry in pending(before) if steady(before, time) <= command.at}
-        if not {each.position for each in command.ids} <= begun | pieces:
+        due = {entry for time, entry in pending(before) if monotonic(before, time) <= command.at}
+        if not {each.position for each in command.ids} <= due | chunks:
             return False
     return True
 
 
-@always(negative_acks, on=TIME)
-def each_pending_entry_comes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """What is redelivered has left its slots; what is not redelivered is still in them: nothing is lost or repeated."""
+@always(negative_acks, on=DELIVERING)
+def nack_is_redelivered_iff_removed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry is redelivered at least once, and at most once per bucket, if it leaves a bucket; else it stays."""
     old, new = pending(before), pending(after)
-    came = [(command.at, each.position) for command in commands(event) for each in command.ids]
-    gone = {entry for _, entry in old - new}
-    most = {entry: len([pair for pair in old - new if pair[1] == entry]) for entry in gone}
-    times = {entry: len({at for at, position in came if position == entry}) for entry in gone}
-    pieces = pieces_due(before, event, after)
-    return new <= old and all(times[entry] >= 1 and (times[entry] <= most[entry] or entry in pieces) for entry in gone)
+    redelivered = [(command.at, each.position) for command in commands(event) for each in command.ids]
+    removed = {entry for _, entry in old - new}
+    most = {entry: len([pair for pair in old - new if pair[1] == entry]) for entry in removed}
+    times = {entry: len({at for at, position in redelivered if position == entry}) for entry in removed}
+    chunks = chunks_redelivered(before, event, after)
+    return new <= old and all(times[e] >= 1 and (times[e] <= most[e] or e in chunks) for e in removed)
 
 
-@always(negative_acks, on=TIME)
-def an_entry_comes_once_in_a_command(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry of several slots that are due at once is in the command once.
+@always(negative_acks, on=DELIVERING)
+def redelivery_command_has_no_duplicate_id(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The ids of a redelivery command are distinct."""
+    return all(len(set(command.ids)) == len(command.ids) for command in commands(event))
 
-    The Java client after PIP-393 breaks it for an id that it keeps, the Go client always.
-    """
-    pieces = pieces_due(before, event, after)
+
+@always(negative_acks, on=DELIVERING)
+def redelivery_command_has_one_id_per_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Two different ids in a redelivery command are of different entries, except those of chunks."""
+    chunks = chunks_redelivered(before, event, after)
     for command in commands(event):
-        positions = [each.position for each in command.ids if each.position not in pieces]
+        positions = [each.position for each in set(command.ids) if each.position not in chunks]
         if len(positions) != len(set(positions)):
             return False
     return True
 
 
-@always(negative_acks, on=TIME)
-def no_command_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No command for redelivery is without ids: to a broker, that means all that is not acknowledged."""
+@always(negative_acks, on=DELIVERING)
+def redelivery_command_is_nonempty(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A redelivery command contains at least one id: the broker takes an empty one for all unacknowledged messages."""
     return all(len(command.ids) > 0 for command in commands(event))
 
 
 @always(negative_acks, on=RUNS)
-def a_run_leaves_nothing_that_is_due(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a run at the present time, every slot that is left begins later.
-
-    The Go client breaks it: it removes slots from a tree while it walks over it, and so passes some over.
-    """
+def timer_run_leaves_no_due_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a run of the timer task, every remaining bucket is in the future."""
     if event.name == "advance_time":
-        first_run = None if before.timer is None else max(before.timer + event.arguments["lag"], before.now)
+        first_run = None if before.timer is None else max(before.timer + event.arguments["timer_lag"], before.now)
         ran_now = first_run == after.now or any(command.at == after.now for command in commands(event))
     else:
-        ran_now = before.life == "open" and not isinstance(event.outcome, Refused)
-    return not ran_now or all(steady(after, slot.time) > after.now for slot in after.slots)
+        ran_now = before.status == "open" and not isinstance(event.outcome, Refused)
+    return not ran_now or all(monotonic(after, bucket.time) > after.now for bucket in after.buckets)
 
 
 @always(negative_acks, on=("advance_time",))
-def no_run_is_in_vain(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The timer's task runs only when it has something to redeliver.
-
-    Those that wake up every third of the delay break it.
-    """
-    return bool(event.outcome.runs == len(event.outcome.redeliveries))
+def timer_runs_only_to_redeliver(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Every run of the timer task redelivers something."""
+    return bool(event.outcome.timer_runs == len(event.outcome.redeliveries))
 
 
-@always(negative_acks, on=("redelivery_fails",))
-def a_failing_consumer_stops_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When the consumer throws, what is not due stays pending, and the timer is set for it."""
-    if before.life != "open":
+@always(negative_acks, on=("fail_redelivery",))
+def consumer_failure_keeps_later_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """If the consumer throws, nacks that are not due stay pending, and the timer is armed for them."""
+    if before.status != "open":
         return True
     old, new = pending(before), pending(after)
-    kept = {pair for pair in old if steady(before, pair[0]) > before.now}
-    is_set = after.timer is not None and after.timer >= before.now
-    return kept <= new <= old and (not new or is_set)
+    later = {pair for pair in old if monotonic(before, pair[0]) > before.now}
+    is_armed = after.timer is not None and after.timer >= before.now
+    return later <= new <= old and (not new or is_armed)
 
 
 @always(negative_acks)
-def nothing_is_forgotten(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only a redelivery or a close takes anything out of a slot, and only a nack puts anything in."""
+def only_runs_and_close_remove_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Only a timer task run or close removes a pending nack, and only a nack adds one."""
     if event.name in ("close", *RUNS):
         return pending(after) <= pending(before)
     return event.name == "nack" or pending(after) == pending(before)
 
 
 @always(negative_acks, on=("ack",))
-def an_acknowledgement_cancels_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Acknowledging an entry leaves the tracker as it is: it is the broker that drops what is no longer pending."""
+def ack_leaves_tracker_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An ack leaves the tracker unchanged."""
     return after == before
 
 
 @always(negative_acks)
-def a_call_takes_no_time(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The clock moves by what was said, and by nothing else."""
+def only_advance_time_moves_clock(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The monotonic clock advances by the argument of `advance_time`, and by nothing else."""
     return after.now == before.now + (event.arguments["by"] if event.name == "advance_time" else 0)
 
 
-@always(negative_acks, on=("wall_clock_jumps",))
-def a_jump_of_the_wall_clock_moves_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When the wall clock is set to another time, nothing comes earlier or later by it.
-
-    The Java client after PIP-393 and the Go client break it: their due times are those of the wall clock.
-    """
-    return [steady(before, slot.time) for slot in before.slots] == [steady(after, slot.time) for slot in after.slots]
+@always(negative_acks, on=("step_wall_clock",))
+def wall_clock_step_moves_no_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step of the wall clock leaves every due time at the same monotonic time."""
+    old, new = ([monotonic(s, bucket.time) for bucket in s.buckets] for s in (before, after))
+    return old == new
 
 
 # ---- message ids --------------------------------------------------------------------------------------
 
 
-@always(negative_acks, on=TIME)
-def a_chunked_message_comes_back_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When the last entry of a chunked message is redelivered, so are all its pieces, in the same command.
-
-    The Java client before PIP-393 breaks it: it looks the pieces up by an id that never finds them. The one after it
-    does so when the message was last nacked by an id that does not tell that it is in pieces.
-    """
-    came = [{each.position for each in command.ids} for command in commands(event)]
-    due = chunks_due(before, event, after)
-    return all(any(there.issuperset((chunks.whole.position, *chunks.pieces)) for there in came) for chunks in due)
+@always(negative_acks, on=DELIVERING)
+def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When the last chunk of a chunked message is redelivered, all its chunks are in the same command."""
+    redelivered = [{each.position for each in command.ids} for command in commands(event)]
+    messages = chunked_redelivered(before, event, after)
+    return all(any(ids.issuperset((m.id.position, *m.chunks)) for ids in redelivered) for m in messages)
 
 
-@always(negative_acks, on=TIME)
-def pieces_are_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The pieces of a chunked message are forgotten when they are redelivered with its last entry, and not before."""
-    due, left = set(chunks_due(before, event, after)), set(after.chunks)
-    gone = set(before.chunks) - left
-    return left <= set(before.chunks) and gone <= due and (gone == due or cfg.pieces_by == "id")
+@always(negative_acks, on=DELIVERING)
+def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The chunks of a message are forgotten when they are redelivered, and not before."""
+    due, left = set(chunked_redelivered(before, event, after)), set(after.chunked_messages)
+    removed = set(before.chunked_messages) - left
+    is_subset = left <= set(before.chunked_messages) and removed <= due
+    return is_subset and (removed == due or cfg.chunks_found_by == "message_id")
 
 
-@always(negative_acks, on=TIME, given=lambda cfg: cfg.ids == "traced")
-def a_traced_id_comes_back(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The latest id of an entry that is traced, or that of a chunk, is what is redelivered next of the entry, once."""
-    kept = {each.position: each for each in before.kept}
+@always(negative_acks, on=DELIVERING, given=lambda cfg: cfg.retained_ids == "traced")
+def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A retained id is in the next redelivery command with its entry, and is then no longer retained."""
+    retained = {each.position: each for each in before.retained_ids}
     for command in commands(event):
-        for position in [position for position in kept if any(each.position == position for each in command.ids)]:
-            if kept[position] in command.ids:
-                del kept[position]
+        for position in [position for position in retained if any(each.position == position for each in command.ids)]:
+            if retained[position] in command.ids:
+                del retained[position]
             elif any(each.position == position and each.kind != "plain" for each in command.ids):
                 return False
-    return sorted(kept.values()) == list(after.kept)
+    return sorted(retained.values()) == list(after.retained_ids)
 
 
-@always(negative_acks, on=("nack",), given=lambda cfg: cfg.ids == "traced")
-def the_latest_traced_id_is_kept(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack by an id that is traced, or by that of a chunk, keeps it as it is; any other one keeps what was kept."""
-    if was_refused(event):
-        return after.kept == before.kept
-    told, entry = event.arguments["told"], event.arguments["entry"]
-    own = [each for each in after.kept if each.position == entry]
-    others = [[each for each in s.kept if each.position != entry] for s in (before, after)]
-    if not told.traced and told.kind != "chunk":
-        return after.kept == before.kept
+@always(negative_acks, on=("nack",), given=lambda cfg: cfg.retained_ids == "traced")
+def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An accepted nack by the id of a traced or chunked message retains this id; others retain what was retained."""
+    if was_rejected(event):
+        return after.retained_ids == before.retained_ids
+    nacked, entry = event.arguments["message_id"], event.arguments["entry"]
+    own = [each for each in after.retained_ids if each.position == entry]
+    others = [[each for each in s.retained_ids if each.position != entry] for s in (before, after)]
+    if not nacked.traced and nacked.kind != "chunk":
+        return after.retained_ids == before.retained_ids
     found = [(each.partition, each.kind, each.first_chunk, each.batch_index) for each in own]
-    return others[0] == others[1] and found == [(told.partition, told.kind, told.first_chunk, told.batch_index)]
+    expected = (nacked.partition, nacked.kind, nacked.first_chunk, nacked.batch_index)
+    return others[0] == others[1] and found == [expected]
 
 
-@always(negative_acks, on=("remember_chunks",))
-def pieces_are_remembered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A chunked message's pieces are remembered as they were received, the latest under the same id."""
-    if was_refused(event):
+@always(negative_acks, on=("receive_chunks",))
+def received_chunks_are_remembered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The chunks of a received chunked message are remembered as received."""
+    if was_rejected(event):
         return after == before
-    last, pieces = event.arguments["last"], event.arguments["pieces"]
-    return any(chunks.whole.position == last and chunks.pieces == pieces for chunks in after.chunks)
+    last, chunks = event.arguments["last_chunk"], event.arguments["chunks"]
+    return any(message.id.position == last and message.chunks == chunks for message in after.chunked_messages)
 
 
 # ---- close --------------------------------------------------------------------------------------------
@@ -389,135 +353,123 @@ def pieces_are_remembered(cfg: Config, before: State, event: Event, after: State
 
 @always(negative_acks)
 def close_is_final(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A tracker that was closed holds nothing, takes nothing, sets no timer and redelivers nothing, ever.
-
-    The Java clients break it: a later nack brings slots and timer back. So does the Go client: nacks are stored.
-    """
-    if event.name == "close" and before.life != "broken":
-        later, _ = nack(cfg, after, Position(0, 0), None, Told())
-        return holds_nothing(after) and holds_nothing(later)
-    return before.life != "closed" or (holds_nothing(after) and not commands(event))
+    """Close leaves the tracker closed; a closed tracker has no pending nack and no timer, and redelivers nothing."""
+    if event.name == "close" and before.status != "failed":
+        return after.status == "closed" and is_empty(after)
+    return before.status != "closed" or (after.status == "closed" and is_empty(after) and not commands(event))
 
 
-def holds_nothing(s: State) -> bool:
-    """Nothing is pending or kept, and nothing will happen."""
-    return not s.slots and not s.kept and s.timer is None
+def is_empty(s: State) -> bool:
+    """Returns whether nothing is pending or retained and no timer is armed."""
+    return not s.buckets and not s.retained_ids and s.timer is None
 
 
-@always(negative_acks, on=("timer_task_runs", "redelivery_fails"))
-def a_late_task_does_no_harm(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task that had begun when the tracker was closed finds nothing to do, and nothing fails.
-
-    The Java clients break it: it fails with a null pointer.
-    """
-    if before.life in ("open", "broken"):
+@always(negative_acks, on=("run_timer_task", "fail_redelivery"))
+def timer_task_after_close_is_a_no_op(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A timer task that runs while the tracker is not open returns normally and changes nothing."""
+    if before.status in ("open", "failed"):
         return True
     return event.outcome is None and after == before
 
 
-# ---- what a run must have seen ------------------------------------------------------------------------
+# ---- coverage goals -----------------------------------------------------------------------------------
 
 
-def redelivered(event: Event) -> list[Position]:
-    """All redelivered entries, of all commands."""
-    return [each.position for command in commands(event) for each in command.ids]
-
-
-@sometimes(negative_acks, on=("nack",), given=lambda cfg: bool(cfg.backoff))
-def a_shorter_nack_comes_after_a_longer_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack is due before all that is pending, and brings the timer forward."""
+@sometimes(negative_acks, on=("nack",), given=lambda cfg: bool(cfg.backoff.delays))
+def nack_brings_timer_forward(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A nack is due before all pending ones and re-arms the timer."""
     return before.timer is not None and after.timer is not None and before.now < after.timer < before.timer
 
 
 @sometimes(negative_acks, on=("nack",))
-def an_entry_is_nacked_twice_in_a_slot(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack changes no slot, for its entry is in its slot already."""
-    return not was_refused(event) and after.slots == before.slots
+def entry_is_nacked_twice_in_one_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An accepted nack changes no bucket, because its entry is in the bucket already."""
+    return not was_rejected(event) and after.buckets == before.buckets
 
 
 @sometimes(negative_acks, on=("nack",))
-def an_entry_is_in_three_slots(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry is pending three times, for different times."""
+def entry_is_in_three_buckets(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry is pending in three buckets."""
     return len([time for time, entry in pending(after) if entry == event.arguments["entry"]]) >= 3
 
 
 @sometimes(negative_acks, on=("nack",))
-def equal_delays_straddle_an_edge(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry comes to the slot next to one in which it is, by the same delay: it will be redelivered twice."""
+def equal_delays_straddle_bucket_boundary(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Two nacks of an entry with the same delay are in adjacent buckets: it will be redelivered twice."""
     new = pending(after) - pending(before)
-    return not cfg.backoff and any((time - slot_length(cfg), entry) in pending(before) for time, entry in new)
+    return not cfg.backoff.delays and any((time - bucket_length(cfg), e) in pending(before) for time, e in new)
 
 
 @sometimes(negative_acks, on=("nack",))
-def a_nack_is_due_at_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Slots are longer than a delay, so that a nack's slot has begun before it."""
-    due_now = [time for time, _ in pending(after) - pending(before) if steady(after, time) < before.now]
-    return not was_refused(event) and event.outcome.delay > 0 and bool(due_now)
+def nack_is_added_to_past_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A nack with a positive delay is in a bucket before now, because buckets are longer than the delay."""
+    past = [time for time, _ in pending(after) - pending(before) if monotonic(after, time) < before.now]
+    return not was_rejected(event) and event.outcome.delay > 0 and bool(past)
 
 
 @sometimes(negative_acks, on=("advance_time",))
-def three_slots_are_due_at_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One command redelivers what was in three slots, with an entry that was in two of them."""
+def one_command_covers_three_buckets(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The only command redelivers three buckets, two of which have an entry in common."""
     if len(commands(event)) != 1:
         return False
-    gone = pending(before) - pending(after)
-    entries = [entry for _, entry in gone]
-    return len({time for time, _ in gone}) >= 3 and len(entries) > len(set(entries))
+    removed = pending(before) - pending(after)
+    entries = [entry for _, entry in removed]
+    return len({time for time, _ in removed}) >= 3 and len(entries) > len(set(entries))
 
 
 @sometimes(negative_acks, on=("advance_time",))
-def an_entry_comes_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry is redelivered, and is pending still: whoever handles it now will get it once more."""
+def redelivered_entry_is_still_pending(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A redelivered entry is still pending in a later bucket."""
     left = {entry for _, entry in pending(after)}
-    return any(entry in left for entry in redelivered(event))
+    return any(each.position in left for command in commands(event) for each in command.ids)
 
 
 @sometimes(negative_acks, on=("advance_time",))
-def a_run_comes_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The timer's task runs late, so that a slot is due that was not when the timer was set."""
+def timer_task_runs_late(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The timer task runs after its deadline and redelivers something."""
     return any(before.timer is not None and command.at > before.timer for command in commands(event)[:1])
 
 
 @sometimes(negative_acks)
-def many_slots_are_pending(cfg: Config, s: State) -> bool:
-    """Twenty slots hold something."""
-    return len(s.slots) >= 20
+def twenty_buckets_are_pending(cfg: Config, s: State) -> bool:
+    """Twenty buckets are pending."""
+    return len(s.buckets) >= 20
 
 
 @sometimes(negative_acks, on=("advance_time",))
-def ids_of_all_kinds_in_a_command(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A command has ids that were kept, of two kinds, beside bare ones."""
+def command_mixes_retained_and_plain_ids(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A command has retained ids of two kinds and a plain id."""
     return any(len({each.kind for each in command.ids}) >= 3 for command in commands(event))
 
 
 @sometimes(negative_acks, on=("advance_time",))
-def pieces_come_back(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A chunked message is redelivered, while another one is remembered."""
-    return bool(after.chunks) and len(after.chunks) < len(before.chunks)
+def one_of_two_chunked_messages_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A chunked message is redelivered while another one is still remembered."""
+    return bool(after.chunked_messages) and len(after.chunked_messages) < len(before.chunked_messages)
 
 
 @sometimes(negative_acks, on=("close",))
-def a_tracker_is_closed_with_much_pending(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The consumer closes while several slots are pending."""
-    return len(before.slots) >= 3
+def tracker_closes_with_three_buckets(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The tracker is closed while three buckets are pending."""
+    return len(before.buckets) >= 3
 
 
-@sometimes(negative_acks, on=("redelivery_fails",))
-def a_consumer_fails_with_more_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The consumer throws, and other slots are still pending."""
-    return isinstance(event.outcome, Failed) and bool(after.slots)
+@sometimes(negative_acks, on=("fail_redelivery",))
+def consumer_fails_with_later_buckets(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The consumer throws while later buckets are pending."""
+    return isinstance(event.outcome, Failed) and bool(after.buckets)
 
 
 @sometimes(negative_acks, on=("ack",))
-def what_is_acknowledged_is_pending(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry is acknowledged that will be redelivered all the same."""
+def pending_entry_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry with a pending nack is acknowledged."""
     return any(entry == event.arguments["entry"] for _, entry in pending(before))
 
 
-# ---- what must come in the end ------------------------------------------------------------------------
+# ---- liveness -----------------------------------------------------------------------------------------
 
 
-@eventually(negative_acks, fair=("advance_time", "timer_task_runs"))
-def everything_comes_back(cfg: Config, s: State) -> bool:
-    """When time goes on, the timer's task gets its turn and nothing new is nacked, nothing stays pending."""
-    return not s.slots
+@eventually(negative_acks, fair=("advance_time", "run_timer_task"))
+def every_nack_is_redelivered(cfg: Config, s: State) -> bool:
+    """If time passes, the timer task runs and no new nack is made, no nack stays pending."""
+    return not s.buckets

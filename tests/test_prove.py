@@ -87,7 +87,7 @@ EXPECTED = {
     "the-timer-is-never-later-than-the-first-slot": "proved",
     "a-multiplied-backoff-never-decreases": "proved",
     "delays-keep-to-their-bounds": "proved",
-    "a-pending-entry-is-nacked-again-by-the-rule": "confirmed_over_all_paths",
+    "repeated-nack-follows-its-rule": "confirmed_over_all_paths",
     "slots-and-wake-ups-agree": "confirmed_over_all_paths",
     "an-entry-is-deleted-when-nothing-of-it-is-left": "proved",
     "individual-acks-commute": "proved",

@@ -41,10 +41,9 @@ QUICK = [
         *[r.id for r in RUNS.values() if r.component == component and r.violates][:2],
     ]
 ]
-#: What a twin does not model: chunked messages and jumps of the wall clock (see test_the_wall_clock_of_nacks), a clock
-#: that is set back (see test_the_clock_and_inverted_ranges).
+#: What a twin does not model: chunked messages, a clock that is set back (see test_the_clock_and_inverted_ranges).
 NOT_MODELLED = {
-    "negative_acks": {"remember_chunks", "wall_clock_jumps"},
+    "negative_acks": {"receive_chunks"},
     "range_cache": {"step_clock_back"},
 }
 
@@ -199,22 +198,6 @@ def test_the_clock_and_inverted_ranges(tmp_path: Path) -> None:
 def ahead(s: Any) -> int:
     """How far in the future an entry's time is, after the clock has gone back."""
     return max([e.timestamp_ns - s.now_ns for e in s.queue if e is not None], default=0)
-
-
-def test_the_wall_clock_of_nacks(tmp_path: Path) -> None:
-    """What only the scope with chunked messages has: the fault of the wall clock, which the recorded client follows."""
-    subject = find_subject("negative_acks")
-    smoke = subject.scopes["smoke"]
-    scope = replace(
-        smoke,
-        actions=(*smoke.actions, "wall_clock_jumps"),
-        domains={**smoke.domains, "entry": (Position(1, 0),), "wall_clock_jumps.by": (1, -3)},
-        bounds={"pending": 2, "overdue": 1, "reach": 9},
-    )
-    run = Run(component="negative_acks", name="bare", scope="smoke", checks=())
-    result = make_run(run, MODULES, tmp_path, space=Bounded(subject, "pulsar-2026-07", scope))
-    assert result.differences == []
-    assert result.edges_checked > result.distinct_states > 100
 
 
 # ---- values -------------------------------------------------------------------------------------------

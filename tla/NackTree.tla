@@ -1,15 +1,15 @@
 ------------------------------ MODULE NackTree ------------------------------
 (***************************************************************************)
-(* The balanced tree that the Go client walks over while it removes what   *)
-(* it meets: the twin of model/negative_acks/tree.py, which says how it works.      *)
+(* The AVL tree that the Go client walks while it removes keys.  Twin of   *)
+(* model/negative_acks/avl_tree.py, which describes the walk.              *)
 (*                                                                         *)
-(* A tree is [time, height, left, right], or None where there is nothing.  *)
+(* A tree is [time, height, left, right]; the empty tree is None.          *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANT None
 
-\* Of(value), where the value is worked out once.
+\* Of(value); evaluates the value once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Height(t) == IF t = None THEN 0 ELSE t.height
@@ -17,58 +17,59 @@ Node(time, left, right) ==
   [time |-> time, height |-> 1 + (IF Height(left) > Height(right) THEN Height(left) ELSE Height(right)),
    left |-> left, right |-> right]
 
-TurnedLeft(t) == Node(t.right.time, Node(t.time, t.left, t.right.left), t.right.right)
-TurnedRight(t) == Node(t.left.time, t.left.left, Node(t.time, t.left.right, t.right))
+RotatedLeft(t) == Node(t.right.time, Node(t.time, t.left, t.right.left), t.right.right)
+RotatedRight(t) == Node(t.left.time, t.left.left, Node(t.time, t.left.right, t.right))
 
-\* A node of parts that may differ by two in height: then it is turned.
-Joined(time, left, right) ==
+\* A node of these subtrees, rotated if their heights differ by two.
+Balanced(time, left, right) ==
   CASE Height(left) > Height(right) + 1 ->
-         TurnedRight(Node(time, IF Height(left.left) < Height(left.right) THEN TurnedLeft(left) ELSE left, right))
+         RotatedRight(Node(time, IF Height(left.left) < Height(left.right) THEN RotatedLeft(left) ELSE left, right))
     [] Height(right) > Height(left) + 1 ->
-         TurnedLeft(Node(time, left, IF Height(right.right) < Height(right.left) THEN TurnedRight(right) ELSE right))
+         RotatedLeft(Node(time, left, IF Height(right.right) < Height(right.left) THEN RotatedRight(right) ELSE right))
     [] OTHER -> Node(time, left, right)
 
-RECURSIVE Planted(_, _), FirstOf(_), Removed(_, _), AfterIn(_, _, _), AboveIn(_, _, _), Moved(_, _), Keys(_)
+RECURSIVE Inserted(_, _), First(_), Removed(_, _), After(_, _, _), ParentAndRight(_, _, _), Shifted(_, _)
 
-Planted(t, time) ==
+\* The tree with a key, which may be present already.
+Inserted(t, time) ==
   CASE t = None      -> Node(time, None, None)
     [] t # None /\ time = t.time -> t
-    [] t # None /\ time < t.time -> Joined(t.time, Planted(t.left, time), t.right)
-    [] t # None /\ time > t.time -> Joined(t.time, t.left, Planted(t.right, time))
+    [] t # None /\ time < t.time -> Balanced(t.time, Inserted(t.left, time), t.right)
+    [] t # None /\ time > t.time -> Balanced(t.time, t.left, Inserted(t.right, time))
 
-FirstOf(t) == IF t.left = None THEN t.time ELSE FirstOf(t.left)
+\* The smallest key.
+First(t) == IF t.left = None THEN t.time ELSE First(t.left)
 
-\* Without a key that it has.
+\* The tree without a key, which must be present.
 Removed(t, time) ==
-  CASE time < t.time -> Joined(t.time, Removed(t.left, time), t.right)
-    [] time > t.time -> Joined(t.time, t.left, Removed(t.right, time))
+  CASE time < t.time -> Balanced(t.time, Removed(t.left, time), t.right)
+    [] time > t.time -> Balanced(t.time, t.left, Removed(t.right, time))
     [] time = t.time /\ t.right = None -> t.left
-    [] time = t.time /\ t.right # None -> Joined(FirstOf(t.right), t.left, Removed(t.right, FirstOf(t.right)))
+    [] time = t.time /\ t.right # None -> Balanced(First(t.right), t.left, Removed(t.right, First(t.right)))
 
-\* The smallest key that is larger, or None.
-AfterIn(t, time, found) ==
+\* The smallest key larger than `time`, or None.
+After(t, time, found) ==
   IF t = None THEN found
-  ELSE IF time < t.time THEN AfterIn(t.left, time, t.time) ELSE AfterIn(t.right, time, found)
+  ELSE IF time < t.time THEN After(t.left, time, t.time) ELSE After(t.right, time, found)
 
-\* Of a key that is there: its parent's key or None, and whether it has a right child.
-AboveIn(t, time, above) ==
-  IF t.time = time THEN [above |-> above, has_right |-> t.right # None]
-  ELSE AboveIn(IF time < t.time THEN t.left ELSE t.right, time, t.time)
+\* The parent of a present key, or None, and whether the key has a right child.
+ParentAndRight(t, time, parent) ==
+  IF t.time = time THEN [parent |-> parent, has_right |-> t.right # None]
+  ELSE ParentAndRight(IF time < t.time THEN t.left ELSE t.right, time, t.time)
 
-\* What a walk that stands at a key removes of the keys up to now, and the tree that it leaves behind.
-RECURSIVE WalkedFrom(_, _, _, _)
-WalkedFrom(t, at, now, taken) ==
-  IF at = None THEN [times |-> taken, tree |-> t]
-  ELSE IF at > now THEN [times |-> taken, tree |-> t]
-  ELSE LET place == AboveIn(t, at, None)
-           next == AfterIn(t, at, None)
-           left == Removed(t, at)
-       IN WalkedFrom(left, IF place.has_right /\ next # None THEN AfterIn(left, next, None) ELSE place.above,
-                     now, taken \cup {at})
-Walked(t, now) == WalkedFrom(t, IF t = None THEN None ELSE FirstOf(t), now, {})
+\* The keys that a walk from a key removes up to `now`, and the remaining tree.
+RECURSIVE WalkFrom(_, _, _, _)
+WalkFrom(t, at, now, removed) ==
+  IF at = None THEN [times |-> removed, tree |-> t]
+  ELSE IF at > now THEN [times |-> removed, tree |-> t]
+  ELSE LET node == ParentAndRight(t, at, None)
+           successor == After(t, at, None)
+           rest == Removed(t, at)
+       IN WalkFrom(rest, IF node.has_right /\ successor # None THEN After(rest, successor, None) ELSE node.parent,
+                   now, removed \cup {at})
+Walk(t, now) == WalkFrom(t, IF t = None THEN None ELSE First(t), now, {})
 
-\* The same shape, all keys later by so much.
-Moved(t, n) ==
-  IF t = None THEN None ELSE [t EXCEPT !.time = @ + n, !.left = Moved(@, n), !.right = Moved(@, n)]
-Keys(t) == IF t = None THEN {} ELSE {t.time} \cup Keys(t.left) \cup Keys(t.right)
+\* The tree with n added to every key.
+Shifted(t, n) ==
+  IF t = None THEN None ELSE [t EXCEPT !.time = @ + n, !.left = Shifted(@, n), !.right = Shifted(@, n)]
 =============================================================================

@@ -1,195 +1,192 @@
 ----------------------------- MODULE NegativeAcks -----------------------------
 (***************************************************************************)
-(* The tracker of negative acknowledgements: which entries a consumer      *)
-(* wants again, and when it asks for them.                                 *)
+(* Negative-ack tracker of one consumer (PIP-393): which entries to        *)
+(* redeliver, and when.  Twin of model/negative_acks/machine.py: the same  *)
+(* actions, settings and rules, and equal numbers of states.  One step is  *)
+(* one call of the tracker or one run of its timer task.  The AVL tree of  *)
+(* the Go client is in NackTree.tla.                                       *)
 (*                                                                         *)
-(* Source: PIP-393.  This is the twin of model/negative_acks/machine.py: the same  *)
-(* actions under the same names, the same settings, and as many states.    *)
-(* The Go client's tree is in NackTree.tla.  Grain: one call of the        *)
-(* tracker, or one run of its timer's task.                                *)
+(* A state is the model's canonical state: both clocks show the same time, *)
+(* the earliest one with the same future.  Pending nacks are a set of      *)
+(* pairs <<bucket time, entry>>.                                           *)
 (*                                                                         *)
-(* A state here is what the model calls its canonical state: the wall      *)
-(* clock and the steady one show the same, and stand as early as they can  *)
-(* with the same slots to come.  The slots are a set of pairs <<time,      *)
-(* entry>>, so that they have no order and none of them is empty.          *)
-(*                                                                         *)
-(* Not modelled: what is kept of message ids beside ledger and entry,      *)
-(* traced ids and the pieces of chunked messages among them.  A run sets   *)
-(* `ids` to none where a profile keeps the partition of every id.          *)
+(* Not modelled: message ids, so neither retained ids nor chunked messages.*)
 (***************************************************************************)
 EXTENDS NackTree
 
 CONSTANTS
-  \* Settings, and rules on which versions differ.
-  unit, start, redelivery_delay_ms, precision_bits, backoff, least_delay_ms, least_delay_holds_for, negative_delay,
-  count_without_backoff, count_of_an_id, clock, precision_of, timer, again, due_at_its_time, walk, command, close,
-  task_without_slots, negative_ids,
-  \* The values of the actions' arguments.
-  entry, ack_entry, count, advance_time_by, lag, wall_clock_jumps_by
+  \* Settings and rules.
+  clock_unit, initial_time, redelivery_delay_ms, precision_bits, backoff, min_delay_ms, min_delay_applies_to,
+  negative_delay, message_without_backoff, redelivery_count_of_id, due_clock, precision_unit, timer, interval_unit,
+  repeated_nack, due_at_bucket_time, due_buckets, unique_in_command, after_close, task_without_buckets, negative_ids,
+  \* Values of the actions' arguments.
+  entry, ack_entry, redelivery_count, advance_time_by, timer_lag, step_wall_clock_by
 
 VARIABLES
   now,       \* both clocks
-  life,      \* fresh, open, closed or broken
-  pairs,     \* what is pending: <<time, entry>>
-  deadline,  \* the timer's, or None
-  tree       \* of the slots' times, if they are walked over
+  status,    \* new, open, closed or failed
+  nacks,     \* pending: <<bucket time, entry>>
+  deadline,  \* of the timer, or None
+  avl_tree   \* of the bucket times, if a run walks it
 
-vars == <<now, life, pairs, deadline, tree>>
+vars == <<now, status, nacks, deadline, avl_tree>>
 
-\* The wall clock is ahead of the steady one only within a step.
-Contents == [now |-> now, skew |-> 0, life |-> life, pairs |-> pairs, deadline |-> deadline, tree |-> tree]
+\* The wall clock differs from the monotonic clock only within a step.
+Tracker == [now |-> now, offset |-> 0, status |-> status, nacks |-> nacks, deadline |-> deadline, avl_tree |-> avl_tree]
 
 -----------------------------------------------------------------------------
-(* Small rules. *)
+(* Rules. *)
 
-Least(a, b) == IF a < b THEN a ELSE b
-Most(a, b) == IF a > b THEN a ELSE b
-Units == IF unit = "ms" THEN 1 ELSE 1000000
-Grain == (IF precision_of = "units" THEN 1 ELSE Units) * 2^precision_bits
-LeastDelay == least_delay_ms * Units
+Min(a, b) == IF a < b THEN a ELSE b
+Max(a, b) == IF a > b THEN a ELSE b
+PerMs(unit) == IF unit = "ms" THEN 1 ELSE 1000000
+Units == PerMs(clock_unit)
+BucketLength == (IF precision_unit = "clock_units" THEN 1 ELSE Units) * 2^precision_bits
+MinDelay == min_delay_ms * Units
 
-\* The delay of a message with this redelivery count, or of an id; None where the version has none for it.
+\* The delay of a message with redelivery count c, or of a message id (c = None); None: the backoff is null.
 DelayOf(c) ==
-  LET place == IF c = None THEN count_of_an_id ELSE c
-      of_backoff == backoff[Least(place + 1, Len(backoff))]
+  LET count == IF c = None THEN redelivery_count_of_id ELSE c
+      listed == (backoff.delays[Min(count + 1, Len(backoff.delays))] * Units) \div PerMs(backoff.unit)
       fixed == redelivery_delay_ms * Units
-  IN CASE backoff # <<>> ->
-            IF 0 <= of_backoff /\ of_backoff < LeastDelay /\ least_delay_holds_for = "all"
-            THEN LeastDelay ELSE of_backoff
-       [] backoff = <<>> /\ c # None /\ count_without_backoff = "null_pointer" -> None
-       [] OTHER -> IF fixed < LeastDelay /\ least_delay_holds_for # "none" THEN LeastDelay ELSE fixed
+  IN CASE backoff.delays # <<>> ->
+            IF 0 <= listed /\ listed < MinDelay /\ min_delay_applies_to = "all" THEN MinDelay ELSE listed
+       [] backoff.delays = <<>> /\ c # None /\ message_without_backoff = "null_pointer" -> None
+       [] OTHER -> IF fixed < MinDelay /\ min_delay_applies_to # "none" THEN MinDelay ELSE fixed
 
-\* A third of the delay of an id, for those that wake up regularly.
-Period ==
+\* The interval of periodic timers: a third of the delay of an id.
+Interval ==
   LET delay == IF DelayOf(None) = None THEN 0 ELSE DelayOf(None)
-  IN IF timer = "ticker" THEN Most(delay, 0) \div 3 ELSE Most(Most(delay, LeastDelay) \div 3, 1)
+      unit == IF interval_unit = "milliseconds" THEN Units ELSE 1
+  IN IF timer = "ticker" THEN Max(delay, 0) \div 3 ELSE Max((Max(delay, MinDelay) \div 3) \div unit, 1) * unit
 
-SlotTime(due) == (due \div Grain) * Grain
+BucketTime(due) == (due \div BucketLength) * BucketLength
 
-TimesOf(ps) == {p[1] : p \in ps}
-FirstTime(ps) == CHOOSE t \in TimesOf(ps) : \A u \in TimesOf(ps) : t <= u
-IsOf(p, e) == p[2] = e
-Without(ps, e) == {p \in ps : ~IsOf(p, e)}
+TimesOf(ns) == {n[1] : n \in ns}
+FirstTime(ns) == CHOOSE t \in TimesOf(ns) : \A u \in TimesOf(ns) : t <= u
+Without(ns, e) == {n \in ns : n[2] # e}
 
-\* What is pending after a nack, by the rule for an entry that is pending already.
-Stored(ps, time, e) ==
-  LET own == {p \in ps : IsOf(p, e)}
-  IN CASE again = "both" -> ps \cup {<<time, e>>}
-       [] again = "first_stays" /\ own # {} -> ps
-       [] again = "earliest" /\ own # {} -> IF FirstTime(own) <= time THEN ps ELSE Without(ps, e) \cup {<<time, e>>}
-       [] OTHER -> Without(ps, e) \cup {<<time, e>>}
+\* The pending nacks after a nack, by the rule for repeated nacks.
+WithNack(ns, time, e) ==
+  LET own == {n \in ns : n[2] = e}
+      single == Without(ns, e) \cup {<<time, e>>}
+  IN CASE repeated_nack = "both" -> ns \cup {<<time, e>>}
+       [] repeated_nack = "first" /\ own # {} -> ns
+       [] repeated_nack = "earliest_due" /\ own # {} -> IF FirstTime(own) <= time THEN ns ELSE single
+       [] OTHER -> single
 
-\* On the steady clock: when a slot is due, or now if it is already.
-WakeUp(s, time) == Most(s.now, IF due_at_its_time THEN time - s.skew ELSE time - s.skew + 1)
+\* When a bucket is due on the monotonic clock, or now if it is due already.
+TimerForBucket(s, time) == Max(s.now, IF due_at_bucket_time THEN time - s.offset ELSE time - s.offset + 1)
 
 DeadlineAfterNack(s, time, delay) ==
-  CASE timer = "first_slot" ->
-         IF s.deadline = None THEN WakeUp(s, time)
-         ELSE IF s.deadline <= s.now THEN s.deadline ELSE Least(s.deadline, WakeUp(s, time))
-    [] timer = "every_nack" -> s.now + Period
-    [] timer \in {"idle_nack", "idle_period", "ticker"} ->
+  CASE s.status = "closed" -> s.deadline
+    [] s.status # "closed" /\ timer = "first_bucket" ->
+         IF s.deadline = None THEN TimerForBucket(s, time)
+         ELSE IF s.deadline <= s.now THEN s.deadline ELSE Min(s.deadline, TimerForBucket(s, time))
+    [] s.status # "closed" /\ timer = "interval_on_each_nack" -> s.now + Interval
+    [] OTHER ->
          IF s.deadline # None \/ timer = "ticker" THEN s.deadline
-         ELSE s.now + (IF timer = "idle_nack" THEN delay ELSE Period)
+         ELSE s.now + (IF timer = "delay_when_idle" THEN delay ELSE Interval)
 
-DeadlineAfterRun(s, left) ==
-  CASE timer \in {"first_slot", "idle_nack"} -> IF left = {} THEN None ELSE WakeUp(s, FirstTime(left))
+DeadlineAfterRun(s, rest) ==
+  CASE timer \in {"first_bucket", "delay_when_idle"} -> IF rest = {} THEN None ELSE TimerForBucket(s, FirstTime(rest))
     [] timer = "ticker" -> s.deadline
-    [] OTHER -> IF s.pairs = {} THEN None ELSE s.now + Period
+    [] OTHER -> IF s.nacks = {} THEN None ELSE s.now + Interval
 
-IsDue(s, time) == IF due_at_its_time THEN time <= s.now + s.skew ELSE time < s.now + s.skew
+IsDue(s, time) == IF due_at_bucket_time THEN time <= s.now + s.offset ELSE time < s.now + s.offset
 
 -----------------------------------------------------------------------------
-(* Calls.  Each gives the state after it, and what the properties ask of its outcome. *)
+(* Actions as functions: the state after each, and what the properties need of its outcome. *)
 
-\* A command: when it is given, and the pairs that are taken out for it.
-Ran(s, due, left, left_tree) ==
-  [s |-> [s EXCEPT !.pairs = left, !.deadline = DeadlineAfterRun(s, left), !.tree = left_tree],
-   commands |-> IF due = {} THEN <<>> ELSE <<[at |-> s.now, pairs |-> due]>>]
-
+\* A command: its time, and the nacks that it redelivers.
 AfterRun(s) ==
-  LET walked == Walked(s.tree, s.now + s.skew)
-      due == {p \in s.pairs : IF walk = "while_removing" THEN p[1] \in walked.times ELSE IsDue(s, p[1])}
-  IN Ran(s, due, s.pairs \ due, IF walk = "while_removing" THEN walked.tree ELSE None)
+  LET walk == Walk(s.avl_tree, s.now + s.offset)
+      due == {n \in s.nacks : IF due_buckets = "avl_walk" THEN n[1] \in walk.times ELSE IsDue(s, n[1])}
+      rest == s.nacks \ due
+      tree == IF due_buckets = "avl_walk" THEN walk.tree ELSE None
+  IN [s |-> [s EXCEPT !.nacks = rest, !.deadline = DeadlineAfterRun(s, rest), !.avl_tree = tree],
+      commands |-> IF due = {} THEN <<>> ELSE <<[at |-> s.now, nacks |-> due]>>]
 
-Opened(s) == IF s.life = "fresh" THEN [s EXCEPT !.life = "open"] ELSE s
+Opened(s) == IF s.status = "new" THEN [s EXCEPT !.status = "open"] ELSE s
 
-Taken(s, e, delay) ==
-  LET time == SlotTime(s.now + s.skew + delay)
-  IN [s EXCEPT !.pairs = Stored(@, time, e), !.deadline = DeadlineAfterNack(s, time, delay),
-               !.tree = IF walk = "while_removing" THEN Planted(@, time) ELSE None]
+Accepted(s, e, delay) ==
+  LET time == BucketTime(s.now + s.offset + delay)
+  IN [s EXCEPT !.nacks = WithNack(@, time, e), !.deadline = DeadlineAfterNack(s, time, delay),
+               !.avl_tree = IF due_buckets = "avl_walk" THEN Inserted(@, time) ELSE None]
 
 AfterNack(s, e, c) ==
   LET delay == DelayOf(c)
-      is_refused == \/ s.life = "broken"
-                    \/ s.life = "closed" /\ close = "final"
-                    \/ delay = None
-                    \/ delay # None /\ delay < 0 /\ negative_delay = "refused"
-                    \/ negative_ids = "refused" /\ (e[1] < 0 \/ e[2] < 0)
-  IN CASE is_refused -> [s |-> s, is_taken |-> FALSE, delay |-> None]
-       [] ~is_refused /\ negative_ids = "ledger_fails" /\ e[1] < 0 ->
-            [s |-> Opened(s), is_taken |-> FALSE, delay |-> None]
-       [] OTHER -> [s |-> Taken(Opened(s), e, delay), is_taken |-> TRUE, delay |-> delay]
+      is_rejected == \/ s.status = "failed"
+                     \/ s.status = "closed" /\ after_close = "final"
+                     \/ delay = None
+                     \/ delay # None /\ delay < 0 /\ negative_delay = "rejected"
+                     \/ negative_ids = "rejected" /\ (e[1] < 0 \/ e[2] < 0)
+  IN CASE is_rejected -> [s |-> s, is_accepted |-> FALSE, delay |-> None]
+       [] ~is_rejected /\ negative_ids = "ledger_fails" /\ e[1] < 0 ->
+            [s |-> Opened(s), is_accepted |-> FALSE, delay |-> None]
+       [] OTHER -> [s |-> Accepted(Opened(s), e, delay), is_accepted |-> TRUE, delay |-> delay]
 
 AfterAck(s, e) == s
 
 AfterClose(s) ==
-  CASE s.life = "broken" -> s
-    [] s.life # "broken" /\ close = "keeps" -> [s EXCEPT !.life = "closed", !.deadline = None]
-    [] OTHER -> [s EXCEPT !.life = IF close = "forgets" THEN "fresh" ELSE "closed", !.pairs = {}, !.deadline = None,
-                          !.tree = None]
+  CASE s.status = "failed" -> s
+    [] s.status # "failed" /\ after_close = "keeps_buckets" -> [s EXCEPT !.status = "closed", !.deadline = None]
+    [] OTHER -> [s EXCEPT !.status = IF after_close = "reopens" THEN "new" ELSE "closed", !.nacks = {},
+                          !.deadline = None, !.avl_tree = None]
 
-\* All runs until that time, each late by so much; then the clock stands there.
+\* All runs up to `end`, each after its deadline by the lag.
 RECURSIVE RunsUntil(_, _, _, _, _)
 RunsUntil(s, end, late, runs, commands) ==
-  LET at == IF s.deadline = None THEN end + 1 ELSE Most(s.deadline + late, s.now)
-      Ticked(t) == IF timer = "ticker" /\ t.deadline # None THEN [t EXCEPT !.deadline = @ + Period] ELSE t
+  LET at == IF s.deadline = None THEN end + 1 ELSE Max(s.deadline + late, s.now)
+      Ticked(t) == IF timer = "ticker" /\ t.deadline # None THEN [t EXCEPT !.deadline = @ + Interval] ELSE t
       Rest(ran) == RunsUntil(Ticked(ran.s), end, late, runs + 1, commands \o ran.commands)
   IN IF at > end THEN [s |-> [s EXCEPT !.now = end], runs |-> runs, commands |-> commands]
      ELSE With(AfterRun([s EXCEPT !.now = at]), Rest)
 AfterTime(s, n, late) == RunsUntil(s, s.now + n, late, 0, <<>>)
 
-\* `fails`: what there is to look at is missing.
+\* `fails`: the task dereferences null.
 AfterTask(s) ==
-  LET Whole(ran) == [s |-> ran.s, commands |-> ran.commands, fails |-> FALSE]
-  IN IF s.life = "open" THEN With(AfterRun(s), Whole)
-     ELSE [s |-> s, commands |-> <<>>, fails |-> s.life # "broken" /\ task_without_slots = "null_pointer"]
+  LET Result(ran) == [s |-> ran.s, commands |-> ran.commands, fails |-> FALSE]
+  IN IF s.status = "open" THEN With(AfterRun(s), Result)
+     ELSE [s |-> s, commands |-> <<>>, fails |-> s.status # "failed" /\ task_without_buckets = "null_pointer"]
 
-AfterJump(s, n) == IF clock = "steady" THEN s ELSE [s EXCEPT !.skew = @ + n]
+AfterClockStep(s, n) == IF due_clock = "monotonic" THEN s ELSE [s EXCEPT !.offset = @ + n]
 
 -----------------------------------------------------------------------------
 (* Steps. *)
 
+\* The canonical form of a state is the next state.
 Become(given) ==
-  \E s \in {given} : \E shown \in {s.now + s.skew} : \E later \in {(shown % Grain) - shown} :
+  \E s \in {given} : \E shown \in {s.now + s.offset} : \E later \in {(shown % BucketLength) - shown} :
     /\ now' = shown + later
-    /\ life' = s.life
-    /\ pairs' = {<<p[1] + later, p[2]>> : p \in s.pairs}
-    /\ deadline' = IF s.deadline = None THEN None ELSE s.deadline + s.skew + later
-    /\ tree' = Moved(s.tree, later)
+    /\ status' = s.status
+    /\ nacks' = {<<n[1] + later, n[2]>> : n \in s.nacks}
+    /\ deadline' = IF s.deadline = None THEN None ELSE s.deadline + s.offset + later
+    /\ avl_tree' = Shifted(s.avl_tree, later)
 
 Init ==
-  LET is_broken == timer = "ticker" /\ Period = 0
-      begin == start % Grain
+  LET is_failed == timer = "ticker" /\ Interval = 0
+      begin == initial_time % BucketLength
   IN /\ now = begin
-     /\ life = IF is_broken THEN "broken" ELSE IF close = "forgets" THEN "fresh" ELSE "open"
-     /\ pairs = {}
-     /\ deadline = IF timer = "ticker" /\ ~is_broken THEN begin + Period ELSE None
-     /\ tree = None
+     /\ status = IF is_failed THEN "failed" ELSE IF after_close = "reopens" THEN "new" ELSE "open"
+     /\ nacks = {}
+     /\ deadline = IF timer = "ticker" /\ ~is_failed THEN begin + Interval ELSE None
+     /\ avl_tree = None
 
-Nack == \E e \in entry, c \in count : Become(AfterNack(Contents, e, c).s)
-Ack == \E e \in ack_entry : Become(AfterAck(Contents, e))
-Close == Become(AfterClose(Contents))
-AdvanceTime == \E n \in advance_time_by, late \in lag : Become(AfterTime(Contents, n, late).s)
-TimerTaskRuns == Become(AfterTask(Contents).s)
-\* The consumer throws: what was taken is lost, and nothing else.
-RedeliveryFails == Become(AfterTask(Contents).s)
-WallClockJumps == \E n \in wall_clock_jumps_by : Become(AfterJump(Contents, n))
+Nack == \E e \in entry, c \in redelivery_count : Become(AfterNack(Tracker, e, c).s)
+Ack == \E e \in ack_entry : Become(AfterAck(Tracker, e))
+Close == Become(AfterClose(Tracker))
+AdvanceTime == \E n \in advance_time_by, late \in timer_lag : Become(AfterTime(Tracker, n, late).s)
+RunTimerTask == Become(AfterTask(Tracker).s)
+\* The consumer throws: the due nacks are lost, and nothing else.
+FailRedelivery == Become(AfterTask(Tracker).s)
+StepWallClock == \E n \in step_wall_clock_by : Become(AfterClockStep(Tracker, n))
 
 -----------------------------------------------------------------------------
 (* Bounds. *)
 
-\* Entries, each as often as it is in a slot; for how long the deadline has passed; how far a slot is from now.
-PendingAtMost(n) == Cardinality(pairs) <= n
+\* Number of nacks; time since the deadline; largest distance of a bucket time from now.
+PendingAtMost(n) == Cardinality(nacks) <= n
 OverdueAtMost(n) == deadline = None \/ now - deadline <= n
-ReachAtMost(n) == \A p \in pairs : p[1] - now <= n /\ now - p[1] <= n
+ReachAtMost(n) == \A p \in nacks : p[1] - now <= n /\ now - p[1] <= n
 =============================================================================

@@ -1,152 +1,155 @@
 ------------------------ MODULE NegativeAcksProperties ------------------------
 (***************************************************************************)
-(* What a tracker of negative acknowledgements promises: the twin of       *)
+(* Guarantees of the negative-ack tracker.  Twin of                        *)
 (* invariants/negative_acks.py, under the same names.                      *)
 (*                                                                         *)
-(* A promise about a step is an invariant here: from every reached state,  *)
-(* the action with any of its arguments would keep it.                     *)
+(* An action property is an invariant here: in every reachable state, the  *)
+(* action with any of its arguments would satisfy it.                      *)
 (*                                                                         *)
-(* Not said here: what concerns ids and the pieces of chunked messages,    *)
-(* which are not modelled; that slots are in order and hold something,     *)
-(* for a set of pairs has no order and no empty slots.                     *)
+(* Not stated: what equal steps already establish, as the properties hold  *)
+(* for the model; properties of message ids, which are not modelled.       *)
 (***************************************************************************)
 EXTENDS NegativeAcks
 
-\* Entries as a scope has them, and ids that no stored message has.
+\* Entries of the scope, and ids that no stored message has.
 AnyEntry == entry \cup {<<1, -1>>, <<-1, 0>>}
-Jumps == wall_clock_jumps_by \cup {-1, 1}
-IsSound(e) == e[1] >= 0 /\ e[2] >= 0
-SlotLength == Units * 2^precision_bits
+ClockSteps == step_wall_clock_by \cup {-1, 1}
+IsValid(e) == e[1] >= 0 /\ e[2] >= 0
+MsLength == Units * 2^precision_bits
 
-AskedDelay(c) ==
-  IF backoff = <<>> THEN redelivery_delay_ms * Units
-  ELSE LET place == IF c = None THEN count_of_an_id ELSE c
-       IN backoff[IF place < Len(backoff) THEN place + 1 ELSE Len(backoff)]
+RequestedDelay(c) ==
+  IF backoff.delays = <<>> THEN redelivery_delay_ms * Units
+  ELSE LET count == IF c = None THEN redelivery_count_of_id ELSE c
+           listed == backoff.delays[IF count < Len(backoff.delays) THEN count + 1 ELSE Len(backoff.delays)]
+       IN (listed * Units) \div PerMs(backoff.unit)
 
-\* All runs of time and of the timer's task, with their lag, and what comes of them.
-InTime(Holds(_, _)) == \A n \in advance_time_by, late \in lag : Holds(AfterTime(Contents, n, late), late)
-InRuns(Holds(_, _)) == InTime(Holds) /\ Holds(AfterTask(Contents), 0)
+\* For all steps of time and all runs of the timer task: Holds(result, lag).
+InTime(Holds(_, _)) == \A n \in advance_time_by, late \in timer_lag : Holds(AfterTime(Tracker, n, late), late)
+InRuns(Holds(_, _)) == InTime(Holds) /\ Holds(AfterTask(Tracker), 0)
 
 Commands(after) == {after.commands[k] : k \in DOMAIN after.commands}
-EntriesOf(ps) == {p[2] : p \in ps}
-HoldsNothing(s) == s.pairs = {} /\ s.deadline = None
+EntriesOf(ns) == {n[2] : n \in ns}
+IsEmpty(s) == s.nacks = {} /\ s.deadline = None
 
-\* Every tracker starts, however short its delays are.
-ATrackerStarts == life # "broken"
+\* The tracker is constructed for every delay, including 0.
+TrackerStartsWithAnyDelay == status # "failed"
 
 -----------------------------------------------------------------------------
-(* What a nack does. *)
+(* Nack. *)
 
-\* For all nacks of these entries: Holds(entry, count, what comes of it).
-InNacks(entries, Holds(_, _, _)) == \A e \in entries, c \in count : Holds(e, c, AfterNack(Contents, e, c))
+\* For all nacks of these entries: Holds(entry, redelivery count, result).
+InNacks(entries, Holds(_, _, _)) ==
+  \A e \in entries, c \in redelivery_count : Holds(e, c, AfterNack(Tracker, e, c))
 
-\* A nack of a stored message, with a delay of zero or more, is taken by every tracker that is not closed.
-EverySoundNackIsTaken ==
-  LET Holds(e, c, after) == life \in {"closed", "broken"} \/ ~IsSound(e) \/ AskedDelay(c) < 0 \/ after.is_taken
+\* A tracker that is not closed accepts every nack with nonnegative ids and a nonnegative delay.
+ValidNackIsAccepted ==
+  LET Holds(e, c, after) ==
+        status \in {"closed", "failed"} \/ ~IsValid(e) \/ RequestedDelay(c) < 0 \/ after.is_accepted
   IN InNacks(AnyEntry, Holds)
 
-\* Ids below zero are refused, and leave no trace.
-OnlyWhatCanBeStoredIsTracked ==
-  LET Holds(e, c, after) == IsSound(e) \/ (~after.is_taken /\ after.s = Contents) IN InNacks(AnyEntry, Holds)
+\* A nack with a negative ledger or entry id is rejected and leaves the state unchanged.
+NegativeMessageIdIsRejected ==
+  LET Holds(e, c, after) == IsValid(e) \/ (~after.is_accepted /\ after.s = Tracker) IN InNacks(AnyEntry, Holds)
 
-\* No nack is due before it was made: a delay below zero is refused.
-NobodyWaitsForLessThanNothing ==
-  LET Holds(e, c, after) == after.is_taken => after.delay >= 0 IN InNacks(entry, Holds)
+\* The delay of an accepted nack is not negative.
+NackDelayIsNonnegative ==
+  LET Holds(e, c, after) == after.is_accepted => after.delay >= 0 IN InNacks(entry, Holds)
 
-\* The least delay holds for the fixed delay and for those of a backoff; longer ones are as asked.
-NoDelayIsShorterThanTheLeast ==
+\* The delay of an accepted nack is the requested one, or the minimum delay if that is longer.
+NackDelayIsRequestedOrMinimum ==
   LET Holds(e, c, after) ==
-        after.is_taken /\ after.delay >= 0 => after.delay = Most(AskedDelay(c), least_delay_ms * Units)
+        after.is_accepted /\ after.delay >= 0 => after.delay = Max(RequestedDelay(c), min_delay_ms * Units)
   IN InNacks(entry, Holds)
 
-\* The times of an entry's slots after a nack, and when it is due.
-OwnTimes(e, after) == {p[1] : p \in {p \in after.s.pairs : p[2] = e}}
+\* The bucket times of an entry after a nack, and when it is due.
+OwnTimes(e, after) == {n[1] : n \in {n \in after.s.nacks : n[2] = e}}
 Due(after) == now + after.delay
 
-\* After a nack its entry is in a slot that begins no later than it is due, and less than a slot's length before.
-\* Under the option that an entry is pending once, an earlier slot stays.
-ANackGoesToTheSlotOfItsDueTime ==
+\* After a nack its entry is in a bucket at the due time or before it by less than the bucket length.
+\* With the option earliest_due, an earlier bucket of the entry remains its only one.
+NackedEntryIsInBucketOfDueTime ==
   LET Holds(e, c, after) ==
-        LET earlier == {p[1] : p \in {p \in pairs : p[2] = e}}
-        IN after.is_taken =>
-             IF again = "earliest" /\ \E t \in earlier : t <= Due(after) THEN OwnTimes(e, after) = earlier
-             ELSE \E t \in OwnTimes(e, after) : Due(after) - SlotLength < t /\ t <= Due(after)
+        LET earlier == {n[1] : n \in {n \in nacks : n[2] = e}}
+        IN after.is_accepted =>
+             IF repeated_nack = "earliest_due" /\ \E t \in earlier : t <= Due(after) THEN OwnTimes(e, after) = earlier
+             ELSE \E t \in OwnTimes(e, after) : Due(after) - MsLength < t /\ t <= Due(after)
   IN InNacks(entry, Holds)
 
-\* A nack adds at most its own entry in one slot; what was pending before it is pending in the same slots after it.
-ANackDisturbsNoOther ==
+\* A nack adds at most its entry to one bucket; all nacks pending before it are pending after it.
+NackLeavesOtherNacksPending ==
   LET Holds(e, c, after) ==
-        LET added == after.s.pairs \ pairs
-        IN pairs \subseteq after.s.pairs /\ EntriesOf(added) \subseteq {e} /\ Cardinality(added) <= 1
+        LET added == after.s.nacks \ nacks
+        IN nacks \subseteq after.s.nacks /\ EntriesOf(added) \subseteq {e} /\ Cardinality(added) <= 1
   IN InNacks(AnyEntry, Holds)
 
-\* A nack may set the timer for an earlier time, and never for a later one.
-ANackMakesNoTimerLater ==
+\* A nack leaves an armed timer armed, with the same deadline or an earlier one.
+NackNeverPostponesTimer ==
   LET Holds(e, c, after) == deadline # None => after.s.deadline # None /\ after.s.deadline <= deadline
   IN InNacks(AnyEntry, Holds)
 
 -----------------------------------------------------------------------------
-(* Slots and the timer. *)
+(* Buckets and timer. *)
 
-\* Slots are a power of two of milliseconds long and begin at multiples of that, so that due times share them.
-SlotsBeginAtMultiplesOfTheirLength == \A p \in pairs : p[1] % SlotLength = 0
+\* Every bucket time is a multiple of 2^precision_bits milliseconds.
+BucketTimesAreMultiplesOfLength == \A n \in nacks : n[1] % MsLength = 0
 
-\* The timer never runs later than the first slot begins, or than now if that has begun.
-TheTimerIsSetForTheFirstSlot ==
-  life = "open" /\ pairs # {} => deadline # None /\ deadline <= Most(FirstTime(pairs), now)
+\* While nacks are pending, the timer's deadline is not after the first bucket time, or not after now.
+TimerDeadlineIsAtMostFirstBucket ==
+  status = "open" /\ nacks # {} => deadline # None /\ deadline <= Max(FirstTime(nacks), now)
 
 -----------------------------------------------------------------------------
-(* What is redelivered, and when. *)
+(* Redelivery. *)
 
-\* What is pending is redelivered before its slot ends, or at once if it has ended, late by no more than the timer.
-NothingComesLate ==
+\* A pending nack is redelivered before its bucket ends, or at once if it has ended, plus the lag of the timer.
+RedeliveryIsNotLate ==
   LET Holds(after, late) ==
-        \A p \in pairs :
-          LET latest == Most(p[1] + SlotLength - 1, now) + late
-          IN latest <= after.s.now => \E given \in Commands(after) : given.at <= latest /\ p[2] \in EntriesOf(given.pairs)
-  IN life = "open" => InTime(Holds)
+        \A n \in nacks :
+          LET latest == Max(n[1] + MsLength - 1, now) + late
+          IN latest <= after.s.now =>
+               \E given \in Commands(after) : given.at <= latest /\ n[2] \in EntriesOf(given.nacks)
+  IN status = "open" => InTime(Holds)
 
-\* An entry of several slots that are due at once is in the command once.
-AnEntryComesOnceInACommand ==
+\* The ids of a redelivery command are distinct.
+RedeliveryCommandHasNoDuplicateId ==
   LET Holds(after, late) ==
         \A given \in Commands(after) :
-          command = "slots" => Cardinality(EntriesOf(given.pairs)) = Cardinality(given.pairs)
+          unique_in_command = "nothing" => Cardinality(EntriesOf(given.nacks)) = Cardinality(given.nacks)
   IN InRuns(Holds)
 
-\* After a run at the present time, every slot that is left begins later.
-ARunLeavesNothingThatIsDue ==
-  LET NothingDue(after) == \A p \in after.s.pairs : p[1] > after.s.now
+\* After a run of the timer task, every remaining bucket is in the future.
+TimerRunLeavesNoDueBucket ==
+  LET NothingDue(after) == \A n \in after.s.nacks : n[1] > after.s.now
       Holds(after, late) ==
-        LET ran_now == \/ deadline # None /\ Most(deadline + late, now) = after.s.now
+        LET ran_now == \/ deadline # None /\ Max(deadline + late, now) = after.s.now
                        \/ \E given \in Commands(after) : given.at = after.s.now
         IN ran_now => NothingDue(after)
-  IN InTime(Holds) /\ (life = "open" => NothingDue(AfterTask(Contents)))
+  IN InTime(Holds) /\ (status = "open" => NothingDue(AfterTask(Tracker)))
 
-\* The timer's task runs only when it has something to redeliver.
-NoRunIsInVain == LET Holds(after, late) == after.runs = Len(after.commands) IN InTime(Holds)
+\* Every run of the timer task redelivers something.
+TimerRunsOnlyToRedeliver == LET Holds(after, late) == after.runs = Len(after.commands) IN InTime(Holds)
 
-\* When the wall clock is set to another time, nothing comes earlier or later by it.
-AJumpOfTheWallClockMovesNothing == \A n \in Jumps : pairs # {} => AfterJump(Contents, n).skew = 0
+\* A step of the wall clock leaves every due time at the same monotonic time.
+WallClockStepMovesNoDueTime == \A n \in ClockSteps : nacks # {} => AfterClockStep(Tracker, n).offset = 0
 
 -----------------------------------------------------------------------------
 (* Close. *)
 
-\* A tracker that was closed holds nothing, takes nothing, sets no timer and redelivers nothing, ever.
+\* Close leaves the tracker closed; a closed tracker has no pending nack and no timer, and redelivers nothing.
 CloseIsFinal ==
-  LET closed == AfterClose(Contents)
-      IsNothing(after, late) == HoldsNothing(after.s) /\ after.commands = <<>>
-      IsRefused(e, c, after) == HoldsNothing(after.s)
-  IN /\ life # "broken" => HoldsNothing(closed) /\ HoldsNothing(AfterNack(closed, <<0, 0>>, None).s)
-     /\ life = "closed" => HoldsNothing(Contents) /\ InRuns(IsNothing) /\ InNacks(AnyEntry, IsRefused)
+  LET closed == AfterClose(Tracker)
+      IsSilent(after, late) == IsEmpty(after.s) /\ after.commands = <<>>
+      IsRejected(e, c, after) == after.s.status = "closed" /\ IsEmpty(after.s)
+  IN /\ status # "failed" => closed.status = "closed" /\ IsEmpty(closed)
+     /\ status = "closed" => IsEmpty(Tracker) /\ InRuns(IsSilent) /\ InNacks(AnyEntry, IsRejected)
 
-\* A task that had begun when the tracker was closed finds nothing to do, and nothing fails.
-ALateTaskDoesNoHarm ==
-  LET after == AfterTask(Contents)
-  IN life \notin {"open", "broken"} => ~after.fails /\ after.commands = <<>> /\ after.s = Contents
+\* A timer task that runs while the tracker is not open returns normally and changes nothing.
+TimerTaskAfterCloseIsANoOp ==
+  LET after == AfterTask(Tracker)
+  IN status \notin {"open", "failed"} => ~after.fails /\ after.commands = <<>> /\ after.s = Tracker
 
 -----------------------------------------------------------------------------
-(* What must come in the end, once only the fair actions go on happening. *)
+(* Liveness, once only the fair actions occur. *)
 
-\* When time goes on and the timer's task gets its turn, nothing stays pending.
-EverythingComesBack == pairs = {}
+\* If time passes, the timer task runs and no new nack is made, no nack stays pending.
+EveryNackIsRedelivered == nacks = {}
 =============================================================================

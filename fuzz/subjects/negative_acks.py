@@ -1,4 +1,4 @@
-"""How to drive the tracker of negative acknowledgements."""
+"""How to drive the negative-ack tracker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from fuzz.subject import Scope, Subject
 from impl.negative_acks.tracker import NegativeAcks
 from invariants import negative_acks as invariants
-from model.negative_acks.delay import UNITS_OF
-from model.negative_acks.ids import MessageId, Told
-from model.negative_acks.machine import Config, Slot, State, delay_of, negative_acks, period
-from model.negative_acks.tree import Node, Tree
+from model.negative_acks.avl_tree import Node, Tree
+from model.negative_acks.delay import UNITS_PER_MS, Backoff
+from model.negative_acks.machine import Bucket, Config, State, delay_of, negative_acks, timer_interval
+from model.negative_acks.message_ids import MessageId, NackedId
 from model.positions import Position
 
-#: neighbours and ends in two ledgers, entry ids at the edges of 32 and 64 bits, and ids that no stored message has
+#: adjacent and last entries of two ledgers, entry ids at the limits of 32 and 64 bits, and negative ids
 ENTRIES = (
     Position(1, 0),
     Position(1, 1),
@@ -31,250 +31,264 @@ ENTRIES = (
     Position(-1, 0),
 )
 
-#: ids of all kinds, of which some are kept
-TOLD = (
-    Told(),
-    Told("plain", 0),
-    Told("plain", 1, traced=True),
-    Told("batch", 0, batch_index=3),
-    Told("batch", -1, traced=True, batch_index=0),
-    Told("topic", 2, traced=True),
-    Told("chunk", 0, first_chunk=Position(1, 0)),
+#: ids of all kinds, retained or not
+MESSAGE_IDS = (
+    NackedId(),
+    NackedId("plain", 0),
+    NackedId("plain", 1, traced=True),
+    NackedId("batch", 0, batch_index=3),
+    NackedId("batch", -1, traced=True, batch_index=0),
+    NackedId("topic", 2, traced=True),
+    NackedId("chunk", 0, first_chunk=Position(1, 0)),
+)
+
+#: Delays in milliseconds, whatever the unit of the clock.
+BACKOFFS = tuple(
+    Backoff("ms", delays)
+    for delays in ((), (4, 9, 1, 30), (2, 5), (20, 10, 5, 2), (200, 90, 300, 150, 250), (0, 3, -2, 7))
 )
 
 
-def grain(cfg: Config) -> int:
-    """How long a slot is."""
-    return (1 if cfg.precision_of == "units" else UNITS_OF[cfg.unit]) << cfg.precision_bits
+def bucket_length(cfg: Config) -> int:
+    """Returns the length of a bucket in clock units."""
+    return (1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]) << cfg.precision_bits
 
 
-def spans(cfg: Config, s: State) -> tuple[int, ...]:
-    """Nothing, a little, to around the timer's deadline, to slots, and to the end of the slot that an id goes to.
+def durations(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns 0, short durations, and those around the timer's deadline, buckets, and the next bucket boundary.
 
-    Nothing much longer than a delay or a slot: regular timers would run too often.
+    None is much longer than a delay or a bucket, because periodic timers would run too often.
     """
-    little = 1 if cfg.unit == "ms" else 7_000_001
-    length, wait, clock = grain(cfg), delay_of(cfg, None) or 0, s.now + s.skew
-    end = length - (clock + wait) % length
-    found = [0, little, 3 * little, end - 1, end]
+    short = 1 if cfg.clock_unit == "ms" else 7_000_001
+    length, delay, clock = bucket_length(cfg), delay_of(cfg, None) or 0, s.now + s.wall_offset
+    boundary = length - (clock + delay) % length
+    found = [0, short, 3 * short, boundary - 1, boundary]
     if s.timer is not None:
         left = s.timer - s.now
         found += [left - 1, left, left + 1]
         if cfg.timer == "ticker":
-            found.append(left + 2 * period(cfg))
-        found += [slot.time - clock for slot in s.slots[:3]]
-    regular = cfg.timer in ("idle_period", "every_nack", "ticker")
-    most = 60 * (period(cfg) if regular else max(wait, length, 20 * UNITS_OF[cfg.unit]))
+            found.append(left + 2 * timer_interval(cfg))
+        found += [bucket.time - clock for bucket in s.buckets[:3]]
+    is_periodic = cfg.timer in ("interval_when_idle", "interval_on_each_nack", "ticker")
+    most = 60 * (timer_interval(cfg) if is_periodic else max(delay, length, 20 * UNITS_PER_MS[cfg.clock_unit]))
     if min(found) >= 0 and max(found) <= most:
         return tuple(found)
-    return tuple([span for span in found if 0 <= span <= most])
+    return tuple([each for each in found if 0 <= each <= most])
 
 
-#: Mostly none, so that runs are on time; or a little, a long one, and one with which no run comes.
-LAGS = {unit: (0, 0, 0, 0, 1, 2 * by, 80 * by, 2 * 10**9 * by) for unit, by in UNITS_OF.items()}
+#: Mostly 0, so that runs are on time; a little; long; and so long that no run happens.
+LAGS = {unit: (0, 0, 0, 0, 1, 2 * by, 80 * by, 2 * 10**9 * by) for unit, by in UNITS_PER_MS.items()}
 
 
 def lags(cfg: Config, s: State) -> tuple[int, ...]:
-    """How late runs are."""
-    return LAGS[cfg.unit]
+    """Returns lags of the timer."""
+    return LAGS[cfg.clock_unit]
 
 
-def jumps(cfg: Config, s: State) -> tuple[int, ...]:
-    """A little, and over a slot, in both directions; back to the steady clock."""
-    little, slot = UNITS_OF[cfg.unit], grain(cfg)
-    return (little, -little, slot + little, -slot - little, -s.skew)
+def wall_clock_steps(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns short steps and steps over a bucket, in both directions, and the step back to the monotonic clock."""
+    short, length = UNITS_PER_MS[cfg.clock_unit], bucket_length(cfg)
+    return (short, -short, length + short, -length - short, -s.wall_offset)
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """How many slots, entries and repetitions there are; where timer and first slot stand; what is kept."""
-    entries = [entry for slot in s.slots for entry in slot.entries]
-    clock = s.now + s.skew
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Returns numbers of buckets, entries and repeated nacks; timer and first bucket relative to now; retained ids."""
+    entries = [entry for bucket in s.buckets for entry in bucket.entries]
+    clock = s.now + s.wall_offset
     return (
-        s.life,
-        min(len(s.slots), 5),
+        s.status,
+        min(len(s.buckets), 5),
         min(len(entries), 6),
         min(len(entries) - len(set(entries)), 2),
         s.timer is None or (s.timer > s.now) - (s.timer < s.now),
-        bool(s.slots) and (s.slots[0].time > clock) - (s.slots[0].time < clock),
-        min(len(s.kept), 3),
-        min(len(s.chunks), 2),
-        (s.skew > 0) - (s.skew < 0),
+        bool(s.buckets) and (s.buckets[0].time > clock) - (s.buckets[0].time < clock),
+        min(len(s.retained_ids), 3),
+        min(len(s.chunked_messages), 2),
+        (s.wall_offset > 0) - (s.wall_offset < 0),
         len({entry.ledger for entry in entries}),
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- scopes -------------------------------------------------------------------------------------------
 
 
 def pending(s: State) -> int:
-    """How many entries the slots hold, each as often as it stands in one."""
-    return sum(len(slot.entries) for slot in s.slots)
+    """Returns the number of pending nacks."""
+    return sum(len(bucket.entries) for bucket in s.buckets)
 
 
 def overdue(s: State) -> int:
-    """For how long the timer's deadline has passed."""
+    """Returns by how much the timer's deadline has passed."""
     return 0 if s.timer is None else max(s.now - s.timer, 0)
 
 
 def reach(s: State) -> int:
-    """How far from now a slot is, before or after."""
-    return max((abs(slot.time - s.now - s.skew) for slot in s.slots), default=0)
+    """Returns the largest distance of a bucket time from now."""
+    return max((abs(bucket.time - s.now - s.wall_offset) for bucket in s.buckets), default=0)
 
 
-#: Why the scopes are as they are; each scope adds what is its own.
+#: Reasons common to the scopes.
 WHY = {
-    "redelivery_delay_ms": "three: longer than a slot, and no multiple of it",
-    "precision_bits": "one: slots of two milliseconds, the shortest in which a time is at the start or not",
+    "redelivery_delay_ms": "three: longer than a bucket, and no multiple of it",
+    "precision_bits": "one: buckets of two milliseconds, the shortest with a time that is not their first",
     "backoff": "a short and a long delay, so that a later nack can be due first",
-    "least_delay_ms": "none: it would only be another delay",
-    "entry": "two, which may share a slot or not; hides what a third does between them",
-    "count": "an id, the first delivery and a later one",
-    "told": "an id of no kind: what is kept of ids is in the scope of ids",
-    "advance_time.by": "the least step; longer ones are several of it, with runs on time in between",
-    "advance_time.lag": "on time, and so late that no run comes: its task then runs at any later time",
-    "overdue": "longer than a slot; hides runs that come later than that",
-    "pending": "entries in three or two slots each; hides more",
-    "reach": "slots that began longer ago are due alike",
+    "min_delay_ms": "zero: a minimum would only be another delay",
+    "entry": "two, which may share a bucket or not; excludes a third entry between them",
+    "redelivery_count": "an id, the first delivery and a later one",
+    "message_id": "a plain id: retained ids are in the scope of ids",
+    "advance_time.by": "the shortest step; a longer one equals several with runs on time in between",
+    "advance_time.timer_lag": "on time, or so late that no run happens: its task then runs at any later time",
+    "overdue": "longer than a bucket; excludes later runs",
+    "pending": "entries in three or two buckets each; excludes more nacks",
+    "reach": "excludes older buckets, which are due alike",
 }
 
 SMOKE = Scope(
-    actions=("nack", "close", "advance_time", "timer_task_runs"),
-    settings={"redelivery_delay_ms": 3, "precision_bits": 1, "backoff": (3, 8), "least_delay_ms": 0},
+    actions=("nack", "close", "advance_time", "run_timer_task"),
+    settings={"redelivery_delay_ms": 3, "precision_bits": 1, "backoff": Backoff("ms", (3, 8)), "min_delay_ms": 0},
     domains={
         "entry": (Position(1, 0), Position(1, 1)),
-        "count": (0, 1),
-        "told": (Told(),),
+        "redelivery_count": (0, 1),
+        "message_id": (NackedId(),),
         "advance_time.by": (1,),
-        "advance_time.lag": (0, 9),
+        "advance_time.timer_lag": (0, 9),
     },
     bounds={"pending": 6, "overdue": 3, "reach": 9},
     reasons=WHY
     | {
-        "actions": "what fills and empties slots; hides faults and chunked messages",
-        "count": "the first delivery and a later one; an id is like the first",
+        "actions": "those that fill and empty buckets; excludes faults and chunked messages",
+        "redelivery_count": "the first delivery and a later one; an id is like the first",
         "redelivery_delay_ms": "not used: there is a backoff",
     },
 )
 
 CI = Scope(
-    actions=("nack", "ack", "close", "advance_time", "timer_task_runs", "redelivery_fails"),
-    settings=dict(SMOKE.settings) | {"backoff": (2, 5)},
+    actions=("nack", "ack", "close", "advance_time", "run_timer_task", "fail_redelivery"),
+    settings=dict(SMOKE.settings) | {"backoff": Backoff("ms", (2, 5))},
     domains=dict(SMOKE.domains)
     | {"entry": (Position(1, 0), Position(1, 1), Position(2, 0)), "ack.entry": (Position(1, 0),)},
     bounds={"pending": 6, "overdue": 3, "reach": 6},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all but what concerns ids",
+        "actions": "all except those of message ids",
         "entry": "two in one ledger and one in another",
-        "ack.entry": "one: nothing changes",
+        "ack.entry": "one, because an ack changes nothing",
     },
 )
 
 IDS = Scope(
-    actions=("nack", "remember_chunks", "advance_time"),
-    settings=dict(SMOKE.settings) | {"backoff": (2,)},
+    actions=("nack", "receive_chunks", "advance_time"),
+    settings=dict(SMOKE.settings) | {"backoff": Backoff("ms", (2,))},
     domains={
         "entry": (Position(1, 0), Position(1, 1)),
-        "count": (0,),
-        "told": (Told(), Told("plain", 0, traced=True), Told("chunk", 0, first_chunk=Position(1, 0))),
-        "last": (Position(1, 1),),
+        "redelivery_count": (0,),
+        "message_id": (
+            NackedId(),
+            NackedId("plain", 0, traced=True),
+            NackedId("chunk", 0, first_chunk=Position(1, 0)),
+        ),
+        "last_chunk": (Position(1, 1),),
         "partition": (0,),
-        "pieces": ((Position(1, 0), Position(1, 1)),),
+        "chunks": ((Position(1, 0), Position(1, 1)),),
         "advance_time.by": (1,),
-        "advance_time.lag": (0,),
+        "advance_time.timer_lag": (0,),
     },
     bounds={"pending": 4},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "what concerns ids",
+        "actions": "those of message ids",
         "backoff": "one delay: times are in the other scopes",
-        "count": "the first delivery",
-        "told": "an id that is not kept, one that is traced, and that of a chunk",
-        "last": "one chunked message, whose last entry is one of the two",
-        "partition": "one: it is only told",
-        "pieces": "two, the fewest that there are",
-        "advance_time.lag": "every run is on time",
+        "redelivery_count": "the first delivery",
+        "message_id": "an id that is not retained, that of a traced message, and that of a chunked message",
+        "last_chunk": "one chunked message, whose last chunk is one of the two entries",
+        "partition": "one, because it is only reported",
+        "chunks": "two, the minimum",
+        "advance_time.timer_lag": "every run is on time",
     },
 )
 
 NIGHTLY = Scope(
     actions=tuple(negative_acks.actions),
-    settings=dict(SMOKE.settings) | {"backoff": (1, 3, 6)},
+    settings=dict(SMOKE.settings) | {"backoff": Backoff("ms", (1, 3, 6))},
     domains=dict(CI.domains)
     | {
-        "count": (None, 1, 2),
-        "remember_chunks.last": (Position(1, 1),),
+        "redelivery_count": (None, 1, 2),
+        "receive_chunks.last_chunk": (Position(1, 1),),
         "partition": (0,),
-        "pieces": ((Position(1, 0), Position(1, 1)),),
-        "wall_clock_jumps.by": (1, -3),
+        "chunks": ((Position(1, 0), Position(1, 1)),),
+        "step_wall_clock.by": (1, -3),
     },
     bounds={"pending": 6, "overdue": 3, "reach": 8},
     reasons=dict(CI.reasons)
     | {
-        "actions": "all that there are",
-        "backoff": "three delays, of which the shortest is shorter than a slot",
-        "count": WHY["count"],
-        "remember_chunks.last": IDS.reasons["last"],
+        "actions": "all",
+        "backoff": "three delays, of which the shortest is shorter than a bucket",
+        "redelivery_count": WHY["redelivery_count"],
+        "receive_chunks.last_chunk": IDS.reasons["last_chunk"],
         "partition": IDS.reasons["partition"],
-        "pieces": IDS.reasons["pieces"],
-        "wall_clock_jumps.by": "forward and back; the reference does not see it",
+        "chunks": IDS.reasons["chunks"],
+        "step_wall_clock.by": "forward and back; the reference ignores it",
     },
 )
 
 
-# ---- the TLA+ twin ------------------------------------------------------------------------------------
+# ---- TLA+ ---------------------------------------------------------------------------------------------
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, in which slots are a set of pairs and nothing is kept of ids."""
-    pairs = sorted((time, Position(*entry)) for time, entry in variables["pairs"])
+    """Returns a state of the TLA+ twin, whose pending nacks are a set of pairs and which has no message ids."""
+    pairs = sorted((time, Position(*entry)) for time, entry in variables["nacks"])
     times = dict.fromkeys(time for time, _ in pairs)
-    slots = tuple([Slot(time, tuple([entry for at, entry in pairs if at == time])) for time in times])
-    now, life, tree = variables["now"], variables["life"], read_tree(variables["tree"])
-    return State(now, 0, life, slots, variables["deadline"], (), (), tree)
+    buckets = tuple([Bucket(time, tuple([entry for at, entry in pairs if at == time])) for time in times])
+    tree = tree_from_tla(variables["avl_tree"])
+    return State(variables["now"], 0, variables["status"], buckets, variables["deadline"], (), (), tree)
 
 
-def read_tree(tree: Mapping[str, Any] | None) -> Tree:
-    """A tree of the twin."""
+def tree_from_tla(tree: Mapping[str, Any] | None) -> Tree:
+    """Returns a tree of the twin."""
     if tree is None:
         return None
-    return Node(tree["time"], tree["height"], read_tree(tree["left"]), read_tree(tree["right"]))
+    return Node(tree["time"], tree["height"], tree_from_tla(tree["left"]), tree_from_tla(tree["right"]))
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states, which `check` must detect ------------------------------------------------------
 
 
-def no_timer(s: State) -> State | None:
-    """Something is pending, and no timer is set."""
-    return s._replace(timer=None) if s.slots and s.timer is not None else None
+def timer_is_missing(s: State) -> State | None:
+    """Nacks are pending, and no timer is armed."""
+    return s._replace(timer=None) if s.buckets and s.timer is not None else None
 
 
-def a_late_timer(s: State) -> State | None:
-    """The timer is set for later than the first slot."""
-    return s._replace(timer=max(s.slots[0].time - s.skew, s.now) + 1) if s.slots and s.timer is not None else None
-
-
-def a_timer_for_nothing(s: State) -> State | None:
-    """Nothing is pending, and a timer is set."""
-    return None if s.slots or s.life != "open" else s._replace(timer=s.now + 5)
-
-
-def an_id_too_many(s: State) -> State:
-    """An id is kept of an entry that was never nacked."""
-    return s._replace(kept=(*s.kept, MessageId(Position(9, 9), 0)))
-
-
-def pending_after_close(s: State) -> State | None:
-    """The tracker is closed and still holds something."""
-    return s._replace(life="closed", timer=None) if s.slots else None
-
-
-def a_slot_without_entries(s: State) -> State | None:
-    """The timer is set for a slot with nothing in it."""
-    if len(s.slots) < 2 or s.timer is None or s.timer <= s.now:
+def timer_is_late(s: State) -> State | None:
+    """The timer's deadline is after the first bucket."""
+    if not s.buckets or s.timer is None:
         return None
-    return s._replace(slots=(Slot(s.slots[0].time, ()), *s.slots[1:]))
+    return s._replace(timer=max(s.buckets[0].time - s.wall_offset, s.now) + 1)
 
+
+def timer_without_nacks(s: State) -> State | None:
+    """No nack is pending, and a timer is armed."""
+    return None if s.buckets or s.status != "open" else s._replace(timer=s.now + 5)
+
+
+def id_without_nack(s: State) -> State:
+    """An id is retained for an entry that is not pending."""
+    return s._replace(retained_ids=(*s.retained_ids, MessageId(Position(9, 9), 0)))
+
+
+def closed_with_nacks(s: State) -> State | None:
+    """The tracker is closed, and nacks are pending."""
+    return s._replace(status="closed", timer=None) if s.buckets else None
+
+
+def bucket_is_empty(s: State) -> State | None:
+    """The timer is armed for a bucket without entries."""
+    if len(s.buckets) < 2 or s.timer is None or s.timer <= s.now:
+        return None
+    return s._replace(buckets=(Bucket(s.buckets[0].time, ()), *s.buckets[1:]))
+
+
+CORRUPTED = (timer_is_missing, timer_is_late, timer_without_nacks, id_without_nack, closed_with_nacks, bucket_is_empty)
 
 subject = Subject(
     negative_acks,
@@ -283,54 +297,47 @@ subject = Subject(
     domains={
         "entry": ENTRIES,
         "ack.entry": ENTRIES[:2],
-        "count": (None, 0, 1, 2, 3, 4),
-        "told": TOLD,
-        "last": (Position(1, 1), Position(1, 2), Position(2, 1)),
+        "redelivery_count": (None, 0, 1, 2, 3, 4),
+        "message_id": MESSAGE_IDS,
+        "last_chunk": (Position(1, 1), Position(1, 2), Position(2, 1)),
         "partition": (0, -1),
-        "pieces": (
+        "chunks": (
             (Position(1, 0), Position(1, 1)),
             (Position(1, 0), Position(1, 1), Position(1, 2)),
             (Position(2, 0), Position(2, 1)),
             (Position(2, 1),),
         ),
-        "advance_time.by": spans,
-        "advance_time.lag": lags,
-        "wall_clock_jumps.by": jumps,
+        "advance_time.by": durations,
+        "advance_time.timer_lag": lags,
+        "step_wall_clock.by": wall_clock_steps,
     },
     settings={
         "redelivery_delay_ms": (10, 3, 30, 0, 4),
         "precision_bits": (2, 0, 1, 3, 4),
-        "backoff": ((), (4, 9, 1, 30), (2, 5), (20, 10, 5, 2), (200, 90, 300, 150, 250), (0, 3, -2, 7)),
-        "least_delay_ms": (1, 0, 5),
+        "backoff": BACKOFFS,
+        "min_delay_ms": (1, 0, 5),
     },
     weights={
         "nack": 10,
         "ack": 0.3,
         "close": 0.1,
         "advance_time": 5,
-        "timer_task_runs": 0.5,
-        "redelivery_fails": 0.3,
-        "remember_chunks": 0.5,
-        "wall_clock_jumps": 0.3,
+        "run_timer_task": 0.5,
+        "fail_redelivery": 0.3,
+        "receive_chunks": 0.5,
+        "step_wall_clock": 0.3,
     },
     swarms={
-        "crowd": {"advance_time": 0.15, "close": 0.1, "timer_task_runs": 0.2, "redelivery_fails": 0.2},
-        "patience": {"advance_time": 4, "close": 0.2},
+        "backlog": {"advance_time": 0.15, "close": 0.1, "run_timer_task": 0.2, "fail_redelivery": 0.2},
+        "elapsing": {"advance_time": 4, "close": 0.2},
         "closing": {"close": 15},
-        "pieces": {"remember_chunks": 6},
-        "races": {"timer_task_runs": 6, "redelivery_fails": 4, "wall_clock_jumps": 6},
+        "chunked": {"receive_chunks": 6},
+        "races": {"run_timer_task": 6, "fail_redelivery": 4, "step_wall_clock": 6},
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
     measures={"pending": pending, "overdue": overdue, "reach": reach},
     scopes={"smoke": SMOKE, "ci": CI, "ids": IDS, "nightly": NIGHTLY},
-    corrupt={
-        "no_timer": no_timer,
-        "a_late_timer": a_late_timer,
-        "a_timer_for_nothing": a_timer_for_nothing,
-        "an_id_too_many": an_id_too_many,
-        "pending_after_close": pending_after_close,
-        "a_slot_without_entries": a_slot_without_entries,
-    },
+    corrupt={each.__name__: each for each in CORRUPTED},
     steps=128,
     tla="NegativeAcks",
     from_tla=from_tla,

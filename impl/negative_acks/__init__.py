@@ -1,1 +1,1 @@
-"""Negative acknowledgements tracker."""
+"""Negative-ack tracker in little memory, with runs that cost what they redeliver."""

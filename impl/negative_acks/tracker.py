@@ -1,349 +1,219 @@
-"""The tracker of negative acknowledgements, in little memory and with runs that cost what they redeliver.
+"""Negative-ack tracker with compressed buckets; a run of the timer costs what it redelivers.
 
-The same behaviour as `model/negative_acks/machine.py`. How slots are kept depends on the rules:
+Implements the reference rules of `model/negative_acks/machine.py` with all its settings. Buckets are kept in
+`impl/negative_acks/buckets.py`. Times are monotonic milliseconds.
 
-    impl/negative_acks/buckets.py   progressions, bitmaps and packed pages, where an entry may be pending several times
-    impl/negative_acks/once.py    dictionaries and a heap, where it is pending once, as before PIP-393
-    impl/negative_acks/tree.py    the Go client's tree
-
-Complexities count dictionary operations as one; n are the slots that are pending.
+Complexities count dictionary operations as one; n is the number of pending buckets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Protocol
-
-from impl.negative_acks.buckets import Entries, Slots
-from impl.negative_acks.once import OnceSlots
-from impl.negative_acks.tree import WalkedSlots
+from impl.negative_acks.buckets import Buckets, Entries
 from model.machine import Failed, Refused
-from model.negative_acks.delay import UNITS_OF
-from model.negative_acks.ids import Chunks, MessageId, Told
-from model.negative_acks.machine import Config, Nacked, Passed, Redelivery, Slot, State
-from model.negative_acks.tree import Tree
+from model.negative_acks.machine import Bucket, Config, Elapsed, Nacked, Redelivery, State
+from model.negative_acks.message_ids import ChunkedMessage, MessageId, NackedId
 from model.positions import Position
 
-_BROKEN = Refused("panic", "a ticker without a period was never started")
 
+class MessageIds:
+    """Retained message ids by entry, and the chunks of chunked messages by their last entry."""
 
-class Pending(Protocol):
-    """Entries by slot."""
+    def __init__(self) -> None:
+        self.retained: dict[Position, MessageId] = {}
+        self.chunked: dict[Position, dict[MessageId, tuple[Position, ...]]] = {}
 
-    def __bool__(self) -> bool: ...
+    def nacked(self, position: Position, nacked: NackedId) -> None:
+        """Retains the id of a traced or chunked message. O(1)."""
+        kind, partition, traced, first_chunk, batch_index = nacked
+        if traced or kind == "chunk":
+            self.retained[position] = MessageId(position, partition, kind, first_chunk, batch_index)
 
-    def first(self) -> int | None:
-        """The earliest slot, or None."""
+    def received(self, whole: MessageId, chunks: tuple[Position, ...]) -> None:
+        """Remembers a chunked message. O(1)."""
+        self.chunked.setdefault(whole.position, {})[whole] = chunks
 
-    def add(self, time: int, ledger: int, entry: int, /) -> None:
-        """An entry comes to a slot."""
-
-    def take(self, limit: int, /) -> list[tuple[int, Entries]]:
-        """Takes out slots up to a time, in order."""
-
-    def items(self) -> list[tuple[int, Entries]]:
-        """All slots, in order."""
-
-    def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each."""
-
-
-def pending(cfg: Config) -> Pending:
-    """Slots by the rules of a config."""
-    if cfg.walk == "while_removing":
-        return WalkedSlots()
-    return Slots() if cfg.again == "both" else OnceSlots(cfg.again)
-
-
-class Delays:
-    """The delays of a config, worked out once."""
-
-    def __init__(self, cfg: Config) -> None:
-        unit = UNITS_OF[cfg.unit]
-        least, fixed = cfg.least_delay_ms * unit, cfg.redelivery_delay_ms * unit
-        if cfg.least_delay_holds_for != "none":
-            fixed = max(fixed, least)
-        self._table = cfg.backoff
-        if cfg.least_delay_holds_for == "all":
-            self._table = tuple([max(delay, least) if delay >= 0 else delay for delay in cfg.backoff])
-        self._last = len(self._table) - 1
-        self.asks = bool(self._table)
-        self.of_id = self._table[min(cfg.count_of_an_id, self._last)] if self._table else fixed
-        self._of_count = None if cfg.count_without_backoff == "null_pointer" else fixed
-        if cfg.timer == "ticker":
-            self.period = max(self.of_id, 0) // 3
+    def take(self, buckets: list[tuple[int, Entries]]) -> tuple[MessageId, ...]:
+        """Returns the ids to redeliver for the entries of buckets, and forgets them. O(k log k) for k ids."""
+        entries = {Position(ledger, entry): None for _, bucket in buckets for ledger, ids in bucket for entry in ids}
+        retained = self.retained
+        if retained:
+            found = [retained.pop(entry) if entry in retained else MessageId(entry) for entry in entries]
         else:
-            self.period = max(max(self.of_id, least) // 3, 1)
+            found = [MessageId(entry) for entry in entries]
+        if self.chunked:
+            found += self._take_chunks(entries).difference(found)
+        return tuple(sorted(found))
 
-    def of(self, count: int | None) -> int | None:
-        """The delay for a redelivery count, or for an id, or None. O(1)."""
-        if count is None:
-            return self.of_id
-        if self._last < 0:
-            return self._of_count
-        return self._table[count if count < self._last else self._last]
+    def _take_chunks(self, entries: dict[Position, None]) -> set[MessageId]:
+        chunks: set[MessageId] = set()
+        for last in [entry for entry in entries if entry in self.chunked]:
+            for whole, positions in self.chunked.pop(last).items():
+                chunks.update([MessageId(each, whole.partition) for each in positions])
+        return chunks
 
-
-class KeptIds:
-    """What is kept of ids, and the pieces of chunked messages."""
-
-    def __init__(self, cfg: Config) -> None:
-        self._rule, self._command, self._by_id = cfg.ids, cfg.command, cfg.pieces_by == "id"
-        self.ids: dict[Position, MessageId] = {}
-        self.chunks: dict[Position, dict[MessageId, tuple[Position, ...]]] = {}
-
-    def nacked(self, position: Position, told: Told) -> None:
-        """An entry was negatively acknowledged by this id. O(1)."""
-        if self._rule == "with_partition":
-            self.ids[position] = MessageId(position, told.partition)
-        elif self._rule == "traced" and (told.traced or told.kind == "chunk"):
-            self.ids[position] = MessageId(position, told.partition, told.kind, told.first_chunk, told.batch_index)
-
-    def received(self, whole: MessageId, pieces: tuple[Position, ...]) -> None:
-        """A chunked message was received. O(1)."""
-        self.chunks.setdefault(whole.position, {})[whole] = pieces
-
-    def redelivered(self, slots: list[tuple[int, Entries]]) -> tuple[MessageId, ...]:
-        """The ids of some slots' entries, with the pieces that belong to them, in order. O(k log k) for k of them."""
-        entries: Iterable[Position] = [
-            Position(ledger, entry) for _, slot in slots for ledger, numbers in slot for entry in numbers
-        ]
-        ids: list[MessageId]
-        if self._command == "entries":
-            entries = dict.fromkeys(entries)
-        if self.ids:
-            kept = self.ids
-            ids = [kept.pop(entry) if entry in kept else MessageId(entry) for entry in entries]
-        else:
-            ids = [MessageId(entry) for entry in entries]
-        if self._command == "ids":
-            ids = list(dict.fromkeys(ids))
-        if self.chunks:
-            ids += self._pieces(ids)
-        return tuple(sorted(ids))
-
-    def _pieces(self, ids: list[MessageId]) -> set[MessageId]:
-        """The pieces of the chunked messages that these ids find, which are forgotten; but for those that are there."""
-        found: set[MessageId] = set()
-        for each in ids:
-            wholes = self.chunks.get(each.position)
-            if not wholes:
-                continue
-            for whole in [whole for whole in wholes if not self._by_id or whole == each]:
-                found |= {MessageId(piece, whole.partition) for piece in wholes.pop(whole)}
-            if not wholes:
-                del self.chunks[each.position]
-        return found.difference(ids)
-
-    def check(self, slots: list[tuple[int, Entries]]) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(all)."""
+    def check(self, buckets: list[tuple[int, Entries]]) -> list[str]:
+        """Returns one line per violated structural invariant. O(all)."""
         wrong = []
-        there = {(ledger, entry) for _, slot in slots for ledger, entries in slot for entry in entries}
-        if not there.issuperset(self.ids):
-            wrong.append("an id is kept of an entry that is not pending")
-        if self._rule == "with_partition" and len(there) != len(self.ids):
-            wrong.append("no partition is kept of an entry that is pending")
-        if not all(self.chunks.values()):
-            wrong.append("an entry is believed to end a chunked message, and there is none")
+        pending = {(ledger, entry) for _, bucket in buckets for ledger, ids in bucket for entry in ids}
+        if not pending.issuperset(self.retained):
+            wrong.append("an id is retained for an entry that is not pending")
+        if not all(self.chunked.values()):
+            wrong.append("an entry is recorded as a last chunk without a chunked message")
         return wrong
 
 
 class NegativeAcks:
-    """A consumer's tracker. Methods are named as the actions."""
+    """A consumer's tracker. Methods are named as the model's actions."""
 
     def __init__(self, cfg: Config) -> None:
-        self.cfg = cfg
-        self.now = cfg.start
-        self._skew = 0
-        self._delays = Delays(cfg)
-        self._slots = pending(cfg)
-        self._kept = KeptIds(cfg)
-        self._keeps_ids = cfg.ids != "none"
-        self._grain = (1 if cfg.precision_of == "units" else UNITS_OF[cfg.unit]) << cfg.precision_bits
-        self._strict = 0 if cfg.due_at_its_time else 1
-        self._refuses_past, self._refuses_ids = cfg.negative_delay == "refused", cfg.negative_ids == "refused"
-        self._life: Any = "fresh" if cfg.close == "forgets" else "open"
+        self.now = cfg.initial_time
+        unit, delays = cfg.backoff
+        per_ms = 1 if unit == "ms" else 1_000_000
+        self._backoff = [self._floored(delay // per_ms, cfg.min_delay_ms) for delay in delays]
+        self._delay = self._backoff[0] if delays else max(cfg.redelivery_delay_ms, cfg.min_delay_ms)
+        self._last = len(delays) - 1
+        self._length = 1 << cfg.precision_bits  # of a bucket
+        self._buckets = Buckets()
+        self._ids = MessageIds()
+        self._is_closed = False
         self._timer: int | None = None
-        self._rule = cfg.timer
-        self._ticks, self._follows_slots = cfg.timer == "ticker", cfg.timer in ("first_slot", "idle_nack")
-        if self._ticks and self._delays.period:
-            self._timer = self.now + self._delays.period
-        elif self._ticks:
-            self._life = "broken"
+
+    @staticmethod
+    def _floored(delay: int, minimum: int) -> int:
+        return delay if delay < 0 else max(delay, minimum)
 
     # ---- calls
 
-    def nack(self, entry: Position, count: int | None, told: Told) -> Nacked | Refused | Failed:
-        """An entry is to come back. O(1), and O(n) for one nack in many."""
-        if self._life != "open":
-            refusal = self._not_open()
-            if refusal is not None:
-                return refusal
-        delay = self._delays.of(count)
-        if delay is None:
-            return Refused("null_pointer", "a message brings a redelivery count, and there is no backoff to ask")
-        if delay < 0 and self._refuses_past:
-            return Refused("illegal_argument", f"the backoff's delay for redelivery count {count} is {delay}")
-        ledger, number = entry
-        if (ledger < 0 or number < 0) and self._refuses_ids:
-            return Refused("illegal_argument", f"entry {ledger}:{number} is below zero")
-        if self._life == "fresh":
-            self._life = "open"
-        if ledger < 0 and self.cfg.negative_ids == "ledger_fails":
-            return Failed("illegal_argument", "a ledger id below zero")
-        due = self.now + self._skew + delay
-        time = due - due % self._grain
-        self._slots.add(time, ledger, number)
-        if self._keeps_ids:
-            self._kept.nacked(entry, told)
-        before = self._timer
-        self._timer = timer = self._after_nack(time, delay)
-        return Nacked(delay, count is not None and self._delays.asks, timer != before)
-
-    def _not_open(self) -> Refused | None:
-        if self._life == "broken":
-            return _BROKEN
-        if self._life == "closed" and self.cfg.close == "final":
+    def nack(self, entry: Position, redelivery_count: int | None, message_id: NackedId) -> Nacked | Refused:
+        """Adds an entry to its bucket and arms the timer. O(1), and O(n) for one nack in many."""
+        if self._is_closed:
             return Refused("illegal_state", "the tracker is closed")
-        return None
+        delay, uses_backoff = self._delay, False
+        if redelivery_count is not None and self._last >= 0:
+            uses_backoff = True
+            delay = self._backoff[redelivery_count if redelivery_count < self._last else self._last]
+        if delay < 0:
+            why = f"the backoff's delay for redelivery count {redelivery_count} is {delay}"
+            return Refused("illegal_argument", why)
+        ledger, number = entry
+        if ledger < 0 or number < 0:
+            return Refused("illegal_argument", f"the ledger or entry id of {ledger}:{number} is negative")
+        due = self.now + delay
+        time = due - due % self._length
+        self._buckets.add(time, ledger, number)
+        self._ids.nacked(entry, message_id)
+        return Nacked(delay, uses_backoff, self._arm(time))
 
-    def _after_nack(self, time: int, delay: int) -> int | None:
-        rule, timer = self._rule, self._timer
-        if rule == "first_slot":
-            at = time - self._skew + self._strict
-            if timer is None or at < timer:
-                return at if at > self.now else self.now if timer is None or timer > self.now else timer
-            return timer
-        if rule == "every_nack":
-            return self.now + self._delays.period
-        if timer is not None or self._ticks:
-            return timer
-        return self.now + (delay if rule == "idle_nack" else self._delays.period)
+    def _arm(self, time: int) -> bool:
+        """Arms the timer for a bucket if that is earlier, and returns whether it was. An overdue timer stays."""
+        timer, now = self._timer, self.now
+        if timer is not None and (timer <= now or timer <= time):
+            return False
+        self._timer = time if time > now else now
+        return True
 
-    def remember_chunks(self, last: Position, partition: int, pieces: tuple[Position, ...]) -> Refused | None:
-        """A chunked message was received. O(1)."""
-        if len(pieces) < 2:
-            return Refused("illegal_argument", "a chunked message has two pieces or more")
-        self._kept.received(MessageId(last, partition, "chunk", pieces[0]), pieces)
+    def receive_chunks(self, last_chunk: Position, partition: int, chunks: tuple[Position, ...]) -> Refused | None:
+        """Remembers the chunks of a chunked message. O(1)."""
+        if len(chunks) < 2:
+            return Refused("illegal_argument", f"a chunked message has at least 2 chunks, got {len(chunks)}")
+        self._ids.received(MessageId(last_chunk, partition, "chunk", chunks[0]), chunks)
         return None
 
     def ack(self, entry: Position) -> None:
-        """Cancels nothing. O(1)."""
+        """Leaves the tracker unchanged. O(1)."""
 
     def close(self) -> None:
-        """The consumer closes. O(1)."""
-        if self._life == "broken":
-            return
+        """Removes all pending nacks. O(1)."""
+        self._is_closed = True
         self._timer = None
-        self._life = "fresh" if self.cfg.close == "forgets" else "closed"
-        if self.cfg.close != "keeps":
-            self._slots = pending(self.cfg)
-            self._kept.ids.clear()
+        self._buckets = Buckets()
+        self._ids.retained.clear()
 
     # ---- time
 
-    def advance_time(self, by: int, lag: int) -> Passed:
-        """Time passes. O(log n) a run, and what is redelivered."""
+    def advance_time(self, by: int, timer_lag: int) -> Elapsed:
+        """Advances the clock. O(log n) per run, and the redelivered entries."""
         end, runs = self.now + by, 0
         redeliveries: list[Redelivery] = []
-        while self._timer is not None and (at := max(self._timer + lag, self.now)) <= end:
-            self.now, deadline = at, self._timer
-            ids = self._run()
-            if self._ticks:
-                self._timer = deadline + self._delays.period
+        while self._timer is not None and (at := max(self._timer + timer_lag, self.now)) <= end:
+            self.now = at
             runs += 1
+            ids = self._trigger()
             if ids:
                 redeliveries.append(Redelivery(at, ids))
         self.now = end
-        return Passed(runs, tuple(redeliveries))
+        return Elapsed(runs, tuple(redeliveries))
 
-    def _run(self) -> tuple[MessageId, ...]:
-        slots, had_any = self._slots, bool(self._slots)
-        due = slots.take(self.now + self._skew - self._strict)
-        if self._follows_slots:
-            first = slots.first()
-            self._timer = None if first is None else max(first - self._skew + self._strict, self.now)
-        elif not self._ticks:
-            self._timer = self.now + self._delays.period if had_any else None
-        return self._kept.redelivered(due) if due else ()
+    def _trigger(self) -> tuple[MessageId, ...]:
+        """Removes the due buckets, re-arms the timer, and returns the ids to redeliver."""
+        due = self._buckets.take(self.now)
+        self._timer = self._buckets.first()  # later than now, as all others were due
+        return self._ids.take(due) if due else ()
 
-    def timer_task_runs(self) -> Redelivery | Refused | None:
-        """A task that had begun gets its turn. As a run."""
-        if self._life == "broken":
-            return _BROKEN
-        if self._life != "open":
-            if self.cfg.task_without_slots == "null_pointer":
-                return Refused("null_pointer", "there are no slots to look at")
+    def run_timer_task(self) -> Redelivery | None:
+        """Runs a timer task that had started before. As a run."""
+        if self._is_closed:
             return None
-        ids = self._run()
+        ids = self._trigger()
         return Redelivery(self.now, ids) if ids else None
 
-    def redelivery_fails(self) -> Refused | Failed | None:
-        """A task gets its turn, and the consumer throws. As a run."""
-        outcome = self.timer_task_runs()
-        if isinstance(outcome, Redelivery):
-            return Failed("consumer_failed", "what was due was not redelivered")
-        return outcome
+    def fail_redelivery(self) -> Failed | None:
+        """Runs the timer task, and the consumer throws. As a run."""
+        if self.run_timer_task() is None:
+            return None
+        return Failed("consumer_failed", "the due entries were not redelivered")
 
-    def wall_clock_jumps(self, by: int) -> None:
-        """The wall clock is set to another time. O(1)."""
-        if self.cfg.clock == "wall":
-            self._skew += by
+    def step_wall_clock(self, by: int) -> None:
+        """Does nothing: the wall clock is not used. O(1)."""
 
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(all)."""
-        slots = self._slots.items()
-        wrong = self._slots.check() + self._kept.check(slots)
-        if any(time % self._grain for time, _ in slots):
-            wrong.append("a slot does not begin where slots begin")
-        if self._slots.first() != (slots[0][0] if slots else None):
-            wrong.append("the first slot is not the first")
-        if self._life != "open" and slots and self.cfg.close != "keeps":
-            wrong.append("a tracker that is not open has something pending")
-        if slots and self._timer is None and self._life == "open":
-            wrong.append("something is pending, and no timer is set")
-        if self.cfg.timer == "first_slot" and self.cfg.again == "both" and self.cfg.clock == "steady":
-            first = self._slots.first()
-            at = None if first is None else max(first + self._strict, self.now)
-            if at != self._timer and (at is None or self._timer is None or self._timer > self.now):
-                wrong.append("the timer is not set for the first slot")
+        """Returns one line per violated structural invariant. O(all)."""
+        buckets = self._buckets.items()
+        wrong = self._buckets.check() + self._ids.check(buckets)
+        first = self._buckets.first()
+        if any(time % self._length for time, _ in buckets):
+            wrong.append("a bucket's time is not a multiple of its length")
+        if first != (buckets[0][0] if buckets else None):
+            wrong.append("the first bucket is not the first")
+        if self._is_closed and buckets:
+            wrong.append("a closed tracker has pending entries")
+        if buckets and self._timer is None and not self._is_closed:
+            wrong.append("entries are pending, and no timer is armed")
+        at = None if first is None else max(first, self.now)
+        if at != self._timer and (at is None or self._timer is None or self._timer > self.now):
+            wrong.append("the timer is not armed for the first bucket")
         return wrong
 
     def view(self) -> State:
-        """The model's state of which this is an implementation. O(all)."""
-        kept = self._kept
+        """Returns the model's state that this object implements. O(all)."""
+        ids = self._ids
         return State(
             self.now,
-            self._skew,
-            self._life,
-            tuple([Slot(time, positions(slot)) for time, slot in self._slots.items()]),
+            0,
+            "closed" if self._is_closed else "open",
+            tuple([Bucket(time, positions(entries)) for time, entries in self._buckets.items()]),
             self._timer,
-            tuple(sorted(kept.ids.values())),
-            tuple(sorted([Chunks(*each) for wholes in kept.chunks.values() for each in wholes.items()])),
-            self._shape(),
+            tuple(sorted(ids.retained.values())),
+            tuple(sorted([ChunkedMessage(*each) for by_id in ids.chunked.values() for each in by_id.items()])),
+            None,
         )
-
-    def _shape(self) -> Tree:
-        return self._slots.shape() if isinstance(self._slots, WalkedSlots) else None
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> NegativeAcks:
-        """An implementation in the given state of the model. O(all)."""
+        """Returns an implementation of a model state. O(all)."""
         self = cls(cfg)
-        self.now, self._skew, self._life, self._timer = state.now, state.skew, state.life, state.timer
-        if isinstance(self._slots, WalkedSlots):
-            self._slots.load(state.tree)
-        for slot in state.slots:
-            for ledger, entry in slot.entries:
-                self._slots.add(slot.time, ledger, entry)
-        self._kept.ids = {each.position: each for each in state.kept}
-        for whole, pieces in state.chunks:
-            self._kept.received(whole, pieces)
+        self.now, self._timer, self._is_closed = state.now, state.timer, state.status == "closed"
+        for bucket in state.buckets:
+            for ledger, entry in bucket.entries:
+                self._buckets.add(bucket.time, ledger, entry)
+        self._ids.retained = {each.position: each for each in state.retained_ids}
+        for whole, chunks in state.chunked_messages:
+            self._ids.received(whole, chunks)
         return self
 
 
-def positions(slot: Entries) -> tuple[Position, ...]:
-    """A slot's entries, in order."""
-    return tuple([Position(ledger, entry) for ledger, entries in slot for entry in entries])
+def positions(bucket: Entries) -> tuple[Position, ...]:
+    """Returns the entries of a bucket, in order."""
+    return tuple([Position(ledger, entry) for ledger, entries in bucket for entry in entries])

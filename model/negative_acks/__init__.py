@@ -1,1 +1,1 @@
-"""Negative acknowledgements tracker (PIP-393)."""
+"""Negative-ack tracker (PIP-393)."""

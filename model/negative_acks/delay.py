@@ -1,58 +1,70 @@
-"""After how long a negatively acknowledged message comes back, and to which slot of time that belongs.
+"""Redelivery delays and bucket times of negative acks (PIP-393, "TimeStamp Bucket").
 
-Source: PIP-393 and the backoffs of the Java and Go clients. A side model: `model/negative_acks/machine.py` asks it.
+Models `MultiplierRedeliveryBackoff` (Java), `defaultNackBackoffPolicy` (Go) and `NegativeAcksTracker.trimLowerBit`.
 
-    delay    the fixed one, or that of the backoff for the message's redelivery count
-    slot     the due time with its lowest bits set to zero, so at most 2^bits - 1 ms early and never late
-    backoff  a table of delays by redelivery count, whose last one stands for all larger counts
+    delay         fixed, or given by a backoff for the message's redelivery count
+    bucket time   the due time with its lowest bits cleared: at most 2^bits - 1 ms early, never late
 
-The tables of the two backoffs that clients ship are worked out here; any other table is as good.
+PIP-393 states that a redelivery may be 512 ms early with 8 bits. The bound is 255 ms.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Literal, NamedTuple
 
-#: How many units of a clock make a millisecond.
-UNITS_OF = {"ms": 1, "ns": 1_000_000}
+Unit = Literal["ms", "ns"]
 
-#: From this redelivery count on, what the Go client shifts is zero and its backoff the maximum again.
+#: Clock units per millisecond.
+UNITS_PER_MS = {"ms": 1, "ns": 1_000_000}
+
+#: `1 s << count` is 0 in 64 bits from this count on, and `defaultNackBackoffPolicy` then returns its maximum.
 _GO_COUNTS = 56
-_GO_FIRST_NS = 1_000_000_000
-_GO_MOST_NS = 600_000_000_000
+_GO_MIN_NS = 1_000_000_000
+_GO_MAX_NS = 600_000_000_000
 
 
-def trimmed(time: int, bits: int, unit: int) -> int:
-    """The start of the slot that a time belongs to: slots are 2^bits units long and begin at multiples of that."""
-    grain = unit << bits
-    return time // grain * grain
+class Backoff(NamedTuple):
+    """Delays by redelivery count, with their unit. The last delay applies to all larger counts; empty: no backoff."""
+
+    unit: Unit = "ms"
+    delays: tuple[int, ...] = ()
 
 
-def multiplier_backoff(least: int, most: int, multiplier: float) -> tuple[int, ...]:
-    """The Java client's `MultiplierRedeliveryBackoff`: `least` times the multiplier to the power of the count.
+def converted(duration: int, unit: Unit, to: Unit) -> int:
+    """Returns a duration in another unit, rounded down."""
+    return duration * UNITS_PER_MS[to] // UNITS_PER_MS[unit]
 
-    The whole part of that, and at most `most`; nothing grows out of a least delay of nothing. Delays are in any unit.
-    Raises ValueError for what that class refuses. Cost: the length of the table.
+
+def trim_lower_bits(time: int, bits: int, unit: int) -> int:
+    """Returns the bucket time of a due time: the largest multiple of 2^bits units at or before it (`trimLowerBit`)."""
+    length = unit << bits
+    return time // length * length
+
+
+def multiplier_backoff(minimum: int, maximum: int, multiplier: float) -> tuple[int, ...]:
+    """Returns the delays of `MultiplierRedeliveryBackoff`: minimum * multiplier^count, truncated, at most the maximum.
+
+    A minimum of 0 gives 0 for every count. Raises ValueError for arguments that the builder rejects.
     """
-    if least < 0 or most < least or multiplier <= 1:
-        raise ValueError(f"a backoff from {least} to {most} by {multiplier} makes no sense")
-    if least == 0:
+    if minimum < 0 or maximum < minimum or multiplier <= 1:
+        raise ValueError(f"invalid backoff: minimum {minimum}, maximum {maximum}, multiplier {multiplier}")
+    if minimum == 0:
         return (0,)
-    table, last = [least], math.floor(math.log(most / least) / math.log(multiplier)) + 1
+    table, last = [minimum], math.floor(math.log(maximum / minimum) / math.log(multiplier)) + 1
     for count in range(1, last + 1):
-        table.append(min(int(least * multiplier**count), most))
-    return (*table, most)
+        table.append(min(int(minimum * multiplier**count), maximum))
+    return (*table, maximum)
 
 
-def go_backoff() -> tuple[int, ...]:
-    """The Go client's default backoff in nanoseconds: a second, doubled with each redelivery, at most ten minutes.
+def go_default_backoff() -> Backoff:
+    """Returns the delays of Go's `defaultNackBackoffPolicy`: 1 s << count in signed 64 bits, at most 10 minutes.
 
-    The doubling is a shift of a signed number of 64 bits: from count 34 on some delays are negative, at 54 the most
-    negative number that there is.
+    The shift overflows: 13 delays from count 34 to 54 are negative (apache/pulsar-client-go#1385 fixed 55 and above).
     """
     table = []
     for count in range(_GO_COUNTS):
-        shifted = (_GO_FIRST_NS << count) % 2**64
+        shifted = (_GO_MIN_NS << count) % 2**64
         delay = shifted - 2**64 if shifted >= 2**63 else shifted
-        table.append(_GO_MOST_NS if delay > _GO_MOST_NS or delay == 0 else delay)
-    return tuple(table)
+        table.append(_GO_MAX_NS if delay > _GO_MAX_NS or delay == 0 else delay)
+    return Backoff("ns", tuple(table))

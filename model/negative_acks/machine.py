@@ -1,24 +1,33 @@
-"""The tracker of negative acknowledgements: which messages a consumer wants again, and when it asks for them.
+"""Negative-ack tracker of one consumer: which entries to redeliver, and when (PIP-393).
 
-Source: PIP-393 (section "Design"), and the clients that were shipped before and after it. Step grain: one call of the
-tracker, or one run of its timer's task; `advance_time` makes all runs that come due on the way.
+Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the C++ client (on which the Python and
+Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call of the tracker or one run
+of its timer task; `advance_time` performs every run that becomes due.
 
-    nack     an entry goes to the slot of its due time, now + delay, cut down to a multiple of 2^bits ms; whatever is
-             there of the same entry in other slots stays there
-    timer    one, set for the first slot that holds anything; none is set when nothing is pending
-    run      all slots that have begun are taken out and redelivered in one command, each entry once
-    ack      cancels nothing: the broker drops what is no longer pending when it is asked to redeliver it
-    close    forgets everything, for good
+    nack     adds the entry to the bucket of its due time: now + delay, with the lowest `precision_bits` bits cleared
+    timer    one timer, armed for the first bucket; no timer is armed while nothing is pending
+    run      removes all due buckets and redelivers their entries in one command, each entry once
+    ack      leaves the tracker unchanged; the broker ignores a redelivery request for an acknowledged message
+    close    removes all pending nacks; later nacks are rejected
 
-State: the clock that timers follow, how far the wall clock is from it, the slots by time with their entries in order,
-the timer's deadline, what is kept of message ids (model/negative_acks/ids.py), and the shape of the Go client's tree
-(model/negative_acks/tree.py). What is stored is the entry: batch indexes are dropped, and a redelivery brings the whole batch.
+The tracker stores entries: the batch index of a message is dropped, and redelivery applies to the whole batch. Nacks
+of one entry with different due times are independent: each bucket redelivers the entry once.
 
-Rules on which the clients differ are settings; each has a profile. Times and delays are in units of the clock, which
-is a setting: a millisecond, or a nanosecond.
+State: the monotonic clock, the offset of the wall clock, the buckets by time with their entries in order, the timer's
+deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and the shape of the Go
+client's AVL tree (model/negative_acks/avl_tree.py). Times and delays are in units of `Config.clock_unit`.
 
-Not modelled: what happens between taking slots out and handing them to the consumer, the lock, the consumer's own
-rules (a subscription that is not shared redelivers everything), acknowledgement timeouts, dead letters.
+Differences from the shipped clients (each a rule of `Config`; see the table of defects):
+  * a nack that is due before all others re-arms the timer, so redelivery is not late;
+  * a nack never postpones the timer;
+  * due times follow the monotonic clock, so a wall clock step does not move them;
+  * the minimum delay applies to backoffs, too, and negative delays and negative ids are rejected;
+  * a closed tracker stays closed, and a timer task that runs after close does nothing;
+  * a chunked message is redelivered whole, whichever id it was nacked by.
+
+Not modelled: the tracker's lock, and the time between the removal of the due buckets and the call of
+`redeliverUnacknowledgedMessages`; the consumer's part (all messages are redelivered unless the subscription is Shared
+or Key_Shared, dead-letter topic, lost connections); ack timeout (`UnAckedMessageTracker`).
 """
 
 from __future__ import annotations
@@ -27,75 +36,131 @@ from bisect import bisect_left
 from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Failed, Machine, Setting, Step, refused
-from model.negative_acks import ids as nacked_ids
-from model.negative_acks import tree as nack_tree
-from model.negative_acks.delay import UNITS_OF, trimmed
-from model.negative_acks.ids import Chunks, MessageId, Told
-from model.negative_acks.tree import Tree
+from model.negative_acks import avl_tree, message_ids
+from model.negative_acks.avl_tree import Tree
+from model.negative_acks.delay import UNITS_PER_MS, Backoff, Unit, converted, trim_lower_bits
+from model.negative_acks.message_ids import ChunkedMessage, MessageId, NackedId
 from model.positions import Position
-from model.values import AtLeast, Between, record
+from model.values import AtLeast, Between, Origin, Rule, record
+
+JAVA, JAVA_OLD = "Java NegativeAcksTracker, master 2026-07", "Java NegativeAcksTracker before PIP-393, master 2025-01"
+CPP, GO = "C++ NegativeAcksTracker, client 4.2.0", "Go negativeAcksTracker, master 2026-07"
 
 # ---- settings and rules -------------------------------------------------------------------------------
 
 
 class Config(NamedTuple):
-    """Settings, then the rules on which versions differ."""
+    """Settings, then the rules on which the clients differ."""
 
-    #: what times and delays are counted in
-    unit: Literal["ms", "ns"] = "ms"
-    #: what the clock shows when the tracker is made, in its units
-    start: Annotated[int, AtLeast(0)] = 0
-    #: after how long a message comes back if there is no backoff
+    #: what the clock shows when the tracker is created, in clock units
+    initial_time: Annotated[int, AtLeast(0)] = 0
+    #: delay of a nack without a backoff; the consumer's default is the same in 4.0, 4.1, 4.2 and 5.0
     redelivery_delay_ms: Annotated[int, AtLeast(0), Setting("negativeAckRedeliveryDelay", "1 minute")] = 60_000
-    #: slots are 2 to the power of this long
-    precision_bits: Annotated[int, Between(0, 40), Setting("negativeAckRedeliveryDelayPrecision", "8")] = 8
-    #: delays by redelivery count, in units of the clock; the last one stands for all larger counts; none: no backoff
-    backoff: Annotated[tuple[int, ...], Setting("negativeAckRedeliveryBackoff", "none")] = ()
-    #: no delay is shorter
-    least_delay_ms: Annotated[int, AtLeast(0)] = 100
+    #: buckets are 2^precision_bits long; the Java and Go builders accept any value from 0 on
+    precision_bits: Annotated[
+        int, Between(0, 40), Setting("negativeAckPrecisionBitCnt", "8 since PIP-393 (4.1, 4.2, 5.0), not in 4.0")
+    ] = 8
+    #: delays by redelivery count
+    backoff: Annotated[Backoff, Setting("negativeAckRedeliveryBackoff", "none")] = Backoff()
+    #: `MIN_NACK_DELAY_MS`
+    min_delay_ms: Annotated[int, AtLeast(0)] = 100
 
-    #: which delays the least one holds for
-    least_delay_holds_for: Literal["all", "fixed", "none"] = "all"
-    #: a delay below zero, of a backoff that has overflowed
-    negative_delay: Literal["refused", "is_past"] = "refused"
-    #: a message with a redelivery count, and no backoff
-    count_without_backoff: Literal["ignored", "null_pointer"] = "ignored"
-    #: the redelivery count that stands for an id, which has none
-    count_of_an_id: Annotated[int, Between(0, 1)] = 0
-    #: the clock of due times; timers always follow the steady one
-    clock: Literal["steady", "wall"] = "steady"
-    #: what the precision's bits are bits of
-    precision_of: Literal["milliseconds", "units"] = "milliseconds"
-    #: for when the timer is set: the first slot; or the delay of a nack, or a third of the delay from now, when none is
-    #: set; or that third from each nack on; or always each such third, counted from the start
-    timer: Literal["first_slot", "idle_nack", "idle_period", "every_nack", "ticker"] = "first_slot"
-    #: an entry that is pending already: both stay; the earlier one does; the later nack counts; the first one does
-    again: Literal["both", "earliest", "replaces", "first_stays"] = "both"
-    #: whether a slot is due at the very time it begins
-    due_at_its_time: bool = True
-    #: a run takes what is due, or walks over a tree while it removes from it
-    walk: Literal["complete", "while_removing"] = "complete"
-    #: an entry of two slots that are due at once is in the command: once; once, and again where its first id was a kept
-    #: one; once for each slot
-    command: Literal["entries", "ids", "slots"] = "entries"
-    #: what comes after close: nothing; a later nack starts again; slots stay, nacks are stored and never redelivered
-    close: Literal["final", "forgets", "keeps"] = "final"
-    #: a run of the timer's task when there is nothing to run on
-    task_without_slots: Literal["does_nothing", "null_pointer"] = "does_nothing"
-    #: ids of ledgers and entries below zero, which no stored message has
-    negative_ids: Literal["refused", "ledger_fails", "accepted"] = "refused"
-    #: what is kept of ids
-    ids: Literal["traced", "with_partition", "none"] = "traced"
-    #: how the pieces of a chunked message are found
-    pieces_by: Literal["entry", "id"] = "entry"
+    #: the unit of the clock
+    clock_unit: Annotated[
+        Unit, Rule(Origin.RECORDED, f"ns: System.nanoTime in {JAVA_OLD}; time.Time in {GO}; steady_clock in {CPP}")
+    ] = "ms"
+    #: the clock of due times; timers always follow the monotonic clock
+    due_clock: Annotated[
+        Literal["monotonic", "wall"], Rule(Origin.READ, f"wall: System.currentTimeMillis in {JAVA}; UnixMilli in {GO}")
+    ] = "monotonic"
+    #: which delays the minimum delay applies to
+    min_delay_applies_to: Annotated[
+        Literal["all", "fixed", "none"], Rule(Origin.RECORDED, f"fixed: add in {JAVA} and before; none: {GO}")
+    ] = "all"
+    #: a delay below zero, from a backoff that has overflowed
+    negative_delay: Annotated[
+        Literal["rejected", "accepted"], Rule(Origin.RECORDED, f"accepted: defaultNackBackoffPolicy.Next in {GO}")
+    ] = "rejected"
+    #: a nack of a message, which carries a redelivery count, without a backoff
+    message_without_backoff: Annotated[
+        Literal["fixed_delay", "null_pointer"], Rule(Origin.RECORDED, f"null_pointer: AddMessage in {GO}")
+    ] = "fixed_delay"
+    #: the redelivery count of a nack by message id, which carries none
+    redelivery_count_of_id: Annotated[
+        int, Between(0, 1), Rule(Origin.RECORDED, f"1: newNegativeAcksTracker in {GO}")
+    ] = 0
+    #: what `precision_bits` are bits of
+    precision_unit: Annotated[
+        Literal["milliseconds", "clock_units"],
+        Rule(Origin.READ, "clock_units: trimLowerBits on nanoseconds in C++ since apache/pulsar-client-cpp#497"),
+    ] = "milliseconds"
+    #: for which time the timer is armed. first_bucket: the first bucket. delay_when_idle, interval_when_idle: a nack
+    #: arms it if it is not armed, for the nack's delay or for an interval. interval_on_each_nack: every nack re-arms it
+    #: for an interval. ticker: always the next interval, counted from creation. An interval is a third of the delay.
+    timer: Annotated[
+        Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
+        Rule(
+            Origin.RECORDED,
+            f"delay_when_idle: {JAVA}; interval_when_idle: {JAVA_OLD}; ticker: {GO}; observed, not recorded: "
+            f"interval_on_each_nack, scheduleTimer in {CPP}",
+        ),
+    ] = "first_bucket"
+    #: to which unit the timer's interval, a third of the delay, is rounded down
+    interval_unit: Annotated[
+        Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, f"milliseconds: timerInterval_ in {CPP}")
+    ] = "clock_units"
+    #: a nack of a pending entry: both nacks stay, or one of them: the earliest due, the latest made, or the first made
+    repeated_nack: Annotated[
+        Literal["both", "earliest_due", "latest", "first"],
+        Rule(Origin.RECORDED, f"latest: {JAVA_OLD}; read: first, Go before #1410; earliest_due is an option of ours"),
+    ] = "both"
+    #: whether a bucket is due at its own time
+    due_at_bucket_time: Annotated[bool, Rule(Origin.RECORDED, f"false: triggerRedelivery in {JAVA_OLD}")] = True
+    #: which due buckets a run removes: all, or those that a walk over the AVL tree meets while it removes keys
+    due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, f"avl_walk: track in {GO}")] = "all"
+    #: what a redelivery command contains only once
+    unique_in_command: Annotated[
+        Literal["entry", "message_id", "nothing"],
+        Rule(Origin.RECORDED, f"message_id: triggerRedelivery in {JAVA}; nothing: track in {GO}"),
+    ] = "entry"
+    #: after close: final rejects nacks; reopens starts anew at the next nack; stores_nacks and keeps_buckets accept
+    #: nacks that are never redelivered, and keeps_buckets does not even remove the pending ones
+    after_close: Annotated[
+        Literal["final", "reopens", "stores_nacks", "keeps_buckets"],
+        Rule(
+            Origin.RECORDED,
+            f"reopens: add in {JAVA} and before; keeps_buckets: Close in {GO}; observed, not recorded: stores_nacks, "
+            f"{CPP}",
+        ),
+    ] = "final"
+    #: a run of the timer task before the first nack or after close
+    task_without_buckets: Annotated[
+        Literal["no_op", "null_pointer"],
+        Rule(Origin.RECORDED, f"null_pointer: triggerRedelivery after close in {JAVA} and before"),
+    ] = "no_op"
+    #: ledger and entry ids below zero, which no stored message has
+    negative_ids: Annotated[
+        Literal["rejected", "ledger_fails", "accepted"],
+        Rule(Origin.RECORDED, f"ledger_fails: {JAVA_OLD}; accepted: {JAVA} and {GO}; observed, not recorded: {CPP}"),
+    ] = "rejected"
+    #: which message ids are retained and redelivered in place of the plain id
+    retained_ids: Annotated[
+        Literal["traced", "with_partition", "none"],
+        Rule(Origin.RECORDED, f"with_partition: {JAVA_OLD}; none: {GO}; observed, not recorded: none, {CPP}"),
+    ] = "traced"
+    #: how the chunks of a redelivered chunked message are found
+    chunks_found_by: Annotated[
+        Literal["entry", "message_id"],
+        Rule(Origin.RECORDED, f"message_id: addChunkedMessageIdsAndRemoveFromSequenceMap in {JAVA} and before"),
+    ] = "entry"
 
 
 # ---- state --------------------------------------------------------------------------------------------
 
 
 @record
-class Slot(NamedTuple):
-    """The entries that come back at the same time."""
+class Bucket(NamedTuple):
+    """The entries that are redelivered at the same time."""
 
     time: int
     entries: tuple[Position, ...]  # in order
@@ -105,396 +170,434 @@ class Slot(NamedTuple):
 class State(NamedTuple):
     """A consumer's tracker."""
 
-    now: int
-    skew: int  # the wall clock, less the steady one
-    #: fresh: a Java client's before the first nack and after close; broken: its start failed
-    life: Literal["fresh", "open", "closed", "broken"]
-    slots: tuple[Slot, ...]  # by time
-    timer: int | None  # its deadline, on the steady clock
-    kept: tuple[MessageId, ...]
-    chunks: tuple[Chunks, ...]
-    tree: Tree  # of the slots' times, if they are walked over
+    now: int  # monotonic clock
+    wall_offset: int  # wall clock minus monotonic clock
+    #: new: `nackedMessages` is null, before the first nack and, if it reopens, after close; failed: not constructed
+    status: Literal["new", "open", "closed", "failed"]
+    buckets: tuple[Bucket, ...]  # by time
+    timer: int | None  # deadline, on the monotonic clock
+    retained_ids: tuple[MessageId, ...]
+    chunked_messages: tuple[ChunkedMessage, ...]
+    avl_tree: Tree  # of the bucket times, if a run walks it
 
 
 def start(cfg: Config) -> State:
-    """Nothing is pending; a ticker ticks from now on, and fails if it never could."""
-    life: Literal["fresh", "open", "broken"] = "fresh" if cfg.close == "forgets" else "open"
+    """Returns the state after construction: nothing is pending. A ticker starts, or fails if its interval is 0."""
+    status: Literal["new", "open", "failed"] = "new" if cfg.after_close == "reopens" else "open"
     timer = None
     if cfg.timer == "ticker":
-        timer = cfg.start + period(cfg)
-        life = "broken" if period(cfg) == 0 else life
-    return State(cfg.start, 0, life, (), None if life == "broken" else timer, (), (), None)
+        timer = cfg.initial_time + timer_interval(cfg)
+        status = "failed" if timer_interval(cfg) == 0 else status
+    return State(cfg.initial_time, 0, status, (), None if status == "failed" else timer, (), (), None)
 
 
 class Nacked(NamedTuple):
-    """What became of a negative acknowledgement."""
+    """Outcome of an accepted nack."""
 
     delay: int
-    asked_backoff: bool  # for a redelivery count
-    timer_set: bool
+    backoff_used: bool  # for a redelivery count
+    timer_changed: bool
 
 
 class Redelivery(NamedTuple):
-    """A command for redelivery, when it was given, and the ids in it, in order."""
+    """A redelivery command: its time, and its message ids in order."""
 
     at: int
     ids: tuple[MessageId, ...]
 
 
-class Passed(NamedTuple):
-    """What happened while time passed: how often the timer's task ran, and what it redelivered."""
+class Elapsed(NamedTuple):
+    """Outcome of elapsed time: the number of timer task runs, and their redelivery commands."""
 
-    runs: int
+    timer_runs: int
     redeliveries: tuple[Redelivery, ...]
 
 
 negative_acks = Machine("negative_acks", Config, start, source="PIP-393")
 
-Span = Annotated[int, AtLeast(0)]
-Count = Annotated[int, AtLeast(0)]
+Duration = Annotated[int, AtLeast(0)]
+RedeliveryCount = Annotated[int, AtLeast(0)]
 
-# ---- small rules --------------------------------------------------------------------------------------
+# ---- rules --------------------------------------------------------------------------------------------
 
 
-def delay_of(cfg: Config, count: int | None) -> int | None:
-    """The delay of a message with this redelivery count, or of an id; None where the version has none for it."""
-    least = cfg.least_delay_ms * UNITS_OF[cfg.unit]
-    if cfg.backoff:
-        place = cfg.count_of_an_id if count is None else count
-        delay = cfg.backoff[min(place, len(cfg.backoff) - 1)]
-        return least if 0 <= delay < least and cfg.least_delay_holds_for == "all" else delay
-    if count is not None and cfg.count_without_backoff == "null_pointer":
+def delay_of(cfg: Config, redelivery_count: int | None) -> int | None:
+    """Returns the delay of a message with this redelivery count, or of a message id (`add`, `RedeliveryBackoff.next`).
+
+    None: the client dereferences a null backoff.
+    """
+    minimum = cfg.min_delay_ms * UNITS_PER_MS[cfg.clock_unit]
+    if cfg.backoff.delays:
+        count = cfg.redelivery_count_of_id if redelivery_count is None else redelivery_count
+        listed = cfg.backoff.delays[min(count, len(cfg.backoff.delays) - 1)]
+        delay = converted(listed, cfg.backoff.unit, cfg.clock_unit)
+        return minimum if 0 <= delay < minimum and cfg.min_delay_applies_to == "all" else delay
+    if redelivery_count is not None and cfg.message_without_backoff == "null_pointer":
         return None
-    delay = cfg.redelivery_delay_ms * UNITS_OF[cfg.unit]
-    return least if delay < least and cfg.least_delay_holds_for != "none" else delay
+    delay = cfg.redelivery_delay_ms * UNITS_PER_MS[cfg.clock_unit]
+    return minimum if delay < minimum and cfg.min_delay_applies_to != "none" else delay
 
 
-def period(cfg: Config) -> int:
-    """A third of the delay of an id, for those that wake up regularly."""
+def timer_interval(cfg: Config) -> int:
+    """Returns the interval of periodic timers: a third of an id's delay (`timerIntervalNanos`, `timerInterval_`)."""
     delay = delay_of(cfg, None) or 0
     if cfg.timer == "ticker":
         return max(delay, 0) // 3
-    return max(max(delay, cfg.least_delay_ms * UNITS_OF[cfg.unit]) // 3, 1)
+    unit = UNITS_PER_MS[cfg.clock_unit] if cfg.interval_unit == "milliseconds" else 1
+    minimum = cfg.min_delay_ms * UNITS_PER_MS[cfg.clock_unit]
+    return max(max(delay, minimum) // 3 // unit, 1) * unit
 
 
-def slot_time(cfg: Config, due: int) -> int:
-    """The slot of a due time: its lowest bits are zero, so it is never late."""
-    return trimmed(due, cfg.precision_bits, 1 if cfg.precision_of == "units" else UNITS_OF[cfg.unit])
+def bucket_time(cfg: Config, due: int) -> int:
+    """Returns the bucket time of a due time (`trimLowerBit`)."""
+    unit = 1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]
+    return trim_lower_bits(due, cfg.precision_bits, unit)
 
 
-def with_entry(slots: tuple[Slot, ...], time: int, entry: Position) -> tuple[Slot, ...]:
-    """The slots with an entry, which may be in the slot already."""
-    i = bisect_left(slots, (time,))
-    if i == len(slots) or slots[i].time != time:
-        return (*slots[:i], Slot(time, (entry,)), *slots[i:])
-    entries = slots[i].entries
+def with_entry(buckets: tuple[Bucket, ...], time: int, entry: Position) -> tuple[Bucket, ...]:
+    """Returns the buckets with an entry added to the bucket of that time. Adding it again changes nothing."""
+    i = bisect_left(buckets, (time,))
+    if i == len(buckets) or buckets[i].time != time:
+        return (*buckets[:i], Bucket(time, (entry,)), *buckets[i:])
+    entries = buckets[i].entries
     j = bisect_left(entries, entry)
     if j < len(entries) and entries[j] == entry:
-        return slots
-    return (*slots[:i], Slot(time, (*entries[:j], entry, *entries[j:])), *slots[i + 1 :])
+        return buckets
+    return (*buckets[:i], Bucket(time, (*entries[:j], entry, *entries[j:])), *buckets[i + 1 :])
 
 
-def without_entry(slots: tuple[Slot, ...], entry: Position) -> tuple[Slot, ...]:
-    """The slots without an entry, wherever it was; those that are empty then are gone."""
-    cut = [Slot(s.time, tuple([e for e in s.entries if e != entry])) if entry in s.entries else s for s in slots]
-    return tuple([s for s in cut if s.entries])
+def without_entry(buckets: tuple[Bucket, ...], entry: Position) -> tuple[Bucket, ...]:
+    """Returns the buckets with an entry removed from all of them. Empty buckets are removed."""
+    rest = [Bucket(b.time, tuple([e for e in b.entries if e != entry])) if entry in b.entries else b for b in buckets]
+    return tuple([b for b in rest if b.entries])
 
 
-def stored(cfg: Config, s: State, time: int, entry: Position) -> tuple[Slot, ...]:
-    """The slots after a nack, by the rule for an entry that is pending only once."""
-    pending = [slot.time for slot in s.slots if entry in slot.entries]
-    if pending and (cfg.again == "first_stays" or (cfg.again == "earliest" and min(pending) <= time)):
-        return s.slots
-    return with_entry(without_entry(s.slots, entry), time, entry)
+def with_single_nack(cfg: Config, s: State, time: int, entry: Position) -> tuple[Bucket, ...]:
+    """Returns the buckets after a nack where an entry is pending at most once (`repeated_nack` is not both)."""
+    pending = [bucket.time for bucket in s.buckets if entry in bucket.entries]
+    if pending and (cfg.repeated_nack == "first" or (cfg.repeated_nack == "earliest_due" and min(pending) <= time)):
+        return s.buckets
+    return with_entry(without_entry(s.buckets, entry), time, entry)
 
 
-def wake_up(cfg: Config, s: State, time: int) -> int:
-    """On the steady clock: when a slot is due, or now if it is already."""
-    at = time - s.skew if cfg.due_at_its_time else time - s.skew + 1
+def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
+    """Returns when a bucket is due on the monotonic clock, or now if it is due already."""
+    at = time - s.wall_offset if cfg.due_at_bucket_time else time - s.wall_offset + 1
     return at if at > s.now else s.now
 
 
 def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None:
-    """The timer's deadline when an entry has come to the slot of that time. Another slot never makes it later."""
-    if cfg.timer == "first_slot":
+    """Returns the timer's deadline after an entry was added to a bucket (`add`, `scheduleTimer`).
+
+    The reference arms the timer for an earlier bucket and leaves it as it is for a later one.
+    """
+    if s.status == "closed":
+        return s.timer
+    if cfg.timer == "first_bucket":
         if s.timer is not None and s.timer <= s.now:
             return s.timer
-        at = wake_up(cfg, s, time)
+        at = timer_for_bucket(cfg, s, time)
         return at if s.timer is None or at < s.timer else s.timer
-    if cfg.timer == "every_nack":
-        return s.now + period(cfg)
+    if cfg.timer == "interval_on_each_nack":
+        return s.now + timer_interval(cfg)
     if s.timer is not None or cfg.timer == "ticker":
         return s.timer
-    return s.now + (delay if cfg.timer == "idle_nack" else period(cfg))
+    return s.now + (delay if cfg.timer == "delay_when_idle" else timer_interval(cfg))
 
 
-def timer_after_run(cfg: Config, s: State, left: tuple[Slot, ...]) -> int | None:
-    """The timer's deadline after a run that has left these slots; a regular one rests when it has found nothing."""
-    if cfg.timer in ("first_slot", "idle_nack"):
-        return wake_up(cfg, s, left[0].time) if left else None
+def timer_after_run(cfg: Config, s: State, remaining: tuple[Bucket, ...]) -> int | None:
+    """Returns the timer's deadline after a run that leaves these buckets (`triggerRedelivery`, `handleTimer`).
+
+    A periodic timer is not re-armed by a run that finds no bucket.
+    """
+    if cfg.timer in ("first_bucket", "delay_when_idle"):
+        return timer_for_bucket(cfg, s, remaining[0].time) if remaining else None
     if cfg.timer == "ticker":
         return s.timer
-    return s.now + period(cfg) if s.slots else None
+    return s.now + timer_interval(cfg) if s.buckets else None
 
 
 def is_due(cfg: Config, s: State, time: int) -> bool:
-    """Whether a slot has begun."""
-    clock = s.now + s.skew
-    return time <= clock if cfg.due_at_its_time else time < clock
+    """Returns whether the bucket of that time is due."""
+    clock = s.now + s.wall_offset
+    return time <= clock if cfg.due_at_bucket_time else time < clock
 
 
-def taken(cfg: Config, s: State) -> tuple[list[Slot], tuple[Slot, ...], Tree]:
-    """The due slots that a run takes, those that it leaves, and the tree of their times."""
-    if cfg.walk == "while_removing":
-        times, tree = nack_tree.walked(s.tree, s.now + s.skew)
+def split_due(cfg: Config, s: State) -> tuple[list[Bucket], tuple[Bucket, ...], Tree]:
+    """Returns the buckets that a run removes, those that it leaves, and the AVL tree of the latter."""
+    if cfg.due_buckets == "avl_walk":
+        times, tree = avl_tree.walk(s.avl_tree, s.now + s.wall_offset)
         return (
-            [slot for slot in s.slots if slot.time in times],
-            tuple([t for t in s.slots if t.time not in times]),
+            [bucket for bucket in s.buckets if bucket.time in times],
+            tuple([bucket for bucket in s.buckets if bucket.time not in times]),
             tree,
         )
     due = 0
-    while due < len(s.slots) and is_due(cfg, s, s.slots[due].time):
+    while due < len(s.buckets) and is_due(cfg, s, s.buckets[due].time):
         due += 1
-    return list(s.slots[:due]), s.slots[due:], None
+    return list(s.buckets[:due]), s.buckets[due:], None
 
 
-def run(cfg: Config, s: State) -> tuple[State, tuple[MessageId, ...]]:
-    """A run of the timer's task: what is due is taken out, the timer is set anew, the consumer gets the ids."""
-    due, left, tree = taken(cfg, s)
-    timer = timer_after_run(cfg, s, left)
+def trigger_redelivery(cfg: Config, s: State) -> tuple[State, tuple[MessageId, ...]]:
+    """Runs the timer task: removes the due buckets, re-arms the timer, returns the ids to redeliver in one command."""
+    due, remaining, tree = split_due(cfg, s)
+    timer = timer_after_run(cfg, s, remaining)
     if not due:
         return s._replace(timer=timer), ()
-    entries = [entry for slot in due for entry in slot.entries]
-    ids = nacked_ids.ids_of(s.kept, entries, cfg.command)
-    found = [c for c in s.chunks if nacked_ids.is_found(cfg.pieces_by, c, ids)]
-    pieces = {MessageId(piece, c.whole.partition) for c in found for piece in c.pieces} - set(ids)
-    s = s._replace(slots=left, timer=timer, tree=tree)
-    if s.kept:
-        s = s._replace(kept=nacked_ids.without(s.kept, entries))
+    entries = [entry for bucket in due for entry in bucket.entries]
+    ids = message_ids.ids_to_redeliver(s.retained_ids, entries, cfg.unique_in_command)
+    found = [m for m in s.chunked_messages if message_ids.is_found(cfg.chunks_found_by, m, ids)]
+    chunks = {MessageId(chunk, m.id.partition) for m in found for chunk in m.chunks} - set(ids)
+    s = s._replace(buckets=remaining, timer=timer, avl_tree=tree)
+    if s.retained_ids:
+        s = s._replace(retained_ids=message_ids.without(s.retained_ids, entries))
     if found:
-        s = s._replace(chunks=tuple([c for c in s.chunks if c not in found]))
-    return s, tuple(sorted([*ids, *pieces]))
+        s = s._replace(chunked_messages=tuple([m for m in s.chunked_messages if m not in found]))
+    return s, tuple(sorted([*ids, *chunks]))
 
 
 # ---- calls --------------------------------------------------------------------------------------------
 
 
 @negative_acks.action
-def nack(cfg: Config, s: State, entry: Position, count: Count | None, told: Told) -> Step[State, Nacked]:
-    """An entry is to come back after the delay, whatever else is pending ("Design"). An id has no redelivery count.
+def nack(
+    cfg: Config, s: State, entry: Position, redelivery_count: RedeliveryCount | None, message_id: NackedId
+) -> Step[State, Nacked]:
+    """Adds an entry to the bucket of its due time and arms the timer (`NegativeAcksTracker.add`).
 
-    A tracker that is closed takes nothing any more. A later, longer or shorter nack of the same entry is another one.
+    A nack of a message has its redelivery count, a nack of a message id has none. Other nacks of the entry stay
+    pending. A closed tracker rejects the nack.
     """
-    if s.life == "broken":
-        return refused(s, "panic", "a ticker without a period was never started")
-    if s.life == "closed" and cfg.close == "final":
+    if s.status == "failed":
+        return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
+    if s.status == "closed" and cfg.after_close == "final":
         return refused(s, "illegal_state", "the tracker is closed")
-    delay = delay_of(cfg, count)
+    delay = delay_of(cfg, redelivery_count)
     if delay is None:
-        return refused(s, "null_pointer", "a message brings a redelivery count, and there is no backoff to ask")
-    if delay < 0 and cfg.negative_delay == "refused":
-        return refused(s, "illegal_argument", f"the backoff's delay for redelivery count {count} is {delay}")
-    if cfg.negative_ids == "refused" and (entry.ledger < 0 or entry.entry < 0):
-        return refused(s, "illegal_argument", f"entry {entry.ledger}:{entry.entry} is below zero")
-    if s.life == "fresh":
-        s = s._replace(life="open")
+        return refused(s, "null_pointer", "the message has a redelivery count, and there is no backoff")
+    if delay < 0 and cfg.negative_delay == "rejected":
+        return refused(s, "illegal_argument", f"the backoff's delay for redelivery count {redelivery_count} is {delay}")
+    if cfg.negative_ids == "rejected" and (entry.ledger < 0 or entry.entry < 0):
+        return refused(s, "illegal_argument", f"the ledger or entry id of {entry.ledger}:{entry.entry} is negative")
+    if s.status == "new":
+        s = s._replace(status="open")
     if cfg.negative_ids == "ledger_fails" and entry.ledger < 0:
-        return s, Failed("illegal_argument", "a ledger id below zero")
-    time = slot_time(cfg, s.now + s.skew + delay)
-    slots = with_entry(s.slots, time, entry) if cfg.again == "both" else stored(cfg, s, time, entry)
+        return s, Failed("illegal_argument", f"the ledger id {entry.ledger} is negative")
+    time = bucket_time(cfg, s.now + s.wall_offset + delay)
+    both = cfg.repeated_nack == "both"
+    buckets = with_entry(s.buckets, time, entry) if both else with_single_nack(cfg, s, time, entry)
     timer = timer_after_nack(cfg, s, time, delay)
-    timer_set, kept = timer != s.timer, nacked_ids.kept_of(cfg.ids, s.kept, entry, told)
-    tree = nack_tree.planted(s.tree, time) if cfg.walk == "while_removing" else None
-    return s._replace(slots=slots, timer=timer, kept=kept, tree=tree), Nacked(
-        delay, count is not None and bool(cfg.backoff), timer_set
-    )
+    timer_changed = timer != s.timer
+    retained = message_ids.retained_after_nack(cfg.retained_ids, s.retained_ids, entry, message_id)
+    tree = avl_tree.inserted(s.avl_tree, time) if cfg.due_buckets == "avl_walk" else None
+    s = s._replace(buckets=buckets, timer=timer, retained_ids=retained, avl_tree=tree)
+    return s, Nacked(delay, redelivery_count is not None and bool(cfg.backoff.delays), timer_changed)
 
 
 @negative_acks.action
-def remember_chunks(
-    cfg: Config, s: State, last: Position, partition: Annotated[int, AtLeast(-1)], pieces: tuple[Position, ...]
+def receive_chunks(
+    cfg: Config, s: State, last_chunk: Position, partition: Annotated[int, AtLeast(-1)], chunks: tuple[Position, ...]
 ) -> Step[State, None]:
-    """The consumer has received a message in several pieces: when its last entry comes back, all of them must."""
-    if len(pieces) < 2:
-        return refused(s, "illegal_argument", "a chunked message has two pieces or more")
-    whole = MessageId(last, partition, "chunk", pieces[0])
-    return s._replace(chunks=nacked_ids.with_chunks(s.chunks, Chunks(whole, pieces))), None
+    """Remembers the chunks of a received chunked message (`unAckedChunkedMessageIdSequenceMap`)."""
+    if len(chunks) < 2:
+        return refused(s, "illegal_argument", f"a chunked message has at least 2 chunks, got {len(chunks)}")
+    message = ChunkedMessage(MessageId(last_chunk, partition, "chunk", chunks[0]), chunks)
+    return s._replace(chunked_messages=message_ids.with_chunked_message(s.chunked_messages, message)), None
 
 
 @negative_acks.action
 def ack(cfg: Config, s: State, entry: Position) -> Step[State, None]:
-    """An acknowledgement cancels nothing that is pending; what was acknowledged is filtered by the broker."""
+    """Acknowledges a message. The tracker is unchanged: pending nacks of the entry are still redelivered."""
     return s, None
 
 
 @negative_acks.action
 def close(cfg: Config, s: State) -> Step[State, None]:
-    """The consumer closes: pending entries are forgotten, for the broker redelivers them by itself. Again: nothing."""
-    if s.life == "broken":
+    """Closes the tracker with its consumer: pending nacks are removed and the timer is cancelled. Idempotent.
+
+    The broker redelivers the unacknowledged messages of a closed consumer.
+    """
+    if s.status == "failed":
         return s, None
-    if cfg.close == "keeps":
-        return s._replace(life="closed", timer=None), None
-    life: Literal["fresh", "closed"] = "fresh" if cfg.close == "forgets" else "closed"
-    return s._replace(life=life, slots=(), timer=None, kept=(), tree=None), None
+    if cfg.after_close == "keeps_buckets":
+        return s._replace(status="closed", timer=None), None
+    status: Literal["new", "closed"] = "new" if cfg.after_close == "reopens" else "closed"
+    return s._replace(status=status, buckets=(), timer=None, retained_ids=(), avl_tree=None), None
 
 
 # ---- time ---------------------------------------------------------------------------------------------
 
 
 @negative_acks.action
-def advance_time(cfg: Config, s: State, by: Span, lag: Span) -> Step[State, Passed]:
-    """Time passes. The timer's task runs whenever its deadline has passed, each time late by the lag.
+def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> Step[State, Elapsed]:
+    """Advances the clock. The timer task runs `timer_lag` after each deadline.
 
-    A run that would come after the end does not: it is left for later, and the clock stands at the end.
+    A run that would happen after the end of the step is left to a later step.
     """
     end, runs = s.now + by, 0
     redeliveries: list[Redelivery] = []
     while s.timer is not None:
-        at = max(s.timer + lag, s.now)
+        at = max(s.timer + timer_lag, s.now)
         if at > end:
             break
-        s, ids = run(cfg, s._replace(now=at))
+        s, ids = trigger_redelivery(cfg, s._replace(now=at))
         if cfg.timer == "ticker" and s.timer is not None:
-            s = s._replace(timer=s.timer + period(cfg))
+            s = s._replace(timer=s.timer + timer_interval(cfg))
         runs += 1
         if ids:
             redeliveries.append(Redelivery(at, ids))
-    return s._replace(now=end), Passed(runs, tuple(redeliveries))
+    return s._replace(now=end), Elapsed(runs, tuple(redeliveries))
 
 
 @negative_acks.action
-def timer_task_runs(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """A task that had begun already gets its turn now, although the timer was set anew or the tracker closed."""
-    if s.life == "broken":
-        return refused(s, "panic", "a ticker without a period was never started")
-    if s.life != "open":
-        if cfg.task_without_slots == "null_pointer":
-            return refused(s, "null_pointer", "there are no slots to look at")
+def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
+    """Runs a timer task that had started before the timer was re-armed or cancelled (`triggerRedelivery`)."""
+    if s.status == "failed":
+        return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
+    if s.status != "open":
+        if cfg.task_without_buckets == "null_pointer":
+            return refused(s, "null_pointer", "nackedMessages is null")
         return s, None
-    s, ids = run(cfg, s)
+    s, ids = trigger_redelivery(cfg, s)
     return s, Redelivery(s.now, ids) if ids else None
 
 
 @negative_acks.fault
-def redelivery_fails(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """As timer_task_runs, and the consumer throws: what was taken is lost, and nothing else; the timer is set."""
+def fail_redelivery(cfg: Config, s: State) -> Step[State, Redelivery | None]:
+    """Runs the timer task, and the consumer throws: the due nacks are lost, later ones stay, the timer is armed."""
     before = s
-    s, outcome = timer_task_runs(cfg, before)
+    s, outcome = run_timer_task(cfg, before)
     if isinstance(outcome, Redelivery):
-        return s, Failed("consumer_failed", "what was due was not redelivered")
+        return s, Failed("consumer_failed", "the due entries were not redelivered")
     return s, outcome
 
 
 @negative_acks.fault
-def wall_clock_jumps(cfg: Config, s: State, by: int) -> Step[State, None]:
-    """The wall clock is set to another time. A tracker that follows the steady clock does not see it."""
-    if cfg.clock == "steady":
+def step_wall_clock(cfg: Config, s: State, by: int) -> Step[State, None]:
+    """Sets the wall clock. Has no effect if due times follow the monotonic clock."""
+    if cfg.due_clock == "monotonic":
         return s, None
-    return s._replace(skew=s.skew + by), None
+    return s._replace(wall_offset=s.wall_offset + by), None
 
 
-# ---- names and observers ------------------------------------------------------------------------------
+# ---- canonical form and observation -------------------------------------------------------------------
 
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The tracker's clock stands as early as it can with the same slots to come: only its place in a slot matters."""
-    grain = (1 if cfg.precision_of == "units" else UNITS_OF[cfg.unit]) << cfg.precision_bits
-    clock = s.now + s.skew
-    now = clock % grain
+    """Moves the clock to the earliest time with the same future: only its position within a bucket matters."""
+    unit = 1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]
+    clock = s.now + s.wall_offset
+    now = clock % (unit << cfg.precision_bits)
     return s._replace(
         now=now,
-        skew=0,
-        slots=tuple([Slot(slot.time - clock + now, slot.entries) for slot in s.slots]),
+        wall_offset=0,
+        buckets=tuple([Bucket(bucket.time - clock + now, bucket.entries) for bucket in s.buckets]),
         timer=None if s.timer is None else s.timer - s.now + now,
-        tree=nack_tree.moved(s.tree, now - clock),
+        avl_tree=avl_tree.shifted(s.avl_tree, now - clock),
     )
 
 
 @negative_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The slots, how many entries they hold, the timer, and what is kept of ids."""
+    """Returns the buckets, the number of pending nacks, the timer's deadline, and the retained ids."""
     return {
-        "is_made": s.life == "open" or bool(s.slots),
-        "nacked_entries": sum([len(slot.entries) for slot in s.slots]),
-        "slots": [[slot.time, [entry.as_plain() for entry in slot.entries]] for slot in s.slots],
+        "created": s.status == "open" or bool(s.buckets),
+        "nacked_entries": sum([len(bucket.entries) for bucket in s.buckets]),
+        "buckets": [[bucket.time, [entry.as_plain() for entry in bucket.entries]] for bucket in s.buckets],
         "timer": s.timer,
-        "kept": [[*each.position, each.partition] for each in s.kept],
+        "retained_ids": [[*each.position, each.partition] for each in s.retained_ids],
     }
 
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = negative_acks.profile("reference", "what this specification holds to be right", Config())
+reference = negative_acks.profile("reference", "the decisions of this specification", Config())
+
+pip_393 = negative_acks.profile(
+    "pip-393",
+    "the text of PIP-393: wall-clock milliseconds, and nothing stored but time, ledger and entry; where the text is "
+    "silent, the reference",
+    Config(due_clock="wall", retained_ids="none"),
+)
 
 recorded = negative_acks.profile(
     "pulsar-2026-07",
-    "the Java client after PIP-393, as recorded from Apache Pulsar master, 2026-07-23",
+    "the Java client after PIP-393, recorded from Apache Pulsar master of 2026-07-23",
     Config(
-        least_delay_holds_for="fixed",
-        clock="wall",
-        timer="idle_nack",
-        command="ids",
-        close="forgets",
-        task_without_slots="null_pointer",
+        due_clock="wall",
+        min_delay_applies_to="fixed",
+        timer="delay_when_idle",
+        unique_in_command="message_id",
+        after_close="reopens",
+        task_without_buckets="null_pointer",
         negative_ids="accepted",
-        pieces_by="id",
+        chunks_found_by="message_id",
     ),
 )
 
 before_393 = negative_acks.profile(
     "java-before-393",
-    "the Java client before PIP-393, as recorded from Apache Pulsar master, 2025-01-02",
+    "the Java client before PIP-393 (4.0), recorded from Apache Pulsar master of 2025-01-02",
     Config(
-        unit="ns",
         precision_bits=0,
-        least_delay_holds_for="fixed",
-        precision_of="units",
-        timer="idle_period",
-        again="replaces",
-        due_at_its_time=False,
-        close="forgets",
-        task_without_slots="null_pointer",
+        clock_unit="ns",
+        min_delay_applies_to="fixed",
+        precision_unit="clock_units",
+        timer="interval_when_idle",
+        repeated_nack="latest",
+        due_at_bucket_time=False,
+        after_close="reopens",
+        task_without_buckets="null_pointer",
         negative_ids="ledger_fails",
-        ids="with_partition",
-        pieces_by="id",
+        retained_ids="with_partition",
+        chunks_found_by="message_id",
     ),
 )
 
 go = negative_acks.profile(
     "go",
-    "the Go client after PIP-393, as recorded from its master, 2026-07-23",
+    "the Go client after PIP-393, recorded from its master of 2026-07-23",
     Config(
-        unit="ns",
-        least_delay_holds_for="none",
-        negative_delay="is_past",
-        count_without_backoff="null_pointer",
-        count_of_an_id=1,
-        clock="wall",
+        clock_unit="ns",
+        due_clock="wall",
+        min_delay_applies_to="none",
+        negative_delay="accepted",
+        message_without_backoff="null_pointer",
+        redelivery_count_of_id=1,
         timer="ticker",
-        walk="while_removing",
-        command="slots",
-        close="keeps",
+        due_buckets="avl_walk",
+        unique_in_command="nothing",
+        after_close="keeps_buckets",
         negative_ids="accepted",
-        ids="none",
-        pieces_by="id",
+        retained_ids="none",
+        chunks_found_by="message_id",
     ),
 )
 
 cpp = negative_acks.profile(
     "cpp",
-    "the C++ client after PIP-393, which the Python and Node clients are made of, as we read it",
-    Config(unit="ns", precision_of="units", timer="every_nack", negative_ids="accepted", ids="none", pieces_by="id"),
+    "the C++ client after PIP-393 and the Python and Node.js clients built on it, observed with client 4.2.0",
+    Config(
+        clock_unit="ns",
+        precision_unit="clock_units",
+        timer="interval_on_each_nack",
+        interval_unit="milliseconds",
+        after_close="stores_nacks",
+        negative_ids="accepted",
+        retained_ids="none",
+        chunks_found_by="message_id",
+    ),
 )
 
 coalescing = negative_acks.profile(
     "coalescing",
     "an option of the reference: an entry is pending once, for the earliest of its due times",
-    Config(again="earliest"),
+    Config(repeated_nack="earliest_due"),
 )
 
-first_stays = negative_acks.profile(
+go_before_1410 = negative_acks.profile(
     "go-before-1410",
-    "the Go client before PIP-393 where it differs from the reference: a later nack of a pending entry is ignored",
-    Config(again="first_stays"),
+    "the reference with the rule of the Go client before PIP-393: a nack of a pending entry is ignored",
+    Config(repeated_nack="first"),
 )

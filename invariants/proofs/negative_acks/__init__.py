@@ -1,4 +1,4 @@
-"""Claims about the negative acknowledgement tracker and its backoff."""
+"""Proofs about the negative-ack tracker (PIP-393) and its backoffs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What CrossHair is asked about negative acknowledgements: the model, and its optimised twin beside it.
+"""CrossHair contracts about negative acks: the model, and the implementation compared with it.
 
-Each contract is a function of plain numbers and truths that says whether something holds; CrossHair looks for
-arguments for which it does not. `pre:` lines say of which arguments, `post: _` that the result must be true.
+Each contract is a function of plain numbers that returns whether something holds; CrossHair searches for arguments for
+which it does not. `pre:` lines restrict the arguments, `post: _` requires the result to be true.
 """
 
 from __future__ import annotations
@@ -10,42 +10,38 @@ from typing import Literal
 
 from impl.negative_acks.tracker import NegativeAcks
 from model.negative_acks import machine as model
-from model.negative_acks.ids import Told
-from model.negative_acks.machine import Config, Slot, State
+from model.negative_acks.delay import Backoff
+from model.negative_acks.machine import Bucket, Config, State
+from model.negative_acks.message_ids import NackedId
 from model.positions import Position
 
-HERE, BESIDE = Position(1, 0), Position(1, 1)
-RULES: tuple[Literal["both", "earliest", "replaces", "first_stays"], ...] = (
-    "both",
-    "earliest",
-    "replaces",
-    "first_stays",
-)
+NACKED, OTHER = Position(1, 0), Position(1, 1)
+RULES: tuple[Literal["both", "earliest_due", "latest", "first"], ...] = ("both", "earliest_due", "latest", "first")
 
 
-class Noted:
-    """Stands in the place of the twin's slots, and notes what comes to which."""
+class RecordedTimes:
+    """Replaces the implementation's buckets and records the time of each added entry."""
 
     def __init__(self) -> None:
         self.times: list[int] = []
 
     def add(self, time: int, *_: int) -> None:
-        """An entry comes to a slot."""
+        """Records the time."""
         self.times.append(time)
 
 
-def again_keeps_to_its_rule(rule: int, was: int, then: int) -> bool:
-    """A pending entry is nacked again; another one is pending beside it.
+def repeated_nack_follows_rule(rule: int, was: int, then: int) -> bool:
+    """A pending entry is nacked again; another entry is pending in its bucket.
 
     pre: 0 <= rule <= 3
     pre: 0 <= was and 0 <= then
     post: _
     """
-    cfg = Config(again=RULES[rule], precision_bits=0, least_delay_ms=0, backoff=(then,))
-    s = State(0, 0, "open", (Slot(was, (HERE, BESIDE)),), was, (), (), None)
-    after, _ = model.nack(cfg, s, HERE, 0, Told())
-    times = [slot.time for slot in after.slots for entry in slot.entries if entry == HERE]
-    others = [slot.time for slot in after.slots for entry in slot.entries if entry == BESIDE]
+    cfg = Config(repeated_nack=RULES[rule], precision_bits=0, min_delay_ms=0, backoff=Backoff("ms", (then,)))
+    s = State(0, 0, "open", (Bucket(was, (NACKED, OTHER)),), was, (), (), None)
+    after, _ = model.nack(cfg, s, NACKED, 0, NackedId())
+    times = [bucket.time for bucket in after.buckets for entry in bucket.entries if entry == NACKED]
+    others = [bucket.time for bucket in after.buckets for entry in bucket.entries if entry == OTHER]
     wanted = [
         [was] if was == then else sorted([was, then]),
         [min(was, then)],
@@ -55,17 +51,18 @@ def again_keeps_to_its_rule(rule: int, was: int, then: int) -> bool:
     return times == wanted[rule] and others == [was]
 
 
-def nacks_agree(now: int, timer: int | None, delay: int, bits: int, inclusive: bool) -> bool:
-    """An entry is nacked while a timer is set, or none.
+def nacks_agree(now: int, timer: int | None, delay: int, bits: int) -> bool:
+    """An entry is nacked while the timer is armed or not.
 
     pre: 0 <= now and 0 <= delay
     pre: bits == 0 or bits == 3
     post: _
     """
-    cfg = Config(precision_bits=bits, least_delay_ms=0, backoff=(delay,), due_at_its_time=inclusive)
+    cfg = Config(precision_bits=bits, min_delay_ms=0, backoff=Backoff("ms", (delay,)))
     s = model.start(cfg)._replace(now=now, timer=timer)
-    twin, noted = NegativeAcks.load(cfg, s), Noted()
-    twin._slots = noted  # type: ignore[assignment]  # sets and dictionaries ask for one number after the other
-    done = twin.nack(HERE, 0, Told())
-    after, said = model.nack(cfg, s, HERE, 0, Told())
-    return done == said and twin._timer == after.timer and noted.times == [slot.time for slot in after.slots]
+    implementation, recorded = NegativeAcks.load(cfg, s), RecordedTimes()
+    implementation._buckets = recorded  # type: ignore[assignment]  # real buckets would hash every symbolic number
+    actual = implementation.nack(NACKED, 0, NackedId())
+    after, expected = model.nack(cfg, s, NACKED, 0, NackedId())
+    same_timer = implementation._timer == after.timer
+    return actual == expected and same_timer and recorded.times == [bucket.time for bucket in after.buckets]

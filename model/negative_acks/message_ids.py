@@ -1,0 +1,101 @@
+"""Message ids of negative acks: what is retained of them, and the chunks of chunked messages.
+
+Models the id handling of the Java client's `NegativeAcksTracker` and
+`ConsumerImpl.unAckedChunkedMessageIdSequenceMap`. The tracker (model/negative_acks/machine.py) reports every nack and
+asks for the ids to redeliver.
+
+    plain id      ledger and entry; partition and batch index are dropped (`MessageIdAdvUtils.discardBatch`)
+    retained id   the id of a traced message or of a chunked message; it is redelivered once in place of the plain id
+    chunks        when the last chunk of a chunked message is redelivered, all its chunks are, and are then forgotten
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal, NamedTuple
+
+from model.positions import Position
+from model.values import AtLeast, record
+
+Kind = Literal["plain", "batch", "topic", "chunk"]
+
+#: `DUMMY_PARTITION_INDEX`: the partition of an id that the tracker builds from ledger and entry.
+DUMMY_PARTITION = -2
+
+
+class NackedId(NamedTuple):
+    """The fields of a nacked message id besides ledger and entry (those of the last chunk, for a chunked message)."""
+
+    kind: Kind = "plain"
+    partition: Annotated[int, AtLeast(-1)] = -1
+    traced: bool = False
+    first_chunk: Position | None = None  # of a chunked message
+    batch_index: Annotated[int, AtLeast(0)] | None = None
+
+
+@record
+class MessageId(NamedTuple):
+    """A message id passed to `redeliverUnacknowledgedMessages`."""
+
+    position: Position
+    partition: int = DUMMY_PARTITION
+    kind: Kind = "plain"
+    first_chunk: Position | None = None
+    batch_index: int | None = None  # of a retained id only
+
+
+class ChunkedMessage(NamedTuple):
+    """A received chunked message: its id and the positions of its chunks."""
+
+    id: MessageId
+    chunks: tuple[Position, ...]
+
+
+def retained_after_nack(
+    rule: str, retained: tuple[MessageId, ...], position: Position, nacked: NackedId
+) -> tuple[MessageId, ...]:
+    """Returns the retained ids after a nack. The latest retained id of an entry replaces the earlier one."""
+    if rule == "traced" and (nacked.traced or nacked.kind == "chunk"):
+        new = MessageId(position, nacked.partition, nacked.kind, nacked.first_chunk, nacked.batch_index)
+        return with_id(retained, new)
+    return with_id(retained, MessageId(position, nacked.partition)) if rule == "with_partition" else retained
+
+
+def with_id(retained: tuple[MessageId, ...], new: MessageId) -> tuple[MessageId, ...]:
+    """Returns the ids, sorted by position, with `new` as the only id of its entry."""
+    others = [each for each in retained if each.position != new.position]
+    return tuple(sorted([*others, new]))
+
+
+def with_chunked_message(messages: tuple[ChunkedMessage, ...], new: ChunkedMessage) -> tuple[ChunkedMessage, ...]:
+    """Returns the chunked messages, sorted by id, with `new` as the only one of its id."""
+    others = [each for each in messages if each.id != new.id]
+    return tuple(sorted([*others, new]))
+
+
+def ids_to_redeliver(retained: tuple[MessageId, ...], entries: list[Position], unique: str) -> list[MessageId]:
+    """Returns the ids of one redelivery command for the entries of the due buckets.
+
+    An entry of several due buckets occurs several times in `entries`. Depending on `unique`, the command contains
+    each entry once, each id once (a retained id and the plain id of its entry differ), or one id per bucket.
+    """
+    if not retained and unique != "nothing":
+        return [MessageId(entry) for entry in dict.fromkeys(entries)]
+    by_position = {each.position: each for each in retained}
+    if unique == "entry":
+        return [by_position.get(entry) or MessageId(entry) for entry in dict.fromkeys(entries)]
+    ids = [by_position.pop(entry) if entry in by_position else MessageId(entry) for entry in entries]
+    return ids if unique == "nothing" else list(dict.fromkeys(ids))
+
+
+def is_found(rule: str, message: ChunkedMessage, ids: list[MessageId]) -> bool:
+    """Returns whether a redelivered id matches a chunked message: by the last chunk's entry, or by the whole id."""
+    if rule == "message_id":
+        return message.id in ids
+    return any(each.position == message.id.position for each in ids)
+
+
+def without(retained: tuple[MessageId, ...], positions: Iterable[Position]) -> tuple[MessageId, ...]:
+    """Returns the retained ids of all other entries."""
+    removed = set(positions)
+    return tuple([each for each in retained if each.position not in removed])
