@@ -333,3 +333,26 @@ def bench(
     from fuzz.commands import bench as command
 
     _end(as_json, command.run(names or [], out, _err()), command.show)
+
+
+@app.command()
+def check(
+    tier: Annotated[
+        str, typer.Option(help="quick (two minutes), full (half an hour) or nightly; on two cores.")
+    ] = "quick",
+    since: Annotated[
+        str | None, typer.Option(metavar="REV", help="Only checks that the changes since a git revision affect.")
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Output of an earlier `check --json`: its findings do not fail.")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JUnit XML.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run every check that fits a tier, for continuous integration (passed checks are kept in build/check)."""
+    from fuzz.commands import check as command
+
+    if tier not in list(command.Tier):
+        raise BadValue(f"--tier must be {', '.join(command.Tier)}, got {tier}")
+    options = command.Options(command.Tier(tier), since, baseline, junit)
+    _end(as_json, command.run(options, _err()), command.show)

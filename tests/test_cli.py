@@ -11,15 +11,18 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import jsonschema
 import msgspec
 import pytest
 
 from fuzz.cli import app
-from fuzz.commands import result_type, schema_of
+from fuzz.commands import check, result_type, schema_of
 from fuzz.defects.table import defects_of
+from fuzz.explore.counts import all_counts
 from fuzz.mutation.seeding import mutants_of
+from fuzz.platform.sources import files_of
 from fuzz.platform.version import code_version
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
@@ -428,6 +431,89 @@ def test_an_author_s_mistake_is_one_line_and_exit_code_two(case: str, tmp_path: 
     assert done.stderr.count("\n") == 1, done.stderr
 
 
+# ---- check --------------------------------------------------------------------------------------------------
+
+
+def test_checks_are_discovered_for_every_component() -> None:
+    names = {tier: {each.name for each in check.checks_of(tier)} for tier in check.Tier}
+    assert names[check.Tier.QUICK] < names[check.Tier.FULL] < names[check.Tier.NIGHTLY]
+    assert {f"fuzz.{name}" for name in subject_names()} <= names[check.Tier.QUICK]
+    assert {f"mutants.{name}" for name in SEEDED} <= names[check.Tier.FULL]
+    assert {f"replay.{path.name.split('.')[0]}" for path in RECORDINGS.glob("*.jsonl.gz")} <= names[check.Tier.QUICK]
+    scopes = {f"explore.{name}.{scope}" for name, scope in all_counts() if name != "canary"}
+    assert scopes <= names[check.Tier.NIGHTLY]
+
+
+@pytest.fixture
+def two_checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Stands in for the checks of a tier: one passes, one finds something. The names of those that ran."""
+    ran: list[str] = []
+
+    def passes(console: Any) -> check.Outcome:
+        ran.append("passes")
+        return check.Outcome("all agree", [])
+
+    def finds(console: Any) -> check.Outcome:
+        ran.append("finds")
+        return check.Outcome("nothing", ["range_cache reference outcome:put"])
+
+    every = [check.Check("fuzz.canary", "canary", passes), check.Check("fuzz.range_cache", "range_cache", finds)]
+    monkeypatch.setattr(check, "checks_of", lambda tier: iter(every))
+    return ran
+
+
+def test_check_fails_with_a_finding_and_keeps_what_passed(brokerproof: Any, two_checks: list[str]) -> None:
+    ran = brokerproof("check", "--junit", "out.xml", "--json")
+    data = keeps_to_schema("check", ran)
+    assert (ran.code, data["tier"], two_checks) == (1, "quick", ["passes", "finds"])
+    assert [(row["name"], row["passed"], row["message"]) for row in data["checks"]] == [
+        ("fuzz.canary", True, "all agree"),
+        ("fuzz.range_cache", False, "range_cache reference outcome:put"),
+    ]
+    junit = ElementTree.parse("out.xml").getroot()
+    assert (junit.get("tests"), junit.get("failures")) == ("2", "1")
+    again = brokerproof("check", "--json").json
+    assert [row["cached"] for row in again["checks"]] == [True, False]
+    assert two_checks == ["passes", "finds", "finds"]
+
+
+def test_findings_of_the_baseline_do_not_fail_a_check(brokerproof: Any, two_checks: list[str]) -> None:
+    Path("baseline.json").write_text(brokerproof("check", "--json").out)
+    ran = brokerproof("check", "--baseline", "baseline.json", "--json")
+    assert ran.code == 0
+    assert ran.json["checks"][1]["known"] == ["range_cache reference outcome:put"]
+    Path("baseline.json").write_text("{}")
+    ran = brokerproof("check", "--baseline", "baseline.json")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "baseline.json is not the output of `brokerproof check --json`" in ran.err
+
+
+def test_since_checks_only_what_a_change_affects(
+    brokerproof: Any, two_checks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for changed, expected in (
+        ("model/canary.py", ["fuzz.canary"]),
+        ("invariants/range_cache.py", ["fuzz.range_cache"]),
+        ("fuzz/mutants/range_cache.toml", ["fuzz.range_cache"]),
+        ("model/machine.py", ["fuzz.canary", "fuzz.range_cache"]),
+        ("fuzz/run/pair.py", ["fuzz.canary", "fuzz.range_cache"]),
+        ("README.md", []),
+    ):
+        monkeypatch.setattr(check, "changed_since", lambda revision, path=changed: frozenset([Path(path)]))
+        ran = brokerproof("check", "--since", "HEAD", "--json")
+        assert [row["name"] for row in ran.json["checks"]] == expected, changed
+    monkeypatch.undo()
+    ran = brokerproof("check", "--since", "no-such-revision")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+
+
+def test_a_component_depends_on_the_components_that_it_imports() -> None:
+    entry_cache = {str(path) for path in files_of("entry_cache", "EntryCache")}
+    assert {"model/range_cache.py", "impl/range_cache.py", "fuzz/run/pair.py", "tla/EntryCache.tla"} <= entry_cache
+    assert "model/txn_rollout.py" not in entry_cache
+    assert "fuzz/mutants/txn_log.toml" not in entry_cache
+
+
 def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import fuzz.commands.subjects
 
@@ -450,7 +536,7 @@ def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypat
     ids=lambda arguments: arguments[0],
 )
 def test_an_interrupt_is_one_line_and_a_code_of_its_own(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """As from the keyboard: the whole group of processes is told, workers too."""
+    """As from the keyboard: the whole process group gets the signal, workers too."""
     script = """if True:
         import signal, sys
         from fuzz import cli

@@ -1,7 +1,7 @@
-"""Benchmarks as one HTML file: the table, and the plots that a component's benchmarks state.
+"""Benchmarks as one HTML file: the table, and the plots of each component's benchmarks.
 
 A plot is data beside the benchmarks (`plots` in a module of `fuzz/benchmarks/`): lines through results by their
-names. One whose results were not measured in this run is left out.
+names. A plot is left out if one of its results was not measured in this run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def stated_plots() -> list[Plot]:
 
 
 def write_report(path: Path, results: Sequence[Mapping[str, Any]]) -> None:
-    """Writes the page. Raises BadValue for a place that cannot be written. Cost: a picture for each plot."""
+    """Writes the page. Raises BadValue when the file cannot be written. Cost: a picture for each plot."""
     measured = {r["name"]: r for r in results}
     shown = [plot for plot in stated_plots() if all(p.result in measured for line in plot.lines for p in line.points)]
     text = page(

@@ -256,7 +256,7 @@ def first_sentence(text: str) -> str:
 
 
 def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
-    """What differs between two values of plain data, as deep in them as it can be told."""
+    """What differs between two values of plain data: the smallest parts that differ."""
     if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
         for key, value in before.items():
             if value != after[key]:

@@ -1,0 +1,335 @@
+"""`brokerproof check`: everything that fits a tier, for continuous integration.
+
+The checks are discovered from the components' files. A check that passed is not repeated until a file changes that it
+depends on.
+"""
+
+from __future__ import annotations
+
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.campaign.local import Request
+from fuzz.campaign.worker import Spec
+from fuzz.commands import Record, Result, Seconds, evidence, explore, fuzz, mutants, prove, replay, tla
+from fuzz.defects.table import defects_of
+from fuzz.explore.counts import all_counts
+from fuzz.mutation.seeding import mutants_of
+from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.platform.progress import showing
+from fuzz.platform.sources import ROOT, changed_since, digest_of, files_of
+from fuzz.prove import claims_about
+from fuzz.subject import Subject, find_subject, subject_names
+from fuzz.trace.file import read_traces
+from fuzz.trace.recording import recording_of
+from model.machine import BadValue
+
+#: Verdicts of checks that passed.
+CACHE = Path("build/check/passed.json")
+_SMALLEST_TIER = {
+    "replay": 0,
+    "fuzz": 0,
+    "explore": 0,
+    "prove": 1,
+    "mutants": 1,
+    "tla": 2,
+    "evidence": 2,
+    "generated": 2,
+}
+
+
+class Tier(StrEnum):
+    """How much is checked: within two minutes, half an hour, a night."""
+
+    QUICK = "quick"
+    FULL = "full"
+    NIGHTLY = "nightly"
+
+    @property
+    def rank(self) -> int:
+        """The tiers in the order of their length."""
+        return list(Tier).index(self)
+
+    @property
+    def fuzz_seconds(self) -> float:
+        """How long each component is fuzzed."""
+        return (2.0, 30.0, 120.0)[self.rank]
+
+    @property
+    def most_transitions(self) -> float:
+        """The largest scope that is explored."""
+        return (50_000, 1_000_000, float("inf"))[self.rank]
+
+
+class CheckRow(Record):
+    """A check. `findings` are what it found, `known` those of them that the baseline has."""
+
+    name: str
+    passed: bool
+    seconds: Seconds
+    message: str
+    cached: bool
+    findings: list[str]
+    known: list[str]
+
+
+class CheckResult(Result):
+    """A row for each check of the tier. An earlier result is a baseline."""
+
+    tier: Tier
+    checks: list[CheckRow]
+
+    @property
+    def found(self) -> bool:
+        """Whether a check failed."""
+        return not all(check.passed for check in self.checks)
+
+
+class Options(NamedTuple):
+    """What the command line says."""
+
+    tier: Tier = Tier.QUICK
+    since: str | None = None
+    baseline: Path | None = None
+    junit: Path | None = None
+    cache: Path = CACHE
+
+
+class Outcome(NamedTuple):
+    """What a check found, and what else is wrong."""
+
+    message: str
+    findings: list[str]
+    failure: str = ""
+
+
+class Check(NamedTuple):
+    """A check of one component."""
+
+    name: str
+    component: str
+    run: Callable[[Console], Outcome]
+
+
+# ---- discovery ----------------------------------------------------------------------------------------
+
+
+def checks_of(tier: Tier) -> Iterator[Check]:
+    """The checks that fit a tier, by kind, then by component."""
+    names = subject_names()
+    for path in sorted((ROOT / "tests" / "recordings").glob("*.jsonl.gz")):
+        component = recording_of(next(read_traces(path))).subject
+        yield Check(f"replay.{path.name.partition('.')[0]}", component, partial(_replay, path))
+    for kind, make in _KINDS.items():
+        if tier.rank >= _SMALLEST_TIER[kind]:
+            for name in names:
+                yield from make(find_subject(name), tier)
+
+
+def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
+    def run(console: Console) -> Outcome:
+        result = fuzz.run(Request(Spec(subject.name), 0, seconds=tier.fuzz_seconds), None, console)
+        ran = f"{result.steps:,} steps of {result.traces:,} traces (seed {result.seed})"
+        if subject.canary:
+            return Outcome(f"found in {ran}", []) if result.findings else Outcome("", [], f"canary not found in {ran}")
+        findings = [f"{f.subject} {f.profile} {f.cause}" for f in result.findings]
+        return Outcome(f"no difference in {ran}", findings, "; ".join(result.never))
+
+    yield Check(f"fuzz.{subject.name}", subject.name, run)
+
+
+def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
+    for scope in subject.scopes if not subject.canary else ():
+        counts = all_counts().get((subject.name, scope))
+        if counts is not None and counts.transitions <= tier.most_transitions:
+
+            def run(console: Console, scope: str = scope) -> Outcome:
+                result = explore.run(explore.Options(subject.name, scope), console)
+                wrong = f"expected {result.expected_states:,} states" if result.counts_differ else ""
+                findings = [f"{subject.name} {scope} {violation.cause}" for violation in result.violations]
+                return Outcome(f"exhausted: {result.distinct_states:,} states", findings, wrong)
+
+            yield Check(f"explore.{subject.name}.{scope}", subject.name, run)
+
+
+def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
+    def run(console: Console) -> Outcome:
+        claims = prove.run([subject.name], console).claims
+        return Outcome(f"{len(claims)} claims hold", [f"{subject.name} {c.id}" for c in claims if not c.holds])
+
+    if claims_about(subject.name):
+        yield Check(f"prove.{subject.name}", subject.name, run)
+
+
+def _mutant_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
+    if mutants_of(subject.name) and not subject.canary:
+        run = _mutants_run(mutants.Options([subject.name]))
+        yield Check(f"mutants.{subject.name}", subject.name, run)
+
+
+def _generated_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
+    if not subject.canary:
+        run = _mutants_run(mutants.Options([subject.name], seconds=20.0, generated=True))
+        yield Check(f"generated.{subject.name}", subject.name, run)
+
+
+def _mutants_run(options: mutants.Options) -> Callable[[Console], Outcome]:
+    def run(console: Console) -> Outcome:
+        result = mutants.run(options, console)
+        survived = [f"{options.names[0]} {name}" for name in (*result.survivors, *result.idle_properties)]
+        return Outcome(f"{result.killed:,} of {len(result.mutants):,} mutants killed", survived)
+
+    return run
+
+
+def _tla_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
+    def run(console: Console) -> Outcome:
+        rows = tla.run([subject.tla or ""], None, console).modules
+        return Outcome(f"{len(rows)} runs as expected", [line for row in rows for line in row.differences])
+
+    if subject.tla:
+        yield Check(f"tla.{subject.tla}", subject.name, run)
+
+
+def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
+    def run(console: Console) -> Outcome:
+        rows = evidence.run([subject.name], 120.0, None, console).defects
+        return Outcome(f"{len(rows)} defects found", [f"{subject.name} {r.id}" for r in rows if r.seconds is None])
+
+    if defects_of(subject.name):
+        yield Check(f"evidence.{subject.name}", subject.name, run)
+
+
+_KINDS: dict[str, Callable[[Subject, Tier], Iterator[Check]]] = {
+    "fuzz": _fuzz_checks,
+    "explore": _explore_checks,
+    "prove": _prove_checks,
+    "mutants": _mutant_checks,
+    "tla": _tla_checks,
+    "evidence": _evidence_checks,
+    "generated": _generated_checks,
+}
+
+
+def _replay(path: Path, console: Console) -> Outcome:
+    result = replay.run([path], None, console)
+    unknown = [row for row in result.differences if row.known_deviation is None]
+    agreed = f"{result.agreed:,} of {result.traces:,} traces agree"
+    return Outcome(agreed, [f"{path.name} {row.trace} line {row.line}" for row in unknown])
+
+
+# ---- running ------------------------------------------------------------------------------------------
+
+
+def run(options: Options, console: Console) -> CheckResult:
+    """Runs the checks of a tier; with `since` only those that a change affects.
+
+    Raises BadValue for an unknown revision or an unreadable baseline.
+    """
+    known = _baseline(options.baseline) if options.baseline is not None else frozenset[str]()
+    changed = changed_since(options.since) if options.since is not None else None
+    files = {name: files_of(name, find_subject(name).tla) for name in subject_names()}
+    chosen = [c for c in checks_of(options.tier) if changed is None or changed & files[c.component]]
+    passed, rows = _read_cache(options.cache), list[CheckRow]()
+    with showing(console, "starting") as update:
+        for number, check in enumerate(chosen):
+            update(number, len(chosen), check.name)
+            digest = digest_of(files[check.component], check.name, options.tier.value)
+            message = passed.get(check.name, {}).get(digest)
+            if message is not None:
+                cached = CheckRow(
+                    name=check.name, passed=True, seconds=0.0, message=message, cached=True, findings=[], known=[]
+                )
+                rows.append(cached)
+                continue
+            rows.append(_row(check, known))
+            if rows[-1].passed and not rows[-1].findings:
+                passed[check.name] = {digest: rows[-1].message}
+                _write_cache(options.cache, passed)
+    result = CheckResult(tier=options.tier, checks=rows)
+    if options.junit is not None:
+        _write_junit(options.junit, result)
+    return result
+
+
+def _row(check: Check, known: frozenset[str]) -> CheckRow:
+    """Runs one check. Its own progress is not shown."""
+    started = time.monotonic()
+    try:
+        outcome = check.run(Console(quiet=True))
+    except BadValue as problem:
+        outcome = Outcome("", [], str(problem))
+    new = [each for each in outcome.findings if each not in known]
+    wrong = [*new, outcome.failure] if outcome.failure else new
+    return CheckRow(
+        name=check.name,
+        passed=not wrong,
+        seconds=round(time.monotonic() - started, 3),
+        message="; ".join(wrong) if wrong else outcome.message,
+        cached=False,
+        findings=outcome.findings,
+        known=[each for each in outcome.findings if each in known],
+    )
+
+
+def _baseline(path: Path) -> frozenset[str]:
+    """The findings of an earlier result."""
+    try:
+        data = from_json(path.read_bytes())
+        return frozenset(str(each) for row in data["checks"] for each in row["findings"])
+    except OSError as problem:
+        raise BadValue(f"--baseline {path} cannot be read: {problem.strerror}") from None
+    except (NotJSON, KeyError, TypeError):
+        raise BadValue(f"--baseline {path} is not the output of `brokerproof check --json`") from None
+
+
+def _read_cache(path: Path) -> dict[str, dict[str, str]]:
+    try:
+        data = from_json(path.read_bytes())
+    except (OSError, NotJSON):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _write_cache(path: Path, passed: dict[str, dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_bytes(to_json(passed))
+    unfinished.replace(path)
+
+
+def _write_junit(path: Path, result: CheckResult) -> None:
+    """Writes the result as JUnit XML, a test case a check."""
+    failed = [row for row in result.checks if not row.passed]
+    suite = ET.Element("testsuite", name=f"brokerproof {result.tier}", tests=str(len(result.checks)))
+    suite.set("failures", str(len(failed)))
+    suite.set("time", f"{sum(row.seconds for row in result.checks):.3f}")
+    for row in result.checks:
+        kind, _, name = row.name.partition(".")
+        case = ET.SubElement(suite, "testcase", classname=f"brokerproof.{kind}", name=name, time=f"{row.seconds:.3f}")
+        if not row.passed:
+            ET.SubElement(case, "failure", message=row.message)
+    try:
+        ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    except OSError as problem:
+        raise BadValue(f"--junit {path} cannot be written: {problem.strerror}") from None
+
+
+def show(console: Console, result: CheckResult) -> None:
+    """Prints a line for each check, then how many passed."""
+    for row in result.checks:
+        verdict = "[green]passed[/]" if row.passed else "[bold red]failed[/]"
+        took = "cached" if row.cached else f"{row.seconds:.1f} s"
+        console.print(f"{verdict}  {row.name:38} {took:>8}  {escape(row.message)}")
+        for each in row.known:
+            console.print(f"        known: {escape(each)}", style="dim")
+    passed = sum(row.passed for row in result.checks)
+    console.print(f"{passed:,} of {len(result.checks):,} checks of tier {result.tier} passed")

@@ -1,0 +1,93 @@
+"""Which files a component depends on: for caching a check's verdict, and for checking only what a change affects."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from model.machine import BadValue
+
+ROOT = Path(__file__).parents[2]
+_LAYERS = ("model", "impl", "invariants", "fuzz")
+#: Folders of `fuzz/` with a file for each component; all other files of `fuzz/` belong to every component.
+_BY_COMPONENT = ("subjects", "recordings", "defects", "mutants", "benchmarks")
+
+
+def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
+    """The files that checks of a component depend on, relative to the root: its own, what they import, the engines."""
+    own = [f"{layer}.{component}" for layer in ("model", "impl", "invariants", "invariants.proofs")]
+    own += [f"fuzz.{folder}.{component}" for folder in ("subjects", "recordings")]
+    found = {path for name in own for path in _module_files(name)}
+    found |= {path for name in own for path in ROOT.joinpath(*name.split(".")).rglob("*.py")}
+    pending = list(found)
+    while pending:
+        new = {path for each in _imports(pending.pop()) for path in _module_files(each)} - found
+        found |= new
+        pending += new
+    found |= {path for folder in _BY_COMPONENT for path in (ROOT / "fuzz" / folder).glob(f"{component}.*")}
+    found |= _engine_files()
+    found |= set((ROOT / "tests" / "recordings").glob("*.gz"))
+    if twin is not None:
+        found |= {*(ROOT / "tla").glob(f"{twin}*.tla"), *(ROOT / "tla").glob(f"runs/{component}.toml")}
+    return frozenset(path.relative_to(ROOT) for path in found if path.is_file())
+
+
+def changed_since(revision: str) -> frozenset[Path]:
+    """The files that differ from a revision, untracked ones included. Raises BadValue for an unknown revision."""
+    commands = (
+        ["git", "diff", "--name-only", "--relative", revision, "--"],
+        ["git", "ls-files", "--others", "--exclude-standard"],
+    )
+    found: set[Path] = set()
+    for command in commands:
+        try:
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+        except OSError as problem:
+            raise BadValue(f"--since needs git: {problem}") from None
+        if done.returncode:
+            raise BadValue(f"--since {revision}: {done.stderr.strip().splitlines()[0]}")
+        found |= {Path(line) for line in done.stdout.splitlines()}
+    return frozenset(found)
+
+
+def digest_of(files: Iterable[Path], *parameters: object) -> str:
+    """A digest of the names and contents of files, and of parameters."""
+    digest = hashlib.sha256(repr(parameters).encode())
+    for path in sorted(files):
+        digest.update(str(path).encode() + b"\0" + _content_digest(path) + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _content_digest(path: Path) -> bytes:
+    return hashlib.sha256((ROOT / path).read_bytes()).digest()
+
+
+@functools.cache
+def _engine_files() -> frozenset[Path]:
+    folders = [ROOT / "fuzz" / name for name in _BY_COMPONENT]
+    every = (path for path in (ROOT / "fuzz").rglob("*") if path.suffix in (".py", ".toml", ".html"))
+    return frozenset(path for path in every if path.parent not in folders or path.name == "__init__.py")
+
+
+@functools.cache
+def _module_files(name: str) -> frozenset[Path]:
+    """The file of a module, or of a package without its modules: these are imported by their names."""
+    path = ROOT.joinpath(*name.split("."))
+    return frozenset(each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
+
+
+@functools.cache
+def _imports(path: Path) -> frozenset[str]:
+    """The modules of this project that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *[f"{node.module}.{alias.name}" for alias in node.names]}
+    return frozenset(name for name in found if name.split(".")[0] in _LAYERS)
