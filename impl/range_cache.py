@@ -1,14 +1,13 @@
-"""Range caches behind one removal queue, with structures whose cost is right.
+"""Range caches of a broker and their removal queue, indexed.
 
-The same behaviour as `model/range_cache.py`, mutable and indexed:
+Same behaviour as `model/range_cache.py`:
 
-    queue       a double-ended queue of slots, so that a pass costs what it removes, puts back or finds
-                detached, and never depends on how many caches or entries there are
-    cache       ledger -> page of 64 entry ids -> slot, so that insertion and lookup cost the same in a
-                cache of any size, and a range costs its own extent
-    counter     one object shared by a slot and the open copies of its entry
+    queue     double-ended queue of wrappers: a pass costs what it removes, requeues or finds detached, whatever the
+              number of caches and entries
+    cache     ledger -> page of 64 entry ids -> wrapper: O(1) insertion and lookup, a range costs its own extent
+    handler   one object shared by a wrapper and the open copies of its entry
 
-Complexities below count dictionary and queue operations as one.
+Complexities count dictionary and queue operations as one.
 """
 
 from __future__ import annotations
@@ -17,45 +16,45 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Self
 
-from model import watermark
 from model.machine import Refused
 from model.positions import Position
 from model.range_cache import NOTHING, Config, Count, Entry, Hit, OrphanedCopies, Removed, State
+from model.watermark import TRIGGER_SHARE
 
-#: A page holds this many consecutive entry ids, as two to the power.
+#: A page holds 2**_PAGE_BITS consecutive entry ids.
 _PAGE_BITS = 6
 
 
 def page_of(entry: int) -> int:
-    """The page in which an entry id stands. O(1)."""
+    """The page of an entry id. O(1)."""
     return entry >> _PAGE_BITS
 
 
 class ReadCountHandler:
-    """How many reads are still expected; None when that was never defined."""
+    """An expected read count; None if undefined."""
 
     __slots__ = ("expected",)
 
     def __init__(self, expected: int | None) -> None:
         self.expected = expected
 
-    def expects_reads(self) -> bool:
+    def has_expected_reads(self) -> bool:
         """Whether at least one read is expected. O(1)."""
         return self.expected is not None and self.expected > 0
 
-    def lower(self) -> None:
-        """One read happened. O(1)."""
+    def mark_read(self) -> None:
+        """Decrements a defined count. O(1)."""
         if self.expected is not None:
             self.expected -= 1
 
-    def raise_(self) -> None:
-        """One more read will happen. O(1)."""
+    def increment(self) -> None:
+        """Increments a defined count. O(1)."""
         if self.expected is not None:
             self.expected += 1
 
 
 class Wrapper:
-    """A place in the removal queue, and the entry that stands there until it is detached."""
+    """A slot of the removal queue, with its entry until it is detached."""
 
     __slots__ = (
         "accessed",
@@ -82,7 +81,7 @@ class Wrapper:
 
 
 class PagedRangeCache:
-    """One topic's entries by position: ledgers, of pages, of slots."""
+    """The wrappers of one topic by position: ledgers, of pages, of wrappers."""
 
     __slots__ = ("bytes", "ledgers")
 
@@ -91,7 +90,7 @@ class PagedRangeCache:
         self.ledgers: dict[int, dict[int, dict[int, Wrapper]]] = {}
 
     def find(self, position: Position) -> Wrapper | None:
-        """The slot at a position, or None. O(1)."""
+        """The wrapper at a position, or None. O(1)."""
         ledger, entry = position
         pages = self.ledgers.get(ledger)
         if pages is None:
@@ -99,19 +98,19 @@ class PagedRangeCache:
         page = pages.get(page_of(entry))
         return None if page is None else page.get(entry)
 
-    def add(self, slot: Wrapper) -> None:
-        """Lists a slot at its position, which must be free. O(1)."""
-        ledger, entry = slot.position
+    def add(self, wrapper: Wrapper) -> None:
+        """Maps a wrapper at its position, which must be free. O(1)."""
+        ledger, entry = wrapper.position
         pages = self.ledgers.get(ledger)
         if pages is None:
             pages = self.ledgers[ledger] = {}
         page = pages.get(page_of(entry))
         if page is None:
             page = pages[page_of(entry)] = {}
-        page[entry] = slot
+        page[entry] = wrapper
 
     def discard(self, position: Position) -> None:
-        """Unlists the slot at a position; empty pages and ledgers go with it. O(1)."""
+        """Unmaps the wrapper at a position, and empty pages and ledgers. O(1)."""
         ledger, entry = position
         pages = self.ledgers[ledger]
         page = pages[page_of(entry)]
@@ -122,7 +121,7 @@ class PagedRangeCache:
                 del self.ledgers[ledger]
 
     def between(self, first: Position, last: Position, last_inclusive: bool) -> list[Wrapper]:
-        """The slots from first to last, in the order of positions.
+        """The wrappers from first to last, ordered by position.
 
         O(l + p + n log n) for l ledgers in the cache, p pages in the ledgers of the range, n entries in its pages.
         """
@@ -134,12 +133,12 @@ class PagedRangeCache:
                 page = pages[number]
                 found += [page[entry] for entry in sorted(page)]
         if last_inclusive:
-            return [slot for slot in found if first <= slot.position <= last]
-        return [slot for slot in found if first <= slot.position < last]
+            return [wrapper for wrapper in found if first <= wrapper.position <= last]
+        return [wrapper for wrapper in found if first <= wrapper.position < last]
 
     def of_ledger(self, ledger: int) -> list[Wrapper]:
-        """The slots of a ledger, in no order. O(entries of the ledger)."""
-        return [slot for page in self.ledgers.get(ledger, {}).values() for slot in page.values()]
+        """The wrappers of a ledger, unordered. O(entries of the ledger)."""
+        return [wrapper for page in self.ledgers.get(ledger, {}).values() for wrapper in page.values()]
 
     def __iter__(self) -> Iterator[Wrapper]:
         for pages in self.ledgers.values():
@@ -148,285 +147,223 @@ class PagedRangeCache:
 
 
 class RangeCaches:
-    """All range caches of a broker and the removal queue that they share. Methods are named as the actions."""
+    """All range caches of a broker and their removal queue. Methods are named after the model's actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         self.now_ns = 0
         self.max_requeue_times = cfg.max_requeue_times
         self.extend_ttl_of_recently_accessed = cfg.extend_ttl_of_recently_accessed
-        self._keeps_first = {"keep": True, "latest_handler": False}[cfg.duplicate_put]
-        self._refuses_inverted = {"empty": False, "illegal_argument": True}[cfg.inverted_range]
-        self._stashes = {"requeue": False, "stash": True}[cfg.retention]
         self._caches = [PagedRangeCache() for _ in range(cfg.caches)]
         self._queue: deque[Wrapper] = deque()
-        self._stash: dict[Wrapper, None] = {}
         self._copies: dict[int, ReadCountHandler] = {}
         self._next_copy = 1
 
     # ---- putting and looking up
 
     def put(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
-        """Adds an entry; true if it was absent. O(1)."""
+        """Inserts an entry unless its position is cached. O(1)."""
         home = self._caches[cache]
         counts = self.cfg.counts_reads and expected_reads > 0
+        handler = ReadCountHandler(expected_reads if counts else None)
         present = home.find(position)
         if present is None:
-            slot = Wrapper(cache, position, bytes, ReadCountHandler(expected_reads if counts else None), self.now_ns)
-            home.add(slot)
+            wrapper = Wrapper(cache, position, bytes, handler, self.now_ns)
+            home.add(wrapper)
             home.bytes += bytes
-            self._queue.append(slot)
+            self._queue.append(wrapper)
             return True
-        if not (self._keeps_first or present.released):
-            present.counter = ReadCountHandler(expected_reads if counts else None)
+        if not present.released:
+            present.counter = handler
         return False
 
     def put_mismatched(
         self, cache: int, position: Position, value_position: Position, bytes: int, expected_reads: int
     ) -> bool | Refused:
-        """As put, but the value says which position it has. O(1)."""
+        """As put, with the position of the value. O(1)."""
         if value_position != position:
             return Refused("illegal_argument", "the value's position is not the key")
         return self.put(cache, position, bytes, expected_reads)
 
     def get(self, cache: int, position: Position, hold: bool) -> Hit | None:
-        """Looks an entry up, and holds a copy if asked. O(1)."""
-        slot = self._caches[cache].find(position)
-        if slot is None:
+        """Looks an entry up. O(1)."""
+        wrapper = self._caches[cache].find(position)
+        if wrapper is None:
             return None
-        slot.accessed = True
-        return None if slot.released else self._give(slot, hold)
+        wrapper.accessed = True
+        return None if wrapper.released else self._hit(wrapper, hold)
 
-    def get_range(self, cache: int, first: Position, last: Position, hold: bool) -> tuple[Hit, ...] | Refused:
-        """Looks up every entry from first to last, both included. As PagedRangeCache.between."""
-        if first > last and self._refuses_inverted:
-            return Refused("illegal_argument", "the first position is after the last")
+    def get_range(self, cache: int, first: Position, last: Position, hold: bool) -> tuple[Hit, ...]:
+        """Looks up every entry from first to last. As PagedRangeCache.between."""
         found = self._caches[cache].between(first, last, True)
-        for slot in found:
-            slot.accessed = True
-        return tuple([self._give(slot, hold) for slot in found if not slot.released])
+        for wrapper in found:
+            wrapper.accessed = True
+        return tuple([self._hit(wrapper, hold) for wrapper in found if not wrapper.released])
 
     def exists(self, cache: int, position: Position) -> bool:
         """Whether the position is cached. O(1)."""
         return self._caches[cache].find(position) is not None
 
-    def _give(self, slot: Wrapper, hold: bool) -> Hit:
+    def _hit(self, wrapper: Wrapper, hold: bool) -> Hit:
         copy = None
         if hold:
             copy = self._next_copy
             self._next_copy = copy + 1
-            self._copies[copy] = slot.counter
-        return Hit(slot.position, slot.bytes, slot.counter.expected, copy)
+            self._copies[copy] = wrapper.counter
+        return Hit(wrapper.position, wrapper.bytes, wrapper.counter.expected, copy)
 
-    # ---- counting reads
+    # ---- copies and replays
 
     def release(self, copy: int, delivered: bool) -> Count | Refused:
-        """Takes a copy back. O(1)."""
-        counter = self._copies.pop(copy, None)
-        if counter is None:
+        """Closes a copy. O(1)."""
+        handler = self._copies.pop(copy, None)
+        if handler is None:
             return Refused("not_open", "no open copy has this number")
-        if delivered or self.cfg.undelivered_release_marks_read:
-            counter.lower()
-        return Count(counter.expected)
+        if delivered:
+            handler.mark_read()
+        return Count(handler.expected)
 
     def replay(self, copy: int) -> Count | Refused:
-        """One more read of the copy's entry will come. O(1)."""
-        counter = self._copies.get(copy)
-        if counter is None:
+        """Expects one more read of the copy's entry. O(1)."""
+        handler = self._copies.get(copy)
+        if handler is None:
             return Refused("not_open", "no open copy has this number")
-        counter.raise_()
-        return Count(counter.expected)
+        handler.increment()
+        return Count(handler.expected)
 
     def mark_read(self, cache: int, position: Position) -> Count | None:
-        """Lowers the counter of a cached entry. O(1)."""
-        slot = self._caches[cache].find(position)
-        if slot is None:
+        """Decrements the read count of a cached entry. O(1)."""
+        wrapper = self._caches[cache].find(position)
+        if wrapper is None:
             return None
-        slot.counter.lower()
-        return Count(slot.counter.expected)
+        wrapper.counter.mark_read()
+        return Count(wrapper.counter.expected)
 
-    # ---- removing by position
+    # ---- removal by position
 
-    def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed | Refused:
+    def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed:
         """Removes a range of one cache. As PagedRangeCache.between."""
-        if first > last and self._refuses_inverted:
-            return Refused("illegal_argument", "the first position is after the last")
         return self._detach(self._caches[cache].between(first, last, last_inclusive))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> Removed:
-        """Removes one ledger's entries of one cache. O(entries removed)."""
+        """Removes the entries of a ledger from one cache. O(entries removed)."""
         return self._detach(self._caches[cache].of_ledger(ledger))
 
     def clear(self, cache: int) -> Removed:
-        """Removes all entries of one cache. O(entries of that cache)."""
+        """Removes all entries of one cache. O(entries of the cache)."""
         return self._detach(list(self._caches[cache]))
 
-    def _detach(self, slots: Iterable[Wrapper]) -> Removed:
+    def _detach(self, wrappers: Iterable[Wrapper]) -> Removed:
         removed = freed = 0
-        for slot in slots:
-            self._stash.pop(slot, None)
-            if self._unmap(slot):
-                removed += 1
-                freed += slot.bytes
+        for wrapper in wrappers:
+            self._unmap(wrapper)
+            removed += 1
+            freed += wrapper.bytes
         return Removed(removed, freed)
 
-    def _unmap(self, slot: Wrapper) -> bool:
-        """Takes an entry out of its cache; false if its bytes stay counted. O(1)."""
-        home = self._caches[slot.cache]
-        home.discard(slot.position)
-        slot.live = False
-        if self.cfg.removal_marks_read:
-            slot.counter.lower()
-        if slot.released and self.cfg.released_value_stays_counted:
-            return False
-        home.bytes -= slot.bytes
-        return True
+    def _unmap(self, wrapper: Wrapper) -> None:
+        """Takes an entry out of its cache and out of its size. O(1)."""
+        home = self._caches[wrapper.cache]
+        home.discard(wrapper.position)
+        wrapper.live = False
+        home.bytes -= wrapper.bytes
 
-    # ---- eviction
+    # ---- eviction passes
 
-    def should_requeue(self, slot: Wrapper) -> bool:
-        """Whether a pass puts the entry back instead of removing it. O(1)."""
-        if slot.accessed and self.extend_ttl_of_recently_accessed:
+    def should_requeue(self, wrapper: Wrapper) -> bool:
+        """Whether a pass requeues the entry instead of removing it. O(1)."""
+        if wrapper.accessed and self.extend_ttl_of_recently_accessed:
             return True
-        return slot.requeue_count < self.max_requeue_times and slot.counter.expects_reads()
+        return wrapper.requeue_count < self.max_requeue_times and wrapper.counter.has_expected_reads()
 
-    def _requeue(self, slot: Wrapper) -> None:
-        by_access = slot.accessed and self.extend_ttl_of_recently_accessed
-        if self.cfg.access_requeue_counts or not by_access:
-            slot.requeue_count += 1
-        slot.timestamp_ns = self.now_ns
-        slot.accessed = False
-        self._queue.append(slot)
+    def _requeue(self, wrapper: Wrapper) -> None:
+        wrapper.requeue_count += 1
+        wrapper.timestamp_ns = self.now_ns
+        wrapper.accessed = False
+        self._queue.append(wrapper)
 
     def time_pass(self, threshold_ns: int) -> Removed:
-        """Removes what is older than the threshold. O(slots removed, put back or found detached)."""
-        if self._stashes:
-            return self._stash_time_pass(threshold_ns)
+        """Evicts expired entries. O(wrappers removed, requeued or found detached)."""
         queue = self._queue
         removed = freed = 0
         while queue:
-            slot = queue[0]
-            if slot.live:
-                if slot.timestamp_ns >= threshold_ns:
+            wrapper = queue[0]
+            if wrapper.live:
+                if wrapper.timestamp_ns >= threshold_ns:
                     break
                 queue.popleft()
-                if self.should_requeue(slot):
-                    self._requeue(slot)
-                elif self._unmap(slot):
+                if self.should_requeue(wrapper):
+                    self._requeue(wrapper)
+                else:
+                    self._unmap(wrapper)
                     removed += 1
-                    freed += slot.bytes
+                    freed += wrapper.bytes
             else:
                 queue.popleft()
         return Removed(removed, freed)
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Removes from the head until enough is free. O(slots removed, put back or found detached)."""
+        """Evicts until enough bytes are freed. O(wrappers removed, requeued or found detached)."""
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
-        if self._stashes:
-            return self._stash_size_pass(bytes_to_free)
         queue = self._queue
-        expired_before = None if self.cfg.size_pass_requeues_expired else self.now_ns - self.cfg.ttl_ns
         removed = freed = 0
         while queue:
-            slot = queue[0]
-            if slot.live:
+            wrapper = queue[0]
+            if wrapper.live:
                 if freed >= bytes_to_free:
                     break
                 queue.popleft()
-                is_past_sparing = expired_before is not None and slot.timestamp_ns < expired_before
-                if self.should_requeue(slot) and not is_past_sparing:
-                    self._requeue(slot)
-                elif self._unmap(slot):
+                if self.should_requeue(wrapper):
+                    self._requeue(wrapper)
+                else:
+                    self._unmap(wrapper)
                     removed += 1
-                    freed += slot.bytes
+                    freed += wrapper.bytes
             else:
                 queue.popleft()
         return Removed(removed, freed)
 
     def evict_to_watermark(self) -> Removed:
-        """A size pass if all caches together are over the trigger. O(caches), then as size_pass."""
+        """A size pass if the total size exceeds the trigger. O(caches), then as size_pass."""
         total = sum([home.bytes for home in self._caches])
-        wanted = watermark.bytes_to_evict(total, self.cfg.max_bytes, self.cfg.watermark)
-        if wanted <= 0 or not watermark.is_over_threshold(total, self.cfg.max_bytes):
+        excess = total - int(self.cfg.max_bytes * self.cfg.watermark)
+        if excess <= 0 or total <= int(self.cfg.max_bytes * TRIGGER_SHARE):
             return NOTHING
-        evicted = self.size_pass(wanted)
+        evicted = self.size_pass(excess)
         assert isinstance(evicted, Removed)
         return evicted
 
     def non_evictable_size(self) -> Removed:
-        """Entries that expect reads or do not count them; drops detached slots. O(queue)."""
-        self._queue = deque([slot for slot in self._queue if slot.live])
-        kept = [
-            slot.bytes
-            for slot in (*self._queue, *self._stash)
-            if slot.counter.expected is None or slot.counter.expected >= 1
-        ]
+        """Counts entries without a read count or with expected reads; drops detached wrappers. O(queue)."""
+        self._queue = deque([wrapper for wrapper in self._queue if wrapper.live])
+        kept = [w.bytes for w in self._queue if w.counter.expected is None or w.counter.expected >= 1]
         return Removed(len(kept), sum(kept))
 
-    # ---- the early draft's stash
-
-    def _stash_time_pass(self, threshold_ns: int) -> Removed:
-        removed = freed = 0
-        expired = [slot for slot in self._stash if slot.timestamp_ns < threshold_ns]
-        while self._queue and not (self._queue[0].live and self._queue[0].timestamp_ns >= threshold_ns):
-            slot = self._queue.popleft()
-            if slot.live:
-                expired.append(slot)
-        for slot in expired:
-            self._stash.pop(slot, None)
-            if self._unmap(slot):
-                removed += 1
-                freed += slot.bytes
-        return Removed(removed, freed)
-
-    def _stash_size_pass(self, bytes_to_free: int) -> Removed:
-        threshold_ns = self.now_ns - self.cfg.ttl_ns
-        removed = freed = 0
-        stashed = list(self._stash)
-        for slot in stashed:
-            if freed >= bytes_to_free:
-                break
-            if slot.timestamp_ns < threshold_ns or not slot.counter.expects_reads():
-                del self._stash[slot]
-                if self._unmap(slot):
-                    removed += 1
-                    freed += slot.bytes
-        while self._queue and not (self._queue[0].live and freed >= bytes_to_free):
-            slot = self._queue.popleft()
-            if not slot.live:
-                continue
-            if slot.timestamp_ns >= threshold_ns and slot.counter.expects_reads():
-                self._stash[slot] = None
-            elif self._unmap(slot):
-                removed += 1
-                freed += slot.bytes
-        return Removed(removed, freed)
-
-    # ---- time and settings
+    # ---- time, dynamic settings and faults
 
     def advance(self, nanos: int) -> None:
-        """Time passes. O(1)."""
+        """Advances the clock. O(1)."""
         self.now_ns += nanos
 
     def set_max_requeue_times(self, value: int) -> None:
-        """Changes the maximum. O(1)."""
+        """Changes the setting. O(1)."""
         self.max_requeue_times = value
 
     def set_extend_ttl(self, value: bool) -> None:
-        """Switches the extension for recent access. O(1)."""
+        """Changes the setting. O(1)."""
         self.extend_ttl_of_recently_accessed = value
 
     def step_clock_back(self, nanos: int) -> None:
-        """The clock goes back. O(1)."""
+        """Moves the clock back. O(1)."""
         self.now_ns -= nanos
 
     def over_release(self, cache: int, position: Position) -> Refused | None:
-        """The value of an entry is given back behind the cache's back. O(1)."""
-        slot = self._caches[cache].find(position)
-        if slot is None or slot.released:
+        """Deallocates the value of a cached entry. O(1)."""
+        wrapper = self._caches[cache].find(position)
+        if wrapper is None or wrapper.released:
             return Refused("illegal_state", "no value to release at this position")
-        slot.released = True
+        wrapper.released = True
         return None
 
     # ---- for the engines
@@ -434,41 +371,37 @@ class RangeCaches:
     def check(self) -> list[str]:
         """Structural invariants that do not hold, one line each. O(all)."""
         wrong = []
-        mapped = [slot for home in self._caches for slot in home]
-        queued = [slot for slot in self._queue if slot.live] + list(self._stash)
+        mapped = [wrapper for home in self._caches for wrapper in home]
+        queued = [wrapper for wrapper in self._queue if wrapper.live]
         if Counter(queued) != Counter(mapped):
-            wrong.append("the caches and the live slots of the queue do not hold the same entries, each once")
-        if any(self._caches[slot.cache].find(slot.position) is not slot for slot in mapped):
-            wrong.append("an entry is not found at its own position")
+            wrong.append("the caches and the live wrappers of the queue are not the same")
+        if any(self._caches[wrapper.cache].find(wrapper.position) is not wrapper for wrapper in mapped):
+            wrong.append("an entry is not mapped at its own position")
         if any(not page for home in self._caches for pages in home.ledgers.values() for page in pages.values()):
             wrong.append("an empty page is kept")
         if any(not pages for home in self._caches for pages in home.ledgers.values()):
             wrong.append("an empty ledger is kept")
         if any(copy >= self._next_copy for copy in self._copies):
-            wrong.append("an open copy has a number that was not given yet")
-        if not self.cfg.released_value_stays_counted:
-            for number, home in enumerate(self._caches):
-                if home.bytes != sum([slot.bytes for slot in home]):
-                    wrong.append(f"cache {number} does not hold as many bytes as it says")
+            wrong.append("the number of an open copy can be given again")
+        for number, home in enumerate(self._caches):
+            if home.bytes != sum([wrapper.bytes for wrapper in home]):
+                wrong.append(f"the size of cache {number} is not the sum of its entries' bytes")
         return wrong
 
     def view(self) -> State:
-        """The model's state of which this is an implementation. O(all)."""
+        """The model's state. O(all)."""
         holders: dict[ReadCountHandler, tuple[int, ...]] = {}
-        for copy, counter in self._copies.items():
-            holders[counter] = (*holders.get(counter, ()), copy)
+        for copy, handler in self._copies.items():
+            holders[handler] = (*holders.get(handler, ()), copy)
         take = holders.pop
-        queue = tuple([_entry(slot, take(slot.counter, ())) if slot.live else None for slot in self._queue])
-        stash = tuple([_entry(slot, take(slot.counter, ())) for slot in self._stash])
-        orphaned_copies = (
-            sorted([OrphanedCopies(copies, counter.expected) for counter, copies in holders.items()]) if holders else ()
-        )
+        queue = tuple([_entry(w, take(w.counter, ())) if w.live else None for w in self._queue])
+        orphaned = sorted([OrphanedCopies(copies, handler.expected) for handler, copies in holders.items()])
         return State(
             self.now_ns,
             queue,
-            stash,
+            (),
             tuple([home.bytes for home in self._caches]),
-            tuple(orphaned_copies),
+            tuple(orphaned),
             self._next_copy,
             self.max_requeue_times,
             self.extend_ttl_of_recently_accessed,
@@ -484,39 +417,37 @@ class RangeCaches:
         self._next_copy = state.next_copy
         for e in state.queue:
             self._queue.append(_DETACHED if e is None else self._loaded(e))
-        for e in state.stash:
-            self._stash[self._loaded(e)] = None
         for group in state.orphaned_copies:
-            counter = ReadCountHandler(group.expected_reads)
-            self._copies.update((copy, counter) for copy in group.copies)
+            handler = ReadCountHandler(group.expected_reads)
+            self._copies.update((copy, handler) for copy in group.copies)
         for home, size in zip(self._caches, state.sizes, strict=True):
             home.bytes = size
         self._copies = dict(sorted(self._copies.items()))
         return self
 
     def _loaded(self, e: Entry) -> Wrapper:
-        counter = ReadCountHandler(e.expected_reads)
-        slot = Wrapper(e.cache, e.position, e.bytes, counter, e.timestamp_ns)
-        slot.requeue_count, slot.accessed, slot.released = e.requeue_count, e.accessed, e.released
-        self._copies.update((copy, counter) for copy in e.copies)
-        self._caches[e.cache].add(slot)
-        return slot
+        handler = ReadCountHandler(e.expected_reads)
+        wrapper = Wrapper(e.cache, e.position, e.bytes, handler, e.timestamp_ns)
+        wrapper.requeue_count, wrapper.accessed, wrapper.released = e.requeue_count, e.accessed, e.released
+        self._copies.update((copy, handler) for copy in e.copies)
+        self._caches[e.cache].add(wrapper)
+        return wrapper
 
 
-def _entry(slot: Wrapper, copies: tuple[int, ...]) -> Entry:
+def _entry(wrapper: Wrapper, copies: tuple[int, ...]) -> Entry:
     return Entry(
-        slot.cache,
-        slot.position,
-        slot.bytes,
-        slot.counter.expected,
+        wrapper.cache,
+        wrapper.position,
+        wrapper.bytes,
+        wrapper.counter.expected,
         copies,
-        slot.timestamp_ns,
-        slot.requeue_count,
-        slot.accessed,
-        slot.released,
+        wrapper.timestamp_ns,
+        wrapper.requeue_count,
+        wrapper.accessed,
+        wrapper.released,
     )
 
 
-#: stands for every detached slot of a loaded state; nothing else of it is ever read
+#: Stands for every detached wrapper of a loaded state; its other attributes are never read.
 _DETACHED = Wrapper.__new__(Wrapper)
 _DETACHED.live = False

@@ -67,7 +67,7 @@ def done(event: Event) -> bool:
 
 
 @always(cache_steps)
-def sizes_are_sums(cfg: Config, s: State) -> bool:
+def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
     """When no thread is in the middle of anything, each cache's size is the sum of its live entries' bytes."""
     if not at_rest(s):
         return True
@@ -154,7 +154,7 @@ def a_task_has_its_marker(cfg: Config, s: State) -> bool:
 
 
 @always(cache_steps, on=("clear", "clear_evicted"))
-def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Whoever removes an entry counts it only if it is the one who cleared it: range removal and eviction never both.
 
     So the cache's reference to it is given back once.
@@ -169,7 +169,7 @@ def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after
 
 
 @always(cache_steps, on=("retain",))
-def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, after: State) -> bool:
+def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup gives the entry at the asked position or nothing, though its wrapper may have been used again."""
     asked = before.lookups[event.arguments["reader"]].key
     return not done(event) or event.outcome in (None, asked)

@@ -91,7 +91,7 @@ def tasks_queued(cfg: Config) -> bool:
 
 
 @always(entry_cache)
-def sizes_are_sums(cfg: Config, s: State) -> bool:
+def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
     """The size of a range cache is the sum of its entries' bytes as they were when they came."""
     sums = [0] * len(s.owners)
     for e in entries(s):
@@ -106,13 +106,13 @@ def the_total_is_the_sum(cfg: Config, s: State) -> bool:
 
 
 @always(entry_cache)
-def one_entry_per_position(cfg: Config, s: State) -> bool:
+def position_is_cached_at_most_once(cfg: Config, s: State) -> bool:
     """A range cache holds at most one entry at a position, in exactly one slot."""
     return len(by_key(s)) == len(entries(s))
 
 
 @always(entry_cache)
-def queue_is_in_order_of_time(cfg: Config, s: State) -> bool:
+def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
     """From head to tail no entry is older than the one before it, so that a time pass may stop early."""
     times = [e.timestamp_ns for e in entries(s)]
     times.append(s.ranges.now_ns)
@@ -345,7 +345,7 @@ def every_request_is_answered_once(cfg: Config, before: State, event: Event, aft
 
 
 @always(entry_cache)
-def only_delivery_lowers_a_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
+def only_delivered_releases_decrement_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A counter is what it began with, plus the replays, minus the entries that readers gave back; nothing else counts.
 
     A version breaks it in which leaving the cache counts as a read, or giving back what was gathered for a read that

@@ -28,7 +28,7 @@ def entries_are_in_order(cfg: Config, s: State) -> bool:
 
 
 @always(legacy_cache, on=REMOVALS)
-def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A removal reports exactly the entries and bytes that left, and they left the cache that was asked."""
     if isinstance(event.outcome, Refused):
         return True
@@ -54,7 +54,7 @@ def reading_changes_nothing(cfg: Config, before: State, event: Event, after: Sta
 
 
 @always(legacy_cache, on=("get_range",))
-def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, after: State) -> bool:
+def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup gives the entries at the asked positions, in order, and nothing else."""
     if isinstance(event.outcome, Refused):
         return True
@@ -66,7 +66,7 @@ def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, afte
 
 
 @always(legacy_cache, on=("get_range", "remove_range"))
-def an_inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
+def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A range whose first position is after its last holds nothing; asking for it is no error.
 
     A version that gives an error breaks it.
@@ -85,7 +85,7 @@ def a_pass_takes_the_lowest_positions(cfg: Config, before: State, event: Event, 
 
 
 @always(legacy_cache, on=("time_pass",))
-def a_time_pass_takes_nothing_younger(cfg: Config, before: State, event: Event, after: State) -> bool:
+def time_pass_keeps_unexpired_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass takes no entry that is younger than the threshold; equal counts as expired."""
     threshold = event.arguments["threshold_ns"]
     return all(e.timestamp_ns <= threshold for e in gone(before, after)[event.arguments["cache"]])
@@ -99,7 +99,7 @@ def a_time_pass_takes_an_expired_head(cfg: Config, before: State, event: Event, 
 
 
 @always(legacy_cache, on=("size_pass",))
-def a_size_pass_reaches_its_goal(cfg: Config, before: State, event: Event, after: State) -> bool:
+def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A size pass of one cache frees what was asked, or all it has, and not more than one entry too much."""
     if isinstance(event.outcome, Refused):
         return True

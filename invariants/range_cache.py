@@ -1,32 +1,20 @@
-"""What the range caches promise.
-
-A property that some shipped version or proposal breaks says so in its last sentence.
-"""
+"""Guarantees of the range caches and their removal queue."""
 
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from model import watermark
 from model.machine import Refused
-from model.range_cache import (
-    NOTHING,
-    Config,
-    Count,
-    Entry,
-    OrphanedCopies,
-    State,
-    has_expected_reads,
-    initial_count,
-    range_cache,
-    should_requeue,
-)
+from model.positions import Position
+from model.range_cache import NOTHING, Config, Count, Entry, OrphanedCopies, Removed, State, range_cache
+from model.watermark import TRIGGER_SHARE
 
 PASSES = ("time_pass", "size_pass", "evict_to_watermark")
-BY_POSITION = ("remove_range", "invalidate_ledger", "clear")
-READINGS = ("get", "get_range")
+REMOVALS = ("remove_range", "invalidate_ledger", "clear")
+LOOKUPS = ("get", "get_range")
 COUNTING = ("release", "replay", "mark_read")
+PUTS = ("put", "put_mismatched")
 
-Key = tuple[int, tuple[int, int]]
+Key = tuple[int, Position]
 
 
 @once_per_state
@@ -42,37 +30,55 @@ def by_key(s: State) -> dict[Key, Entry]:
 
 
 @once_per_state
-def counters(s: State) -> dict[int, int | None]:
-    """The counter of each open copy, by the copy's number."""
-    shared = {}
+def read_counts(s: State) -> dict[int, int | None]:
+    """The read count of each open copy, by the copy's number."""
     holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
-    for holder in holders:
-        for copy in holder.copies:
-            shared[copy] = holder.expected_reads
-    return shared
+    return {copy: holder.expected_reads for holder in holders for copy in holder.copies}
 
 
-def untouched(before: State, after: State) -> bool:
-    """No slot, entry or copy is another than before: nothing to look at for most properties of steps."""
+def key_of(event: Event) -> Key:
+    """The cache and position that an action names."""
+    return event.arguments["cache"], event.arguments["position"]
+
+
+def unchanged(before: State, after: State) -> bool:
+    """Whether a step changed neither a slot, nor an entry, nor a copy."""
     return (
         after.queue is before.queue and after.orphaned_copies is before.orphaned_copies and after.stash is before.stash
     )
 
 
-def ordinary_threshold(before: State, event: Event) -> bool:
-    """A time pass whose threshold is not in the future, as the broker's own passes are."""
+def expects_reads(e: Entry) -> bool:
+    """Whether the read count is defined and positive."""
+    return e.expected_reads is not None and e.expected_reads > 0
+
+
+def is_due(s: State, e: Entry) -> bool:
+    """Whether the first visit of a pass must requeue the entry: accessed, or reads expected and requeues left."""
+    if e.accessed and s.extend_ttl_of_recently_accessed:
+        return True
+    return expects_reads(e) and s.max_requeue_times - e.requeue_count > 0
+
+
+def is_past(before: State, event: Event) -> bool:
+    """Whether a time pass has a threshold that is not in the future, as every pass of the broker has."""
     return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
 
 
-# ---- of every state -----------------------------------------------------------------------------------
+def goal_of(cfg: Config, before: State, event: Event) -> int:
+    """The bytes that a size pass or a size check is to free; not positive if none."""
+    if event.name == "size_pass":
+        return int(event.arguments["bytes_to_free"])
+    total = sum(before.sizes)
+    return total - int(cfg.max_bytes * cfg.watermark) if total > int(cfg.max_bytes * TRIGGER_SHARE) else 0
+
+
+# ---- states -------------------------------------------------------------------------------------------
 
 
 @always(range_cache)
-def sizes_are_sums(cfg: Config, s: State) -> bool:
-    """The size of a cache is the sum of its entries' bytes as they were at insertion.
-
-    A version that keeps the bytes of an entry whose value was released elsewhere breaks it.
-    """
+def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
+    """The size of a cache is the sum of its entries' lengths at insertion."""
     sums = [0] * cfg.caches
     for e in entries(s):
         sums[e.cache] += e.bytes
@@ -80,87 +86,201 @@ def sizes_are_sums(cfg: Config, s: State) -> bool:
 
 
 @always(range_cache)
-def one_entry_per_position(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, in exactly one slot."""
+def position_is_cached_at_most_once(cfg: Config, s: State) -> bool:
+    """A cache holds at most one entry at a position, in exactly one slot of the queue."""
     return len(by_key(s)) == len(entries(s))
 
 
 @always(range_cache)
-def queue_is_in_order_of_time(cfg: Config, s: State) -> bool:
-    """From head to tail no entry is older than the one before it, so that a time pass may stop early."""
+def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
+    """Timestamps do not decrease from the head of the queue to its tail, and none is in the future."""
     times = [e.timestamp_ns for e in s.queue if e is not None]
     times.append(s.now_ns)
     return times == sorted(times)
 
 
 @always(range_cache)
-def a_copy_has_one_counter(cfg: Config, s: State) -> bool:
-    """An open copy shares exactly one counter, with its entry or with the other copies of it."""
+def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
+    """An open copy shares exactly one read count, and its number is not given again."""
     copies = [c for e in entries(s) for c in e.copies] + [c for g in s.orphaned_copies for c in g.copies]
-    return len(copies) == len(counters(s)) and (not copies or max(copies) < s.next_copy)
+    return len(copies) == len(read_counts(s)) and (not copies or max(copies) < s.next_copy)
 
 
-# ---- of every step ------------------------------------------------------------------------------------
+# ---- puts ---------------------------------------------------------------------------------------------
 
 
-@always(range_cache, on=(*PASSES, *BY_POSITION))
-def removal_counts_an_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal reports exactly the entries and bytes that left the caches in it."""
+@always(range_cache, on=PUTS)
+def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A put at an absent position appends the entry at the tail, with its bytes, now, no access and no requeue."""
+    if event.outcome is not True:
+        return after.queue is before.queue or len(after.queue) == len(before.queue)
+    cache, position = key_of(event)
+    wanted = event.arguments["expected_reads"]
+    count = wanted if wanted >= 1 and cfg.counts_reads else None
+    entry = Entry(cache, position, event.arguments["bytes"], count, (), before.now_ns, 0, False, False)
+    return (cache, position) not in by_key(before) and after.queue == (*before.queue, entry)
+
+
+@always(range_cache, on=PUTS)
+def duplicate_put_changes_at_most_the_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A put at a cached position is rejected, and changes nothing of the resident entry but its read count."""
+    present = by_key(before).get(key_of(event))
+    if present is None:
+        return True
+    now = by_key(after)[key_of(event)]
+    same = now._replace(expected_reads=None, copies=()) == present._replace(expected_reads=None, copies=())
+    return event.outcome is not True and same and after.sizes == before.sizes
+
+
+@always(range_cache, on=("put",))
+def latest_put_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a put, the entry has the expected read count of that put; zero or less means none."""
+    e, wanted = by_key(after)[key_of(event)], event.arguments["expected_reads"]
+    return e.released or e.expected_reads == (wanted if wanted >= 1 and cfg.counts_reads else None)
+
+
+@always(range_cache, on=("put_mismatched",))
+def put_rejects_value_of_another_position(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A put is rejected with an error exactly if the value's position is not the key."""
+    differs = event.arguments["position"] != event.arguments["value_position"]
+    return isinstance(event.outcome, Refused) is bool(differs)
+
+
+# ---- lookups ------------------------------------------------------------------------------------------
+
+
+@always(range_cache, on=("get_range", "remove_range"))
+def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A range whose first position is after its last is empty; it is no error."""
+    if event.arguments["first"] <= event.arguments["last"]:
+        return True
+    return after == before and event.outcome in ((), NOTHING)
+
+
+@always(range_cache, on=LOOKUPS)
+def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A lookup returns position, bytes and read count of exactly the readable entries in its range, in order.
+
+    With `hold`, each of them comes with a new open copy.
+    """
     if isinstance(event.outcome, Refused):
         return True
-    kept = by_key(after)
-    gone = [e for key, e in by_key(before).items() if key not in kept and not e.released]
-    reported = event.outcome
-    overreleased = [e for key, e in by_key(before).items() if key not in kept and e.released]
-    if overreleased and cfg.released_value_stays_counted:
-        return (reported.entries, reported.bytes) == (len(gone), sum(e.bytes for e in gone))
-    gone += overreleased
-    return (reported.entries, reported.bytes) == (len(gone), sum(e.bytes for e in gone))
+    asked = event.arguments
+    first, last = (asked["position"],) * 2 if event.name == "get" else (asked["first"], asked["last"])
+    held = sorted(e for e in entries(before) if e.cache == asked["cache"] and not e.released)
+    wanted = [(e.position, e.bytes, e.expected_reads) for e in held if first <= e.position <= last]
+    hits = event.outcome if event.name == "get_range" else [event.outcome] if event.outcome else []
+    numbers = [before.next_copy + i if asked["hold"] else None for i in range(len(hits))]
+    if [(h.position, h.bytes, h.expected_reads) for h in hits] != wanted or [h.copy for h in hits] != numbers:
+        return False
+    return not asked["hold"] or all(h.copy in by_key(after)[asked["cache"], h.position].copies for h in hits)
+
+
+@always(range_cache, on=LOOKUPS)
+def lookup_marks_exactly_entries_of_range_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A lookup sets `accessed` of every entry in its range, and changes nothing else but copies."""
+    if isinstance(event.outcome, Refused):
+        return True
+    asked, now = event.arguments, by_key(after)
+    first, last = (asked["position"],) * 2 if event.name == "get" else (asked["first"], asked["last"])
+    for key, e in by_key(before).items():
+        found = key[0] == asked["cache"] and first <= key[1] <= last
+        if now[key]._replace(copies=()) != e._replace(copies=(), accessed=e.accessed or found):
+            return False
+    return True
+
+
+@always(range_cache, on=("exists",))
+def exists_returns_whether_position_is_cached(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`exists` returns whether the position is cached, and changes nothing."""
+    return event.outcome is (key_of(event) in by_key(before)) and after == before
 
 
 @always(range_cache)
-def a_copy_stays_open_until_released(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A copy, once given out, stays until its own release, whatever becomes of its entry."""
-    if not counters(before):
+def accessed_is_cleared_only_by_requeue(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`accessed` of a cached entry becomes false only by a requeue."""
+    if unchanged(before, after):
+        return True
+    marked = [k for k, e in by_key(before).items() if e.accessed]
+    if not marked:
+        return True
+    kept = by_key(after)
+    lost = [k for k in marked if k in kept and not kept[k].accessed]
+    return not lost or (event.name in PASSES and all(kept[k].timestamp_ns == after.now_ns for k in lost))
+
+
+@always(range_cache, on=("non_evictable_size",))
+def non_evictable_size_counts_entries_that_may_be_read(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`getNonEvictableSize` returns count and bytes of entries without a handler or with expected reads."""
+    sizes = [e.bytes for e in entries(before) if e.expected_reads is None or e.expected_reads > 0]
+    dropped = tuple(e for e in before.queue if e is not None)
+    return event.outcome == Removed(len(sizes), sum(sizes)) and after == before._replace(queue=dropped)
+
+
+# ---- read counts --------------------------------------------------------------------------------------
+
+
+@always(range_cache)
+def copy_stays_open_until_released(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An open copy stays open until its own release, whatever happens to its entry."""
+    if not read_counts(before):
         return True
     released = event.arguments["copy"] if event.name == "release" else None
-    still_open = counters(after)
-    for copy in counters(before):
+    still_open = read_counts(after)
+    for copy in read_counts(before):
         if copy not in still_open and copy != released:
             return False
     return released not in still_open
 
 
-@always(range_cache)
-def only_delivery_lowers_a_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A counter is its initial value plus the replays minus the deliveries: nothing else changes it.
+@always(range_cache, on=COUNTING)
+def counting_returns_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`release`, `replay` and `mark_read` return the read count after the change; an unknown copy is rejected."""
+    change, _, _ = _change_of(before, event)
+    if event.name == "mark_read":
+        e = by_key(before).get(key_of(event))
+        if e is None:
+            return event.outcome is None
+        count = e.expected_reads
+    elif event.arguments["copy"] not in read_counts(before):
+        return isinstance(event.outcome, Refused)
+    else:
+        count = read_counts(before)[event.arguments["copy"]]
+    if event.name == "release" and cfg.undelivered_release_marks_read:
+        change = -1
+    return bool(event.outcome == Count(None if count is None else count + change))
 
-    A version in which leaving the cache, or giving back an undelivered copy, counts as a read breaks it.
+
+@always(range_cache)
+def only_delivered_releases_decrement_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read count changes by +1 for each replay and by -1 for each delivered release or `markRead`, and no other way.
+
+    A put gives its own read count to the entry and leaves the former one to the open copies.
     """
-    if untouched(before, after) and event.name not in COUNTING:
+    if unchanged(before, after) and event.name not in COUNTING:
         return True
-    change, copies, key = _counter_change(before, event)
-    now_of = counters(after)
-    for copy, count in counters(before).items():
+    change, copies, key = _change_of(before, event)
+    now_of = read_counts(after)
+    for copy, count in read_counts(before).items():
         expected = count if count is None or copy not in copies else count + change
         if now_of.get(copy, expected) != expected:
             return False
-    given_anew = _put_key(event) if event.name in ("put", "put_mismatched") else None
+    replaced = key_of(event) if event.name in PUTS else None
     kept = by_key(after)
     for each, e in by_key(before).items():
         now = kept.get(each)
-        if now is not None and now is not e and each != given_anew:
+        if now is not None and now is not e and each != replaced:
             count = e.expected_reads
             if now.expected_reads != (count if count is None or each != key else count + change):
                 return False
     return True
 
 
-def _counter_change(before: State, event: Event) -> tuple[int, tuple[int, ...], Key | None]:
-    """By how much an event changes a counter, the open copies that share it, and their entry if it is cached."""
+def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key | None]:
+    """By how much an event changes a read count, the open copies that share it, and their entry if it is cached."""
     if event.name == "mark_read":
-        e = by_key(before).get(_put_key(event))
-        return (-1, e.copies, _put_key(event)) if e else (0, (), None)
+        e = by_key(before).get(key_of(event))
+        return (-1, e.copies, key_of(event)) if e else (0, (), None)
     if event.name not in COUNTING:
         return 0, (), None
     change = 1 if event.name == "replay" else -int(event.arguments["delivered"])
@@ -171,80 +291,58 @@ def _counter_change(before: State, event: Event) -> tuple[int, tuple[int, ...], 
     return change, sharing[0] if sharing else (), None
 
 
-def _put_key(event: Event) -> Key:
-    return event.arguments["cache"], event.arguments["position"]
+# ---- removal ------------------------------------------------------------------------------------------
 
 
-@always(range_cache, on=("put",))
-def duplicate_put_leaves_the_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at a cached position reports that and changes nothing of the entry but its counter."""
-    key = _put_key(event)
-    present = by_key(before).get(key)
-    if present is None:
-        return event.outcome is True and key in by_key(after) and len(after.queue) == len(before.queue) + 1
-    now = by_key(after)[key]
-    same = now._replace(expected_reads=None, copies=()) == present._replace(expected_reads=None, copies=())
-    return event.outcome is False and same and after.sizes == before.sizes and len(after.queue) == len(before.queue)
+@always(range_cache, on=REMOVALS)
+def removal_detaches_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A removal by position detaches exactly the entries of its cache in its range; all other slots stay as they are.
 
-
-@always(range_cache, on=("put",))
-def latest_put_sets_the_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a put the entry expects the reads of that put, for it knows the cursors of now best.
-
-    A version that keeps the first counter breaks it.
+    `invalidate_ledger` covers the entries of one ledger, `clear` those of the cache.
     """
-    e = by_key(after)[_put_key(event)]
-    return e.released or e.expected_reads == initial_count(cfg, event.arguments["expected_reads"])
-
-
-@always(range_cache, on=("get_range", "remove_range"))
-def an_inverted_range_is_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range whose first position is after its last holds nothing; asking for it is no error.
-
-    A version that gives an error breaks it.
-    """
-    if event.arguments["first"] <= event.arguments["last"]:
-        return True
-    return after == before and event.outcome in ((), NOTHING)
-
-
-@always(range_cache, on=READINGS)
-def a_lookup_gives_what_was_asked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup gives the live entries at the asked positions, in order, as they are, and nothing else."""
     if isinstance(event.outcome, Refused):
-        return True
+        return after == before
     asked = event.arguments
-    first, last = (asked["position"],) * 2 if event.name == "get" else (asked["first"], asked["last"])
-    held = sorted(e for e in entries(before) if e.cache == asked["cache"] and not e.released)
-    wanted = [(e.position, e.bytes, e.expected_reads) for e in held if first <= e.position <= last]
-    hits = event.outcome if event.name == "get_range" else [event.outcome] if event.outcome else []
-    return [(h.position, h.bytes, h.expected_reads) for h in hits] == wanted
+
+    def covers(e: Entry) -> bool:
+        if e.cache != asked["cache"]:
+            return False
+        if event.name == "remove_range":
+            at_end = asked["last_inclusive"] and e.position == asked["last"]
+            return bool(asked["first"] <= e.position and (e.position < asked["last"] or at_end))
+        return event.name == "clear" or e.position.ledger == asked["ledger"]
+
+    wanted = tuple(None if e is None or covers(e) else e for e in before.queue)
+    return after.queue == wanted and after.stash == tuple(e for e in before.stash if not covers(e))
 
 
 @always(range_cache)
-def an_access_mark_stays_until_requeue(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that was looked up stays marked until a pass puts it back at the tail."""
-    marked = [] if untouched(before, after) else [k for k, e in by_key(before).items() if e.accessed]
-    if not marked:
+def entries_leave_only_by_removal_or_pass(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """No other action removes an entry, and none but a put adds one."""
+    if unchanged(before, after):
         return True
-    kept = by_key(after)
-    lost = [k for k in marked if k in kept and not kept[k].accessed]
-    return not lost or (event.name in PASSES and all(kept[k].timestamp_ns == after.now_ns for k in lost))
+    was, now = by_key(before).keys(), by_key(after).keys()
+    return (event.name in PASSES or event.name in REMOVALS or was <= now) and (event.name in PUTS or now <= was)
 
 
-@always(range_cache, on=READINGS)
-def a_lookup_marks_what_it_finds(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every entry that a lookup gives out is marked as accessed; asking whether one exists marks nothing."""
-    if isinstance(event.outcome, Refused) or not event.outcome:
+@always(range_cache, on=(*PASSES, *REMOVALS))
+def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A removal or a pass returns the number and the bytes of exactly the entries that left the caches in it."""
+    if isinstance(event.outcome, Refused):
         return True
-    hits = event.outcome if event.name == "get_range" else [event.outcome]
     kept = by_key(after)
-    return all(kept[event.arguments["cache"], h.position].accessed for h in hits)
+    gone = [e for key, e in by_key(before).items() if key not in kept]
+    if cfg.released_value_stays_counted:
+        gone = [e for e in gone if not e.released]
+    return bool(event.outcome == Removed(len(gone), sum(e.bytes for e in gone)))
+
+
+# ---- eviction passes ----------------------------------------------------------------------------------
 
 
 @always(range_cache, on=PASSES)
-def a_requeue_changes_nothing_else(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that a pass puts back keeps its bytes, counter and copies; it stays readable throughout."""
+def requeue_preserves_size_read_count_and_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A requeued entry keeps its bytes, read count and copies, and stays readable."""
     was = by_key(before)
     return all(
         (e.bytes, e.expected_reads, e.copies, e.released)
@@ -254,8 +352,8 @@ def a_requeue_changes_nothing_else(cfg: Config, before: State, event: Event, aft
 
 
 @always(range_cache, on=PASSES)
-def extensions_are_limited(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Expected reads extend an entry's life up to the maximum, all requeues counted; only access goes past it."""
+def requeues_for_expected_reads_are_capped(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A pass raises `requeueCount` up to the maximum; only a requeue for recent access goes beyond, by one."""
     was = by_key(before)
     for key, e in by_key(after).items():
         by_access = before.extend_ttl_of_recently_accessed and was[key].accessed
@@ -266,46 +364,39 @@ def extensions_are_limited(cfg: Config, before: State, event: Event, after: Stat
 
 
 @always(range_cache, on=PASSES)
-def only_what_is_due_is_spared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass puts back only entries that were due for an extension; one without a count gets none for reads."""
+def pass_requeues_only_due_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A pass requeues only entries that are due; an entry without a read count is never due for expected reads."""
     was = by_key(before)
-    spared = [was[k] for k, e in by_key(after).items() if e.requeue_count != was[k].requeue_count]
-    return all(should_requeue(before, e) for e in spared)
+    requeued = [was[k] for k, e in by_key(after).items() if e.requeue_count != was[k].requeue_count]
+    return all(is_due(before, e) for e in requeued)
 
 
 @always(range_cache, on=("time_pass",))
-def a_time_pass_leaves_nothing_older(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a time pass no entry in the caches is older than the threshold."""
+def time_pass_leaves_no_expired_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a time pass no cached entry has a timestamp before the threshold."""
     threshold = event.arguments["threshold_ns"]
-    return not ordinary_threshold(before, event) or all(e.timestamp_ns >= threshold for e in entries(after))
+    return not is_past(before, event) or all(e.timestamp_ns >= threshold for e in entries(after))
 
 
 @always(range_cache, on=("time_pass",))
-def a_time_pass_takes_nothing_younger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass touches no entry whose age is the threshold's or less."""
+def time_pass_keeps_unexpired_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A time pass changes no entry whose timestamp is the threshold or later."""
     kept = by_key(after)
     young = [(k, e) for k, e in by_key(before).items() if e.timestamp_ns >= event.arguments["threshold_ns"]]
-    return not ordinary_threshold(before, event) or all(kept.get(k) == e for k, e in young)
+    return not is_past(before, event) or all(kept.get(k) == e for k, e in young)
 
 
 @always(range_cache, on=("time_pass",))
-def a_due_entry_survives_a_time_pass(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that is due for an extension is not removed at its first visit.
-
-    A design in which expected reads do not extend the time to live breaks it.
-    """
+def time_pass_keeps_due_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A time pass removes no entry that is due for requeue."""
     kept = by_key(after)
-    due = [k for k, e in by_key(before).items() if should_requeue(before, e)]
-    return not ordinary_threshold(before, event) or all(k in kept for k in due)
+    due = [k for k, e in by_key(before).items() if is_due(before, e)]
+    return not is_past(before, event) or all(k in kept for k in due)
 
 
 @always(range_cache, on=("size_pass",))
-def a_size_pass_reaches_its_goal(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees what was asked, or everything there is.
-
-    A design that sets entries with expected reads aside, and a version in which a released value keeps its
-    bytes, break it.
-    """
+def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A size pass frees the requested bytes, or all there are."""
     if isinstance(event.outcome, Refused):
         return True
     present = sum(e.bytes for e in entries(before))
@@ -314,228 +405,254 @@ def a_size_pass_reaches_its_goal(cfg: Config, before: State, event: Event, after
 
 
 @always(range_cache, on=("size_pass",))
-def a_size_pass_takes_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without its last removal a size pass would not have reached its goal."""
+def size_pass_rejects_nonpositive_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A size pass is rejected exactly if the requested bytes are zero or less."""
+    return isinstance(event.outcome, Refused) is bool(event.arguments["bytes_to_free"] <= 0)
+
+
+@always(range_cache, on=("size_pass", "evict_to_watermark"))
+def size_pass_frees_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Without its last removal a size pass would have freed less than requested."""
     if isinstance(event.outcome, Refused):
         return True
     kept = by_key(after)
     gone = [e.bytes for k, e in by_key(before).items() if k not in kept]
-    return not gone or sum(gone) - max(gone) < event.arguments["bytes_to_free"]
+    return not gone or sum(gone) - max(gone) < goal_of(cfg, before, event)
 
 
 @always(range_cache, on=("size_pass",), given=lambda cfg: cfg.size_pass_requeues_expired)
-def expected_reads_go_last(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass removes an entry that was due for an extension only when all that were not due are gone."""
+def size_pass_evicts_due_entries_last(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A size pass removes an entry that was due for requeue only if all entries that were not due are removed."""
     kept = by_key(after)
-    due_gone = any(k not in kept and should_requeue(before, e) for k, e in by_key(before).items())
-    other_kept = any(k in kept and not should_requeue(before, e) for k, e in by_key(before).items())
+    due_gone = any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
+    other_kept = any(k in kept and not is_due(before, e) for k, e in by_key(before).items())
     return not (due_gone and other_kept)
 
 
 @always(range_cache, on=PASSES, given=lambda cfg: cfg.size_pass_requeues_expired)
-def first_in_first_out(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Of two entries that are not due for an extension, a pass removes the one that stands in front first."""
+def pass_evicts_in_queue_order(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Of two entries that are not due for requeue, a pass removes the one nearer to the head first."""
     kept = by_key(after)
-    plain = [e for e in before.queue if e is not None and not should_requeue(before, e)]
+    plain = [e for e in before.queue if e is not None and not is_due(before, e)]
     gone = [(e.cache, e.position) not in kept for e in plain]
     return gone == sorted(gone, reverse=True)
 
 
 @always(range_cache, on=PASSES)
-def no_detached_slot_at_the_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass drains the detached slots that it meets, also those in front of the entry at which it stops."""
+def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A pass drops the detached wrappers that it reaches, also those in front of the entry at which it stops."""
     ran = not isinstance(event.outcome, Refused) and after is not before
     return not ran or event.name == "evict_to_watermark" or not after.queue or after.queue[0] is not None
 
 
 @always(range_cache, on=("evict_to_watermark",))
-def the_size_check_reaches_the_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Below the trigger the size check does nothing; above it, it brings the caches to the watermark or empties them.
+def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Above the trigger (98 % of the maximum) the size check frees down to the watermark or empties the caches.
 
-    A design that sets entries with expected reads aside breaks it, and so does a size that is never given back.
+    At or below the trigger it changes nothing.
     """
-    total = sum(before.sizes)
-    if not watermark.is_over_threshold(total, cfg.max_bytes):
+    goal = goal_of(cfg, before, event)
+    if goal <= 0:
         return after == before
-    wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
-    return total - sum(after.sizes) >= max(wanted, 0) or not entries(after)
+    return sum(before.sizes) - sum(after.sizes) >= goal or not entries(after)
 
 
-# ---- what a run must have seen ------------------------------------------------------------------------
+# ---- time and settings --------------------------------------------------------------------------------
 
 
-def requeued(cfg: Config) -> bool:
-    """Designs that spare entries by putting them back."""
+@always(range_cache)
+def clock_changes_only_by_advance(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`advance` moves the clock by its argument and changes nothing else; no other action moves the clock."""
+    if event.name == "advance":
+        return after == before._replace(now_ns=before.now_ns + event.arguments["nanos"])
+    return after.now_ns == before.now_ns or event.name == "step_clock_back"
+
+
+@always(range_cache)
+def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A dynamic setting has the value that was set last, and setting it changes no entry."""
+    if event.name == "set_max_requeue_times":
+        return after == before._replace(max_requeue_times=event.arguments["value"])
+    if event.name == "set_extend_ttl":
+        return after == before._replace(extend_ttl_of_recently_accessed=event.arguments["value"])
+    return (after.max_requeue_times, after.extend_ttl_of_recently_accessed) == (
+        before.max_requeue_times,
+        before.extend_ttl_of_recently_accessed,
+    )
+
+
+# ---- coverage goals -----------------------------------------------------------------------------------
+
+
+def requeues(cfg: Config) -> bool:
+    """Designs that requeue entries instead of stashing them."""
     return cfg.retention == "requeue"
 
 
-def counting(cfg: Config) -> bool:
-    """Designs in which entries are put back for their expected reads."""
-    return requeued(cfg) and cfg.counts_reads and cfg.max_requeue_times > 0
+def requeues_for_reads(cfg: Config) -> bool:
+    """Designs that requeue entries for expected reads."""
+    return requeues(cfg) and cfg.counts_reads and cfg.max_requeue_times > 0
 
 
-def _rises(before: State, after: State) -> list[tuple[Entry, int]]:
-    """Entries that a pass kept, and how often it put them back."""
+def _requeued(before: State, after: State) -> list[tuple[Entry, int]]:
+    """Entries that a pass kept, and how often it requeued each."""
     kept = by_key(after)
     return [(e, kept[k].requeue_count - e.requeue_count) for k, e in by_key(before).items() if k in kept]
 
 
-@sometimes(range_cache, on=PASSES, given=counting)
+@sometimes(range_cache, on=PASSES, given=requeues_for_reads)
 def requeued_for_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass puts an entry back only because it expects reads."""
-    return any(rise and not e.accessed for e, rise in _rises(before, after))
+    """A pass requeues an entry only because it has expected reads."""
+    return any(times and not e.accessed for e, times in _requeued(before, after))
 
 
-@sometimes(range_cache, on=PASSES, given=requeued)
+@sometimes(range_cache, on=PASSES, given=requeues)
 def requeued_for_recent_access(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass puts an entry back only because it was looked up."""
-    return any(rise and not has_expected_reads(e.expected_reads) for e, rise in _rises(before, after))
+    """A pass requeues an entry only because it was accessed."""
+    return any(times and not expects_reads(e) for e, times in _requeued(before, after))
 
 
-@sometimes(range_cache, on=PASSES, given=counting)
-def access_used_up_an_extension(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that expects reads reaches the maximum by a requeue for recent access."""
+@sometimes(range_cache, on=PASSES, given=requeues_for_reads)
+def access_requeue_reached_the_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A requeue for recent access brings an entry with expected reads to the maximum."""
     return any(
-        rise
-        and e.accessed
-        and has_expected_reads(e.expected_reads)
-        and e.requeue_count + rise == before.max_requeue_times
-        for e, rise in _rises(before, after)
+        times and e.accessed and expects_reads(e) and e.requeue_count + times == before.max_requeue_times
+        for e, times in _requeued(before, after)
     )
 
 
-@sometimes(range_cache, on=("size_pass",), given=counting)
-def size_pass_went_round_twice(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One size pass puts the same entry back twice or more."""
-    return any(rise >= 2 for _, rise in _rises(before, after))
+@sometimes(range_cache, on=("size_pass",), given=requeues_for_reads)
+def size_pass_requeued_entry_twice(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """One size pass requeues the same entry twice or more."""
+    return any(times >= 2 for _, times in _requeued(before, after))
 
 
 @sometimes(range_cache, on=("time_pass",), given=lambda cfg: cfg.counts_reads)
-def removed_with_reads_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes an entry that still expects reads, for it has no extension left."""
+def time_pass_evicted_entry_with_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A time pass removes an entry that has expected reads and no requeue left."""
     kept = by_key(after)
-    return any(k not in kept and has_expected_reads(e.expected_reads) for k, e in by_key(before).items())
+    return any(k not in kept and expects_reads(e) for k, e in by_key(before).items())
 
 
-@sometimes(range_cache, on=("size_pass",), given=counting)
-def size_pass_took_the_last_resort(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass removes an entry that was due for an extension when it began."""
+@sometimes(range_cache, on=("size_pass",), given=requeues_for_reads)
+def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A size pass removes an entry that was due for requeue when the pass began."""
     kept = by_key(after)
-    return any(k not in kept and should_requeue(before, e) for k, e in by_key(before).items())
+    return any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
 
 
 @sometimes(range_cache, on=PASSES)
-def drained_detached_then_stopped(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass removes nothing but detached slots at the head."""
+def pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A pass drops detached wrappers at the head and removes no entry."""
     return event.outcome == NOTHING and len(after.queue) < len(before.queue) and bool(after.queue)
 
 
 @sometimes(range_cache, on=PASSES)
-def detached_behind_a_live_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a pass a detached slot waits behind an entry that is not expired."""
+def detached_wrapper_behind_unexpired_head(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a pass a detached wrapper stays behind an entry."""
     return None in after.queue
 
 
 @sometimes(range_cache, on=("time_pass",))
-def stopped_exactly_at_the_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass stops at an entry that is exactly as old as the threshold."""
+def time_pass_stopped_exactly_at_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A time pass stops at an entry whose timestamp is the threshold."""
     live = [e for e in after.queue if e is not None]
     return bool(live) and live[0].timestamp_ns == event.arguments["threshold_ns"] < before.now_ns
 
 
-@sometimes(range_cache, on=("time_pass",), given=counting)
-def met_again_in_one_time_pass(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass with a threshold in the future puts an entry back and then removes it."""
+@sometimes(range_cache, on=("time_pass",), given=requeues_for_reads)
+def time_pass_visited_entry_twice(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A time pass with a threshold in the future requeues an entry and then removes it."""
     kept = by_key(after)
-    return any(k not in kept and should_requeue(before, e) for k, e in by_key(before).items())
+    return any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
-def a_negative_count(cfg: Config, s: State) -> bool:
-    """An entry has been read more often than expected."""
+def negative_expected_read_count(cfg: Config, s: State) -> bool:
+    """An entry was read more often than expected."""
     return any(e.expected_reads is not None and e.expected_reads < 0 for e in entries(s))
 
 
 @sometimes(range_cache)
-def a_copy_outlives_its_entry(cfg: Config, s: State) -> bool:
-    """A copy is open whose entry is no longer cached."""
+def copy_outlives_its_entry(cfg: Config, s: State) -> bool:
+    """A copy is open whose entry is not cached."""
     return bool(s.orphaned_copies)
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.counts_reads)
-def a_shared_counter(cfg: Config, s: State) -> bool:
-    """Two open copies and the cached entry share one counter."""
+def two_copies_share_read_count_with_entry(cfg: Config, s: State) -> bool:
+    """Two open copies and the cached entry share one read count."""
     return any(len(e.copies) >= 2 and e.expected_reads is not None for e in entries(s))
 
 
 @sometimes(range_cache, on=("put",), given=lambda cfg: cfg.counts_reads and cfg.duplicate_put == "latest_handler")
-def counter_exchanged_under_open_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A duplicate put gives the entry a new counter while copies with the old one are open."""
-    present = by_key(before).get(_put_key(event))
+def duplicate_put_orphaned_open_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A duplicate put replaces the handler of an entry while copies with the old one are open."""
+    present = by_key(before).get(key_of(event))
     return present is not None and bool(present.copies)
 
 
-@sometimes(range_cache, on=("replay",), given=counting)
-def replay_made_an_entry_due_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay brings a counter from none to one expected read."""
+@sometimes(range_cache, on=("replay",), given=requeues_for_reads)
+def replay_raised_read_count_to_one(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A replay raises a read count from 0 to 1."""
     return bool(event.outcome == Count(1))
 
 
 @sometimes(range_cache, on=("replay",), given=lambda cfg: cfg.counts_reads)
-def replay_of_a_negative_counter(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a counter that was below zero, and the entry still expects nothing."""
+def replay_left_read_count_nonpositive(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A replay raises a negative read count, and the entry still expects no read."""
     count = event.outcome.expected_reads if isinstance(event.outcome, Count) else None
     return count is not None and count <= 0
 
 
 @sometimes(range_cache, on=("release",), given=lambda cfg: cfg.counts_reads)
-def released_undelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A copy with a counter is given back undelivered."""
+def counted_copy_released_undelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A copy with a read count is released undelivered."""
     return event.arguments["delivered"] is False and isinstance(event.outcome, Count) and event.outcome != Count(None)
 
 
 @sometimes(range_cache, on=("get_range",))
-def a_range_over_two_ledgers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup gives entries of two ledgers."""
+def range_lookup_crossed_ledgers(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A lookup returns entries of two ledgers."""
     hits = () if isinstance(event.outcome, Refused) else event.outcome
     return len({h.position.ledger for h in hits}) >= 2
 
 
-@sometimes(range_cache, on=READINGS)
-def a_lookup_of_a_released_value(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup meets an entry whose value was released elsewhere, and marks it without giving it out."""
+@sometimes(range_cache, on=LOOKUPS)
+def lookup_missed_deallocated_value(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A lookup sets `accessed` of an entry whose value is deallocated, and does not return it."""
     kept = by_key(after)
     return any(e.released and not e.accessed and k in kept and kept[k].accessed for k, e in by_key(before).items())
 
 
 @sometimes(range_cache, on=("evict_to_watermark",))
-def the_size_check_evicted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The size check finds the caches over the trigger and evicts."""
+def size_check_evicted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The size check finds the caches above the trigger and evicts."""
     return bool(event.outcome != NOTHING)
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.retention == "stash")
-def an_entry_is_stashed(cfg: Config, s: State) -> bool:
-    """A size pass has set an entry aside."""
+def entry_was_stashed(cfg: Config, s: State) -> bool:
+    """A size pass stashed an entry."""
     return bool(s.stash)
 
 
-# ---- what must come in the end ------------------------------------------------------------------------
+# ---- liveness -----------------------------------------------------------------------------------------
 
 
 @eventually(range_cache, fair=("advance", "time_pass"))
-def no_entry_lives_for_ever(cfg: Config, s: State) -> bool:
-    """Once nothing is put or looked up, time passes empty the caches, expected reads or not."""
+def every_entry_is_eventually_evicted(cfg: Config, s: State) -> bool:
+    """Time passes empty the caches once there are no more puts and lookups, whatever reads are expected."""
     return not entries(s)
 
 
 @eventually(range_cache, fair=("advance", "time_pass"))
-def no_slot_stays_detached(cfg: Config, s: State) -> bool:
-    """A detached slot is dropped no later than when every entry in front of it has expired."""
+def every_detached_wrapper_is_eventually_dropped(cfg: Config, s: State) -> bool:
+    """Time passes drop a detached wrapper once every entry in front of it is expired."""
     return None not in s.queue
 
 
-@eventually(range_cache, fair=("evict_to_watermark",), given=requeued)
-def the_caches_come_below_the_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the caches below the trigger, whatever reads their entries expect."""
-    return not watermark.is_over_threshold(sum(s.sizes), cfg.max_bytes) or not entries(s)
+@eventually(range_cache, fair=("evict_to_watermark",), given=requeues)
+def size_check_eventually_ends_at_or_below_trigger(cfg: Config, s: State) -> bool:
+    """The size check brings the total size to the trigger or below it, whatever reads are expected."""
+    return sum(s.sizes) <= int(cfg.max_bytes * TRIGGER_SHARE) or not entries(s)

@@ -1,7 +1,7 @@
-"""Positions: where a message stands in a managed ledger.
+"""Positions in a managed ledger.
 
-A managed ledger is a chain of BookKeeper ledgers; a position is a ledger's id and an entry's id in it.
-Positions are ordered by ledger first, then by entry. Both are 64-bit in the broker and unbounded here.
+A managed ledger is a chain of BookKeeper ledgers. A position is a ledger id and an entry id (`Position`,
+`PositionImpl`); positions are ordered by ledger, then by entry. Both ids are 64-bit in the broker and unbounded here.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from typing import NamedTuple
 
 
 class Position(NamedTuple):
-    """Ledger id and entry id; ordered by ledger, then by entry."""
+    """Ledger id and entry id."""
 
     ledger: int
     entry: int
 
     def as_plain(self) -> list[int]:
-        """[ledger, entry], as recordings write it."""
+        """[ledger, entry], as in recordings."""
         return [self.ledger, self.entry]
 
 
-#: Where a range starts that means "from the beginning": before every position that can be stored.
+#: First position of a range "from the beginning"; before every position of an entry.
 EARLIEST = Position(-1, 0)
 
 
 def start_of(ledger: int) -> Position:
-    """The first position that the ledger can hold."""
+    """The first position of a ledger."""
     return Position(ledger, 0)

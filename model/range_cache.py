@@ -1,32 +1,30 @@
-"""Range caches behind one removal queue: how long a broker keeps a message in memory.
+"""Range caches of a broker and the removal queue that they share (PIP-430).
 
-Source: PIP-430, "Centralized Cache Eviction with RangeCacheRemovalQueue" and "Expected Read Count" strategy.
-Step grain: one call on a cache, or one whole eviction pass. The broker serialises passes on the queue's
-monitor; what may happen between the steps of an insert and a removal is in `cache_steps`.
+Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `EntryReadCountHandlerImpl`; the size
+check of `RangeEntryCacheManagerImpl` is included. One step is one call on a cache or one whole eviction pass: passes
+are serialised by the monitor of the queue. `model/cache_steps` interleaves threads inside these calls.
 
-    put          absent: the entry goes to the queue's tail with the time of now
-                 present: not inserted, though its counter may be exchanged for the newcomer's
-    get          marks the entry as accessed; a caller may hold a copy, which shares the read counter
-    release      the copy goes back; a delivered one lowers the counter
-    time pass    from the head: DETACHED -> dropped; not expired -> STOP;
-                 due for an extension -> REQUEUE at the tail; else REMOVE
-    size pass    from the head, round and round, until enough is free:
-                 DETACHED -> dropped; due -> REQUEUE; else REMOVE
+    put          position absent: a new wrapper at the tail of the queue; present: rejected, the resident entry may
+                 take the read count handler of the rejected one
+    get          sets `accessed`; the caller may hold a copy, which shares the entry's read count
+    release      closes a copy; a delivered copy decrements the read count
+    time pass    from the head: DETACHED is dropped; not expired: STOP; due for requeue: REQUEUE; else REMOVE
+    size pass    from the head, in laps, until enough bytes are freed: DETACHED is dropped; due: REQUEUE; else REMOVE
 
-    due for an extension: recently accessed (if that is switched on), or it
-    expects reads and has been requeued fewer than the maximum number of times
+An entry is due for requeue if it was accessed and recent access extends the TTL, or if it has expected reads and
+`requeue_count` is below the maximum.
 
-State: the queue is the state. An entry that is cached stands in exactly one slot of it (or, in the early
-draft, in the stash), and a cache is the set of entries that name it. An entry removed by position leaves its
-slot behind, DETACHED (None here), until a pass walks over it. Copies are held by number; all copies of one
-entry and the entry itself share one read counter, so they stand together: with the entry while it is cached,
-as `OrphanedCopies` after.
+State: `queue` holds every cached entry in exactly one slot. The `None` slots are DETACHED wrappers: their entry was
+removed by position, and the slot stays until a pass reaches it. Open copies are numbered; they are listed with
+their entry while it is cached, and as `OrphanedCopies` afterwards.
 
-Not modelled: the cursors. Expected reads are what the ledger hands in: the number of active cursors for a new
-entry, the rank of the reading cursor for one that was read from storage. Nor when passes are scheduled, buffers
-and their reference counts (but see `over_release`), copying on insert, the wrapper's lock and its reuse, memory
-overhead of slots. A released value that is removed by position leaves a slot that still has its key in the
-broker; here it is DETACHED like any other.
+Differences from the shipped broker are the `Rule` fields of `Config`.
+
+Not modelled: cursors (`expected_reads` is an argument: the number of active cursors for an added entry, the rank of
+the reading cursor for an entry read from storage); when passes are scheduled; buffers and reference counts, except
+`over_release`; the reuse of wrappers. `managedLedgerCacheCopyEntries` changes no step: an entry counts its length at
+insertion, with or without a copy. Without a copy the cached slice retains the buffer of the whole BookKeeper
+response, so memory can exceed the sizes here.
 """
 
 from __future__ import annotations
@@ -37,53 +35,74 @@ from typing import Annotated, Literal, NamedTuple
 from model import watermark
 from model.machine import Machine, Setting, Step, refused
 from model.positions import Position, start_of
-from model.values import AtLeast, Below, Between, record
+from model.values import AtLeast, Below, Between, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
 
 
 class Config(NamedTuple):
-    """Settings of the broker, then the rules on which versions or proposals differ."""
+    """Broker settings, then the rules on which versions or proposals differ."""
 
-    #: how many topics have a cache on this broker; caches are numbered from 0
+    #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: how long an entry may stay without an extension
-    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms")] = (
-        1_000_000_000
-    )
-    #: how often an entry with expected reads is put back at the tail; 0 switches that off
+    #: TTL of an entry that is not requeued
+    ttl_ns: Annotated[
+        int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms, 4.0 to 5.0")
+    ] = 1_000_000_000
+    #: `maxRequeueCountWhenHasExpectedReads`: requeues of an entry with expected reads; 0 disables them
     max_requeue_times: Annotated[
-        int, AtLeast(0), Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", "5")
+        int,
+        AtLeast(0),
+        Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", "5 from 4.1 to 5.0"),
     ] = 5
-    #: whether an entry that was looked up since its last visit is put back at the tail, however often
+    #: whether an entry that was accessed since its last visit is requeued, without a limit
     extend_ttl_of_recently_accessed: Annotated[
-        bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
+        bool,
+        Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false in 5.0"),
     ] = False
-    #: the size that all caches together should stay below
+    #: maximum size of all caches together; the default here is that of `ManagedLedgerFactoryConfig`
     max_bytes: Annotated[
-        int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory; here a library's")
+        int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, 4.0 to 5.0")
     ] = 134_217_728
-    #: the share of the maximum that a size pass brings the caches down to
-    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9")] = 0.9
-    #: whether entries count expected reads at all (they do not in the first central queue, before requeueing)
-    counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", "true")] = True
+    #: fraction of the maximum size down to which a size pass evicts
+    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9, 4.0 to 5.0")] = 0.9
+    #: whether entries have expected read counts
+    counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", "true from 4.1 to 5.0")] = True
 
-    #: what becomes of the counter of an entry that is added again: kept, or the newcomer's takes its place
-    duplicate_put: Literal["keep", "latest_handler"] = "latest_handler"
-    #: a range whose first position is after its last: an empty range, or an error
-    inverted_range: Literal["empty", "illegal_argument"] = "empty"
-    #: whether leaving the cache lowers the counter that open copies still share
-    removal_marks_read: bool = False
-    #: whether a copy that is given back undelivered lowers the counter
-    undelivered_release_marks_read: bool = False
-    #: whether a requeue for recent access uses up an extension for expected reads (one shared counter)
-    access_requeue_counts: bool = True
-    #: whether a size pass spares an entry that is due for an extension although its time is over
-    size_pass_requeues_expired: bool = True
-    #: whether the bytes of an entry stay counted when its value had been released behind the cache's back
-    released_value_stays_counted: bool = False
-    #: how an entry is spared: requeued at the tail, or stashed aside until its time is over (the early draft)
-    retention: Literal["requeue", "stash"] = "requeue"
+    #: read count handler of a resident entry after a duplicate put: its own, or that of the rejected entry
+    duplicate_put: Annotated[
+        Literal["keep", "latest_handler"],
+        Rule(Origin.RECORDED, "RangeEntryCacheImpl.insert, 4.1 to master 2026-07; replaced in master 2026-09"),
+    ] = "latest_handler"
+    #: outcome for a range whose first position is after its last
+    inverted_range: Annotated[
+        Literal["empty", "illegal_argument"],
+        Rule(Origin.RECORDED, "RangeCache.getRange and removeRange, 4.1 to master 2026-07; empty in master 2026-09"),
+    ] = "empty"
+    #: whether removal from the cache decrements the read count that open copies share
+    removal_marks_read: Annotated[
+        bool, Rule(Origin.RECORDED, "EntryImpl.beforeDeallocate of the cached entry, master 2026-07")
+    ] = False
+    #: whether the release of an undelivered copy decrements the read count
+    undelivered_release_marks_read: Annotated[
+        bool, Rule(Origin.READ, "EntryImpl.decreaseReadCountOnRelease, true by default, 4.1 to master 2026-07")
+    ] = False
+    #: whether a requeue for recent access increments `requeueCount`, which the maximum limits
+    access_requeue_counts: Annotated[
+        bool, Rule(Origin.INFERRED, 'PIP-430, "Requeuing Mechanism": the maximum is described for expected reads')
+    ] = True
+    #: whether a size pass requeues an entry that is due for requeue but expired
+    size_pass_requeues_expired: Annotated[
+        bool, Rule(Origin.READ, "PIP-430: evictLeastAccessedEntries(sizeToFree, expirationTimestamp)")
+    ] = True
+    #: whether removing an entry whose value was already deallocated leaves its bytes in the size
+    released_value_stays_counted: Annotated[
+        bool, Rule(Origin.READ, "RangeCache.removeEntry, 4.1 to master 2026-07")
+    ] = False
+    #: what a pass does with an entry that it does not remove: requeue it, or keep it in the stash
+    retention: Annotated[
+        Literal["requeue", "stash"], Rule(Origin.READ, "RangeCacheRemovalQueue, first draft of pull request 24623")
+    ] = "requeue"
 
 
 # ---- state --------------------------------------------------------------------------------------------
@@ -91,21 +110,21 @@ class Config(NamedTuple):
 
 @record
 class Entry(NamedTuple):
-    """A cached message and its slot in the removal queue: the broker's wrapper and its value in one."""
+    """A cached entry and its slot in the removal queue (`RangeCacheEntryWrapper` and its value)."""
 
     cache: int
     position: Position
-    bytes: int  # frozen at insertion
-    expected_reads: int | None  # None: this entry counts no reads; may be negative
-    copies: tuple[int, ...]  # numbers of the open copies that share the counter, ascending
-    timestamp_ns: int  # when it was put, or last put back
-    requeue_count: int  # for whatever reason, in whatever pass
-    accessed: bool  # looked up since it was put, or last put back
-    released: bool  # someone gave back a reference that was the cache's
+    bytes: int  # length at insertion
+    expected_reads: int | None  # expectedReadCount of its handler; None without a handler; may be negative
+    copies: tuple[int, ...]  # numbers of the open copies that share the handler, ascending
+    timestamp_ns: int  # of insertion or of the last requeue
+    requeue_count: int  # of all requeues, in any pass
+    accessed: bool  # looked up since insertion or the last requeue
+    released: bool  # the cache's reference to the value was released by someone else
 
 
 class OrphanedCopies(NamedTuple):
-    """Open copies of an entry that is no longer cached, and the counter they share."""
+    """Open copies that share a read count, after their entry left the cache or got another handler."""
 
     copies: tuple[int, ...]
     expected_reads: int | None
@@ -113,25 +132,25 @@ class OrphanedCopies(NamedTuple):
 
 @record
 class State(NamedTuple):
-    """All caches of a broker."""
+    """All range caches of a broker."""
 
     now_ns: int
-    queue: tuple[Entry | None, ...]  # oldest first; None is a DETACHED slot
-    stash: tuple[Entry, ...]  # only when entries are spared by stashing
+    queue: tuple[Entry | None, ...]  # head first; None is a DETACHED wrapper
+    stash: tuple[Entry, ...]  # empty unless `retention` is "stash"
     sizes: tuple[int, ...]  # bytes of each cache
-    orphaned_copies: tuple[OrphanedCopies, ...]  # in the order of the copies' numbers
+    orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the copies
     next_copy: int
-    max_requeue_times: int  # settings that can be changed while the broker runs
+    max_requeue_times: int  # these two settings are dynamic
     extend_ttl_of_recently_accessed: bool
 
 
 def start(cfg: Config) -> State:
-    """Empty caches, at time zero."""
+    """Empty caches at time zero."""
     return State(0, (), (), (0,) * cfg.caches, (), 1, cfg.max_requeue_times, cfg.extend_ttl_of_recently_accessed)
 
 
 class Hit(NamedTuple):
-    """What a lookup gives: the entry as it was found, and the number of the copy if one is held."""
+    """A looked-up entry, and the number of the copy that the caller holds."""
 
     position: Position
     bytes: int
@@ -140,13 +159,13 @@ class Hit(NamedTuple):
 
 
 class Count(NamedTuple):
-    """A read counter as it stands; None if it was never defined."""
+    """An expected read count; None without a handler."""
 
     expected_reads: int | None
 
 
 class Removed(NamedTuple):
-    """What a removal or an eviction pass took away."""
+    """Entries and bytes that a removal or a pass took out of the caches."""
 
     entries: int
     bytes: int
@@ -160,50 +179,53 @@ Cache = Annotated[int, Below("caches")]
 Bytes = Annotated[int, AtLeast(0)]
 Nanos = Annotated[int, AtLeast(0)]
 
-# ---- small rules --------------------------------------------------------------------------------------
+# ---- read counts --------------------------------------------------------------------------------------
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
-    """A count of zero or less is no count at all: the entry will never expect reads (EntryReadCountHandler)."""
+    """The read count of a new handler; None for zero or less (`EntryReadCountHandlerImpl.maybeCreate`)."""
     return expected_reads if cfg.counts_reads and expected_reads > 0 else None
 
 
 def marked_read(count: int | None) -> int | None:
-    """One read fewer to expect, without a floor: it may go negative."""
+    """Decrements without a floor (`EntryReadCountHandlerImpl.markRead`)."""
     return None if count is None else count - 1
 
 
 def replayed(count: int | None) -> int | None:
-    """One read more to expect. An undefined count stays undefined."""
+    """Increments; an undefined count stays undefined (`EntryReadCountHandlerImpl.incrementExpectedReadCount`)."""
     return None if count is None else count + 1
 
 
 def has_expected_reads(count: int | None) -> bool:
-    """At least one read is expected, and the count has been defined (EntryReadCountHandler.hasExpectedReads)."""
+    """Whether the count is defined and at least 1 (`EntryReadCountHandlerImpl.hasExpectedReads`)."""
     return count is not None and count >= 1
 
 
+# ---- requeue and expiry -------------------------------------------------------------------------------
+
+
 def should_requeue(s: State, e: Entry) -> bool:
-    """Recently accessed, without limit; or expecting reads, up to the maximum ("Requeuing Mechanism")."""
+    """Whether an entry is due for requeue (PIP-430, "Requeuing Mechanism"). Recent access has no limit."""
     return (s.extend_ttl_of_recently_accessed and e.accessed) or (
         has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times
     )
 
 
-def requeues_after(cfg: Config, s: State, e: Entry) -> int:
-    """One counter for all reasons; in the variant, a requeue that recent access alone justifies is not counted."""
+def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
+    """`requeueCount` after a requeue. Every requeue counts, whatever its reason and its pass."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
 
 
 def is_expired(timestamp_ns: int, threshold_ns: int) -> bool:
-    """Older than the threshold, strictly."""
+    """Whether a timestamp is before the threshold; equality is not expired."""
     return timestamp_ns < threshold_ns
 
 
 def inside(position: Position, first: Position, last: Position, last_inclusive: bool) -> bool:
-    """Whether a position is in a range; the first one always belongs to it."""
+    """Whether a position is in a range; `first` is always included."""
     return first <= position and (position <= last if last_inclusive else position < last)
 
 
@@ -211,7 +233,7 @@ def inside(position: Position, first: Position, last: Position, last_inclusive: 
 
 
 def find(s: State, cache: int, position: Position) -> Entry | None:
-    """The entry that a cache holds at a position."""
+    """The entry of a cache at a position."""
     for e in s.queue + s.stash:
         if e is not None and e.position == position and e.cache == cache:
             return e
@@ -219,13 +241,13 @@ def find(s: State, cache: int, position: Position) -> Entry | None:
 
 
 def in_range(s: State, cache: int, first: Position, last: Position, last_inclusive: bool) -> list[Entry]:
-    """What a cache holds in a range, in the order of positions."""
+    """The entries of a cache in a range, ordered by position."""
     held = [e for e in s.queue + s.stash if e is not None and e.cache == cache]
     return sorted(e for e in held if inside(e.position, first, last, last_inclusive))
 
 
 def replace_entry(s: State, old: Entry, new: Entry) -> State:
-    """The same state with `new` where `old` stood."""
+    """The state with `new` in the slot of `old`."""
     if old in s.queue:
         i = s.queue.index(old)
         return s._replace(queue=s.queue[:i] + (new,) + s.queue[i + 1 :])
@@ -236,20 +258,17 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """Adds open copies that no cached entry stands for; without copies nobody can see the counter any more."""
+    """Adds open copies with their read count; a read count without copies is dropped."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether a leaving entry's bytes stay counted, because its value had been released elsewhere."""
+    """Whether the bytes of a removed entry stay in the size: the shipped `removeEntry` fails after it unmapped."""
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts the bytes of entries that have left their slots, and lets their open copies go on alone.
-
-    The outcome is what a removal reports: the entries whose bytes it subtracted.
-    """
+    """Subtracts and returns the bytes of entries that left the queue, and orphans their open copies (`removeEntry`)."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -269,10 +288,9 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """An entry is added to its cache and, at the tail, to the removal queue; true if it was absent.
+    """Inserts an entry, or rejects a duplicate (`RangeCache.put`). Returns whether it was inserted.
 
-    An entry that is already cached keeps its bytes, time, place and access mark; only its counter may be
-    exchanged for the newcomer's (PIP-430, "Entry Tracking"; the counter rule is a later change).
+    A duplicate's handler replaces that of the resident entry (`Inserter.updateIfCached`), and nothing else changes.
     """
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
@@ -283,16 +301,15 @@ def put(
     if cfg.duplicate_put == "keep" or present.released:
         return s, False
     s = replace_entry(s, present, present._replace(expected_reads=count, copies=()))
-    return s._replace(
-        orphaned_copies=add_orphaned_copies(present.copies, present.expected_reads, s.orphaned_copies)
-    ), False
+    orphaned = add_orphaned_copies(present.copies, present.expected_reads, s.orphaned_copies)
+    return s._replace(orphaned_copies=orphaned), False
 
 
 @range_cache.action
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """A value that knows another position than its key is refused; otherwise it is an ordinary put."""
+    """A value whose position differs from the key is rejected with IllegalArgumentException (`RangeCache.put`)."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, expected_reads)
@@ -300,10 +317,7 @@ def put_mismatched(
 
 @range_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> Step[State, Hit | None]:
-    """A lookup marks the entry as accessed; with `hold` the caller keeps a copy that shares its read counter.
-
-    A value that was released elsewhere cannot be given out: a miss, though the entry is marked.
-    """
+    """Looks an entry up and sets `accessed`, also of a deallocated value, which is a miss (`RangeCache.get`)."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -315,14 +329,14 @@ def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> 
 def get_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, hold: bool
 ) -> Step[State, tuple[Hit, ...]]:
-    """A lookup of every entry from first to last, both included, gaps skipped, ledgers crossed."""
+    """Looks up every entry from first to last, both inclusive (`RangeCache.getRange`); gaps are skipped."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return look_up(s, in_range(s, cache, first, last, True), hold)
 
 
 def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[Hit, ...]]:
-    """Marks entries as accessed and gives out those that can be, each with a new copy if held."""
+    """Sets `accessed` of the entries, and returns those whose value is not deallocated, each with a copy if held."""
     hits: list[Hit] = []
     for e in found:
         gives = hold and not e.released
@@ -338,29 +352,29 @@ def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[
 
 @range_cache.action
 def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, bool]:
-    """Whether the position is cached; asking does not mark the entry as accessed."""
+    """Whether the position is cached; does not set `accessed` (`RangeCache.exists`)."""
     return s, find(s, cache, position) is not None
 
 
-# ---- counting reads -----------------------------------------------------------------------------------
+# ---- copies and replays -------------------------------------------------------------------------------
 
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """A copy goes back. One that was delivered lowers the counter ("Dynamic Updates"); the outcome is the counter."""
+    """Closes a copy; a delivered copy decrements the read count (`EntryImpl.release`). Returns the read count."""
     counts = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
 
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """The copy's entry goes to the replay queue: it will be read once more ("Dynamic Updates")."""
+    """Adds the copy's entry to the replay queue: one more read is expected (PIP-430, "Dynamic Updates")."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
 @range_cache.action
 def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Count | None]:
-    """Lowers the counter of a cached entry directly; it is not a lookup."""
+    """Decrements the read count of a cached entry without a lookup (`EntryReadCountHandler.markRead`)."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -369,14 +383,14 @@ def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[S
 
 
 def unchanged(count: int | None) -> int | None:
-    """The counter of a copy that nobody read."""
+    """The read count itself."""
     return count
 
 
 def change_read_count(
     s: State, copy: int, change: Callable[[int | None], int | None], keep_copy: bool
 ) -> Step[State, Count]:
-    """Changes the counter that an open copy shares, wherever it stands, and closes the copy unless it is kept."""
+    """Changes the read count that an open copy shares, and closes the copy unless `keep_copy`."""
     for e in s.queue + s.stash:
         if e is not None and copy in e.copies:
             count = change(e.expected_reads)
@@ -391,14 +405,14 @@ def change_read_count(
     return refused(s, "not_open", "no open copy has this number")
 
 
-# ---- removing by position -----------------------------------------------------------------------------
+# ---- removal by position ------------------------------------------------------------------------------
 
 
 @range_cache.action
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """Removes a cache's entries from first to last; each leaves a DETACHED slot in the queue."""
+    """Removes the entries of a cache from first to last (`RangeCache.removeRange`); their wrappers are DETACHED."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return detach(cfg, s, in_range(s, cache, first, last, last_inclusive))
@@ -406,18 +420,18 @@ def remove_range(
 
 @range_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes a cache's entries of one ledger: from its first position up to the next ledger's, not included."""
+    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
     return detach(cfg, s, in_range(s, cache, start_of(ledger), start_of(ledger + 1), False))
 
 
 @range_cache.action
 def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
-    """Removes everything that a cache holds at the start of the call, and reports what it removed."""
+    """Removes all entries of a cache (`RangeCache.clear`). Returns what it removed, not the size before."""
     return detach(cfg, s, [e for e in s.queue + s.stash if e is not None and e.cache == cache])
 
 
 def detach(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
-    """Entries leave by position: their slots stay behind, DETACHED ("MISSING" to the pass that meets them)."""
+    """Removes entries and leaves their slots DETACHED (`RangeCacheEntryWrapper.markRemoved`)."""
     if not gone:
         return s, NOTHING
     queue = tuple(None if e in gone else e for e in s.queue)
@@ -425,13 +439,13 @@ def detach(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
     return account_for_removed(cfg, s._replace(queue=queue, stash=stash), gone)
 
 
-# ---- eviction -----------------------------------------------------------------------------------------
+# ---- eviction passes ----------------------------------------------------------------------------------
 
-Verdict = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
+EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 
-def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> Verdict:
-    """What a time pass does with the head of the queue, in exactly this order."""
+def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> EvictionResult:
+    """The result of a time pass for the head of the queue; the order of the tests matters."""
     if e is None:
         return "MISSING"
     if not is_expired(e.timestamp_ns, threshold_ns):
@@ -441,43 +455,45 @@ def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, thre
     return "REMOVE"
 
 
-def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> Verdict:
-    """What a size pass does with the head of the queue, in exactly this order. Age is irrelevant."""
+def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> EvictionResult:
+    """The result of a size pass for the head of the queue; the order of the tests matters, and age does not."""
     if e is None:
         return "MISSING"
     if freed >= bytes_to_free:
         return "STOP"
-    if should_requeue(s, e) and not is_past_sparing(cfg, s, e):
+    if should_requeue(s, e) and not is_removed_when_expired(cfg, s, e):
         return "REQUEUE"
     return "REMOVE"
 
 
-def is_past_sparing(cfg: Config, s: State, e: Entry) -> bool:
-    """In the variant, a size pass does not spare an entry whose time is over."""
+def is_removed_when_expired(cfg: Config, s: State, e: Entry) -> bool:
+    """Whether a size pass removes an entry because it is expired; only in PIP-430's two-argument pass."""
     return not cfg.size_pass_requeues_expired and is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
 #: What to do with the head of the queue, given the bytes freed so far and the limit of the pass.
-Visit = Callable[[Config, State, Entry | None, int, int], Verdict]
+Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 
 
-def evict_entries(cfg: Config, s: State, visit: Visit, limit: int) -> tuple[State, Removed]:
-    """One pass over the queue, from the head, until it stops or nothing is left.
+def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
+    """One pass over the queue, from the head to the first STOP (`RangeCacheRemovalQueue.evictEntries`).
 
-    A requeued entry goes to the tail with the time of now, its access mark cleared, and one requeue more;
-    the same pass may meet it again.
+    REQUEUE sets the timestamp to now, clears `accessed` and increments `requeueCount`. The same pass can visit the
+    requeued entry again.
     """
     queue, gone, freed, head = list(s.queue), [], 0, 0
     while head < len(queue):
         e = queue[head]
-        verdict = visit(cfg, s, e, freed, limit)
-        if verdict == "STOP":
+        result = predicate(cfg, s, e, freed, limit)
+        if result == "STOP":
             break
         head += 1
         if e is None:
             continue
-        if verdict == "REQUEUE":
-            queue.append(e._replace(timestamp_ns=s.now_ns, accessed=False, requeue_count=requeues_after(cfg, s, e)))
+        if result == "REQUEUE":
+            queue.append(
+                e._replace(timestamp_ns=s.now_ns, accessed=False, requeue_count=requeue_count_after(cfg, s, e))
+            )
         else:
             gone.append(e)
             freed += 0 if stays_counted(cfg, e) else e.bytes
@@ -488,10 +504,7 @@ def evict_entries(cfg: Config, s: State, visit: Visit, limit: int) -> tuple[Stat
 
 @range_cache.action
 def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
-    """Removes what is older than the threshold, except what is due for an extension (evictLEntriesBeforeTimestamp).
-
-    The queue is in the order of time, so the pass ends at the first entry that is young enough.
-    """
+    """Evicts expired entries that are not due for requeue (`RangeCacheRemovalQueue.evictLEntriesBeforeTimestamp`)."""
     if cfg.retention == "stash":
         return stash_time_pass(cfg, s, threshold_ns)
     return evict_entries(cfg, s, time_pass_predicate, threshold_ns)
@@ -499,10 +512,9 @@ def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
 
 @range_cache.action
 def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]:
-    """Removes entries from the head until enough bytes are free (evictLeastAccessedEntries).
+    """Evicts from the head until enough bytes are freed; requeued entries are evicted last.
 
-    What is due for an extension is put back and met again in the next lap, so expected reads put an entry
-    last, and never keep the pass from its goal.
+    `RangeCacheRemovalQueue.evictLeastAccessedEntries`.
     """
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
@@ -513,7 +525,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """The size check: a size pass down to the watermark if all caches together are over the trigger (98 %)."""
+    """If the total exceeds the trigger, a size pass to the watermark (`doEvictToWatermarkWhenOverThreshold`)."""
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
@@ -523,25 +535,22 @@ def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
 
 @range_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """Entries that expect reads or do not count them, and their bytes; drops all DETACHED slots on the way.
-
-    Not a rule of eviction: entries without a count are evicted freely. The broker's own tests use it.
-    """
+    """Counts entries without a handler or with expected reads; drops DETACHED wrappers (`getNonEvictableSize`)."""
     live = tuple(e for e in s.queue if e is not None)
     kept = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
     return s._replace(queue=live), Removed(len(kept), sum(kept))
 
 
-# ---- the stash of the early draft ---------------------------------------------------------------------
+# ---- the stash of the first draft ---------------------------------------------------------------------
 
 
-def is_spared_in_stash(cfg: Config, s: State, e: Entry) -> bool:
-    """It expects reads and its time is not over: a size pass of the early draft never takes it."""
+def is_stashed(cfg: Config, s: State, e: Entry) -> bool:
+    """Whether a size pass of the first draft stashes an entry: it has expected reads and is not expired."""
     return has_expected_reads(e.expected_reads) and not is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
 def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Removed]:
-    """First every stashed entry, then the queue; what is older than the threshold goes, expected reads or not."""
+    """Evicts expired entries of the stash, then of the queue, with or without expected reads."""
     gone = [e for e in s.stash if is_expired(e.timestamp_ns, threshold_ns)]
     stash = tuple(e for e in s.stash if not is_expired(e.timestamp_ns, threshold_ns))
     head = 0
@@ -555,67 +564,67 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """First the stash, then the queue, until enough is free; what is spared is set aside, so the goal may be missed."""
+    """Evicts from the stash, then from the queue, until enough bytes are freed; it can free fewer."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
     for e in s.stash:
-        taken = freed < bytes_to_free and not is_spared_in_stash(cfg, s, e)
+        taken = freed < bytes_to_free and not is_stashed(cfg, s, e)
         (gone if taken else stash).append(e)
         freed += e.bytes if taken and not stays_counted(cfg, e) else 0
     for slot in s.queue:
         if slot is not None:
             if freed >= bytes_to_free:
                 break
-            taken = not is_spared_in_stash(cfg, s, slot)
+            taken = not is_stashed(cfg, s, slot)
             (gone if taken else stash).append(slot)
             freed += slot.bytes if taken and not stays_counted(cfg, slot) else 0
         head += 1
     return account_for_removed(cfg, s._replace(queue=s.queue[head:], stash=tuple(stash)), gone)
 
 
-# ---- time and settings --------------------------------------------------------------------------------
+# ---- time, dynamic settings and faults ----------------------------------------------------------------
 
 
 @range_cache.action
 def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Time passes."""
+    """Advances the clock."""
     return s._replace(now_ns=s.now_ns + nanos), None
 
 
 @range_cache.action
 def set_max_requeue_times(cfg: Config, s: State, value: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """The maximum changes while the broker runs; entries keep their counts."""
+    """Changes the dynamic setting; `requeueCount` of cached entries is unchanged."""
     return s._replace(max_requeue_times=value), None
 
 
 @range_cache.action
 def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
-    """The extension for recent access is switched while the broker runs; entries keep their marks."""
+    """Changes the dynamic setting; `accessed` of cached entries is unchanged."""
     return s._replace(extend_ttl_of_recently_accessed=value), None
 
 
 @range_cache.fault
 def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """A put takes its time before another and queues after it, as if the clock had gone back for it."""
+    """Moves the clock back: a put read the clock before another put and enqueues after it."""
     return s._replace(now_ns=s.now_ns - nanos), None
 
 
 @range_cache.fault
 def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """Someone gives back a reference that was the cache's: the value is gone, the entry is still listed."""
+    """Releases the cache's reference to a value: the value is deallocated while its entry is cached."""
     present = find(s, cache, position)
     if present is None or present.released:
         return refused(s, "illegal_state", "no value to release at this position")
     return replace_entry(s, present, present._replace(released=True)), None
 
 
-# ---- names and observers ------------------------------------------------------------------------------
+# ---- canonical form and observation -------------------------------------------------------------------
 
 
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Copies are numbered in the order in which they stand, and the clock starts at now: only differences matter."""
+    """Renumbers copies in the order of their slots, and shifts the clock to zero."""
     if s.now_ns == 0 and s.next_copy == 1:
         return s
     following = 1
@@ -635,16 +644,16 @@ def canonical(cfg: Config, s: State) -> State:
     stash = tuple([e for e in map(moved, s.stash) if e is not None])
     orphaned_copies = s.orphaned_copies
     if orphaned_copies:
-        by_look = sorted(
+        by_content = sorted(
             orphaned_copies, key=lambda g: (len(g.copies), g.expected_reads is None, g.expected_reads or 0)
         )
-        orphaned_copies = tuple([OrphanedCopies(renumbered(g.copies), g.expected_reads) for g in by_look])
+        orphaned_copies = tuple([OrphanedCopies(renumbered(g.copies), g.expected_reads) for g in by_content])
     return s._replace(now_ns=0, queue=queue, stash=stash, orphaned_copies=orphaned_copies, next_copy=following)
 
 
 @range_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Each cache by position, the queue from oldest to newest, and the open copies with their counters."""
+    """Each cache by position, the queue from the head, and the open copies with their read counts."""
     held: list[list[list[object]]] = [[] for _ in s.sizes]
     slots: list[list[object] | None] = []
     copies = [[c, g.expected_reads] for g in s.orphaned_copies for c in g.copies]
@@ -666,11 +675,11 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = range_cache.profile("reference", "what this specification holds to be right", Config())
+reference = range_cache.profile("reference", "master of September 2026, without its defects", Config())
 
 recorded = range_cache.profile(
     "pulsar-2026-07",
-    "as recorded from Apache Pulsar master, 2026-07-23",
+    "Apache Pulsar master, 2026-07-23, as recorded",
     Config(
         duplicate_put="keep",
         inverted_range="illegal_argument",
@@ -680,26 +689,32 @@ recorded = range_cache.profile(
     ),
 )
 
+released_4_1 = range_cache.profile(
+    "pulsar-4.1",
+    "releases 4.1 and 4.2: pull request 24623 with the defaults of these releases",
+    recorded.config._replace(extend_ttl_of_recently_accessed=True),
+)
+
+pip_430 = range_cache.profile(
+    "pip-430",
+    "the final text of PIP-430: recent access extends the TTL, and a size pass takes an expiration timestamp",
+    Config(extend_ttl_of_recently_accessed=True, size_pass_requeues_expired=False),
+)
+
 fifo = range_cache.profile(
     "fifo",
-    "the first central queue (pull request 24363): no requeue, no read counts",
+    "pull request 24363, the first removal queue: no requeue, no read counts",
     Config(max_requeue_times=0, counts_reads=False, duplicate_put="keep"),
 )
 
 stash = range_cache.profile(
     "stash",
-    "the early draft of PIP-430: a size pass sets entries with expected reads aside",
+    "first draft of pull request 24623: a size pass stashes entries with expected reads",
     Config(retention="stash"),
 )
 
 separate_counters = range_cache.profile(
     "separate-counters",
-    "an experiment: a requeue for recent access does not use up an extension for expected reads",
+    "experiment: a requeue for recent access does not count towards the maximum",
     Config(access_requeue_counts=False, extend_ttl_of_recently_accessed=True),
-)
-
-two_arguments = range_cache.profile(
-    "two-arguments",
-    "PIP-430's signature of the size pass, which knows the expiration time: what is over it is not spared",
-    Config(size_pass_requeues_expired=False),
 )

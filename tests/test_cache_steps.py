@@ -194,13 +194,13 @@ BREAKS = {
     "put_in_two_steps": ("a_live_entry_is_found", 6),
     "cleared_in_bulk": ("a_live_entry_is_found", 6),
     "reports_what_was_there": ("the_total_is_the_sum", 12),
-    "removed_twice": ("removal_counts_an_entry_once", 17),
+    "removed_twice": ("removal_reports_entries_and_bytes_that_left", 17),
     "evicts_unchecked": ("eviction_takes_what_it_checked", 21),
-    "retains_unchecked": ("a_lookup_gives_what_was_asked", 22),
+    "retains_unchecked": ("lookup_returns_cached_entries_of_range", 22),
     "recycled_uncleared": ("a_wrapper_goes_to_the_pool_clear", 17),
     "marker_erased": ("a_task_has_its_marker", 10),
     "marker_overwritten": ("a_task_has_its_marker", 17),
-    "bytes_kept": ("sizes_are_sums", 16),
+    "bytes_kept": ("cache_size_equals_sum_of_entry_sizes", 16),
 }
 LONG = {"marker_erased"}
 

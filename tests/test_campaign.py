@@ -43,7 +43,7 @@ from fuzz.campaign.worker import (
 from fuzz.run.coverage import Row
 from model.machine import BadValue
 
-MUTANT = Spec("range_cache", mutant="pops-what-it-did-not-check")
+MUTANT = Spec("range_cache", mutant="eviction-pops-unchecked-entry")
 HONEST = Spec("range_cache")
 PLAN = Plan((MUTANT,), 0)
 TRACES = 5 * BLOCK + 7

@@ -138,9 +138,9 @@ def test_a_shipped_version_shows_its_defects(brokerproof: Any) -> None:
     assert ran.code == 1
     causes = {f["signature"].split(" ")[0] for f in ran.json["findings"]}
     assert {
-        "property:latest_put_sets_the_counter",
-        "property:only_delivery_lowers_a_counter",
-        "property:sizes_are_sums",
+        "property:latest_put_sets_expected_read_count",
+        "property:only_delivered_releases_decrement_read_count",
+        "property:cache_size_equals_sum_of_entry_sizes",
     } <= causes
 
 
@@ -176,10 +176,10 @@ def test_the_number_of_processes_changes_no_cause(brokerproof: Any) -> None:
 
 def test_one_property_alone(brokerproof: Any) -> None:
     run = ("fuzz", "range_cache", "--profile", "pulsar-2026-07", "--traces", 64)
-    ran = brokerproof(*run, "--property", "sizes_are_sums", "--json")
+    ran = brokerproof(*run, "--property", "cache_size_equals_sum_of_entry_sizes", "--json")
     assert ran.code == 1
-    assert [finding["cause"] for finding in ran.json["findings"]] == ["property:sizes_are_sums"]
-    assert brokerproof(*run, "--property", "one_entry_per_position").code == 0
+    assert [finding["cause"] for finding in ran.json["findings"]] == ["property:cache_size_equals_sum_of_entry_sizes"]
+    assert brokerproof(*run, "--property", "position_is_cached_at_most_once").code == 0
 
 
 def test_stop_at_first(brokerproof: Any) -> None:
@@ -220,7 +220,7 @@ def test_explore_hands_out_a_shortest_trace_that_replays(brokerproof: Any) -> No
     ran = brokerproof("explore", "range_cache", "--profile", "pulsar-2026-07", "--json")
     assert ran.code == 1
     [violation] = keeps_to_schema("explore", ran)["violations"]
-    assert violation["signature"] == "property:latest_put_sets_the_counter after put put"
+    assert violation["signature"] == "property:latest_put_sets_expected_read_count after put put"
     assert brokerproof("replay", violation["trace"]).code == 1
     shown = brokerproof("explore", "range_cache", "--profile", "pulsar-2026-07")
     assert "visited: 3,693 states, the whole of scope smoke" in shown.out
@@ -308,11 +308,11 @@ WRONG = {
     "no profile": (("fuzz", "range_cache", "--profile"), "`brokerproof subjects SUBJECT` lists the profiles"),
     "unknown property": (("fuzz", "range_cache", "--property", "x"), "range_cache has no property x; it has "),
     "a coverage goal as property": (
-        ("fuzz", "range_cache", "--property", "a_copy_outlives_its_entry"),
-        "a_copy_outlives_its_entry is a coverage goal, --property takes a safety property: ",
+        ("fuzz", "range_cache", "--property", "copy_outlives_its_entry"),
+        "copy_outlives_its_entry is a coverage goal, --property takes a safety property: ",
     ),
     "a property against a profile": (
-        ("fuzz", "range_cache", "--property", "sizes_are_sums", "--against", "stash"),
+        ("fuzz", "range_cache", "--property", "cache_size_equals_sum_of_entry_sizes", "--against", "stash"),
         "leave out --against, or --property",
     ),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
@@ -345,7 +345,16 @@ def test_a_campaign_folder_of_other_parameters_is_refused_before_spark_starts(br
 def test_an_output_that_cannot_be_written_is_one_line(brokerproof: Any) -> None:
     Path("file").write_text("in the way")
     ran = brokerproof(
-        "fuzz", "range_cache", "--traces", 1, "--mutant", "maximum-is-ignored-at-start", "--seed", 2, "--out", "file"
+        "fuzz",
+        "range_cache",
+        "--traces",
+        1,
+        "--mutant",
+        "max-requeue-setting-ignored-at-start",
+        "--seed",
+        2,
+        "--out",
+        "file",
     )
     assert ran.code == 2
     assert "cannot be written" in ran.err

@@ -20,7 +20,7 @@ ROWS = all_defects()
 ROW = """[[defect]]
 id = "sizes"
 profile = "pulsar-2026-07"
-property = "sizes_are_sums"
+property = "cache_size_equals_sum_of_entry_sizes"
 rules = ["duplicate_put"]
 symptom = "s"
 mechanism = "m"
@@ -76,7 +76,7 @@ def test_the_readme_has_a_line_for_each_defect() -> None:
     [
         (ROW.replace("id =", "di ="), r"range_cache.toml: row 1: Object .*`id`|unknown field `di`"),
         (ROW.replace("wrong metric", "bad"), "Invalid enum value 'bad'"),
-        (ROW.replace("sizes_are_sums", "no_such"), "range_cache has no property no_such"),
+        (ROW.replace("cache_size_equals_sum_of_entry_sizes", "no_such"), "range_cache has no property no_such"),
         (ROW.replace("duplicate_put", "no_such"), "the config of range_cache has no field no_such"),
         (ROW.replace("duplicate_put", "caches"), "pulsar-2026-07 has the reference's value of caches"),
         (ROW.replace("pulsar-2026-07", "pulsar-1"), "range_cache has no profile pulsar-1"),

@@ -60,7 +60,7 @@ def test_every_transition_is_run_from_the_first_state() -> None:
 
 def test_the_walk_finds_a_difference_that_only_a_run_shows() -> None:
     """A start that ignores its config: loading a state sets what the start forgot."""
-    space = bounded(plant(find_mutant("maximum-is-ignored-at-start")), "smoke")
+    space = bounded(plant(find_mutant("max-requeue-setting-ignored-at-start")), "smoke")
     found = explore(space, properties=False)
     assert found.violations == []
     assert found.graph is not None
@@ -137,7 +137,7 @@ def test_a_walk_asks_no_property() -> None:
     assert finding.cause == Cause(Kind.OUTCOME, "time_pass")
     asked = replay(space.target, finding.calls)
     assert asked is not None
-    assert asked.broken_property == "latest_put_sets_the_counter"
+    assert asked.broken_property == "latest_put_sets_expected_read_count"
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +196,7 @@ def test_the_graph_is_the_models() -> None:
 def test_a_counterexample_is_shortest_and_replays() -> None:
     space = bounded(find_subject("range_cache"), "smoke", "pulsar-2026-07")
     violations = explore(space).violations
-    assert [(str(v.finding.cause), v.depth) for v in violations] == [("property:latest_put_sets_the_counter", 2)]
+    assert [(str(v.finding.cause), v.depth) for v in violations] == [("property:latest_put_sets_expected_read_count", 2)]
     again = replay(space.target, violations[0].finding.calls)
     assert again is not None
     assert again.cause == violations[0].finding.cause
@@ -205,8 +205,8 @@ def test_a_counterexample_is_shortest_and_replays() -> None:
 @pytest.mark.parametrize(
     ("mutant", "cause"),
     [
-        ("clear-reports-the-size-before", "view:sizes"),
-        ("duplicate-leaves-its-slot", "view:queue"),
+        ("clear-reports-size-before-clearing", "view:sizes"),
+        ("duplicate-put-leaves-slot-in-queue", "view:queue"),
     ],
 )
 def test_planted_bugs_are_found(mutant: str, cause: str) -> None:
@@ -227,7 +227,7 @@ def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
     assert source.count(rule) == 1
     never = plant_source("range_cache", "model.range_cache", source.replace(rule, "    return False\n"))
     found = explore(bounded(never, "smoke"), implementation=False)
-    assert "no_entry_lives_for_ever" in [lasso.name for lasso in found.lassos]
+    assert "every_entry_is_eventually_evicted" in [lasso.name for lasso in found.lassos]
     assert all(lasso.calls for lasso in found.lassos)
 
 

@@ -84,7 +84,7 @@ def test_weights_follow_the_situation() -> None:
 
 
 def test_a_swarm_may_leave_an_action_out() -> None:
-    assert "size_pass" not in {plan.name for plan, _ in decoder(SUBJECT, REFERENCE).table("patience", "")}
+    assert "size_pass" not in {plan.name for plan, _ in decoder(SUBJECT, REFERENCE).table("expiry", "")}
 
 
 def test_equal_arguments_are_not_identical() -> None:

@@ -162,9 +162,11 @@ def test_a_refusal_that_changes_the_state() -> None:
 def test_a_broken_property_is_named_with_its_guarantee() -> None:
     lockstep = Lockstep(resolve("range_cache", "pulsar-2026-07"))
     finding = next(
-        f for f in map(lockstep.run, range(50)) if f is not None and f.broken_property == "latest_put_sets_the_counter"
+        f
+        for f in map(lockstep.run, range(50))
+        if f is not None and f.broken_property == "latest_put_sets_expected_read_count"
     )
-    assert finding.difference.message.startswith("latest_put_sets_the_counter: After a put the entry expects")
+    assert finding.difference.message.startswith("latest_put_sets_expected_read_count: After a put the entry expects")
 
 
 def test_what_does_not_reproduce_is_called_unstable() -> None:
@@ -251,11 +253,11 @@ def test_skipped_properties_do_not_hide_others() -> None:
             seen.add(finding.broken_property)
             lockstep.skipped |= {finding.broken_property}
     assert seen == {
-        "an_inverted_range_is_empty",
-        "latest_put_sets_the_counter",
-        "only_delivery_lowers_a_counter",
-        "sizes_are_sums",
-        "a_size_pass_takes_no_more_than_needed",
+        "inverted_range_is_empty",
+        "latest_put_sets_expected_read_count",
+        "only_delivered_releases_decrement_read_count",
+        "cache_size_equals_sum_of_entry_sizes",
+        "size_pass_frees_no_more_than_needed",
     }
 
 

@@ -218,4 +218,4 @@ def test_a_bug_in_a_property_can_be_planted() -> None:
     subject = plant(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     finding = next(f for f in map(lockstep.run, range(20)) if f is not None)
-    assert str(finding.cause) == "property:sizes_are_sums"
+    assert str(finding.cause) == "property:cache_size_equals_sum_of_entry_sizes"

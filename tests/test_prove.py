@@ -47,7 +47,7 @@ EXPECTED = {
     "counters-keep-to-their-rule": "confirmed_over_all_paths",
     "requeues-keep-to-their-rule": "confirmed_over_all_paths",
     "counters-agree": "confirmed_over_all_paths",
-    "due-for-extension-agrees": "confirmed_over_all_paths",
+    "should-requeue-agrees": "confirmed_over_all_paths",
     "first-put-agrees": "confirmed_over_all_paths",
     "time-pass-over-one-entry-agrees": "confirmed_over_all_paths",
     "size-pass-over-two-entries-agrees": "confirmed_over_all_paths",
@@ -201,8 +201,8 @@ PLANTED = {
     "a requeued entry leaves, too": Planted(
         "passes-report-what-left",
         MODEL,
-        '        if verdict == "REQUEUE":\n',
-        '        if verdict == "REQUEUE":\n            gone.append(e)\n',
+        '        if result == "REQUEUE":\n',
+        '        if result == "REQUEUE":\n            gone.append(e)\n',
     ),
     "expiry is asked of the next threshold": Planted(
         "time-pass-removes-nothing-younger",

@@ -34,7 +34,7 @@ def run(spec: Spec, traces: int) -> Ran:
 
 @pytest.fixture(scope="module")
 def seeded() -> Ran:
-    return run(Spec("range_cache", mutant="duplicate-leaves-its-slot"), BLOCK)
+    return run(Spec("range_cache", mutant="duplicate-put-leaves-slot-in-queue"), BLOCK)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_report_names_the_version_that_ran(seeded: Ran) -> None:
 def test_the_report_shows_a_finding_step_by_step(seeded: Ran) -> None:
     html = render(*seeded, [])
     assert "view:queue after put put" in html
-    assert "with a seeded bug: duplicate-leaves-its-slot" in html
+    assert "with a seeded bug: duplicate-put-leaves-slot-in-queue" in html
     for heading in ("action", "outcome", "changes of the state", "Model and implementation after the last step"):
         assert heading in html
     assert html.count("data:image/png") == 3, "heat map, saturation, throughput"

@@ -19,10 +19,10 @@ from fuzz.target import Target, resolve
 
 #: the fewest actions that show each, worked out by hand
 SHORTEST = {
-    "clear-reports-the-size-before": 3,
-    "lookup-by-identity": 2,
-    "duplicate-leaves-its-slot": 2,
-    "maximum-is-ignored-at-start": 1,
+    "clear-reports-size-before-clearing": 3,
+    "lookup-compares-key-by-identity": 2,
+    "duplicate-put-leaves-slot-in-queue": 2,
+    "max-requeue-setting-ignored-at-start": 1,
     "undelivered-copies-count": 3,
     "replay-is-lost": 3,
     "released-value-keeps-its-bytes": 3,
@@ -50,7 +50,7 @@ def test_results_are_as_short_as_can_be(mutant: str) -> None:
 def test_arguments_and_settings_are_the_simplest() -> None:
     target = resolve("range_cache", "pulsar-2026-07")
     for finding in findings(target, 40):
-        if finding.broken_property == "latest_put_sets_the_counter":
+        if finding.broken_property == "latest_put_sets_expected_read_count":
             short = shrink(target, finding)
             assert short.calls == (("put", (0, (1, 0), 10, 1)), ("put", (0, (1, 0), 10, 0)))
             simplest = {name: values[0] for name, values in target.subject.settings.items()}
@@ -74,7 +74,7 @@ def test_a_result_is_the_same_finding_and_reproduces() -> None:
 
 
 def test_shrinking_is_a_function_of_the_finding() -> None:
-    target = seeded("pops-what-it-did-not-check")
+    target = seeded("eviction-pops-unchecked-entry")
     finding = findings(target, seeds=20)[0]
     assert shrink(target, finding) == shrink(target, finding)
 

@@ -150,9 +150,9 @@ def test_another_count_is_a_difference(tmp_path: Path) -> None:
 
 
 def test_a_wrong_expectation_is_a_difference(tmp_path: Path) -> None:
-    run = structs.replace(BARE, profile="pulsar-2026-07", violates="AnInvertedRangeIsEmpty")
+    run = structs.replace(BARE, profile="pulsar-2026-07", violates="InvertedRangeIsEmpty")
     [line] = make_run(run, MODULES, tmp_path).differences
-    assert "range_cache_bare: success, expected violated AnInvertedRangeIsEmpty" in line
+    assert "range_cache_bare: success, expected violated InvertedRangeIsEmpty" in line
 
 
 def test_what_tlc_cannot_read_is_said(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_the_clock_and_inverted_ranges(tmp_path: Path) -> None:
     )
     further = "AheadAtMost(n) == LET Holds(e) == e.timestamp_ns <= n IN OfAll(Holds)\n"
     folder = scratch(tmp_path, ("OpenCopies ==", further + "OpenCopies =="))
-    run = structs.replace(BARE, violates="AnInvertedRangeIsEmpty", only={})
+    run = structs.replace(BARE, violates="InvertedRangeIsEmpty", only={})
     space = Bounded(subject, "reference", scope)
     assert make_run(run, folder, tmp_path / "build", space=space).differences == []
     result = make_run(BARE, folder, tmp_path / "build", space=space)
@@ -397,8 +397,8 @@ def test_runs_are_chosen() -> None:
 
 
 def test_the_command(tmp_path: Path, monkeypatch: Any, brokerproof: Any) -> None:
-    control = structs.replace(BARE, profile="pulsar-2026-07", violates="LatestPutSetsTheCounter")
-    wrong = structs.replace(control, name="wrong", violates="AnInvertedRangeIsEmpty")
+    control = structs.replace(BARE, profile="pulsar-2026-07", violates="LatestPutSetsExpectedReadCount")
+    wrong = structs.replace(control, name="wrong", violates="InvertedRangeIsEmpty")
     monkeypatch.setattr(engine, "PLACE", tmp_path)
     monkeypatch.setattr(engine, "all_runs", lambda folder: [control])
     ran = brokerproof("tla", "RangeCache", "--scope", "smoke", "--json")
@@ -412,4 +412,4 @@ def test_the_command(tmp_path: Path, monkeypatch: Any, brokerproof: Any) -> None
     ran = brokerproof("tla")
     assert ran.code == 1
     assert "RangeCache wrong: differs" in ran.out
-    assert "expected violated AnInvertedRangeIsEmpty" in ran.out
+    assert "expected violated InvertedRangeIsEmpty" in ran.out

@@ -27,7 +27,7 @@ Holders(w) == Cardinality({i \in Inserters : inserts[i].wrapper = w})
 (* Of every state. *)
 
 \* When no thread is in the middle of anything, each cache's size is the sum of its live entries' bytes.
-SizesAreSums ==
+CacheSizeEqualsSumOfEntrySizes ==
   AtRest => \A c \in DOMAIN sizes :
               LET live == {w \in Wrappers : IsLive(w) /\ CacheOf(wrappers[w].key) = c}
               IN sizes[c] = Sum([w \in live |-> BytesOf(wrappers[w].key)], live)
@@ -57,7 +57,7 @@ ATaskHasItsMarker == scheduled + RunningTasks > 0 => marker
 (* Of every step. *)
 
 \* Whoever removes an entry counts it only if it is the one who cleared it.
-RemovalCountsAnEntryOnce ==
+RemovalReportsEntriesAndBytesThatLeft ==
   /\ \A r \in Removers : LET at == removals[r]
                          IN /\ at.at = "clear"
                             /\ AfterClear(r).removals[r].removed # at.removed
@@ -66,7 +66,7 @@ RemovalCountsAnEntryOnce ==
      => wrappers[eviction.wrapper].key = eviction.key
 
 \* A lookup gives the entry at the asked position, or nothing.
-ALookupGivesWhatWasAsked == \A l \in Readers : lookups[l].at = "retain" => Given(l) \in {None, lookups[l].key}
+LookupReturnsCachedEntriesOfRange == \A l \in Readers : lookups[l].at = "retain" => Given(l) \in {None, lookups[l].key}
 
 \* A wrapper that goes back to the pool has no key and no mark left.
 AWrapperGoesToThePoolClear ==

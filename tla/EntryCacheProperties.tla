@@ -86,7 +86,7 @@ IsAnEntryCountedDown ==
 
 \* A counter is what it began with, plus the replays, minus the entries that readers gave back; nothing else counts.
 \* A step that gives out or takes back copies brings no counters but fresh ones; any other leaves each copy its own.
-OnlyDeliveryLowersACounter ==
+OnlyDeliveredReleasesDecrementReadCount ==
   [][\/ /\ ~IsAnEntryCountedDown
         /\ Counters' \subseteq Counters \cup Fresh
         /\ AllCopies' = AllCopies => \A n \in Counters \cup Counters' : CopiesWith(n)' = CopiesWith(n)

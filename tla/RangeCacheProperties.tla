@@ -27,19 +27,19 @@ Ordinary == {threshold \in threshold_ns : threshold <= 0}
 (* Of every state. *)
 
 \* The size of a cache is the sum of its entries' bytes as they were at insertion [1].
-SizesAreSums == \A c \in DOMAIN sizes : LET IsOf(e) == e.cache = c
+CacheSizeEqualsSumOfEntrySizes == \A c \in DOMAIN sizes : LET IsOf(e) == e.cache = c
                                         IN sizes[c] = Bytes(SelectSeq(Entries(Contents), IsOf))
 
 -----------------------------------------------------------------------------
 (* Of puts, lookups and removals. *)
 
 \* After a put the entry expects the reads of that put, for it knows the cursors of now best [D9].
-LatestPutSetsTheCounter ==
+LatestPutSetsExpectedReadCount ==
   \A c \in cache, p \in position, b \in bytes, n \in expected_reads :
     LET e == Find(AfterPut(c, p, b, n), c, p) IN e.released \/ e.expected_reads = InitialCount(n)
 
 \* A range whose first position is after its last holds nothing; asking for it is no error [D11].
-AnInvertedRangeIsEmpty ==
+InvertedRangeIsEmpty ==
   \A low \in first, high \in last : Before(high, low) =>
     /\ ~IsRefused(low, high)
     /\ \A c \in cache, inclusive \in last_inclusive : AfterRemoveRange(c, low, high, inclusive) = Contents
@@ -49,16 +49,16 @@ AnInvertedRangeIsEmpty ==
 (* Of eviction passes. *)
 
 \* An entry that is due for an extension is not removed at its first visit [12].
-ADueEntrySurvivesATimePass ==
+TimePassKeepsDueEntries ==
   \A threshold \in Ordinary : \A e \in EntrySet(Contents) : ShouldRequeue(e) => IsKept(AfterTimePass(threshold), e)
 
 \* A size pass frees what was asked, or everything there is [13].
-ASizePassReachesItsGoal ==
+SizePassFreesRequestedBytes ==
   \A goal \in bytes_to_free : goal > 0 =>
     LET left == Bytes(Entries(AfterSizePass(goal))) IN left = 0 \/ Bytes(Entries(Contents)) - left >= goal
 
 \* Without its last removal a size pass would not have reached its goal [13].
-ASizePassTakesNoMoreThanNeeded ==
+SizePassFreesNoMoreThanNeeded ==
   \A goal \in bytes_to_free : goal > 0 =>
     LET gone == Gone(AfterSizePass(goal))
     IN gone = <<>> \/ \E e \in InSet(gone) : Bytes(gone) - e.bytes < goal
@@ -87,7 +87,7 @@ ADelivery == (TRUE \in delivered /\ ReleaseOf(TRUE)) /\ ~(FALSE \in delivered /\
 
 \* A counter is its initial value plus the replays minus the deliveries: nothing else changes it, but for a put,
 \* which gives an entry a new one and leaves the old one to its copies [18].
-OnlyDeliveryLowersACounter ==
+OnlyDeliveredReleasesDecrementReadCount ==
   [][/\ IsAnEntryCountedDown => ADelivery \/ MarkRead \/ Put \/ PutMismatched
      /\ IsACopyCountedDown => ADelivery \/ MarkRead]_vars
 
@@ -95,11 +95,11 @@ OnlyDeliveryLowersACounter ==
 (* What must come in the end, once only the fair actions go on happening. *)
 
 \* Once nothing is put or looked up, time passes empty the caches, expected reads or not [P3].
-NoEntryLivesForEver == Entries(Contents) = <<>>
+EveryEntryIsEventuallyEvicted == Entries(Contents) = <<>>
 
 \* A detached slot is dropped no later than when every entry in front of it has expired [P4].
-NoSlotStaysDetached == \A i \in DOMAIN queue : queue[i] # None
+EveryDetachedWrapperIsEventuallyDropped == \A i \in DOMAIN queue : queue[i] # None
 
 \* The size check brings the caches below the trigger, whatever reads their entries expect [P2].
-TheCachesComeBelowTheTrigger == IsOverTrigger => Entries(Contents) = <<>>
+SizeCheckEventuallyEndsAtOrBelowTrigger == IsOverTrigger => Entries(Contents) = <<>>
 =============================================================================

@@ -124,19 +124,19 @@ recordings = (
             Deviation(
                 "leaving_the_cache_counts_as_a_read",
                 ("removal_marks_read",),
-                "only_delivery_lowers_a_counter",
+                "only_delivered_releases_decrement_read_count",
                 "entry_cache_manager/dev/random/11",
             ),
             Deviation(
                 "giving_back_what_was_never_delivered_counts_as_a_read",
                 ("undelivered_release_marks_read",),
-                "only_delivery_lowers_a_counter",
+                "only_delivered_releases_decrement_read_count",
                 "entry_cache_manager/dev/edge/partial_hit_storage_fails",
             ),
             Deviation(
                 "a_rejection_counts_as_a_read",
                 ("duplicate_put", "rejection_counts_as_read"),
-                "only_delivery_lowers_a_counter",
+                "only_delivered_releases_decrement_read_count",
                 "entry_cache_manager/dev/edge/partial_hit_storage_fails",
             ),
             Deviation(

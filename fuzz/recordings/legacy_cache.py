@@ -144,7 +144,7 @@ recordings = (
             Deviation(
                 "an_inverted_range_is_an_error",
                 ("inverted_range",),
-                "an_inverted_range_is_empty",
+                "inverted_range_is_empty",
                 "legacy_cache/dev/random/range_cache/14",
             ),
             Deviation(

@@ -1,7 +1,6 @@
-"""How recordings of the broker's RangeCache and RangeCacheRemovalQueue map to the machine.
+"""Recordings of `RangeCache` and `RangeCacheRemovalQueue`.
 
-Caches have names in a recording and numbers in the machine. A recorded operation carries the time at which it
-happened; the clock is moved there first.
+A recording names its caches, the model numbers them. A recorded operation has a time; the clock advances to it first.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from fuzz.trace.recording import Deviation, Recording
 from model.machine import Refused, plain
 from model.range_cache import Config, State
 
-#: recorded operation -> action, where they are named otherwise
+#: recorded operation -> action, where the names differ
 RENAMED = {
     "release_read": "release",
     "increment_expected_reads": "replay",
@@ -22,7 +21,7 @@ RENAMED = {
     "evict_by_size": "size_pass",
     "set_extend_ttl_of_recently_accessed": "set_extend_ttl",
 }
-#: arguments that are named otherwise in the machine, by its action
+#: action -> recorded argument and argument, where the names differ
 ARGUMENTS = {
     "release": (("read_id", "copy"),),
     "replay": (("read_id", "copy"),),
@@ -35,7 +34,7 @@ SAME = (
 
 
 def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the machine, from those of a recording."""
+    """Settings of the model for the config of a recording."""
     return {
         "caches": len(recorded["caches"]),
         "max_requeue_times": recorded["max_requeue_times"],
@@ -46,7 +45,7 @@ def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
 def actions(
     cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """The clock moves to the operation's time, then the operation happens."""
+    """The actions for an operation: the clock moves to its time first."""
     name = operation.op if operation.op in SAME else RENAMED.get(operation.op, operation.op)
     arguments = dict(operation.args)
     now = arguments.pop("now_ns")
@@ -67,7 +66,7 @@ def actions(
 
 
 def hit(h: Any) -> dict[str, Any]:
-    """A hit as recorded; the number of the copy only if one is held."""
+    """A hit in recorded form; with the copy's number only if one is held."""
     found = {
         "ledger": h.position.ledger,
         "entry": h.position.entry,
@@ -78,7 +77,7 @@ def hit(h: Any) -> dict[str, Any]:
 
 
 def removed(r: Any) -> dict[str, int]:
-    """What a removal took away, as recorded."""
+    """A removal's outcome in recorded form."""
     return {"removed_entries": r.entries, "removed_bytes": r.bytes}
 
 
@@ -96,14 +95,14 @@ RESULTS: dict[str, Callable[[Any], Any]] = {
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Mapping[str, Any]) -> Any:
-    """An outcome as it was recorded."""
+    """An outcome in recorded form."""
     if isinstance(outcome, Refused):
         return {"error": outcome.kind}
     return RESULTS.get(op, plain)(outcome)
 
 
 def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
-    """What an observer saw, with the caches' names."""
+    """An observation in recorded form: caches by name."""
     names = recorded["caches"]
     for slot in seen["removal_queue"]:
         if slot is not None:
@@ -123,21 +122,21 @@ recordings = (
         observation=observation,
         deviations=(
             Deviation(
-                "a_duplicate_put_keeps_the_first_counter",
+                "duplicate-put-keeps-first-read-count",
                 ("duplicate_put",),
-                "latest_put_sets_the_counter",
+                "latest_put_sets_expected_read_count",
                 "range_cache/dev/edge/duplicate_put",
             ),
             Deviation(
-                "an_inverted_range_is_an_error",
+                "inverted-range-is-an-error",
                 ("inverted_range",),
-                "an_inverted_range_is_empty",
+                "inverted_range_is_empty",
                 "range_cache/dev/random/76",
             ),
             Deviation(
-                "leaving_the_cache_counts_as_a_read",
+                "removal-marks-read",
                 ("removal_marks_read",),
-                "only_delivery_lowers_a_counter",
+                "only_delivered_releases_decrement_read_count",
                 "range_cache/dev/edge/removed_while_read_open",
             ),
         ),

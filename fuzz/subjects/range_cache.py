@@ -1,4 +1,4 @@
-"""How to drive the range caches."""
+"""How the range caches are driven."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from invariants import range_cache as invariants
 from model.positions import EARLIEST, Position
 from model.range_cache import Config, Entry, OrphanedCopies, State, range_cache
 
-#: three ledgers, so that ranges cross one; entries 63 and 64 are the last of one page and the first of the next,
-#: and 2**32, on a third page, does not fit an int
+#: Three ledgers, so that a range can cross one. Entries 63 and 64 end and begin a page; 2**32 does not fit an int.
 POSITIONS = (
     Position(1, 0),
     Position(1, 1),
@@ -26,7 +25,7 @@ POSITIONS = (
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Copies that can be released or replayed, and the newest one if it is closed: a refusal."""
+    """The open copies, and the newest copy if it is closed, which is rejected."""
     held = [c for e in s.queue + s.stash if e is not None and e.copies for c in e.copies]
     held += [c for g in s.orphaned_copies for c in g.copies]
     newest = s.next_copy - 1
@@ -34,19 +33,19 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Around the edge of the time to live, and in the future, where a pass meets an entry twice."""
+    """Thresholds around now - TTL, now, and the future, where a pass visits an entry twice."""
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns, s.now_ns + 1
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Less than nothing, nothing, little, and around all there is."""
+    """Amounts that are rejected, small amounts, and amounts around the total size."""
     total = sum(s.sizes)
     return 1, 10, 11, total, total + 1, total // 2, 0, -1
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """How full, whether extensions are due or used up, what is detached, and what is held."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Entries, detached wrappers, expected reads, requeues, and copies, each up to a small maximum."""
     live = expecting = most_requeues = 0
     negative = accessed = held = released = False
     for e in s.queue + s.stash:
@@ -76,28 +75,28 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- measures that scopes bound -----------------------------------------------------------------------
 
 
 def slots(s: State) -> int:
-    """Places in the queue and the stash, DETACHED ones included."""
+    """Slots of the queue and the stash, DETACHED wrappers included."""
     return len(s.queue) + len(s.stash)
 
 
 def open_copies_count(s: State) -> int:
-    """Open copies."""
+    """Number of open copies."""
     return sum([len(e.copies) for e in s.queue + s.stash if e is not None]) + sum(
         [len(g.copies) for g in s.orphaned_copies]
     )
 
 
 def age(s: State) -> int:
-    """Nanoseconds since the oldest entry was put, or put back."""
+    """Age of the oldest entry since its insertion or last requeue."""
     return max([s.now_ns - e.timestamp_ns for e in s.queue + s.stash if e is not None], default=0)
 
 
 def counts(s: State) -> list[int]:
-    """All counters that are defined."""
+    """All defined read counts."""
     return [
         h.expected_reads
         for h in (*s.queue, *s.stash, *s.orphaned_copies)
@@ -106,38 +105,38 @@ def counts(s: State) -> list[int]:
 
 
 def highest_count(s: State) -> int:
-    """The largest counter."""
+    """The largest read count."""
     return max(counts(s), default=0)
 
 
 def lowest_count(s: State) -> int:
-    """How far below zero a counter is."""
+    """The negated smallest read count."""
     return -min(counts(s), default=0)
 
 
 def most_requeues(s: State) -> int:
-    """How often an entry was put back."""
+    """The largest `requeue_count`."""
     return max([e.requeue_count for e in s.queue + s.stash if e is not None], default=0)
 
 
 NEAR_EXPIRY = Offset("now_ns", (-1, 0, 1))
 
-#: Why the scopes are as they are; each scope adds what is its own.
+#: Why the bounds of the scopes are sound, or what they exclude.
 WHY = {
-    "actions": "put_mismatched only adds a refusal to put; over_release and step_clock_back are left to fuzzing",
-    "ttl_ns": "one is the least time to live with an age below, at and above it",
-    "max_bytes": "the bytes of two entries, which are over the trigger; the watermark leaves one of them",
-    "watermark": "a half is a fraction that a double holds exactly; rounding is a matter of the proofs",
-    "threshold_ns": "the oldest age that stays, now, and the future, where a pass meets an entry twice",
-    "bytes": "two, so that a pass can free more than it was asked; hides entries of different sizes",
+    "actions": "put_mismatched only adds a rejection to put; over_release and step_clock_back are left to fuzzing",
+    "ttl_ns": "1 is the smallest TTL with an age below, at and above it",
+    "max_bytes": "the bytes of two entries, which exceed the trigger; the watermark leaves one of them",
+    "watermark": "a double holds 0.5 exactly; rounding is left to the proofs",
+    "threshold_ns": "the TTL, now, and the future, where a pass visits an entry twice",
+    "bytes": "2, so that a pass can free more than requested; excludes entries of different sizes",
     "bytes_to_free": "less than, as much as and more than an entry",
-    "advance.nanos": "the least step; longer ones are several of it",
-    "first": "ranges from the earliest position: a range that begins between two entries is left to fuzzing",
-    "last": "up to either position",
-    "slots": "hides what takes a third slot, such as two live entries behind a detached one",
-    "age": "older than the time to live is expired all the same; hides only what stays unevicted longer",
-    "requeues": "more requeues than the maximum make no difference; access alone can bring an entry there",
-    "lowest_count": "a counter below minus one behaves as minus one until it is replayed that much more often",
+    "advance.nanos": "a longer step is several steps of 1",
+    "first": "excludes ranges that begin between two entries",
+    "last": "a range up to each position",
+    "slots": "excludes states with a third slot, such as two entries behind a detached wrapper",
+    "age": "an entry older than the TTL is expired; excludes only entries that stay longer",
+    "requeues": "beyond the maximum the count makes no difference; recent access alone can exceed it",
+    "lowest_count": "a read count below -1 behaves as -1, except for the number of replays that make it positive",
 }
 
 SMOKE = Scope(
@@ -158,15 +157,15 @@ SMOKE = Scope(
     bounds={"slots": 2, "age": 2, "lowest_count": 0, "requeues": 2},
     reasons=WHY
     | {
-        "actions": "what eviction needs, without copies, ranges of lookups, ledgers and settings that change",
-        "caches": "one: hides what one cache does to another",
-        "max_requeue_times": "one extension: hides that there may be several",
-        "extend_ttl_of_recently_accessed": "on, so that both reasons for an extension are there",
-        "position": "two, in two ledgers",
-        "last_inclusive": "inclusive only; the exclusive end is in the larger scopes",
-        "expected_reads": "without a counter, and expecting one read",
-        "hold": "no copies: counters are lowered by mark_read alone",
-        "lowest_count": "counters do not go below zero here",
+        "actions": "actions of eviction; excludes copies, range lookups, ledgers and dynamic settings",
+        "caches": "1: excludes interaction of caches",
+        "max_requeue_times": "1: excludes a second requeue for expected reads",
+        "extend_ttl_of_recently_accessed": "on, so that both reasons for a requeue occur",
+        "position": "2, in two ledgers",
+        "last_inclusive": "inclusive; the larger scopes have both",
+        "expected_reads": "no handler, and one expected read",
+        "hold": "no copies; mark_read decrements read counts",
+        "lowest_count": "excludes negative read counts",
     },
 )
 
@@ -202,15 +201,15 @@ CI = Scope(
     bounds={"slots": 2, "open_copies": 1, "age": 2, "lowest_count": 1, "highest_count": 2, "requeues": 2},
     reasons=WHY
     | {
-        "caches": "two: what one cache does to another",
-        "max_requeue_times": "one extension: hides that there may be several",
-        "position": "one in each cache: order and ranges within a cache are in the other scopes",
-        "last_inclusive": "both ends, inclusive and exclusive",
-        "ledger": "the one that there is",
-        "expected_reads": "without a counter, and expecting one read",
+        "caches": "2, so that caches interact",
+        "max_requeue_times": "1: excludes a second requeue for expected reads",
+        "position": "1 in each cache: the other scopes have order and ranges within a cache",
+        "last_inclusive": "inclusive and exclusive",
+        "ledger": "the only one",
+        "expected_reads": "no handler, and one expected read",
         "hold": "with and without a copy",
-        "open_copies": "one: hides copies that share a counter with each other",
-        "highest_count": "two replays of an entry that expects none, or one of an entry that expects one",
+        "open_copies": "1: excludes copies that share a read count",
+        "highest_count": "two replays of a read count of 0, or one of 1",
     },
 )
 
@@ -227,18 +226,18 @@ NIGHTLY = Scope(
     bounds=CI.bounds,
     reasons=dict(CI.reasons)
     | {
-        "position": "two in each of two caches, in two ledgers",
-        "ledger": "those that there are",
-        "set_max_requeue_times.value": "switched off, and one extension",
+        "position": "2 in each of two caches, in two ledgers",
+        "ledger": "both",
+        "set_max_requeue_times.value": "disabled, and one requeue",
     },
 )
 
 
-# ---- the twin's states --------------------------------------------------------------------------------
+# ---- states of the twin -------------------------------------------------------------------------------
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, which has a number of copies where the model has their numbers."""
+    """The model's state of a state of the twin, which counts copies instead of numbering them."""
     following = 1
 
     def numbered(copies: int) -> tuple[int, ...]:
@@ -268,38 +267,38 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     )
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states that `check` must reject --------------------------------------------------------
 
 
-def more_bytes(s: State) -> State:
-    """The first cache says a byte too much."""
+def size_too_large(s: State) -> State:
+    """The size of the first cache is one byte too large."""
     return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:]))
 
 
-def fewer_bytes(s: State) -> State:
-    """The last cache says a byte too little."""
+def size_too_small(s: State) -> State:
+    """The size of the last cache is one byte too small."""
     return s._replace(sizes=(*s.sizes[:-1], s.sizes[-1] - 1))
 
 
-def an_entry_twice(s: State) -> State | None:
-    """An entry stands in the queue a second time."""
+def entry_queued_twice(s: State) -> State | None:
+    """An entry has two slots in the queue."""
     live = [e for e in s.queue if e is not None]
     return s._replace(queue=(*s.queue, live[0]), sizes=with_bytes(s, live[0])) if live else None
 
 
 def with_bytes(s: State, e: Entry) -> tuple[int, ...]:
-    """The sizes with an entry's bytes once more."""
+    """The sizes with the bytes of an entry added."""
     return s.sizes[: e.cache] + (s.sizes[e.cache] + e.bytes,) + s.sizes[e.cache + 1 :]
 
 
-def a_number_not_given(s: State) -> State | None:
-    """The highest number of an open copy is still to be given."""
+def copy_number_beyond_next(s: State) -> State | None:
+    """The largest number of an open copy is the next to be given."""
     copies = [c for h in (*s.queue, *s.stash, *s.orphaned_copies) if h is not None for c in h.copies]
     return s._replace(next_copy=max(copies)) if copies else None
 
 
-def numbers_begin_again(s: State) -> State | None:
-    """Numbers that were given are to be given again."""
+def copy_numbers_restart(s: State) -> State | None:
+    """Numbers of open copies are given again."""
     return s._replace(next_copy=0) if open_copies_count(s) else None
 
 
@@ -325,12 +324,12 @@ subject = Subject(
         "advance.nanos": (1, 9, 10, 11),
         "set_max_requeue_times.value": (0, 1, 2, 5),
         "set_extend_ttl.value": (True, False),
-        "step_clock_back.nanos": (),  # a race of two puts, recorded once; it breaks the order of time by design
+        "step_clock_back.nanos": (),  # excluded: a race of two puts, recorded once, which breaks the order of timestamps
     },
     settings={
         "caches": (2, 3),
         "ttl_ns": (10,),
-        "max_bytes": (21, 51, 100),
+        "max_bytes": (21, 11, 100, 51),
         "watermark": (0.9, 0.5, 0.0, 1.0),
         "max_requeue_times": (2, 5, 1, 0),
         "extend_ttl_of_recently_accessed": (False, True),
@@ -357,7 +356,7 @@ subject = Subject(
         "over_release": 0.1,
     },
     swarms={
-        "readers": {
+        "lookups": {
             "get": 5,
             "get_range": 3,
             "release": 3,
@@ -366,11 +365,11 @@ subject = Subject(
             "clear": 0,
             "invalidate_ledger": 0,
         },
-        "movers": {"remove_range": 6, "invalidate_ledger": 4, "clear": 2, "get": 0.3},
+        "removals": {"remove_range": 6, "invalidate_ledger": 4, "clear": 2, "get": 0.3},
         "pressure": {"size_pass": 6, "evict_to_watermark": 4, "time_pass": 0},
-        "patience": {"advance": 3, "time_pass": 3, "size_pass": 0, "evict_to_watermark": 0},
-        "broken": {"over_release": 20},
-        "crowd": {
+        "expiry": {"advance": 3, "time_pass": 3, "size_pass": 0, "evict_to_watermark": 0},
+        "deallocated_values": {"over_release": 20},
+        "long_queue": {
             "put": 20,
             "remove_range": 2,
             "time_pass": 0.05,
@@ -378,7 +377,7 @@ subject = Subject(
             "evict_to_watermark": 0.05,
             "non_evictable_size": 0.1,
         },
-        "counting": {
+        "read_counts": {
             "mark_read": 8,
             "replay": 6,
             "non_evictable_size": 6,
@@ -392,12 +391,12 @@ subject = Subject(
         },
     },
     guidance={
-        "weights": "used: without them the median of steps to kill doubles, and one planted bug is never found",
-        "swarms": "used: the median hardly moves, but without them one planted bug is never found",
-        "situations": "not used: weights that changed with the state did not shorten the median",
-        "corpus": "not used to generate: traces that began as one that had met something new took longer",
+        "weights": "used: without them the median number of steps to kill doubles, and one seeded bug survives",
+        "swarms": "used: without them one seeded bug survives; the median hardly changes",
+        "situations": "not used: weights that depend on the state did not lower the median",
+        "corpus": "not used: traces that start from an interesting trace needed more steps",
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
     measures={
         "slots": slots,
         "open_copies": open_copies_count,
@@ -408,11 +407,11 @@ subject = Subject(
     },
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY},
     corrupt={
-        "more_bytes": more_bytes,
-        "fewer_bytes": fewer_bytes,
-        "an_entry_twice": an_entry_twice,
-        "a_number_not_given": a_number_not_given,
-        "numbers_begin_again": numbers_begin_again,
+        "size_too_large": size_too_large,
+        "size_too_small": size_too_small,
+        "entry_queued_twice": entry_queued_twice,
+        "copy_number_beyond_next": copy_number_beyond_next,
+        "copy_numbers_restart": copy_numbers_restart,
     },
     names=("copy",),
     tla="RangeCache",

@@ -354,7 +354,7 @@ class EntryCaches:
         elif not self._keeps_first:
             present.counter = counter
         elif self.cfg.rejection_counts_as_read:
-            counter.lower()
+            counter.mark_read()
 
     # ---- answers
 
@@ -448,7 +448,7 @@ class EntryCaches:
         for copy in wanted.copies():
             counter = self._store.unhold(copy)
             if self.cfg.undelivered_release_marks_read:
-                counter.lower()
+                counter.mark_read()
         wanted.parts = []
         if wanted.kind == "joined":
             wanted.kind = "failed"
@@ -516,7 +516,7 @@ class EntryCaches:
         if counter is None:
             return Refused("not_open", "no open copy has this number")
         self._store.unhold(copy)
-        counter.lower()
+        counter.mark_read()
         count = counter.expected
         request = self._permits.last_of(copy)
         if request is None:

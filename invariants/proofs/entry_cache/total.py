@@ -165,7 +165,7 @@ def _ends_in_leave(proof: Proof, cfg: Rec, s: Rec) -> None:
     visit, loop = ranges.size_pass_predicate, reader.loop(ranges.evict_entries)
     queue, gone = Seq.unknown(Entry | None, "queue"), Seq.unknown(Entry, "gone")
     numbers = {"freed": z3.Int("freed"), "head": z3.Int("head"), "limit": z3.Int("limit")}
-    names = {"cfg": cfg, "s": s, "visit": visit, "queue": queue, "gone": gone, **numbers}
+    names = {"cfg": cfg, "s": s, "predicate": visit, "queue": queue, "gone": gone, **numbers}
     inside = [numbers["head"] >= 0, numbers["head"] <= queue.length]
     for way in loop.round(names, inside):
         proof.need("a round of a pass changes the state", way.names["s"] is s)

@@ -52,8 +52,8 @@ def size_accounting() -> Answer:
     kept = Invariant("sizes are sums", _size_is_sum)
     edits.show((e for e in edits.all() if e.name != "detach"), kept, known)
     edits.against(_sizes_add_up)
-    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
-        it = Pass(visit, proof=edits.proof)
+    for predicate, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
+        it = Pass(predicate, proof=edits.proof)
 
         def all_there(n: Names) -> Any:
             return n["gone"].total("bytes") + n["queue"].total("bytes", n["head"]) == queue_of({"s": n["s"]}).total(
@@ -98,8 +98,8 @@ def passes_report() -> Answer:
         ]
         return z3.And(n["freed"] == n["gone"].total("freed"), *sums)
 
-    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
-        it = Pass(visit, proof=proof)
+    for predicate, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
+        it = Pass(predicate, proof=proof)
 
         def reported(after: Rec, removed: Rec, it: Pass = it) -> Any:
             left = [queue_of({"s": it.s}).total(m) - queue_of({"s": after}).total(m) for m in ("entries", "freed")]
@@ -137,8 +137,8 @@ def times_never_decrease() -> Answer:
     forwards = [edits.argument("nanos", int) >= 0]
     edits.show((e for e in edits.all() if e.name != "step_clock_back"), in_order(), forwards)
     edits.against(lambda cfg, s: _times_in_order(s))
-    for visit, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
-        it = Pass(visit, proof=edits.proof)
+    for predicate, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
+        it = Pass(predicate, proof=edits.proof)
         it.show(
             [in_order("head")],
             lambda after, removed, i, j: in_order().holds({"s": after}, i, j),

@@ -1,4 +1,4 @@
-"""Range cache, checked by CrossHair: rules of counters and requeues, and that model and implementation agree."""
+"""Range caches, checked by CrossHair: rules of read counts and requeues, and agreement of model and implementation."""
 
 from __future__ import annotations
 
@@ -9,147 +9,142 @@ from invariants.proofs.range_cache.passes import MODEL
 IMPL = "impl.range_cache"
 
 
-# ---- the model and its twin, by CrossHair -----------------------------------------------------------------
-
-
 @claim(
     "counters-keep-to-their-rule",
     "crosshair",
-    "The model's counters: a read lowers, a replay raises, without a floor; what is undefined stays so; reads are "
-    "expected from one on.",
+    "`markRead` decrements and a replay increments a read count, without a floor; an undefined count stays undefined; "
+    "reads are expected from 1 on.",
     Control(
-        "a counter of zero expects reads", MODEL, "count is not None and count >= 1", "count is not None and count >= 0"
+        "a read count of 0 expects reads", MODEL, "count is not None and count >= 1", "count is not None and count >= 0"
     ),
 )
 def counters_rule() -> Answer:
-    """What a read count handler does: no floor at zero, and nothing where no count was defined."""
+    """`EntryReadCountHandlerImpl` in the model."""
     return explored(contracts.counters_keep_to_their_rule)
 
 
 @claim(
     "requeues-keep-to-their-rule",
     "crosshair",
-    "The model's requeues: each counts once, whatever its reason; in the variant, one that recent access "
-    "justifies does not.",
+    "Every requeue increments `requeueCount`; with separate counters, a requeue for recent access does not.",
     Control(
-        "no requeue counts that follows an access",
+        "no requeue after an access counts",
         MODEL,
         "not (s.extend_ttl_of_recently_accessed and e.accessed)",
         "not e.accessed",
     ),
 )
 def requeues_rule() -> Answer:
-    """All requeues count, in every pass; the variant counts those for expected reads apart from those for access."""
+    """`requeue_count_after` of the model."""
     return explored(contracts.requeues_keep_to_their_rule)
 
 
 @claim(
     "counters-agree",
     "crosshair",
-    "Model and implementation lower, raise and ask a counter alike.",
+    "Model and implementation decrement, increment and test a read count alike.",
     Control(
-        "the implementation's counter stops at zero",
+        "the implementation's read count has a floor of 0",
         IMPL,
         "self.expected -= 1",
         "self.expected = max(self.expected - 1, 0)",
     ),
 )
 def counters_agree() -> Answer:
-    """Equivalence of `ReadCountHandler` with marked_read, replayed and has_expected_reads."""
+    """`ReadCountHandler` and `marked_read`, `replayed`, `has_expected_reads`."""
     return explored(contracts.counters_agree)
 
 
 @claim(
-    "due-for-extension-agrees",
+    "should-requeue-agrees",
     "crosshair",
-    "Model and implementation hold the same entries due for an extension.",
+    "The same entries are due for requeue in model and implementation.",
     Control(
-        "the implementation's cap is compared with <=",
+        "the implementation compares with the maximum by <=",
         IMPL,
-        "slot.requeue_count < self.max_requeue_times",
-        "slot.requeue_count <= self.max_requeue_times",
+        "wrapper.requeue_count < self.max_requeue_times",
+        "wrapper.requeue_count <= self.max_requeue_times",
     ),
 )
 def due_agrees() -> Answer:
-    """Equivalence of `RangeCaches.should_requeue` with the model's."""
+    """`RangeCaches.should_requeue` and the model's."""
     return explored(contracts.due_agrees)
 
 
 @claim(
     "first-put-agrees",
     "crosshair",
-    "A put into empty caches gives the same entry, counter and size in model and implementation.",
+    "A put into empty caches stores the same entry, read count and size in model and implementation.",
     Control(
-        "the implementation counts an expectation of zero",
+        "the implementation creates a read count for 0 expected reads",
         IMPL,
         "counts = self.cfg.counts_reads and expected_reads > 0",
         "counts = self.cfg.counts_reads and expected_reads >= 0",
     ),
 )
 def put_agrees() -> Answer:
-    """Equivalence of `RangeCaches.put` with the model's, without anything cached."""
+    """`RangeCaches.put` and the model's, without cached entries."""
     return explored(contracts.put_agrees)
 
 
 @claim(
     "time-pass-over-one-entry-agrees",
     "crosshair",
-    "A time pass over one entry without copies, at a threshold that is not in the future, has the same outcome "
-    "and leaves the same state in model and implementation.",
+    "A time pass over one entry without copies, with a threshold that is not in the future, has the same outcome and "
+    "the same state in model and implementation.",
     Control(
         "the implementation's expiry is not strict",
         IMPL,
-        "if slot.timestamp_ns >= threshold_ns:",
-        "if slot.timestamp_ns > threshold_ns:",
+        "if wrapper.timestamp_ns >= threshold_ns:",
+        "if wrapper.timestamp_ns > threshold_ns:",
     ),
 )
 def time_pass_agrees() -> Answer:
-    """Equivalence of `RangeCaches.time_pass` with the model's, on one entry."""
+    """`RangeCaches.time_pass` and the model's, on one entry."""
     return explored(contracts.time_pass_agrees)
 
 
 @claim(
     "size-pass-over-two-entries-agrees",
     "crosshair",
-    "A size pass over an entry, and a plain one behind it, without copies and with at most one extension, has the "
-    "same outcome and leaves the same state in model and implementation.",
+    "A size pass over an entry, and behind it one without a read count, with at most one requeue, has the same outcome "
+    "and the same state in model and implementation.",
     Control(
-        "where age matters, the implementation's expiry is not strict",
+        "the implementation's pass stops only beyond the requested bytes",
         IMPL,
-        "slot.timestamp_ns < expired_before",
-        "slot.timestamp_ns <= expired_before",
+        "if freed >= bytes_to_free:",
+        "if freed > bytes_to_free:",
     ),
 )
 def size_pass_agrees() -> Answer:
-    """Equivalence of `RangeCaches.size_pass` with the model's, on two entries."""
+    """`RangeCaches.size_pass` and the model's, on two entries."""
     return explored(contracts.size_pass_agrees)
 
 
 @claim(
     "pages-keep-the-order",
     "crosshair",
-    "Of two entry ids, the one that is not larger stands in a page that is not later; in the same page stand "
-    "exactly those that have the same quotient by 64.",
+    "Pages are ordered like their entry ids, and a page holds exactly the ids with the same quotient by 64.",
     Control("pages of 64 ids are of 32", IMPL, "_PAGE_BITS = 6", "_PAGE_BITS = 5"),
 )
 def pages_in_order() -> Answer:
-    """`page_of` of the implementation: why a range skips all pages before its first and after its last."""
+    """`page_of` of the implementation: a range may skip the pages before its first and after its last."""
     return explored(contracts.pages_keep_the_order)
 
 
 @claim(
     "pages-agree",
     "crosshair",
-    "A range of the implementation's paged cache finds an entry exactly if the model says that it is inside.",
+    "A range of the implementation's paged cache finds an entry exactly if the model's `inside` holds.",
     Control(
-        "the last entry of an inclusive range is left out",
+        "an inclusive range leaves out its last entry",
         IMPL,
-        "if first <= slot.position <= last]",
-        "if first <= slot.position < last]",
+        "if first <= wrapper.position <= last]",
+        "if first <= wrapper.position < last]",
     ),
 )
 def pages_agree() -> Answer:
-    """Equivalence of `PagedRangeCache.between` with the model's inside, on one entry: pages of 64 entry ids."""
+    """`PagedRangeCache.between` and the model's `inside`, on one entry."""
     return explored(contracts.pages_agree, seconds=5.0)
 
 

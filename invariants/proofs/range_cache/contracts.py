@@ -29,9 +29,9 @@ def counters_agree(count: int | None) -> bool:
     post: _
     """
     lowered, raised = ReadCountHandler(count), ReadCountHandler(count)
-    lowered.lower()
-    raised.raise_()
-    ours = (lowered.expected, raised.expected, ReadCountHandler(count).expects_reads())
+    lowered.mark_read()
+    raised.increment()
+    ours = (lowered.expected, raised.expected, ReadCountHandler(count).has_expected_reads())
     return ours == (model.marked_read(count), model.replayed(count), model.has_expected_reads(count))
 
 
@@ -56,7 +56,7 @@ def requeues_keep_to_their_rule(extends: bool, accessed: bool, counts: bool, req
     [e] = s.queue
     assert e is not None
     free = extends and accessed and not counts
-    return model.requeues_after(cfg, s, e) == (requeue_count if free else requeue_count + 1)
+    return model.requeue_count_after(cfg, s, e) == (requeue_count if free else requeue_count + 1)
 
 
 def due_agrees(extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool) -> bool:
@@ -97,7 +97,6 @@ def time_pass_agrees(
     size: int,
     now: int,
     threshold: int,
-    counts: bool,
 ) -> bool:
     """A time pass over one entry: the same outcome, the same state.
 
@@ -105,7 +104,7 @@ def time_pass_agrees(
     pre: threshold <= now
     post: _
     """
-    cfg = Config(access_requeue_counts=counts)
+    cfg = Config()
     s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
     twin = RangeCaches.load(cfg, s)
     done = twin.time_pass(threshold)
@@ -123,7 +122,6 @@ def size_pass_agrees(
     size: int,
     now: int,
     wanted: int,
-    spares: bool,
 ) -> bool:
     """A size pass over an entry and a plain one behind it: the same outcome, the same state.
 
@@ -135,7 +133,7 @@ def size_pass_agrees(
     pre: time <= now
     post: _
     """
-    cfg = Config(size_pass_requeues_expired=spares, ttl_ns=10)
+    cfg = Config(ttl_ns=10)
     s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
     plain = Entry(1, HERE, 5, None, (), now, 0, False, False)
     s = s._replace(queue=(*s.queue, plain), sizes=(size, 5))

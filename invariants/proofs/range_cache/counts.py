@@ -15,7 +15,7 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Proof
 from invariants.proofs.induction import Invariant, Names
 from invariants.proofs.range_cache.edits import Edit, Edits, histories
-from invariants.proofs.range_cache.passes import VISITS, Pass, live_at, queue_of
+from invariants.proofs.range_cache.passes import PREDICATES, Pass, live_at, queue_of
 from invariants.proofs.shared.range_caches import add_orphaned_copies
 from invariants.proofs.symbolic import AT, OVER, Choice, Maybe, Reader, Rec, Seq, as_term, equal, merged, unknown
 from model import range_cache as model
@@ -168,8 +168,8 @@ def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
 
 def _passes_keep_counts(proof: Proof) -> None:
     """What a pass puts back, and what it removes, keeps its counter and its copies."""
-    for visit in VISITS:
-        it = Pass(visit, proof=proof)
+    for predicate in PREDICATES:
+        it = Pass(predicate, proof=proof)
         queue, gone, head = it.head["queue"], it.head["gone"], it.head["head"]
         held = queue.at(head).value.fields
         for way in it.loop.round(it.head, [head >= 0]):

@@ -10,7 +10,7 @@ from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Invariant, Names, facts_of
 from invariants.proofs.range_cache.passes import (
     MODEL,
-    VISITS,
+    PREDICATES,
     Pass,
     Run,
     field_at,
@@ -19,7 +19,7 @@ from invariants.proofs.range_cache.passes import (
     ordered_before,
     queue_of,
     stays_counted,
-    visit_against,
+    predicate_against,
     visited,
 )
 from invariants.proofs.symbolic import Measures, Reader, Rec, Seq, equal, unknown
@@ -132,8 +132,8 @@ def visits_once() -> Answer:
     Control(
         "the bytes of a requeued entry count as freed",
         MODEL,
-        '        if verdict == "REQUEUE":\n',
-        '        if verdict == "REQUEUE":\n            freed += e.bytes\n',
+        '        if result == "REQUEUE":\n',
+        '        if result == "REQUEUE":\n            freed += e.bytes\n',
     ),
 )
 def reaches_its_goal() -> Answer:
@@ -220,7 +220,7 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
     ),
 )
 def visit_bound() -> Answer:
-    """A size pass ends: each visit uses up one of a finite number."""
+    """A size pass ends: each visit uses up one of a finite number of requeues."""
     it = Pass(model.size_pass_predicate, _visits)
     entry = unknown(Entry, "entry", item=True)
     it.proof.show("no entry takes a negative number", it.of_entries["extra"](entry) >= 0)
@@ -293,11 +293,11 @@ def due_are_not_removed() -> Answer:
     by_access = z3.And(s.fields["extend_ttl_of_recently_accessed"], f["accessed"])
     by_reads = z3.And(count.defined, count.value >= 1, f["requeue_count"] < s.fields["max_requeue_times"])
     due, spares = z3.Or(by_access, by_reads), cfg.fields["size_pass_requeues_expired"]
-    for visit in VISITS:
-        verdict = reader.call(visit, cfg, s, slot, freed, limit)
-        visit_against(proof, visit, verdict)
-        removed, requeued = equal(verdict, "REMOVE"), equal(verdict, "REQUEUE")
-        given = [slot.defined] if visit is model.time_pass_predicate else [slot.defined, spares]
+    for predicate in PREDICATES:
+        result = reader.call(predicate, cfg, s, slot, freed, limit)
+        predicate_against(proof, predicate, result)
+        removed, requeued = equal(result, "REMOVE"), equal(result, "REQUEUE")
+        given = [slot.defined] if predicate is model.time_pass_predicate else [slot.defined, spares]
         proof.show("a due entry is removed", z3.Implies(due, z3.Not(removed)), given, direct=True)
         proof.show("one that is not due is put back", z3.Implies(requeued, due), [slot.defined], direct=True)
     return proof.answer()
@@ -306,7 +306,7 @@ def due_are_not_removed() -> Answer:
 @claim(
     "detached-slots-are-drained",
     "z3",
-    "Every visit of either pass to a detached slot takes it from the queue, even where the pass is about to stop.",
+    "Every visit of either pass to a detached wrapper drops it from the queue, even where the pass is about to stop.",
     Control(
         "whether enough is free is asked before whether the slot is detached",
         MODEL,
@@ -318,11 +318,11 @@ def detached_are_drained() -> Answer:
     """Detached slots cost memory until they are met: a pass must not leave those that it meets."""
     proof, reader = Proof(), Reader()
     cfg, s, slot, freed, limit = visited()
-    for visit in VISITS:
-        verdict = reader.call(visit, cfg, s, slot, freed, limit)
-        visit_against(proof, visit, verdict)
-        missing = equal(verdict, "MISSING")
-        proof.show(f"{visit.__name__} of a detached slot", missing == z3.Not(slot.defined), direct=True)
+    for predicate in PREDICATES:
+        result = reader.call(predicate, cfg, s, slot, freed, limit)
+        predicate_against(proof, predicate, result)
+        missing = equal(result, "MISSING")
+        proof.show(f"{predicate.__name__} of a detached slot", missing == z3.Not(slot.defined), direct=True)
     return proof.answer()
 
 

@@ -41,7 +41,7 @@ from model.range_cache import Config, Entry, OrphanedCopies, Removed, State
 RUNS, WORKED_OUT = 400, 25
 
 MODEL = "model.range_cache"
-VISITS = (model.time_pass_predicate, model.size_pass_predicate)
+PREDICATES = (model.time_pass_predicate, model.size_pass_predicate)
 
 _a_round = Reader()
 
@@ -57,18 +57,18 @@ def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
 
 
 class Pass:
-    """A pass over a queue of any length, with what `visit` says about each slot.
+    """A pass over a queue of any length, with what `predicate` says about each slot.
 
     `measures` are sums over entries that the claim speaks of; a pass keeps them of its queue and of what is gone.
     """
 
     def __init__(
         self,
-        visit: Callable[..., Any],
+        predicate: Callable[..., Any],
         measures: Callable[[Rec, Rec], Measures] | None = None,
         proof: Proof | None = None,
     ) -> None:
-        self.visit, self.proof = visit, proof or Proof()
+        self.predicate, self.proof = predicate, proof or Proof()
         self.cfg, state = unknown(Config, "cfg"), unknown(State, "s")
         self.limit, self.cache = z3.Int("limit"), z3.Int("cache")
         given = {
@@ -84,7 +84,7 @@ class Pass:
         self.head: Names = {
             "cfg": self.cfg,
             "s": self.s,
-            "visit": visit,
+            "predicate": predicate,
             "limit": self.limit,
             "queue": Seq.unknown(Entry | None, "queue", self.of_slots),
             "gone": Seq.unknown(Entry, "gone", self.of_entries),
@@ -110,7 +110,7 @@ class Pass:
         all_invariants = [*self._plain(), fits, Invariant("caches of gone entries are there", self._fits("gone"), 1)]
         induction = Induction(self.proof, self.loop, self.head, [*all_invariants, *invariants], given)
         before = Invariant("", lambda n, i: self._fits("queue")({**n, "queue": n["s"].fields["queue"]}, i), 1)
-        induction.begins(self.loop.begin(self.cfg, self.s, self.visit, self.limit), (before, *assumed))
+        induction.begins(self.loop.begin(self.cfg, self.s, self.predicate, self.limit), (before, *assumed))
         ends = induction.ends(induction.goes_round())
         anywhere = [z3.Int(f"any{i}") for i in range(places)]
         for end in ends:
@@ -226,7 +226,7 @@ class Pass:
         rounds = LoopEvaluator(
             self.loop.goes_on(self.head), self.loop.round(self.head, [self.head["head"] >= 0]), kinds
         )
-        for i, run in enumerate(runs(action, self.visit)):
+        for i, run in enumerate(runs(action, self.predicate)):
             self.proof.run(f"{action}({run.limit})", holds(run), run.seen())
             if i < WORKED_OUT:
                 bound: dict[str, Any] = {"limit": run.limit}
@@ -249,9 +249,9 @@ class Pass:
         ways = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
         others = [w.value for w in ways if w.value is not walked]
         refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
-        wanted = (self.cfg, self.s, self.visit, self.limit)
+        wanted = (self.cfg, self.s, self.predicate, self.limit)
         itself = len(calls) == 1 and all(a is b for a, b in zip(calls[0], wanted, strict=True))
-        self.proof.need(f"{action} is not a walk with its visit", refused and itself)
+        self.proof.need(f"{action} is not `evict_entries` with its predicate", refused and itself)
 
 
 def queue_of(n: Names) -> Seq:
@@ -287,9 +287,9 @@ def ordered_before() -> Invariant:
     return Invariant("", lambda n, i, j: in_order().holds({"s": n["s"]}, i, j), 2)
 
 
-def visit_against(proof: Proof, visit: Callable[..., Any], verdict: Word) -> None:
-    """Compares the terms of a visit, whose arguments are `visited`, with the visit itself, on random states."""
-    draw, terms = random.Random(63), evaluator(verdict)  # noqa: S311
+def predicate_against(proof: Proof, predicate: Callable[..., Any], result: Word) -> None:
+    """Compares the terms of a predicate, whose arguments are `visited`, with the predicate itself, on random states."""
+    draw, terms = random.Random(63), evaluator(result)  # noqa: S311
     for _ in range(100):
         cfg, s = random_config(draw), random_state(draw)
         freed, limit = draw.randint(0, 3), draw.randint(0, 8)
@@ -298,7 +298,7 @@ def visit_against(proof: Proof, visit: Callable[..., Any], verdict: Word) -> Non
             bind(Config, "cfg", cfg, bound)
             bind(State, "s", s, bound)
             bind(Entry | None, "slot", slot, bound, element=True)
-            proof.compare(visit.__name__, terms(bound), visit(cfg, s, slot, freed, limit))
+            proof.compare(predicate.__name__, terms(bound), predicate(cfg, s, slot, freed, limit))
 
 
 def visited() -> tuple[Rec, Rec, Maybe, Any, Any]:
@@ -335,7 +335,7 @@ class Run(NamedTuple):
         return sum(e.bytes for e in self.before.queue if e is not None and not model.stays_counted(self.cfg, e))
 
 
-def runs(action: str, visit: Callable[..., Any], count: int = RUNS) -> Iterator[Run]:
+def runs(action: str, predicate: Callable[..., Any], count: int = RUNS) -> Iterator[Run]:
     """Random passes, always the same; the limit is not in the future, and not without sense."""
     draw = random.Random(430)  # noqa: S311
     for _ in range(count):
@@ -345,9 +345,9 @@ def runs(action: str, visit: Callable[..., Any], count: int = RUNS) -> Iterator[
 
         def counted(*arguments: Any) -> Any:
             nonlocal visits
-            verdict = visit(*arguments)
-            visits += verdict != "STOP"
-            return verdict
+            result = predicate(*arguments)
+            visits += result != "STOP"
+            return result
 
         model.evict_entries(cfg, s, counted, limit)
         after, removed = model.range_cache.step(cfg, s, action, (limit,))
