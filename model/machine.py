@@ -108,7 +108,8 @@ class Action(NamedTuple):
     params: tuple[Param, ...]
     rule: str
     fault: bool
-    fitters: tuple[tuple[str, Fitter, str], ...]  # of each parameter: its name, what fits it, its place in messages
+    fitters: tuple[tuple[str, Fitter, str], ...]  # of each parameter: its name, its fitter, its name in messages
+    names: tuple[str, ...]  # of the parameters
 
     def arguments(self, data: Mapping[str, Any], cfg: Any) -> tuple[Any, ...]:
         """Plain data by name -> arguments in order. Raises BadValue, naming the argument, when they do not fit."""
@@ -117,11 +118,10 @@ class Action(NamedTuple):
                 return tuple([fits(data[name], place, cfg) for name, fits, place in self.fitters])
             except KeyError:
                 pass  # said below
-        wanted = [p.name for p in self.params]
         for name in data:
-            if name not in wanted:
-                raise BadValue(f"{self.name} has no argument {name}; it takes {', '.join(wanted) or 'none'}")
-        raise BadValue(f"{self.name} lacks its argument {next(name for name in wanted if name not in data)}")
+            if name not in self.names:
+                raise BadValue(f"{self.name} has no argument {name}; it takes {', '.join(self.names) or 'none'}")
+        raise BadValue(f"{self.name} lacks its argument {next(name for name in self.names if name not in data)}")
 
     def named(self, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """Arguments in order -> plain data by name."""
@@ -153,8 +153,10 @@ class Machine(Generic[C, S]):
         self.source = source
         self.actions: dict[str, Action] = {}
         self.profiles: dict[str, Profile] = {}
-        self._canonical: Callable[[C, S], S] = lambda cfg, s: s
-        self._observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
+        #: (config, state) -> the representative of all states that differ only in names given at run time
+        self.canonical: Callable[[C, S], S] = lambda cfg, s: s
+        #: (config, state) -> what an outside observer can see, as plain data
+        self.observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
 
     def action(
         self, rule: Callable[Concatenate[C, S, P], tuple[S, Any]]
@@ -172,12 +174,12 @@ class Machine(Generic[C, S]):
 
     def canonical_form(self, rule: Callable[[C, S], S]) -> Callable[[C, S], S]:
         """Decorator: how names given on the way are renumbered, so that equal states become equal values."""
-        self._canonical = rule
+        self.canonical = rule
         return rule
 
     def observation(self, rule: Callable[[C, S], Any]) -> Callable[[C, S], Any]:
         """Decorator: what an outside observer can see of a state, as plain data."""
-        self._observe = rule
+        self.observe = rule
         return rule
 
     def profile(self, name: str, about: str, config: C) -> Profile:
@@ -203,14 +205,6 @@ class Machine(Generic[C, S]):
         defaults = self.config._field_defaults  # type: ignore[attr-defined]
         return all(getattr(cfg, name) == defaults[name] for name in self.rules)
 
-    def canonical(self, cfg: C, state: S) -> S:
-        """The one representative of all states that differ from this one only in names given on the way."""
-        return self._canonical(cfg, state)
-
-    def observe(self, cfg: C, state: S) -> Any:
-        """What an outsider sees, as plain data."""
-        return self._observe(cfg, state)
-
     def step(self, cfg: C, state: S, name: str, arguments: tuple[Any, ...]) -> tuple[S, Any]:
         """One step of the action of that name. Raises KeyError for an unknown action."""
         return self.actions[name].run(cfg, state, *arguments)
@@ -230,4 +224,4 @@ class Machine(Generic[C, S]):
                     there = ", ".join(self.settings) or "none"
                     raise BadComponent(f"{self.name}.{name}.{p.name} is below {setting}, no setting; there are {there}")
         fitters = tuple((p.name, fitter(p.kind), f"{name}.{p.name}") for p in params)
-        self.actions[name] = Action(name, run, params, rule, fault, fitters)
+        self.actions[name] = Action(name, run, params, rule, fault, fitters, tuple([p.name for p in params]))

@@ -179,6 +179,28 @@ def _end(space: Bounded, finding: Finding) -> Any:
     return state
 
 
+@pytest.mark.parametrize(("subject", "profile"), [("range_cache", "pulsar-2026-07"), ("txn_rollout", "reference")])
+def test_the_number_of_processes_changes_nothing(subject: str, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """States, their numbers, parents, transitions and violations are those of one process."""
+    monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
+    space = bounded(find_subject(subject), "smoke", profile)
+    alone, shared = (explore(space, implementation=False, jobs=jobs) for jobs in (1, 3))
+    assert alone.graph == shared.graph
+    assert alone.violations == shared.violations
+    assert bool(alone.violations) == (profile != "reference")
+
+
+def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a seeded bug, whose classes only this process has: a hang and differences are found as by one process."""
+    monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.5)
+    monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
+    for mutant in ("duplicate-leaves-its-slot", "mark-survives-reuse"):
+        space = bounded(plant(find_mutant(mutant)), "smoke")
+        alone, shared = (explore(space, properties=False, jobs=jobs).violations for jobs in (1, 2))
+        assert alone
+        assert [v.finding.cause for v in alone] == [v.finding.cause for v in shared]
+
+
 def test_the_graph_is_the_models() -> None:
     """Each target of each transition, taken again by hand for a part of the states."""
     space = bounded(find_subject("range_cache"), "smoke")

@@ -210,7 +210,7 @@ def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
     name = f"explore.{subject.name}" + (".checked" if checked else "")
     ours = "with all properties, and every transition on the implementation" if checked else "states only"
     theirs = "its invariants too" if checked else "states only"
-    about = f"{ours}, on one core, against TLC with two workers on the twin, {theirs}; both with their start-up"
+    about = f"{ours}, on all cores, against TLC with two workers on the twin, {theirs}; both with their start-up"
 
     def run() -> Measured:
         value, baseline = in_turns(lambda: _explored_speed(subject, checked), lambda: _tlc_speed(subject, checked))

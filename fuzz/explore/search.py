@@ -17,6 +17,7 @@ Where that finds no run, the canonical form is wrong: a finding of the kind `can
 
 from __future__ import annotations
 
+import itertools
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from fuzz.explore.shared import WORTH_SHARING, run_shared, usable_cores
 from fuzz.run.call import Arguments, Call, Calls
 from fuzz.run.checks import Skipped, all_but, broken_in_state, broken_in_step, checks_for, event_of
 from fuzz.run.finding import Cause, Difference, Finding, Kind
@@ -48,6 +50,10 @@ LIMIT = 10_000_000
 
 #: Called with the number of states expanded and found.
 Progress = Callable[[int, int], None]
+
+
+#: An action with arguments: name, function, index, arguments.
+Move = tuple[str, Callable[..., Any], int, Arguments]
 
 
 class Violation(NamedTuple):
@@ -154,19 +160,27 @@ class Bounded:
                 return self.scope.domains[key]
         return self.subject.domain(action, param)
 
-    def moves(self, state: Any) -> list[tuple[str, Callable[..., Any], int, Arguments]]:
+    def moves(self, state: Any) -> list[Move]:
         """Every action with every argument list in this state, in a fixed order: name, function, number, arguments."""
         if not self.free:
             return self.fixed
         moves = list(self.fixed)
         for plan in self.free:
-            for arguments in self._decoder.every(self.cfg, state, (plan.name,)):
-                moves.append((plan.name, plan.run, plan.index, arguments[1]))
+            name, run, index = plan.name, plan.run, plan.index
+            moves += [(name, run, index, each) for each in itertools.product(*plan.domains(self.cfg, state))]
         return moves
+
+    def target_of(self, state: Any, index: int) -> Any:
+        """The canonical form of the state to which a transition leads, by its index among `moves`."""
+        _, act, _, arguments = (self.fixed if index < len(self.fixed) else self.moves(state))[index]
+        return self.machine.canonical(self.cfg, act(self.cfg, state, *arguments)[0])
 
     def within(self, state: Any, beyond: int = 0) -> bool:
         """Whether a state respects the scope's bounds, or goes beyond each by so much at most."""
-        return all(measure(state) <= most + beyond for measure, most in self.bounds)
+        for measure, most in self.bounds:  # noqa: SIM110 (called for every new state)
+            if measure(state) > most + beyond:
+                return False
+        return True
 
     def concrete(self, path: list[Any]) -> list[Call]:
         """A run through the given canonical states, from the first state, with the names that are given on the way.
@@ -210,16 +224,21 @@ class Failure(NamedTuple):
 
 
 def explore(
-    space: Bounded, *, implementation: bool = True, properties: bool = True, progress: Progress | None = None
+    space: Bounded,
+    *,
+    implementation: bool = True,
+    properties: bool = True,
+    progress: Progress | None = None,
+    jobs: int | None = None,
 ) -> Exploration:
     """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
 
-    Without the implementation only the model is turned; without properties nothing is asked of it.
+    Uses all cores, or as many processes as `jobs` says; the result does not depend on it.
     Raises BadValue when there are more states than a machine should hold.
     """
     started = time.perf_counter()
     search = Search(space, implementation, properties)
-    search.run(progress)
+    search.run(progress, usable_cores() if jobs is None else jobs)
     graph = search.graph
     violations = [
         explained(space, failure, [graph.states[i] for i in graph.path(failure.state)]) for failure in search.failures
@@ -251,15 +270,20 @@ class Search:
         self.graph = Graph([first], array("q", [0]), array("q", [0]), array("q"))
         self.numbers: dict[Any, int] = {first: 0}
         self.failures: list[Failure] = []
+        #: for each new state, the index of the transition that found it among `graph.targets`
+        self.births: list[int] = []
         self.failed: set[tuple[Kind, str]] = set()
-        self.taking = Call("", ())
+        self.taking: Move = space.fixed[0] if space.fixed else next(iter(space.moves(space.start)))
         self.is_loaded = False  # whether the pair is in the state that is expanded
 
-    def run(self, progress: Progress | None) -> None:
+    def run(self, progress: Progress | None, jobs: int = 1) -> None:
         """Expands states in the order in which they were found, until none is left or a step does not return."""
         states = self.graph.states
         number = 0
         while number < len(states):
+            if jobs > 1 and len(states) - number >= WORTH_SHARING:
+                run_shared(self, number, jobs, _HANG_SECONDS, LIMIT, progress)
+                return
             end = min(number + _LOT, len(states))
             try:
                 with watchdog(_HANG_SECONDS):
@@ -267,7 +291,7 @@ class Search:
                         self.expand(number)
                         number += 1
             except Hang:  # other states may hang as well: the search ends here
-                self.fail(Cause(Kind.HANG, self.taking.action), number, self.taking)
+                self.hang(number)
                 return
             if progress is not None:
                 progress(number, len(states))
@@ -280,21 +304,23 @@ class Search:
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
         targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.checks.of_steps
         self.is_loaded = False
-        if self.properties:
+        properties = self.properties
+        if properties:
             for each in broken_in_state(self.checks, cfg, state):
                 self.fail(Cause(Kind.PROPERTY, each.name), number, None)
-        for name, act, index, arguments in space.moves(state):
-            self.taking = call = Call(name, arguments)
+        for move in space.moves(state):
+            self.taking = move
+            name, act, index, arguments = move
             crashed = False
             if pair is None:
                 after, outcome = act(cfg, state, *arguments)
             else:
-                crashed = self.compare(pair, number, call)
+                crashed = self.compare(pair, number, Call(name, arguments))
                 after, outcome = pair.state, pair.outcome
-            if self.properties and of_steps[index] and not crashed:
+            if properties and of_steps[index] and not crashed:
                 event = event_of(space.subject, name, arguments, outcome)
                 for each in broken_in_step(self.checks, cfg, state, event, index, after):
-                    self.fail(Cause(Kind.PROPERTY, each.name), number, call)
+                    self.fail(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments))
             if after is state:
                 targets.append(number)
                 continue
@@ -305,10 +331,16 @@ class Search:
                     target = numbers[form] = len(states)
                     states.append(form)
                     parents.append(number)
+                    self.births.append(len(targets))
                 else:
                     target = OUTSIDE
             targets.append(target)
         graph.offsets.append(len(targets))
+
+    def hang(self, number: int) -> None:
+        """Keeps a step that did not return."""
+        name, _, _, arguments = self.taking
+        self.fail(Cause(Kind.HANG, name), number, Call(name, arguments))
 
     def compare(self, pair: Pair, number: int, call: Call) -> bool:
         """Takes a call on model and implementation, loaded with the state if needed. Returns whether one crashed."""

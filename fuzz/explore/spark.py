@@ -108,7 +108,7 @@ def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tup
             with watchdog(_HANG_SECONDS):
                 search.expand(0)
         except Hang:
-            search.fail(Cause(Kind.HANG, search.taking.action), 0, search.taking)
+            search.hang(0)
         transitions += len(search.graph.targets)
         for form in search.graph.states[1:]:
             yield "state", (text_of(form), text)

@@ -85,8 +85,8 @@ def _checks(subject: Subject, selected: tuple[int, ...]) -> Checks:
 
 def event_of(subject: Subject, action: str, arguments: Arguments, outcome: Any) -> Event:
     """The event that properties and history variables receive."""
-    params = subject.machine.actions[action].params
-    return Event(action, {p.name: a for p, a in zip(params, arguments, strict=True)}, outcome)
+    names = subject.machine.actions[action].names
+    return Event(action, dict(zip(names, arguments, strict=True)), outcome)
 
 
 def folded(folds: tuple[Fold, ...], cfg: Any, values: Values, before: Any, event: Event, after: Any) -> Values:

@@ -23,7 +23,7 @@ def same(a: Any, b: Any) -> bool:
     if a is b:
         return True
     kind = a.__class__
-    if kind is not b.__class__ or not a == b:
+    if kind is not b.__class__ or a != b:
         return False
     if kind in _ATOMS:
         return True

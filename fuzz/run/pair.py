@@ -10,12 +10,13 @@ runs the model alone: its properties and history variables are all that is check
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable
 from enum import Flag, auto
 from typing import Any
 
-from fuzz.run.call import Call
+from fuzz.run.call import Arguments, Call
 from fuzz.run.checks import (
     NONE_SKIPPED,
     Skipped,
@@ -59,8 +60,17 @@ class ImplementationSide:
 
     def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
         kind = subject.implementation
+        self.names = subject.machine.actions
         self.body: Any = kind(cfg) if state is None else kind.load(cfg, state)
-        self.methods: list[Callable[..., Any]] = [getattr(self.body, name) for name in subject.machine.actions]
+
+    @property
+    def methods(self) -> list[Callable[..., Any]]:
+        """The methods in the order of the actions, for a loop that takes many steps."""
+        return [getattr(self.body, name) for name in self.names]
+
+    def act(self, name: str, arguments: Arguments) -> Any:
+        """Takes one action. Returns its outcome."""
+        return getattr(self.body, name)(*arguments)
 
     def difference(self, state: Any) -> Difference | None:
         """How the implementation is not in the model's state."""
@@ -83,14 +93,19 @@ class ProfileSide:
         self.cfg = cfg
         self.against = against
         self.state = subject.machine.start(against) if state is None else state
-        self.methods: list[Callable[..., Any]] = [self._method(each.run) for each in subject.machine.actions.values()]
 
-    def _method(self, run: Callable[..., tuple[Any, Any]]) -> Callable[..., Any]:
-        def act(*arguments: Any) -> Any:
-            self.state, outcome = run(self.against, self.state, *arguments)
-            return outcome
+    def act(self, name: str, arguments: Arguments) -> Any:
+        """Takes one action. Returns its outcome."""
+        self.state, outcome = self.machine.actions[name].run(self.against, self.state, *arguments)
+        return outcome
 
-        return act
+    @property
+    def methods(self) -> list[Callable[..., Any]]:
+        """The actions as methods, in their order, for a loop that takes many steps."""
+        return [functools.partial(self._call, name) for name in self.machine.actions]
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        return self.act(name, arguments)
 
     def difference(self, state: Any) -> Difference | None:
         """How an observer can tell the two states apart."""
@@ -105,11 +120,16 @@ class ProfileSide:
 Side = ImplementationSide | ProfileSide
 
 
-def second_side(target: Target, state: Any = None) -> Side | None:
-    """The second side of a target, in its first state or in the given one; None if the model runs alone."""
-    if target.second is Second.IMPLEMENTATION:
+def second_side(target: Target, state: Any = None, second: Second | None = None) -> Side | None:
+    """The second side of a target, in its first state or in the given one; None if the model runs alone.
+
+    `second` is the target's, from a caller that asks often.
+    """
+    if second is None:
+        second = target.second
+    if second is Second.IMPLEMENTATION:
         return ImplementationSide(target.subject, target.config, state)
-    if target.second is Second.PROFILE:
+    if second is Second.PROFILE:
         return ProfileSide(target.subject, target.config, target.against, state)
     return None
 
@@ -138,7 +158,8 @@ class Pair:
         self.state = self.subject.machine.start(self.cfg) if start is None else start
         self._folds = self.checks.folds if fold_history else ((),) * len(self._actions)
         try:
-            self.side = second_side(target, start)
+            self.second = target.second
+            self.side = second_side(target, start, self.second)
         except Exception as problem:
             self._problem = crash("second side", "start", problem)
 
@@ -146,7 +167,7 @@ class Pair:
         """Puts both sides into a state of the model. An exception in `load` is the difference of the next step."""
         self.state, self._problem = state, None
         try:
-            self.side = second_side(self.target, state)
+            self.side = second_side(self.target, state, self.second)
         except Exception as problem:
             self._problem = crash("second side", "load", problem)
 
@@ -156,7 +177,7 @@ class Pair:
             return self._problem
         action, arguments = call
         run, index = self._actions[action]
-        before, wanted, self.outcome, self.other_outcome = self.state, depth.value, None, None
+        before, wanted, self.outcome, self.other_outcome = self.state, depth._value_, None, None
         who = "model"
         try:
             after, outcome = run(self.cfg, before, *arguments)
@@ -164,7 +185,7 @@ class Pair:
             who = "second side"
             side = self.side
             if side is not None:
-                self.other_outcome = theirs = side.methods[index](*arguments)
+                self.other_outcome = theirs = side.act(action, arguments)
                 if not same(outcome, theirs):
                     return outcome_difference(action, outcome, theirs)
             if refusal_changed_state(before, outcome, after):

@@ -1,0 +1,251 @@
+"""A search on all cores of a machine: forked processes that share the frontier.
+
+All processes hold the same states under the same numbers. They take turns at blocks of the states that are not
+expanded yet. A new state gets a provisional number in the process that finds it. When the batch is done, every process
+receives where each new state was found first, as the number of its parent and the index of the transition, with an
+encoding of the state. Sorted by that, the new states get the numbers that one process alone would have given them. A
+process that did not find a state makes it by taking the transition again, so no state crosses a process border, and a
+seeded bug, whose classes no other interpreter could import, needs nothing special.
+
+The parent process collects transitions and failures. The result does not depend on the number of processes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from array import array
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from fuzz.run.watchdog import Hang, watchdog
+from model.machine import BadValue
+
+if TYPE_CHECKING:
+    from fuzz.explore.search import Failure, Progress, Search
+
+#: States that a process takes at a time.
+_BLOCK = 8
+#: As few states as this are not worth starting processes for.
+WORTH_SHARING = 200
+_encoded = msgspec.msgpack.Encoder().encode
+
+
+class Found(NamedTuple):
+    """Where a process found a new state: the parent's number, the index of the transition, and the encoded state."""
+
+    parent: int
+    transition: int
+    key: bytes
+
+
+class Batch(NamedTuple):
+    """What a process did in one batch: states in order, with the numbers of their targets, provisional where new."""
+
+    expanded: array[int]
+    lengths: array[int]
+    targets: array[int]
+    found: list[Found]
+    failures: list[Failure]
+    hung: int | None  # the state in which a step did not return
+
+
+def usable_cores() -> int:
+    """The cores of this process; 1 where it must not start processes."""
+    if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_shared(
+    search: Search, first: int, jobs: int, hang_seconds: float, limit: int, progress: Progress | None
+) -> None:
+    """Expands all states from a number on, and those found from them, in as many processes as `jobs` says.
+
+    Raises what a process raised, and BadValue when there are more states than `limit`.
+    """
+    context = multiprocessing.get_context("fork")
+    following = context.Value("q", first)
+    pipes = [context.Pipe() for _ in range(jobs - 1)]
+    member = _Member(search, following)
+    with ExitStack() as stack:
+        for number, (_, there) in enumerate(pipes, 1):
+            ours = [here for here, _ in pipes]
+            process = context.Process(target=_work, args=(member, number, hang_seconds, there, ours), daemon=True)
+            process.start()
+            stack.callback(_end, process)
+        for here, there in pipes:
+            there.close()
+            stack.callback(here.close)
+        while first < len(search.graph.states):
+            batches = [member.expand(hang_seconds, progress), *[_received(here) for here, _ in pipes]]
+            hung = min((each.hung for each in batches if each.hung is not None), default=None)
+            found = [_before(each.found, hung) for each in batches]
+            base = len(search.graph.states) - len(batches[0].found)
+            del search.graph.states[base + len(found[0]) :], search.graph.parents[base + len(found[0]) :]
+            following.value = base
+            for here, _ in pipes:
+                here.send((found, hung))
+            numbers = member.merge(0, found)
+            _collect(search, batches, numbers, base, hung)
+            first = base
+            if hung is not None:
+                return
+            if len(search.graph.states) > limit:
+                raise BadValue(f"more than {limit:,} states: bound a measure that grows, or use --spark")
+
+
+def _end(process: Any) -> None:
+    process.terminate()
+    process.join()
+
+
+def _received(pipe: Connection) -> Batch:
+    """A batch from another process. Raises what that process raised."""
+    try:
+        data = pipe.recv()
+    except EOFError:
+        raise RuntimeError("a process of the search ended early, perhaps for want of memory; use --jobs 1") from None
+    if isinstance(data, Exception):
+        raise data
+    return Batch(*data)
+
+
+def _before(found: list[Found], hung: int | None) -> list[Found]:
+    return found if hung is None else [each for each in found if each.parent < hung]
+
+
+def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
+    """A process beside the parent: expands and merges until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for each in others:
+        each.close()  # so that the pipes close when the parent ends
+    try:
+        while True:
+            batch = member.expand(hang_seconds)
+            pipe.send(tuple(batch))
+            found, hung = pipe.recv()
+            if hung is not None:
+                break
+            member.merge(number, found)
+    except (EOFError, OSError):
+        pass
+    except Exception as problem:
+        pipe.send(problem)
+    os._exit(0)
+
+
+class _Member:
+    """One of the processes, with the states that all of them have."""
+
+    def __init__(self, search: Search, following: Any) -> None:
+        self.search = search
+        self.following = following
+
+    def expand(self, hang_seconds: float, progress: Progress | None = None) -> Batch:
+        """Expands this process's share of the states that are not expanded yet."""
+        search = self.search
+        graph = search.graph
+        end, whole_targets, whole_offsets = len(graph.states), graph.targets, graph.offsets
+        graph.targets, graph.offsets = array("q"), array("q", [0])
+        kept = search.failures, set(search.failed)  # failures count when they are collected, in the order of states
+        search.births, search.failures = [], []
+        expanded, hung = array("q"), None
+        for block in self._blocks(end):
+            number = block.start
+            try:
+                with watchdog(hang_seconds):
+                    for number in block:
+                        search.expand(number)
+                        expanded.append(number)
+            except Hang:
+                search.hang(number)
+                hung = number
+                break
+            if progress is not None:
+                progress(min(self.following.value, end), len(graph.states))
+        offsets, births = graph.offsets, search.births
+        starts = dict(zip(expanded, offsets, strict=False))
+        parents = graph.parents[end:]
+        found = [
+            Found(parent, birth - starts[parent], self._key(form))
+            for parent, birth, form in zip(parents, births, graph.states[end:], strict=True)
+            if parent in starts
+        ]
+        lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
+        batch = Batch(expanded, lengths, graph.targets, found, search.failures, hung)
+        del graph.states[end + len(found) :], graph.parents[end + len(found) :]
+        graph.targets, graph.offsets = whole_targets, whole_offsets
+        search.failures, search.failed = kept
+        return batch
+
+    def _blocks(self, end: int) -> Iterator[range]:
+        while True:
+            with self.following.get_lock():
+                start = self.following.value
+                self.following.value = start + _BLOCK
+            if start >= end:
+                return
+            yield range(start, min(start + _BLOCK, end))
+
+    def _key(self, form: Any) -> bytes:
+        """The state as bytes: equal bytes are equal states."""
+        try:
+            return bytes(_encoded(form))
+        except (TypeError, OverflowError):
+            return repr(form).encode()
+
+    def merge(self, own: int, found: list[list[Found]]) -> list[list[int]]:
+        """Gives the new states of a batch their numbers. Returns them by process, in the order of `found`."""
+        search = self.search
+        graph, numbers = search.graph, search.numbers
+        base = len(graph.states) - len(found[own])
+        provisional = graph.states[base:]
+        del graph.states[base:], graph.parents[base:]
+        for form in provisional:
+            numbers.pop(form, None)
+        forms = {each.key: form for each, form in zip(found[own], provisional, strict=True)}
+        by_key: dict[bytes, int] = {}
+        assigned = [[0] * len(each) for each in found]
+        order = sorted(
+            (each.parent, each.transition, p, j) for p, part in enumerate(found) for j, each in enumerate(part)
+        )
+        for parent, transition, p, j in order:
+            key = found[p][j].key
+            number = by_key.get(key)
+            if number is None:
+                form = forms[key] if key in forms else search.space.target_of(graph.states[parent], transition)
+                number = numbers.setdefault(form, len(graph.states))
+                if number == len(graph.states):
+                    graph.states.append(form)
+                    graph.parents.append(parent)
+                by_key[key] = number
+            assigned[p][j] = number
+        return assigned
+
+
+def _collect(search: Search, batches: list[Batch], numbers: list[list[int]], base: int, hung: int | None) -> None:
+    """Adds the transitions and failures of a batch, in the order of the states."""
+    graph = search.graph
+    rows: dict[int, list[int]] = {}
+    for batch, assigned in zip(batches, numbers, strict=True):
+        at = 0
+        for number, length in zip(batch.expanded, batch.lengths, strict=True):
+            row = batch.targets[at : at + length]
+            rows[number] = (
+                [assigned[t - base] if t >= base else t for t in row] if hung is None or number < hung else []
+            )
+            at += length
+    for number in sorted(rows):
+        if hung is None or number < hung:
+            graph.targets.extend(rows[number])
+            graph.offsets.append(len(graph.targets))
+    failures = [(each.state, i, each) for batch in batches for i, each in enumerate(batch.failures)]
+    for number, _, each in sorted(failures, key=lambda f: f[:2]):
+        if hung is None or number <= hung:
+            search.fail(each.cause, number, each.call)
