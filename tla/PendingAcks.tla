@@ -1,147 +1,145 @@
 ------------------------------ MODULE PendingAcks ------------------------------
 (***************************************************************************)
-(* Pending acknowledgements: what a subscription promises to transactions, *)
-(* kept in a log and found again in it.                                    *)
+(* Pending-ack store of one subscription (PIP-160, PIP-153): the twin of   *)
+(* machine.py and replay.py in model/pending_acks, with the same actions,  *)
+(* settings and canonical states.  A step is one request, or one log entry *)
+(* that is appended or replayed.                                           *)
 (*                                                                         *)
-(* Source: PIP-160, PIP-153.  This is the twin of model/pending_acks/machine.py    *)
-(* and model/pending_acks/replay.py: the same actions under the same       *)
-(* names, the same settings, and as many states.  Grain: one request, one  *)
-(* entry of the log that is written or read.                               *)
+(* A record is [op, cumulative, txn, acks], acks a list; a request is      *)
+(* [number, record, low_watermark].  After each step requests are numbered *)
+(* in order, so the next number is the count of open requests plus one.    *)
 (*                                                                         *)
-(* A record is [op, cumulative, txn, parts], parts a list; a call is       *)
-(* [ticket, record, low_watermark].  After each step tickets are numbered  *)
-(* anew, in the order in which their callers wait; so the next one is      *)
-(* always one more than there are.                                         *)
-(*                                                                         *)
-(* What an action does is After...: [s, outcome, answers, redelivered,     *)
-(* trimmed], with outcome done, refused, or failed, answers a set of       *)
-(* [ticket, told], redelivered a set of [entry, messages].                 *)
+(* After... gives what an action does: [s, outcome, replies, redelivered,  *)
+(* trimmed], with outcome done, refused or failed, replies a set of        *)
+(* [number, result], redelivered a set of [entry, messages].               *)
 (***************************************************************************)
 EXTENDS PendingAcksState
 
 CONSTANTS
   \* The values of the actions' arguments.
-  ack_individual_txn, ack_individual_acks, ack_cumulative_txn, ack_cumulative_entry, ack_cumulative_leaves,
-  commit_txn, commit_low_watermark, abort_txn, abort_low_watermark, acknowledge_entry, acknowledge_leaves,
+  ack_individual_txn, ack_individual_acks, ack_cumulative_txn, ack_cumulative_entry, ack_cumulative_ack_set,
+  commit_txn, commit_low_watermark, abort_txn, abort_low_watermark, acknowledge_entry, acknowledge_ack_set,
   write_fails_durable, read_fails_stops, crash_survive
 
 VARIABLES
-  acks,            \* what is acknowledged in the subscription, in memory
-  durable,         \* and in storage
-  log,             \* entries, each a list of records, from the first one that is kept
-  read,            \* the entry that the log's cursor reads next
-  log_index,       \* memory
-  status,          \* none, initializing, ready, error, or closed
-  progress,        \* of a replay: up to where it has come
-  attempts,        \* of a replay: reads in a row that failed
-  queue,           \* calls that wait until the store is ready
-  buffer,          \* calls
-  in_flight,       \* lists of calls
-  held,            \* memory: in the order in which transactions first acknowledged
-  cumulative,      \* memory: [txn, part], or None
-  low_watermark    \* memory: the highest that came with an end
+  cursor,            \* of the subscription, in memory
+  durable_cursor,    \* and in storage
+  log,               \* entries, each a list of records, from the first that is kept
+  read_position,     \* next entry that the log's cursor reads
+  log_index,         \* memory
+  status,            \* none, initializing, ready, error, or closed
+  replayed,          \* entries that the replay has processed
+  failed_reads,      \* consecutive failed reads of the replay
+  accept_queue,      \* requests that wait until the store is ready
+  buffer,            \* requests
+  in_flight,         \* lists of requests
+  individual_acks,   \* memory: in order of each transaction's first ack
+  cumulative_ack,    \* memory: [txn, ack], or None
+  low_watermark      \* memory: the highest that a commit or abort carried
 
-vars == <<acks, durable, log, read, log_index, status, progress, attempts, queue, buffer, in_flight, held, cumulative,
-          low_watermark>>
+vars == <<cursor, durable_cursor, log, read_position, log_index, status, replayed, failed_reads, accept_queue, buffer,
+          in_flight, individual_acks, cumulative_ack, low_watermark>>
 
-IsAsked(call) == call.ticket # 0
-AskedIn(calls) == Len(SelectSeq(calls, IsAsked))
-\* The calls that somebody waits for, those that go to the log first.
-OpenCalls(s) == SelectSeq(OnTheWay(s) \o s.queue, IsAsked)
+HasCaller(request) == request.number # 0
+CallersOf(requests) == Len(SelectSeq(requests, HasCaller))
+\* The requests with a caller, in the order in which they are logged.
+OpenRequests(s) == SelectSeq(Unlogged(s) \o s.accept_queue, HasCaller)
 
 Contents ==
-  [acks |-> acks, durable |-> durable, log |-> log, read |-> read, log_index |-> log_index, status |-> status,
-   progress |-> progress, attempts |-> attempts, queue |-> queue, buffer |-> buffer, in_flight |-> in_flight,
-   held |-> held, cumulative |-> cumulative, low_watermark |-> low_watermark,
-   next_ticket |-> AskedIn(Joined(in_flight)) + AskedIn(buffer) + AskedIn(queue) + 1]
+  [cursor |-> cursor, durable_cursor |-> durable_cursor, log |-> log, read_position |-> read_position,
+   log_index |-> log_index, status |-> status, replayed |-> replayed, failed_reads |-> failed_reads,
+   accept_queue |-> accept_queue, buffer |-> buffer, in_flight |-> in_flight, individual_acks |-> individual_acks,
+   cumulative_ack |-> cumulative_ack, low_watermark |-> low_watermark,
+   next_request |-> CallersOf(Joined(in_flight)) + CallersOf(buffer) + CallersOf(accept_queue) + 1]
 
-RecordOf(op, is_cumulative, txn, parts) == [op |-> op, cumulative |-> is_cumulative, txn |-> txn, parts |-> parts]
-CallOf(ticket, r, mark) == [ticket |-> ticket, record |-> r, low_watermark |-> mark]
+RecordOf(op, is_cumulative, txn, acks) == [op |-> op, cumulative |-> is_cumulative, txn |-> txn, acks |-> acks]
+RequestOf(number, r, watermark) == [number |-> number, record |-> r, low_watermark |-> watermark]
 
-\* What came of an action.
-Effects(s, answers, redelivered, trimmed) ==
-  [s |-> s, outcome |-> "done", answers |-> answers, redelivered |-> redelivered, trimmed |-> trimmed]
+Effects(s, replies, redelivered, count) ==
+  [s |-> s, outcome |-> "done", replies |-> replies, redelivered |-> redelivered, trimmed |-> count]
 Done(s) == Effects(s, {}, {}, 0)
 Refused(s) == [Done(s) EXCEPT !.outcome = "refused"]
 Failed(s) == [Done(s) EXCEPT !.outcome = "failed"]
-AnswerOf(call, told) == IF IsAsked(call) /\ told # "" THEN {[ticket |-> call.ticket, told |-> told]} ELSE {}
-FailureOf(calls) == UNION {AnswerOf(call, "failed") : call \in Members(calls)}
+ReplyTo(request, result) ==
+  IF HasCaller(request) /\ result # "" THEN {[number |-> request.number, result |-> result]} ELSE {}
+FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(requests)}
 
 -----------------------------------------------------------------------------
 (* Requests. *)
 
-\* The record waits in the buffer, or is an entry of its own.
-Put(s, call) ==
-  IF batching THEN [s EXCEPT !.buffer = Append(@, call)] ELSE [s EXCEPT !.in_flight = Append(@, <<call>>)]
+\* A record is buffered, or in flight as a log entry of its own.
+WithAppend(s, request) ==
+  IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
-\* A request comes to the log, unless it can be answered at once.
-Appended(s, call) ==
-  LET r == call.record
-      Comes(s_with) == [s |-> s_with, told |-> "waits"]
-      claim == CumulativeClaim(s)
-      is_owner == claim # None /\ claim.txn = r.txn
-      is_hidden == cumulative_acks_hide_others /\ claim # None /\ ~is_owner
+\* A ready store takes a request: [s, result].
+Submitted(s, request) ==
+  LET r == request.record
+      Queued(after) == [s |-> after, result |-> "queued"]
+      other == PendingCumulativeAck(s)
+      is_owner == other # None /\ other.txn = r.txn
+      is_hidden == ~ends_cover_both_types /\ other # None /\ ~is_owner
   IN IF r.op = "ack"
-     THEN IF conflicts_are_found = "before_the_append" /\ Conflicts(s, r) THEN [s |-> s, told |-> "conflict"]
-          ELSE Comes(Put(s, call))
-     ELSE IF is_hidden /\ r.op = "commit" THEN [s |-> s, told |-> "done"]
-     ELSE Comes(Put(s, [call EXCEPT !.record.cumulative = is_owner \/ is_hidden]))
+     THEN IF conflict_check = "before_append" /\ Conflicts(s, r) THEN [s |-> s, result |-> "conflict"]
+          ELSE Queued(WithAppend(s, request))
+     ELSE IF is_hidden /\ r.op = "commit" THEN [s |-> s, result |-> "done"]
+     ELSE Queued(WithAppend(s, [request EXCEPT !.record.cumulative = is_owner \/ is_hidden]))
 
-\* A replay begins: memory is empty, and the log's cursor goes back to its mark.
-Begun(s) == [s EXCEPT !.status = "initializing", !.read = IF replay_begins_at_the_mark THEN 0 ELSE @]
+\* A replay starts.
+Initializing(s) == [s EXCEPT !.status = "initializing", !.read_position = IF replay_rewinds THEN 0 ELSE @]
 
-\* A request comes to the store: to the log, or to the queue of a store that is not open yet.
-Requested(s, r, mark) ==
-  LET call == CallOf(s.next_ticket, r, mark)
-      Asked(after) == [after EXCEPT !.next_ticket = @ + 1]
-      Queued(after) == Asked([after EXCEPT !.queue = Append(@, call)])
+\* A request arrives: a ready store takes it, and a store that is not open queues it and starts its replay.
+Requested(s, r, watermark) ==
+  LET request == RequestOf(s.next_request, r, watermark)
+      Counted(after) == [after EXCEPT !.next_request = @ + 1]
+      Queued(after) == Counted([after EXCEPT !.accept_queue = Append(@, request)])
       AtOnce(found) ==
-        IF found.told = "conflict" THEN Failed(s)
-        ELSE Effects(Asked(found.s), {a \in AnswerOf(call, found.told) : a.told # "waits"}, {}, 0)
+        IF found.result = "conflict" THEN Failed(s)
+        ELSE Effects(Counted(found.s), {a \in ReplyTo(request, found.result) : a.result # "queued"}, {}, 0)
   IN IF s.status \in {"error", "closed"} THEN Refused(s)
-     ELSE IF s.status = "ready" THEN With(Appended(s, call), AtOnce)
-     ELSE Done(Queued(IF s.status = "none" THEN Begun(s) ELSE s))
+     ELSE IF s.status = "ready" THEN With(Submitted(s, request), AtOnce)
+     ELSE Done(Queued(IF s.status = "none" THEN Initializing(s) ELSE s))
 
 AfterAckIndividual(s, txn, list) ==
-  LET is_wrong == list = <<>> \/ \E k \in DOMAIN list : IsWrongSet(list[k].entry, list[k].leaves)
+  LET is_invalid == list = <<>> \/ \E k \in DOMAIN list : IsInvalid(list[k].entry, list[k].ack_set)
       is_twice == \E j, k \in DOMAIN list : j # k /\ list[j].entry = list[k].entry
-      parts == [k \in DOMAIN list |-> PartOf(list[k].entry, list[k].leaves)]
-  IN IF is_wrong \/ is_twice THEN Refused(s) ELSE Requested(s, RecordOf("ack", FALSE, txn, parts), 0)
+      acks == [k \in DOMAIN list |-> AckOf(list[k].entry, list[k].ack_set)]
+  IN IF is_invalid \/ is_twice THEN Refused(s) ELSE Requested(s, RecordOf("ack", FALSE, txn, acks), 0)
 
-\* What is left of the entry must be the end of its batch.
-AfterAckCumulative(s, txn, n, leaves) ==
-  LET part == PartOf(n, leaves)
-      is_wrong == IsWrongSet(n, leaves) \/ (part.leaves # None /\ part.leaves # Least(part.leaves)..SizeOf(n) - 1)
-  IN IF is_wrong THEN Refused(s) ELSE Requested(s, RecordOf("ack", TRUE, txn, <<part>>), 0)
+\* The ack set must leave the end of the batch.
+AfterAckCumulative(s, txn, n, ack_set) ==
+  LET ack == AckOf(n, ack_set)
+      is_no_end == ack.ack_set # None /\ ack.ack_set # Least(ack.ack_set)..SizeOf(n) - 1
+  IN IF IsInvalid(n, ack_set) \/ is_no_end THEN Refused(s) ELSE Requested(s, RecordOf("ack", TRUE, txn, <<ack>>), 0)
 
-AfterEnd(s, op, txn, mark) == Requested(s, RecordOf(op, FALSE, txn, <<>>), mark)
+AfterEnd(s, op, txn, watermark) == Requested(s, RecordOf(op, FALSE, txn, <<>>), watermark)
 
 -----------------------------------------------------------------------------
 (* The subscription. *)
 
-\* A consumer acknowledges outside of transactions; nobody asks what is pending.
-AfterAcknowledge(s, n, leaves) ==
-  IF IsWrongSet(n, leaves) THEN Refused(s) ELSE Done([s EXCEPT !.acks = WithParts(@, {PartOf(n, leaves)})])
-AfterPersist(s) == Done([s EXCEPT !.durable = s.acks])
+\* A consumer acks outside of transactions; pending acks are not checked.
+AfterAcknowledge(s, n, ack_set) ==
+  IF IsInvalid(n, ack_set) THEN Refused(s)
+  ELSE Done([s EXCEPT !.cursor = WithIndividualAcks(@, {AckOf(n, ack_set)})])
+AfterPersist(s) == Done([s EXCEPT !.durable_cursor = s.cursor])
 
 -----------------------------------------------------------------------------
-(* What an end takes along: [parts, claim]. *)
+(* What a commit or abort applies to: [acks, cumulative]. *)
 
-TakenBy(s, end, is_replayed) ==
-  LET is_anybodys == is_replayed /\ end.cumulative /\ ~replayed_ends_have_owners
-      claim == IF s.cumulative = None THEN None
-               ELSE IF s.cumulative.txn = end.txn \/ is_anybodys THEN s.cumulative ELSE None
-      hides == cumulative_acks_hide_others
-  IN [parts |-> IF hides /\ end.cumulative THEN {} ELSE HeldBy(s, end.txn),
-      claim |-> IF hides /\ ~end.cumulative THEN None ELSE claim]
+EndedBy(s, end, is_replay) ==
+  LET any_owner == is_replay /\ end.cumulative /\ ~replay_checks_cumulative_owner
+      cumulative == IF s.cumulative_ack = None THEN None
+                    ELSE IF s.cumulative_ack.txn = end.txn \/ any_owner THEN s.cumulative_ack ELSE None
+      by_type == ~ends_cover_both_types
+  IN [acks |-> IF by_type /\ end.cumulative THEN {} ELSE AcksOf(s, end.txn),
+      cumulative |-> IF by_type /\ ~end.cumulative THEN None ELSE cumulative]
 
-WithoutEnded(s, txn, ended) ==
-  [s EXCEPT !.held = IF ended.parts # {} THEN Released(@, txn) ELSE @,
-            !.cumulative = IF ended.claim # None THEN None ELSE @]
+WithoutEndedAcks(s, txn, ended) ==
+  [s EXCEPT !.individual_acks = IF ended.acks # {} THEN WithoutTxn(@, txn) ELSE @,
+            !.cumulative_ack = IF ended.cumulative # None THEN None ELSE @]
 
-Acknowledged(s, ended) ==
-  LET Further(a) == IF ended.claim = None THEN a ELSE WithAllUpTo(a, ended.claim.part)
-  IN [s EXCEPT !.acks = With(WithParts(@, ended.parts), Further)]
+WithCommittedAcks(s, ended) ==
+  LET Cumulative(a) == IF ended.cumulative = None THEN a ELSE WithCumulativeAck(a, ended.cumulative.ack)
+  IN [s EXCEPT !.cursor = With(WithIndividualAcks(@, ended.acks), Cumulative)]
 
 -----------------------------------------------------------------------------
 (* The log. *)
@@ -149,258 +147,253 @@ Acknowledged(s, ended) ==
 AfterFlush(s) ==
   IF s.buffer = <<>> THEN Refused(s) ELSE Done([s EXCEPT !.buffer = <<>>, !.in_flight = Append(@, s.buffer)])
 
-Pending(s, ack) ==
-  IF ack.cumulative THEN [s EXCEPT !.cumulative = [txn |-> ack.txn, part |-> ack.parts[1]]]
-  ELSE [s EXCEPT !.held = Holding(@, ack.txn, Members(ack.parts))]
+WithPendingAck(s, r) ==
+  IF r.cumulative THEN [s EXCEPT !.cumulative_ack = [txn |-> r.txn, ack |-> r.acks[1]]]
+  ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, Members(r.acks))]
 
-\* The transactions that are to be aborted, in order, because they have ended and hold something all the same.
-Stale(s) ==
-  LET holders == [k \in DOMAIN s.held |-> s.held[k].txn]
-      ending == {c \in Members(OnTheWay(s)) : c.record.op = "abort"}
-      is_busy == \E c \in ending : c.ticket = 0
-      others == IF s.cumulative = None THEN <<>>
-                ELSE IF s.cumulative.txn \in Members(holders) THEN <<>> ELSE <<s.cumulative.txn>>
-      IsDue(txn) == txn <= s.low_watermark
-      IsLeft(txn) == IsDue(txn) /\ \A c \in ending : c.record.txn # txn
-  IN IF low_watermark_aborts = "from_the_first"
-     THEN IF is_busy \/ holders = <<>> THEN <<>> ELSE SelectSeq(<<holders[1]>>, IsDue)
-     ELSE SelectSeq(holders \o others, IsLeft)
+\* The transactions at or below the low watermark that have pending acks and no abort that is not logged, in order.
+StaleTxns(s) ==
+  LET txns == [k \in DOMAIN s.individual_acks |-> s.individual_acks[k].txn]
+      aborts == {r \in Members(Unlogged(s)) : r.record.op = "abort"}
+      is_aborting == \E r \in aborts : r.number = 0
+      others == IF s.cumulative_ack = None THEN <<>>
+                ELSE IF s.cumulative_ack.txn \in Members(txns) THEN <<>> ELSE <<s.cumulative_ack.txn>>
+      IsBelow(txn) == txn <= s.low_watermark
+      IsStale(txn) == IsBelow(txn) /\ \A r \in aborts : r.record.txn # txn
+  IN IF low_watermark_aborts = "from_first"
+     THEN IF is_aborting \/ txns = <<>> THEN <<>> ELSE SelectSeq(<<txns[1]>>, IsBelow)
+     ELSE SelectSeq(txns \o others, IsStale)
 
 RECURSIVE WithAborts(_, _)
 WithAborts(s, txns) ==
-  LET call == CallOf(0, RecordOf("abort", FALSE, txns[1], <<>>), s.low_watermark)
+  LET request == RequestOf(0, RecordOf("abort", FALSE, txns[1], <<>>), s.low_watermark)
       Rest(found) == WithAborts(found.s, Tail(txns))
-  IN IF txns = <<>> THEN s ELSE With(Appended(s, call), Rest)
+  IN IF txns = <<>> THEN s ELSE With(Submitted(s, request), Rest)
 
-\* Transactions up to the highest low watermark have ended: those that hold anything are aborted. As shipped, only after
-\* an end of what was acknowledged message by message.
-WithLowWatermark(s, mark, has_parts) ==
-  LET Raised(after) == WithAborts(after, Stale(after))
-  IN IF low_watermark_aborts = "from_the_first" /\ ~has_parts THEN s
-     ELSE With([s EXCEPT !.low_watermark = IF mark > @ THEN mark ELSE @], Raised)
+\* A commit or abort applies its low watermark; in shipped brokers, only after an end of individual acks.
+WithLowWatermark(s, watermark, had_individual_acks) ==
+  LET Raised(after) == WithAborts(after, StaleTxns(after))
+  IN IF low_watermark_aborts = "from_first" /\ ~had_individual_acks THEN s
+     ELSE With([s EXCEPT !.low_watermark = IF watermark > @ THEN watermark ELSE @], Raised)
 
-\* An acknowledgement is in the log: it is pending, unless it is only now found to be a conflict.
-AckedBy(s, ack) ==
-  LET Told(after, told) == [s |-> after, told |-> told, redelivered |-> {}]
-      is_late == conflicts_are_found = "in_the_log"
-  IN IF is_late /\ Conflicts(s, ack) THEN Told(s, "conflict")
-     ELSE IF is_late /\ ~ack.cumulative /\ IsNeverAnswered(s, ack) THEN Told(s, "")
-     ELSE Told(Pending(s, ack), "done")
+\* A durable ack is pending; shipped brokers check for conflicts here.
+WithAppliedAck(s, r) ==
+  LET Result(after, result) == [s |-> after, result |-> result, redelivered |-> {}]
+      is_late == conflict_check = "after_append"
+  IN IF is_late /\ Conflicts(s, r) THEN Result(s, "conflict")
+     ELSE IF is_late /\ ~r.cumulative /\ NeverCompletes(s, r) THEN Result(s, "")
+     ELSE Result(WithPendingAck(s, r), "done")
 
-\* A record is in the log: what changes, what its caller is told (nothing, as shipped), what is redelivered.
-CalledBack(s, call, refuses) ==
-  LET r == call.record
+\* A durable record is applied: [s, result, redelivered]; the result is empty if the request never completes.
+Applied(s, request, cursor_rejects) ==
+  LET r == request.record
       Ended(ended) ==
-        LET holds == ended.parts # {} \/ ended.claim # None
-            Told(after) == [s |-> WithLowWatermark(after, call.low_watermark, ended.parts # {}), told |-> "done",
-                            redelivered |-> IF r.op = "abort" THEN ToRedeliver(after, ended.parts, ended.claim) ELSE {}]
-            is_taken == r.op = "commit" /\ (~refuses \/ ~holds)
-            is_kept == r.op = "commit" /\ ~is_taken /\ refused_commits # "are_forgotten"
-            Acked(after) == IF is_taken THEN Acknowledged(after, ended) ELSE after
+        LET has_acks == ended.acks # {} \/ ended.cumulative # None
+            Result(after) ==
+              [s |-> WithLowWatermark(after, request.low_watermark, ended.acks # {}), result |-> "done",
+               redelivered |-> IF r.op = "abort" THEN Redeliveries(after, ended.acks, ended.cumulative) ELSE {}]
+            is_acked == r.op = "commit" /\ (~cursor_rejects \/ ~has_acks)
+            is_kept == r.op = "commit" /\ ~is_acked /\ rejected_commit # "drop"
+            Acked(after) == IF is_acked THEN WithCommittedAcks(after, ended) ELSE after
         IN IF is_kept
-           THEN [s |-> [s EXCEPT !.status = IF refused_commits = "open_anew" THEN "error" ELSE "ready"],
-                 told |-> "failed", redelivered |-> {}]
-           ELSE With(Acked(WithoutEnded(s, r.txn, ended)), Told)
-  IN IF r.op = "ack" THEN AckedBy(s, r) ELSE With(TakenBy(s, r, FALSE), Ended)
+           THEN [s |-> [s EXCEPT !.status = IF rejected_commit = "close_store" THEN "error" ELSE "ready"],
+                 result |-> "failed", redelivered |-> {}]
+           ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
+  IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedBy(s, r, FALSE), Ended)
 
-\* The store serves no longer: memory is gone, and those who wait in the buffer or the queue are told.
-StoppedAs(s, found) == [WithoutMemory(s) EXCEPT !.status = found, !.queue = <<>>, !.buffer = <<>>]
-FailureOfWaiting(s) == FailureOf(s.queue \o s.buffer)
+\* The store is closed, without memory; queued and buffered requests fail.
+StoppedAs(s, found) == [WithoutMemory(s) EXCEPT !.status = found, !.accept_queue = <<>>, !.buffer = <<>>]
+FailureOfWaiting(s) == FailureOf(s.accept_queue \o s.buffer)
 
-RecordsOf(calls) == [k \in DOMAIN calls |-> calls[k].record]
+RecordsOf(requests) == [k \in DOMAIN requests |-> requests[k].record]
 
-\* The first entry in flight is not in flight any more, and perhaps in the log.
-Logged(s, is_logged) ==
-  [s EXCEPT !.in_flight = Tail(@), !.log = IF is_logged THEN Append(@, RecordsOf(s.in_flight[1])) ELSE @]
+\* The first entry is not in flight, and in the log if it is durable.
+Appended(s, is_durable) ==
+  [s EXCEPT !.in_flight = Tail(@), !.log = IF is_durable THEN Append(@, RecordsOf(s.in_flight[1])) ELSE @]
 
-\* The calls are called back one after the other, as long as the store serves.
-RECURSIVE CalledBackAll(_, _, _)
-CalledBackAll(found, calls, refuses) ==
-  LET call == calls[1]
-      Rest(back) == CalledBackAll([s |-> back.s, answers |-> found.answers \cup AnswerOf(call, back.told),
-                                   redelivered |-> found.redelivered \cup back.redelivered], Tail(calls), refuses)
-  IN IF calls = <<>> THEN found
-     ELSE IF found.s.status # "ready" THEN [found EXCEPT !.answers = @ \cup FailureOf(calls)]
-     ELSE With(CalledBack(found.s, call, refuses), Rest)
+\* The records are applied in order as long as the store is ready.
+RECURSIVE AppliedAll(_, _, _)
+AppliedAll(found, requests, cursor_rejects) ==
+  LET request == requests[1]
+      Rest(one) == AppliedAll([s |-> one.s, replies |-> found.replies \cup ReplyTo(request, one.result),
+                               redelivered |-> found.redelivered \cup one.redelivered], Tail(requests), cursor_rejects)
+  IN IF requests = <<>> THEN found
+     ELSE IF found.s.status # "ready" THEN [found EXCEPT !.replies = @ \cup FailureOf(requests)]
+     ELSE With(Applied(found.s, request, cursor_rejects), Rest)
 
-\* The first entry in flight is in the log; the cursor may refuse what it commits.
-AfterCompleted(s, refuses) ==
+\* The append of the first entry in flight succeeds; the cursor may reject what its records commit.
+AfterCompleted(s, cursor_rejects) ==
   LET Ended(found) ==
-        LET Trimmed(kept) == Effects(kept.s, found.answers, found.redelivered, kept.gone)
+        LET Kept(after) == Effects(after.s, found.replies, found.redelivered, after.count)
         IN IF found.s.status = "ready"
-           THEN With(Indexed(found.s, Last(found.s.log), Len(found.s.log) - 1), Trimmed)
-           ELSE IF s.status # "ready" THEN Effects(found.s, found.answers, found.redelivered, 0)
-           ELSE Effects(StoppedAs(found.s, "error"), found.answers \cup FailureOfWaiting(found.s),
+           THEN With(Trimmed(found.s, Last(found.s.log), Len(found.s.log) - 1), Kept)
+           ELSE IF s.status # "ready" THEN Effects(found.s, found.replies, found.redelivered, 0)
+           ELSE Effects(StoppedAs(found.s, "error"), found.replies \cup FailureOfWaiting(found.s),
                         found.redelivered, 0)
-  IN IF s.in_flight = <<>> THEN Refused(s)
-     ELSE With(CalledBackAll([s |-> Logged(s, TRUE), answers |-> {}, redelivered |-> {}], s.in_flight[1], refuses),
-               Ended)
+      empty == [s |-> Appended(s, TRUE), replies |-> {}, redelivered |-> {}]
+  IN IF s.in_flight = <<>> THEN Refused(s) ELSE With(AppliedAll(empty, s.in_flight[1], cursor_rejects), Ended)
 
-\* As shipped: an acknowledgement whose append failed is pending, and nobody asks whether it is a conflict.
-RECURSIVE ChangedAllTheSame(_, _, _)
-ChangedAllTheSame(s, calls, answers) ==
-  LET ack == calls[1].record
-      is_further == s.cumulative = None \/ (s.cumulative # None /\ s.cumulative.txn = ack.txn
-                                              /\ IsFurther(ack.parts[1], s.cumulative.part))
-      is_lost == ack.op = "ack" /\ ~ack.cumulative /\ IsNeverAnswered(s, ack)
-      changes == ack.op = "ack" /\ ~is_lost /\ (ack.cumulative => is_further)
+\* Shipped brokers after a failed append: acks are pending, and no conflict is checked.
+RECURSIVE WithFailedAcks(_, _, _)
+WithFailedAcks(s, requests, replies) ==
+  LET r == requests[1].record
+      is_after == s.cumulative_ack = None \/ (s.cumulative_ack # None /\ s.cumulative_ack.txn = r.txn
+                                                /\ IsAfter(r.acks[1], s.cumulative_ack.ack))
+      is_lost == r.op = "ack" /\ ~r.cumulative /\ NeverCompletes(s, r)
+      is_applied == r.op = "ack" /\ ~is_lost /\ (r.cumulative => is_after)
       Rest(after) ==
-        ChangedAllTheSame(after, Tail(calls), answers \cup AnswerOf(calls[1], IF is_lost THEN "" ELSE "failed"))
-  IN IF calls = <<>> THEN Effects(s, answers, {}, 0) ELSE With(IF changes THEN Pending(s, ack) ELSE s, Rest)
+        WithFailedAcks(after, Tail(requests), replies \cup ReplyTo(requests[1], IF is_lost THEN "" ELSE "failed"))
+  IN IF requests = <<>> THEN Effects(s, replies, {}, 0) ELSE With(IF is_applied THEN WithPendingAck(s, r) ELSE s, Rest)
 
 AfterFailure(s, is_durable) ==
-  LET calls == s.in_flight[1]
+  LET requests == s.in_flight[1]
       Ended(after) ==
-        IF s.status # "ready" THEN Effects(after, FailureOf(calls), {}, 0)
-        ELSE IF failed_appends = "change_memory" THEN ChangedAllTheSame(after, calls, {})
-        ELSE Effects(StoppedAs(after, "error"), FailureOf(calls) \cup FailureOfWaiting(after), {}, 0)
-  IN IF s.in_flight = <<>> THEN Refused(s) ELSE With(Logged(s, is_durable), Ended)
+        IF s.status # "ready" THEN Effects(after, FailureOf(requests), {}, 0)
+        ELSE IF failed_append = "apply" THEN WithFailedAcks(after, requests, {})
+        ELSE Effects(StoppedAs(after, "error"), FailureOf(requests) \cup FailureOfWaiting(after), {}, 0)
+  IN IF s.in_flight = <<>> THEN Refused(s) ELSE With(Appended(s, is_durable), Ended)
 
 -----------------------------------------------------------------------------
 (* Replay. *)
 
-IsClaimed(s, ack) ==
-  \/ IsNeverAnswered(s, ack)
-  \/ \E k \in DOMAIN ack.parts :
-       \E claim \in Compared(ClaimsOn(s, ack.parts[k].entry)) :
-         ack.parts[k].leaves = None \/ Overlaps(ack.parts[k], claim)
+\* An individual ack: pending unless it was rejected, or acknowledged durably.
+WithReplayedAcks(s, r) ==
+  LET left == {p \in Members(r.acks) : ~(MessagesOf(p) \subseteq AckedOf(s.durable_cursor, p.entry))}
+      acks == IF replay_drops = "record" THEN IF Conflicts(s, r) THEN {} ELSE Members(r.acks) ELSE left
+  IN IF NeverCompletes(s, r) \/ PendingConflicts(s, r) THEN s
+     ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, acks)]
 
-\* An acknowledgement message by message: what of it is not durable in the cursor is pending again.
-WithIndividual(s, ack) ==
-  LET left == {p \in Members(ack.parts) : ~(MessagesOf(p) \subseteq AckedOf(s.durable, p.entry))}
-  IN IF recovery_drops = "the_whole_record"
-     THEN IF Conflicts(s, ack) \/ IsNeverAnswered(s, ack) THEN s ELSE Pending(s, ack)
-     ELSE IF conflicts_are_found = "in_the_log" /\ IsClaimed(s, ack) THEN s
-     ELSE [s EXCEPT !.held = Holding(@, ack.txn, left)]
+\* A cumulative ack: pending unless the durable mark-delete position has passed its entry, or it was rejected.
+WithReplayedCumulative(s, r) ==
+  LET ack == r.acks[1]
+      is_dropped == \/ ack.entry < s.durable_cursor.mark
+                    \/ PendingConflicts(s, r)
+                    \/ replay_drops = "record" /\ Conflicts(s, r)
+      kept == IF replay_keeps_cumulative_ack_set THEN ack ELSE [ack EXCEPT !.ack_set = None]
+  IN IF is_dropped THEN s ELSE [s EXCEPT !.cumulative_ack = [txn |-> r.txn, ack |-> kept]]
 
-\* A cumulative acknowledgement: pending again, unless the durable mark has passed its entry.
-WithCumulative(s, ack) ==
-  LET part == ack.parts[1]
-      other == s.cumulative
-      is_dropped == recovery_drops = "the_whole_record" /\ Conflicts(s, ack)
-      is_refused == conflicts_are_found = "in_the_log" /\ other # None
-                      /\ (other.txn # ack.txn \/ ~IsFurther(part, other.part))
-      found == IF recovery_keeps_cumulative_sets THEN part ELSE [part EXCEPT !.leaves = None]
-  IN IF is_dropped \/ part.entry < s.durable.mark \/ is_refused THEN s
-     ELSE [s EXCEPT !.cumulative = [txn |-> ack.txn, part |-> found]]
-
-Replayed(s, r) ==
+WithReplayed(s, r) ==
   LET Ended(ended) ==
-        LET after == WithoutEnded(s, r.txn, ended) IN IF r.op = "commit" THEN Acknowledged(after, ended) ELSE after
-  IN IF r.op = "ack" THEN IF r.cumulative THEN WithCumulative(s, r) ELSE WithIndividual(s, r)
-     ELSE With(TakenBy(s, r, TRUE), Ended)
+        LET after == WithoutEndedAcks(s, r.txn, ended)
+        IN IF r.op = "commit" THEN WithCommittedAcks(after, ended) ELSE after
+  IN IF r.op = "ack" THEN IF r.cumulative THEN WithReplayedCumulative(s, r) ELSE WithReplayedAcks(s, r)
+     ELSE With(EndedBy(s, r, TRUE), Ended)
 
 RECURSIVE ReplayedAll(_, _)
 ReplayedAll(s, records) ==
   LET Rest(after) == ReplayedAll(after, Tail(records))
-  IN IF records = <<>> THEN s ELSE With(Replayed(s, records[1]), Rest)
+  IN IF records = <<>> THEN s ELSE With(WithReplayed(s, records[1]), Rest)
 
-IsRead(s) == s.progress = Len(s.log)
-IsReading(s) == s.status = "initializing" /\ ~IsRead(s)
+IsReading(s) == s.status = "initializing" /\ s.replayed # Len(s.log)
 
 AfterReadEntry(s) ==
-  LET at == s.read
+  LET at == s.read_position
+      Next(after) == [after EXCEPT !.read_position = at + 1, !.replayed = at + 1, !.failed_reads = 0]
       Ended(after) ==
-        With(Indexed([after EXCEPT !.read = at + 1, !.progress = at + 1, !.attempts = 0], s.log[at + 1], at),
-             LAMBDA found : Effects(found.s, {}, {}, found.gone))
+        With(Trimmed(Next(after), s.log[at + 1], at), LAMBDA found : Effects(found.s, {}, {}, found.count))
   IN IF ~IsReading(s) THEN Refused(s)
      ELSE IF at >= Len(s.log) THEN Failed(s)
      ELSE With(ReplayedAll(s, s.log[at + 1]), Ended)
 
-\* The requests that have waited come to the log, in order.
-RECURSIVE AppendedAll(_, _, _)
-AppendedAll(s, calls, answers) ==
+\* The queued requests are taken in order.
+RECURSIVE SubmittedAll(_, _, _, _)
+SubmittedAll(s, requests, replies, count) ==
   LET Rest(found) ==
-        AppendedAll(found.s, Tail(calls),
-                    answers \cup {a \in AnswerOf(calls[1], found.told) : a.told # "waits"})
-  IN IF calls = <<>> THEN Effects(s, answers, {}, 0) ELSE With(Appended(s, calls[1]), Rest)
+        SubmittedAll(found.s, Tail(requests),
+                     replies \cup {a \in ReplyTo(requests[1], found.result) : a.result # "queued"}, count)
+  IN IF requests = <<>> THEN Effects(s, replies, {}, count) ELSE With(Submitted(s, requests[1]), Rest)
 
 \* The store is ready.
-AfterOpened(s) ==
-  AppendedAll([s EXCEPT !.status = "ready", !.progress = 0, !.attempts = 0, !.queue = <<>>,
-                        !.read = IF replay_begins_at_the_mark THEN 0 ELSE @], s.queue, {})
+AfterReady(s) ==
+  LET ready == [s EXCEPT !.status = "ready", !.replayed = 0, !.failed_reads = 0, !.accept_queue = <<>>,
+                         !.read_position = IF replay_rewinds THEN 0 ELSE @]
+      Taken(found) == SubmittedAll(found.s, s.accept_queue, {}, found.count)
+  IN With(IF log_deletion = "ended_transactions" THEN WithoutEnded(ready) ELSE [s |-> ready, count |-> 0], Taken)
 
-AfterReplayed(s) == IF s.status = "initializing" /\ IsRead(s) THEN AfterOpened(s) ELSE Refused(s)
+AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterReady(s) ELSE Refused(s)
 
 AfterStopped(s, found) == Effects(StoppedAs(s, found), FailureOfWaiting(s), {}, 0)
 
-\* A read fails: for good, or it is tried again, so many times.
+\* A read fails, for good or so that it is retried.
 AfterReadFailure(s, stops) ==
   IF ~IsReading(s) THEN Refused(s)
-  ELSE IF stops /\ ~stopped_replay_fails THEN AfterOpened(s)
-  ELSE IF stops \/ s.attempts + 1 = read_attempts THEN AfterStopped(s, "error")
-  ELSE Done([s EXCEPT !.attempts = IF read_attempts = 0 THEN @ ELSE @ + 1])
+  ELSE IF stops /\ ~stopped_replay_fails THEN AfterReady(s)
+  ELSE IF ~stops /\ ~failed_reads_are_bounded THEN Done(s)
+  ELSE IF ~stops /\ s.failed_reads + 1 < max_failed_reads THEN Done([s EXCEPT !.failed_reads = @ + 1])
+  ELSE AfterStopped(s, "error")
 
 -----------------------------------------------------------------------------
-(* The end, and the beginning. *)
+(* Open, close, crash. *)
 
 AfterOpening(s) ==
-  IF s.status \in {"initializing", "ready"} \/ s.in_flight # <<>> THEN Refused(s) ELSE Done(Begun(s))
+  IF s.status \in {"initializing", "ready"} \/ s.in_flight # <<>> THEN Refused(s) ELSE Done(Initializing(s))
 
 AfterClosing(s) == IF s.status \in {"initializing", "ready"} THEN AfterStopped(s, "closed") ELSE Refused(s)
 
-\* Memory is lost; of the entries in flight so many are in the log all the same.
+\* Memory is lost; the first `survive` entries in flight are durable.
 AfterCrash(s, survive) ==
-  LET came == [k \in 1..survive |-> RecordsOf(s.in_flight[k])]
+  LET durable == [k \in 1..survive |-> RecordsOf(s.in_flight[k])]
   IN IF survive > Len(s.in_flight) THEN Refused(s)
-     ELSE Done([WithoutMemory(s) EXCEPT !.acks = s.durable, !.log = @ \o came, !.read = 0, !.status = "none",
-                                        !.queue = <<>>, !.buffer = <<>>, !.in_flight = <<>>])
+     ELSE Done([WithoutMemory(s) EXCEPT !.cursor = s.durable_cursor, !.log = @ \o durable, !.read_position = 0,
+                                        !.status = "none", !.accept_queue = <<>>, !.buffer = <<>>, !.in_flight = <<>>])
 
 -----------------------------------------------------------------------------
 (* Steps. *)
 
-\* The calls, their tickets numbered after this one.
-Numbered(calls, last) ==
-  [k \in DOMAIN calls |->
-     IF IsAsked(calls[k]) THEN [calls[k] EXCEPT !.ticket = last + AskedIn(SubSeq(calls, 1, k))] ELSE calls[k]]
+\* The requests, numbered after `last`.
+Numbered(requests, last) ==
+  [k \in DOMAIN requests |->
+     IF HasCaller(requests[k]) THEN [requests[k] EXCEPT !.number = last + CallersOf(SubSeq(requests, 1, k))]
+     ELSE requests[k]]
 
-\* The state after an action; one that is refused, or fails, changes nothing.
+\* The state after an action; one that is refused or fails changes nothing.
 Become(given) ==
   \E result \in {given} :
     LET s == result.s
-        last == AskedIn(Joined(s.in_flight))
+        last == CallersOf(Joined(s.in_flight))
     IN /\ result.outcome = "done"
-       /\ acks' = s.acks
-       /\ durable' = s.durable
+       /\ cursor' = s.cursor
+       /\ durable_cursor' = s.durable_cursor
        /\ log' = s.log
-       /\ read' = s.read
+       /\ read_position' = s.read_position
        /\ log_index' = s.log_index
        /\ status' = s.status
-       /\ progress' = s.progress
-       /\ attempts' = s.attempts
+       /\ replayed' = s.replayed
+       /\ failed_reads' = s.failed_reads
        /\ in_flight' = [k \in DOMAIN s.in_flight |->
-                          Numbered(s.in_flight[k], AskedIn(Joined(SubSeq(s.in_flight, 1, k - 1))))]
+                          Numbered(s.in_flight[k], CallersOf(Joined(SubSeq(s.in_flight, 1, k - 1))))]
        /\ buffer' = Numbered(s.buffer, last)
-       /\ queue' = Numbered(s.queue, last + AskedIn(s.buffer))
-       /\ held' = s.held
-       /\ cumulative' = s.cumulative
+       /\ accept_queue' = Numbered(s.accept_queue, last + CallersOf(s.buffer))
+       /\ individual_acks' = s.individual_acks
+       /\ cumulative_ack' = s.cumulative_ack
        /\ low_watermark' = s.low_watermark
 
-Init == /\ acks = Nothing
-        /\ durable = Nothing
+Init == /\ cursor = NoAcks
+        /\ durable_cursor = NoAcks
         /\ log = <<>>
-        /\ read = 0
+        /\ read_position = 0
         /\ log_index = NoIndex
         /\ status = "none"
-        /\ progress = 0
-        /\ attempts = 0
-        /\ queue = <<>>
+        /\ replayed = 0
+        /\ failed_reads = 0
+        /\ accept_queue = <<>>
         /\ buffer = <<>>
         /\ in_flight = <<>>
-        /\ held = <<>>
-        /\ cumulative = None
+        /\ individual_acks = <<>>
+        /\ cumulative_ack = None
         /\ low_watermark = 0
 
 AckIndividual ==
   \E txn \in ack_individual_txn, list \in ack_individual_acks : Become(AfterAckIndividual(Contents, txn, list))
 AckCumulative ==
-  \E txn \in ack_cumulative_txn, n \in ack_cumulative_entry, leaves \in ack_cumulative_leaves :
-    Become(AfterAckCumulative(Contents, txn, n, leaves))
+  \E txn \in ack_cumulative_txn, n \in ack_cumulative_entry, ack_set \in ack_cumulative_ack_set :
+    Become(AfterAckCumulative(Contents, txn, n, ack_set))
 Commit ==
-  \E txn \in commit_txn, mark \in commit_low_watermark : Become(AfterEnd(Contents, "commit", txn, mark))
-Abort == \E txn \in abort_txn, mark \in abort_low_watermark : Become(AfterEnd(Contents, "abort", txn, mark))
+  \E txn \in commit_txn, watermark \in commit_low_watermark : Become(AfterEnd(Contents, "commit", txn, watermark))
+Abort ==
+  \E txn \in abort_txn, watermark \in abort_low_watermark : Become(AfterEnd(Contents, "abort", txn, watermark))
 Acknowledge ==
-  \E n \in acknowledge_entry, leaves \in acknowledge_leaves : Become(AfterAcknowledge(Contents, n, leaves))
+  \E n \in acknowledge_entry, ack_set \in acknowledge_ack_set : Become(AfterAcknowledge(Contents, n, ack_set))
 Persist == Become(AfterPersist(Contents))
 Flush == Become(AfterFlush(Contents))
 Written == Become(AfterCompleted(Contents, FALSE))
@@ -408,7 +401,7 @@ CursorRefuses == Become(AfterCompleted(Contents, TRUE))
 WriteFails == \E is_durable \in write_fails_durable : Become(AfterFailure(Contents, is_durable))
 OpenStore == Become(AfterOpening(Contents))
 ReadEntry == Become(AfterReadEntry(Contents))
-EndReplay == Become(AfterReplayed(Contents))
+EndReplay == Become(AfterEndReplay(Contents))
 ReadFails == \E stops \in read_fails_stops : Become(AfterReadFailure(Contents, stops))
 Close == Become(AfterClosing(Contents))
 Crash == \E survive \in crash_survive : Become(AfterCrash(Contents, survive))
@@ -417,6 +410,6 @@ Crash == \E survive \in crash_survive : Become(AfterCrash(Contents, survive))
 (* Bounds. *)
 
 LogRecordsAtMost(n) == Len(Joined(log)) <= n
-OnTheWayAtMost(n) == Len(Joined(in_flight)) + Len(buffer) + Len(queue) <= n
-RecordsAtMost(n) == Len(Joined(log)) + Len(Joined(in_flight)) + Len(buffer) + Len(queue) <= n
+OpenRequestsAtMost(n) == Len(Joined(in_flight)) + Len(buffer) + Len(accept_queue) <= n
+RecordsAtMost(n) == Len(Joined(log)) + Len(Joined(in_flight)) + Len(buffer) + Len(accept_queue) <= n
 =============================================================================

@@ -1,30 +1,31 @@
 --------------------------- MODULE PendingAcksState ---------------------------
 (***************************************************************************)
-(* What a pending-ack store is about: the subscription's cursor, what      *)
-(* transactions hold, conflicts between them, and the sparse index of the  *)
-(* log.  The twin of model/pending_acks/state.py and model/pending_acks/log_index.py.   *)
+(* Configuration, cursor, pending acks, conflicts and log index of a       *)
+(* pending-ack store: the twin of state.py, conflicts.py and log_index.py  *)
+(* in model/pending_acks.                                                  *)
 (*                                                                         *)
-(* Entries of the topic are numbered from 0, messages of an entry          *)
-(* likewise; masks are sets of numbers.  What is acknowledged is           *)
-(* [mark, deleted, partial], partial a set of [entry, remaining].  A part  *)
-(* of an entry is [entry, leaves]; leaves is None if it is of the whole    *)
-(* entry.  A holder is [txn, parts], parts a set.  Entries of the log are  *)
-(* numbered from 0, from the first one that is kept.                       *)
+(* Entries of the topic and messages of an entry are numbered from 0;      *)
+(* masks are sets of numbers.  An ack is [entry, ack_set]; ack_set is the  *)
+(* set of the messages that it leaves, None for the whole entry.  Pending  *)
+(* individual acks of a transaction are [txn, acks], acks a set.  A cursor *)
+(* is [mark, deleted, partial], partial a set of [entry, remaining].       *)
 (*                                                                         *)
-(* How many records make the next key is not kept, for it follows from the *)
+(* The lag that adds the next key is not a field: it follows from the      *)
 (* number of keys.                                                         *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ.
-  batch_sizes, batch_acks, batching, min_lag, read_attempts, conflicts_are_found, failed_appends, refused_commits,
-  cumulative_acks_hide_others, parts_of_whole_entries_conflict, overlap, empty_sets_mean_whole, low_watermark_aborts,
-  replay_begins_at_the_mark, stopped_replay_fails, recovery_drops, recovery_keeps_cumulative_sets,
-  replayed_ends_have_owners
+  \* Settings.
+  batch_sizes, batch_index_acks, batched_writes, min_lag, max_lag, lag_exponent, max_failed_reads,
+  \* Rules on which versions and proposals differ.
+  cross_type_conflicts, conflict_check, failed_append, rejected_commit, ends_cover_both_types,
+  batch_index_of_pending_entry_conflicts, overlap_check, empty_ack_set_acks_entry, low_watermark_aborts,
+  replay_rewinds, stopped_replay_fails, failed_reads_are_bounded, replay_drops, replay_keeps_cumulative_ack_set,
+  replay_checks_cumulative_owner, log_deletion
 
-\* Of(value), where the value is worked out once.
+\* Of(value), with the value evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
@@ -37,7 +38,7 @@ RECURSIVE Joined(_)
 Joined(lists) == IF lists = <<>> THEN <<>> ELSE lists[1] \o Joined(Tail(lists))
 
 -----------------------------------------------------------------------------
-(* Entries and parts of them. *)
+(* Entries and acks. *)
 
 SizeOf(n) == batch_sizes[(n % Len(batch_sizes)) + 1]
 AllOf(n) == 0..SizeOf(n) - 1
@@ -45,208 +46,252 @@ AllOf(n) == 0..SizeOf(n) - 1
 \* The bits of a mask.
 BitsOf(mask) == {i \in 0..30 : (mask \div 2^i) % 2 = 1}
 
-\* An acknowledgement as it is asked for, its set a number; an empty set is none.
-PartOf(n, leaves) == [entry |-> n, leaves |-> IF leaves = None \/ leaves = 0 THEN None ELSE BitsOf(leaves)]
-IsWrongSet(n, leaves) == leaves # None /\ leaves >= 2^SizeOf(n) - 1
+\* An ack as it is requested, its ack set a number; an empty ack set means none.
+AckOf(n, ack_set) == [entry |-> n, ack_set |-> IF ack_set = None \/ ack_set = 0 THEN None ELSE BitsOf(ack_set)]
+IsInvalid(n, ack_set) == ack_set # None /\ ack_set >= 2^SizeOf(n) - 1
 
-\* The messages that an acknowledgement is of.
-MessagesOf(part) == IF part.leaves = None THEN AllOf(part.entry) ELSE AllOf(part.entry) \ part.leaves
+\* The messages that an ack is for.
+MessagesOf(ack) == IF ack.ack_set = None THEN AllOf(ack.entry) ELSE AllOf(ack.entry) \ ack.ack_set
 
-\* How far a cumulative acknowledgement reaches: its entry, and the first message of it that is left, -1 if none.
-Reach(part) ==
-  IF part.leaves = None \/ part.leaves = {} THEN <<part.entry + 1, -1>> ELSE <<part.entry, Least(part.leaves)>>
-IsFurther(part, other) ==
-  LET one == Reach(part)
-      two == Reach(other)
+\* Where a cumulative ack ends: its entry and the first message that it leaves, -1 if none.
+EndOf(ack) ==
+  IF ack.ack_set = None \/ ack.ack_set = {} THEN <<ack.entry + 1, -1>> ELSE <<ack.entry, Least(ack.ack_set)>>
+IsAfter(ack, other) ==
+  LET one == EndOf(ack)
+      two == EndOf(other)
   IN one[1] > two[1] \/ (one[1] = two[1] /\ one[2] > two[2])
 
 -----------------------------------------------------------------------------
 (* The subscription's cursor. *)
 
-Nothing == [mark |-> 0, deleted |-> {}, partial |-> {}]
+NoAcks == [mark |-> 0, deleted |-> {}, partial |-> {}]
 Acks(mark, deleted, partial) == [mark |-> mark, deleted |-> deleted, partial |-> partial]
 
 IsDeleted(a, n) == n < a.mark \/ n \in a.deleted
-KnownOf(a, n) == {p \in a.partial : p.entry = n}
+PartialOf(a, n) == {p \in a.partial : p.entry = n}
 Without(partial, n) == {p \in partial : p.entry # n}
 
-\* The messages of an entry that are acknowledged.
+\* The acknowledged messages of an entry.
 AckedOf(a, n) ==
   IF IsDeleted(a, n) THEN AllOf(n)
-  ELSE IF KnownOf(a, n) = {} THEN {} ELSE AllOf(n) \ TheOne(KnownOf(a, n)).remaining
+  ELSE IF PartialOf(a, n) = {} THEN {} ELSE AllOf(n) \ TheOne(PartialOf(a, n)).remaining
 
-\* The first number from this one on that is not among the deleted.
+\* The first number from n on that is not deleted.
 RECURSIVE NotIn(_, _)
 NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
-\* Everything before a number is deleted, and nothing is remembered of it; the mark moves over what follows.
+\* Every entry before n is deleted, and the mark-delete position advances over the deleted entries that follow.
 UpTo(a, n) ==
   LET mark == NotIn(a.deleted, n)
   IN Acks(mark, {k \in a.deleted : k >= mark}, {p \in a.partial : p.entry >= mark})
 
-\* The cursor takes it for an acknowledgement of the whole entry.
-IsWhole(leaves) == leaves = None \/ (leaves = {} /\ (batch_acks \/ empty_sets_mean_whole))
+\* The cursor deletes the entry.
+IsWhole(ack_set) == ack_set = None \/ (ack_set = {} /\ (batch_index_acks \/ empty_ack_set_acks_entry))
 
 Narrowed(a, n, given) ==
-  LET remaining == IF KnownOf(a, n) = {} THEN given ELSE given \cap TheOne(KnownOf(a, n)).remaining
+  LET remaining == IF PartialOf(a, n) = {} THEN given ELSE given \cap TheOne(PartialOf(a, n)).remaining
       new == IF remaining = AllOf(n) THEN {} ELSE {[entry |-> n, remaining |-> remaining]}
   IN IF remaining = {} THEN Acks(a.mark, a.deleted \cup {n}, Without(a.partial, n))
      ELSE Acks(a.mark, a.deleted, Without(a.partial, n) \cup new)
 
-WithPart(a, part) ==
-  IF IsDeleted(a, part.entry) THEN a
-  ELSE IF IsWhole(part.leaves) THEN Acks(a.mark, a.deleted \cup {part.entry}, Without(a.partial, part.entry))
-  ELSE IF batch_acks THEN Narrowed(a, part.entry, part.leaves) ELSE a
+WithAck(a, ack) ==
+  IF IsDeleted(a, ack.entry) THEN a
+  ELSE IF IsWhole(ack.ack_set) THEN Acks(a.mark, a.deleted \cup {ack.entry}, Without(a.partial, ack.entry))
+  ELSE IF batch_index_acks THEN Narrowed(a, ack.entry, ack.ack_set) ELSE a
 
-\* Parts of different entries, in whatever order; then the mark moves.
+\* Individual acks of different entries, in any order; then the mark-delete position advances.
 RECURSIVE WithEach(_, _)
-WithEach(a, parts) ==
-  LET part == TheOne(parts)
-      Rest(after) == WithEach(after, parts \ {part})
-  IN IF parts = {} THEN a ELSE With(WithPart(a, part), Rest)
-WithParts(a, parts) ==
-  LET Settled(after) == UpTo(after, after.mark) IN With(WithEach(a, parts), Settled)
+WithEach(a, acks) ==
+  LET ack == TheOne(acks)
+      Rest(after) == WithEach(after, acks \ {ack})
+  IN IF acks = {} THEN a ELSE With(WithAck(a, ack), Rest)
+WithIndividualAcks(a, acks) ==
+  LET Advanced(after) == UpTo(after, after.mark) IN With(WithEach(a, acks), Advanced)
 
-\* Everything before an entry, and this part of it, is acknowledged.
-WithAllUpTo(a, part) ==
-  LET end == part.entry + (IF IsWhole(part.leaves) THEN 1 ELSE 0)
-  IN WithParts(IF end > a.mark THEN UpTo(a, end) ELSE a, {part})
+WithCumulativeAck(a, ack) ==
+  LET end == ack.entry + (IF IsWhole(ack.ack_set) THEN 1 ELSE 0)
+  IN WithIndividualAcks(IF end > a.mark THEN UpTo(a, end) ELSE a, {ack})
 
 -----------------------------------------------------------------------------
-(* What transactions hold. *)
+(* Pending acks. *)
 
-HeldBy(s, txn) == UNION {h.parts : h \in {h \in Members(s.held) : h.txn = txn}}
+AcksOf(s, txn) == UNION {t.acks : t \in {t \in Members(s.individual_acks) : t.txn = txn}}
 
-\* The parts with more of them; of an entry that is among both, what is left in both.
+\* The acks with more of them; ack sets of the same entry are intersected.
 Merged(old, new) ==
-  LET Both(p, q) == IF p.leaves = None \/ q.leaves = None THEN None ELSE p.leaves \cap q.leaves
-      Lacks(parts, p) == \A q \in parts : q.entry # p.entry
+  LET Both(p, q) == IF p.ack_set = None \/ q.ack_set = None THEN None ELSE p.ack_set \cap q.ack_set
+      Lacks(acks, p) == \A q \in acks : q.entry # p.entry
   IN {p \in old : Lacks(new, p)} \cup {q \in new : Lacks(old, q)}
-       \cup {[entry |-> pair[1].entry, leaves |-> Both(pair[1], pair[2])] :
+       \cup {[entry |-> pair[1].entry, ack_set |-> Both(pair[1], pair[2])] :
                pair \in {pair \in old \X new : pair[1].entry = pair[2].entry}}
 
-Holding(held, txn, parts) ==
-  IF \E k \in DOMAIN held : held[k].txn = txn
-  THEN [k \in DOMAIN held |->
-          IF held[k].txn = txn THEN [txn |-> txn, parts |-> Merged(held[k].parts, parts)] ELSE held[k]]
-  ELSE IF parts = {} THEN held ELSE Append(held, [txn |-> txn, parts |-> parts])
+WithPending(pending, txn, acks) ==
+  IF \E k \in DOMAIN pending : pending[k].txn = txn
+  THEN [k \in DOMAIN pending |->
+          IF pending[k].txn = txn THEN [txn |-> txn, acks |-> Merged(pending[k].acks, acks)] ELSE pending[k]]
+  ELSE IF acks = {} THEN pending ELSE Append(pending, [txn |-> txn, acks |-> acks])
 
-Released(held, txn) == LET IsOther(h) == h.txn # txn IN SelectSeq(held, IsOther)
+WithoutTxn(pending, txn) == LET IsOther(t) == t.txn # txn IN SelectSeq(pending, IsOther)
 
-\* The calls that are not in the log yet, in order.
-OnTheWay(s) == Joined(s.in_flight) \o s.buffer
+\* The requests whose records are in flight or buffered, in order.
+Unlogged(s) == Joined(s.in_flight) \o s.buffer
 
-\* The parts of an entry that transactions hold; where conflicts are found early, those on their way, too.
-ClaimsOn(s, n) ==
-  LET coming == IF conflicts_are_found # "before_the_append" THEN {}
-                ELSE {c.record : c \in {c \in Members(OnTheWay(s)) : c.record.op = "ack" /\ ~c.record.cumulative}}
-  IN {p \in UNION ({h.parts : h \in Members(s.held)} \cup {Members(r.parts) : r \in coming}) : p.entry = n}
+\* The records of acks that are in flight or buffered, if conflicts are detected before the append.
+UnloggedAcks(s, is_cumulative) ==
+  LET IsAck(r) == r.record.op = "ack" /\ r.record.cumulative = is_cumulative
+  IN IF conflict_check = "after_append" THEN <<>> ELSE SelectSeq(Unlogged(s), IsAck)
 
-\* The cumulative acknowledgement that another one must be further than; the last one that is on its way counts.
-CumulativeClaim(s) ==
-  LET IsCumulativeAck(c) == c.record.op = "ack" /\ c.record.cumulative
-      coming == SelectSeq(OnTheWay(s), IsCumulativeAck)
-  IN IF conflicts_are_found = "before_the_append" /\ coming # <<>>
-     THEN [txn |-> Last(coming).record.txn, part |-> Last(coming).record.parts[1]] ELSE s.cumulative
+\* Pending individual acks as [txn, ack]; of one entry; the cumulative ack that a new one must advance.
+PendingAcksOfAll(s) ==
+  UNION {{[txn |-> t.txn, ack |-> p] : p \in t.acks} : t \in Members(s.individual_acks)}
+    \cup UNION {{[txn |-> r.record.txn, ack |-> p] : p \in Members(r.record.acks)} :
+                  r \in Members(UnloggedAcks(s, FALSE))}
+PendingAcksOfEntry(s, n) == {each.ack : each \in {each \in PendingAcksOfAll(s) : each.ack.entry = n}}
+PendingCumulativeAck(s) ==
+  LET coming == UnloggedAcks(s, TRUE)
+  IN IF coming = <<>> THEN s.cumulative_ack
+     ELSE [txn |-> Last(coming).record.txn, ack |-> Last(coming).record.acks[1]]
+
+\* The messages of an entry that a cumulative ack is for.
+CoveredBy(cumulative, n) ==
+  IF cumulative = None THEN {}
+  ELSE IF n > cumulative.ack.entry THEN {}
+  ELSE IF n < cumulative.ack.entry THEN AllOf(n) ELSE MessagesOf(cumulative.ack)
 
 -----------------------------------------------------------------------------
 (* Conflicts. *)
 
-\* As shipped, zero words at the end of a pending set are cut, and what lies in them is not looked at.
-InWords(leaves) == IF leaves = {} THEN {} ELSE 0..64 * (Greatest(leaves) \div 64 + 1) - 1
+\* Shipped brokers trim zero words at the end of a pending ack set, and compare nothing in them.
+InWords(ack_set) == IF ack_set = {} THEN {} ELSE 0..64 * (Greatest(ack_set) \div 64 + 1) - 1
 
-\* What an acknowledgement is compared with, of the claims on its entry: each; as shipped, what is left in all of them.
-Compared(claims) ==
-  LET is_part == \A claim \in claims : claim.leaves # None
-      left == {i \in UNION {claim.leaves : claim \in claims} : \A claim \in claims : i \in claim.leaves}
-  IN IF overlap = "within_batch" \/ claims = {} THEN claims
-     ELSE {[entry |-> TheOne(claims).entry, leaves |-> IF is_part THEN left ELSE None]}
+\* What an ack is compared with, of the pending acks of its entry: each; in shipped brokers, their union.
+Compared(pending) ==
+  LET has_sets == \A p \in pending : p.ack_set # None
+      left == {i \in UNION {p.ack_set : p \in pending} : \A p \in pending : i \in p.ack_set}
+  IN IF overlap_check = "every_batch_index" \/ pending = {} THEN pending
+     ELSE {[entry |-> TheOne(pending).entry, ack_set |-> IF has_sets THEN left ELSE None]}
 
-Overlaps(part, claim) ==
-  LET both == MessagesOf(part) \cap MessagesOf(claim)
-  IN IF claim.leaves = None THEN parts_of_whole_entries_conflict
-     ELSE (IF overlap = "words_of_pending" THEN both \cap InWords(claim.leaves) ELSE both) # {}
+Overlaps(ack, pending) ==
+  LET both == MessagesOf(ack) \cap MessagesOf(pending)
+  IN IF pending.ack_set = None THEN batch_index_of_pending_entry_conflicts
+     ELSE (IF overlap_check = "trimmed_words" THEN both \cap InWords(pending.ack_set) ELSE both) # {}
 
-PartConflicts(s, part) ==
-  \/ IsDeleted(s.acks, part.entry)
-  \/ /\ part.leaves = None
-     /\ ClaimsOn(s, part.entry) # {}
-  \/ /\ part.leaves # None
-     /\ \/ MessagesOf(part) \cap AckedOf(s.acks, part.entry) # {}
-        \/ \E claim \in Compared(ClaimsOn(s, part.entry)) : Overlaps(part, claim)
+\* An individual ack overlaps pending individual acks of its entry, or a cumulative ack of another transaction.
+OverlapsIndividual(s, ack) ==
+  LET pending == PendingAcksOfEntry(s, ack.entry)
+  IN IF ack.ack_set = None THEN pending # {} ELSE \E p \in Compared(pending) : Overlaps(ack, p)
+OverlapsCumulative(s, txn, ack) ==
+  LET other == PendingCumulativeAck(s)
+  IN /\ cross_type_conflicts
+     /\ other # None
+     /\ other.txn # txn
+     /\ MessagesOf(ack) \cap CoveredBy(other, ack.entry) # {}
+AckConflicts(s, txn, ack) ==
+  \/ IsDeleted(s.cursor, ack.entry)
+  \/ ack.ack_set # None /\ MessagesOf(ack) \cap AckedOf(s.cursor, ack.entry) # {}
+  \/ OverlapsIndividual(s, ack)
+  \/ OverlapsCumulative(s, txn, ack)
 
-\* A transaction cannot acknowledge all of this.
-Conflicts(s, ack) ==
-  IF ~ack.cumulative THEN \E k \in DOMAIN ack.parts : PartConflicts(s, ack.parts[k])
-  ELSE LET part == ack.parts[1]
-           other == CumulativeClaim(s)
-       IN \/ part.entry < s.acks.mark
-          \/ other # None /\ (other.txn # ack.txn \/ ~IsFurther(part, other.part))
+\* A cumulative ack conflicts with another transaction's, with its own that reaches as far, and with individual acks.
+CumulativeConflicts(s, txn, ack) ==
+  LET other == PendingCumulativeAck(s)
+      own == [txn |-> txn, ack |-> ack]
+  IN \/ other # None /\ (other.txn # txn \/ ~IsAfter(ack, other.ack))
+     \/ /\ cross_type_conflicts
+        /\ \E each \in PendingAcksOfAll(s) :
+             each.txn # txn /\ MessagesOf(each.ack) \cap CoveredBy(own, each.ack.entry) # {}
 
-\* As shipped: a part of an entry that is wholly pending comes through the checks, and ends in an exception.
-IsNeverAnswered(s, ack) ==
-  LET wholly == {p.entry : p \in {p \in UNION {h.parts : h \in Members(s.held)} : p.leaves = None}}
-  IN \E k \in DOMAIN ack.parts : ack.parts[k].leaves # None /\ ack.parts[k].entry \in wholly
+\* The request is a conflict.
+Conflicts(s, r) ==
+  IF r.cumulative THEN r.acks[1].entry < s.cursor.mark \/ CumulativeConflicts(s, r.txn, r.acks[1])
+  ELSE \E k \in DOMAIN r.acks : AckConflicts(s, r.txn, r.acks[k])
+
+\* A replayed ack conflicts with pending acks; the cursor is not asked.
+PendingConflicts(s, r) ==
+  IF r.cumulative THEN CumulativeConflicts(s, r.txn, r.acks[1])
+  ELSE \E k \in DOMAIN r.acks : OverlapsIndividual(s, r.acks[k]) \/ OverlapsCumulative(s, r.txn, r.acks[k])
+
+\* A shipped broker throws in both completion paths: a batch-index ack of an entry that is pending as a whole.
+NeverCompletes(s, r) ==
+  LET whole == {p.entry : p \in {p \in UNION {t.acks : t \in Members(s.individual_acks)} : p.ack_set = None}}
+  IN \E k \in DOMAIN r.acks : r.acks[k].ack_set # None /\ r.acks[k].entry \in whole
 
 -----------------------------------------------------------------------------
-(* Redelivery: what consumers get again is a set of [entry, messages]. *)
-
-\* The messages of an entry that a cumulative acknowledgement is of.
-CoveredBy(claim, n) ==
-  IF claim = None THEN {}
-  ELSE IF n > claim.part.entry THEN {} ELSE IF n < claim.part.entry THEN AllOf(n) ELSE MessagesOf(claim.part)
+(* Redelivery: a set of [entry, messages]. *)
 
 \* The messages of an entry that are acknowledged or pending.
 KeptOf(s, n) ==
-  AckedOf(s.acks, n) \cup CoveredBy(s.cumulative, n)
-    \cup UNION {MessagesOf(p) : p \in {p \in UNION {h.parts : h \in Members(s.held)} : p.entry = n}}
+  AckedOf(s.cursor, n) \cup CoveredBy(s.cumulative_ack, n)
+    \cup UNION {MessagesOf(p) : p \in {p \in UNION {t.acks : t \in Members(s.individual_acks)} : p.entry = n}}
 
-\* What consumers get of what has ended; s is the state without it.
-ToRedeliver(s, parts, ended) ==
-  LET entries == {p.entry : p \in parts} \cup (IF ended = None THEN {} ELSE s.acks.mark..ended.part.entry)
-      EndedOf(n) == CoveredBy(ended, n) \cup UNION {MessagesOf(p) : p \in {p \in parts : p.entry = n}}
-      found == {[entry |-> n, messages |-> EndedOf(n) \ KeptOf(s, n)] : n \in entries}
+\* What is redelivered of aborted acks; s is the state after the abort.
+Redeliveries(s, acks, cumulative) ==
+  LET entries == {p.entry : p \in acks} \cup (IF cumulative = None THEN {} ELSE s.cursor.mark..cumulative.ack.entry)
+      Aborted(n) == CoveredBy(cumulative, n) \cup UNION {MessagesOf(p) : p \in {p \in acks : p.entry = n}}
+      found == {[entry |-> n, messages |-> Aborted(n) \ KeptOf(s, n)] : n \in entries}
   IN {each \in found : each.messages # {}}
 
 -----------------------------------------------------------------------------
-(* The index of the log: [lag, max_ack, keys], keys in order, each [entry, at]. *)
+(* The log index: [current_lag, max_ack, keys], keys in order, each [ack_position, log_position]. *)
 
-NoIndex == [lag |-> 0, max_ack |-> -1, keys |-> <<>>]
-NextLag(keys) == min_lag * (IF keys = 0 THEN 1 ELSE keys)
+NoIndex == [current_lag |-> 0, max_ack |-> -1, keys |-> <<>>]
+NextLag(keys) ==
+  LET records == min_lag * keys^lag_exponent
+  IN IF keys = 0 THEN min_lag ELSE IF max_lag # None /\ max_lag < records THEN max_lag ELSE records
 
-\* One more entry of the log stands at this place, with so many records; the last entry of the topic that they
-\* acknowledge is -1 if there is none, and then no key is made.
-Counted(index, records, last, at) ==
-  LET lag == index.lag + records
-      max_ack == IF last > index.max_ack THEN last ELSE index.max_ack
+\* The index with one more log entry; ack_position is -1 if it has only commits and aborts, and then no key is added.
+WithEntry(index, records, ack_position, log_position) ==
+  LET lag == index.current_lag + records
+      newest == IF ack_position > index.max_ack THEN ack_position ELSE index.max_ack
       keys == index.keys
-      kept == IF keys # <<>> /\ Last(keys).entry = max_ack THEN SubSeq(keys, 1, Len(keys) - 1) ELSE keys
-  IN IF last < 0 \/ lag < NextLag(Len(keys)) THEN [lag |-> lag, max_ack |-> max_ack, keys |-> keys]
-     ELSE [lag |-> 0, max_ack |-> max_ack, keys |-> Append(kept, [entry |-> max_ack, at |-> at])]
+      is_same == keys # <<>> /\ Last(keys).ack_position = newest
+      kept == IF is_same THEN SubSeq(keys, 1, Len(keys) - 1) ELSE keys
+      key == [ack_position |-> newest, log_position |-> log_position]
+  IN IF ack_position < 0 \/ lag < NextLag(Len(keys)) THEN [current_lag |-> lag, max_ack |-> newest, keys |-> keys]
+     ELSE [current_lag |-> 0, max_ack |-> newest, keys |-> Append(kept, key)]
 
-\* The index without the keys before the durable mark, and how many entries of the log go.
-Cleared(index, mark) ==
+\* The index without the keys before the durable mark-delete position, and how many log entries can be deleted.
+WithoutAcked(index, mark) ==
   LET keys == index.keys
-      gone == Cardinality({k \in DOMAIN keys : keys[k].entry < mark})
-      count == keys[gone].at + 1
-      left == [k \in 1..Len(keys) - gone |-> [entry |-> keys[gone + k].entry, at |-> keys[gone + k].at - count]]
-  IN IF gone = 0 THEN [index |-> index, gone |-> 0] ELSE [index |-> [index EXCEPT !.keys = left], gone |-> count]
+      removed == Cardinality({k \in DOMAIN keys : keys[k].ack_position < mark})
+      count == keys[removed].log_position + 1
+      Shifted(key) == [key EXCEPT !.log_position = @ - count]
+      left == [k \in 1..Len(keys) - removed |-> Shifted(keys[removed + k])]
+  IN IF removed = 0 THEN [index |-> index, count |-> 0] ELSE [index |-> [index EXCEPT !.keys = left], count |-> count]
 
-EntriesOf(records) == {p.entry : p \in UNION {Members(r.parts) : r \in Members(records)}}
+EntriesOf(records) == {p.entry : p \in UNION {Members(r.acks) : r \in Members(records)}}
 
-WithoutSoMany(number, count) == IF number > count THEN number - count ELSE 0
+\* The log without the records of ended transactions, each up to its commit or abort (PIP-160).
+WithoutEndedRecords(entries) ==
+  LET flat == Joined(entries)
+      Before(k) == Len(Joined(SubSeq(entries, 1, k - 1)))
+      IsEnded(i) == \E j \in i..Len(flat) : flat[j].op # "ack" /\ flat[j].txn = flat[i].txn
+      RECURSIVE Kept(_, _)
+      Kept(k, i) ==
+        IF i > Len(entries[k]) THEN <<>>
+        ELSE (IF IsEnded(Before(k) + i) THEN <<>> ELSE <<entries[k][i]>>) \o Kept(k, i + 1)
+      IsNotEmpty(entry) == entry # <<>>
+  IN SelectSeq([k \in DOMAIN entries |-> Kept(k, 1)], IsNotEmpty)
 
-\* The entry of the log is counted, and what may go of the log goes.
-Indexed(s, entry, at) ==
+\* The state without those records: [s, count], count the log entries that are deleted.
+WithoutEnded(s) ==
+  LET kept == WithoutEndedRecords(s.log) IN [s |-> [s EXCEPT !.log = kept], count |-> Len(s.log) - Len(kept)]
+
+Minus(number, count) == IF number > count THEN number - count ELSE 0
+
+\* The log entry is indexed and the log is trimmed: [s, count].
+Trimmed(s, entry, log_position) ==
   LET last == IF EntriesOf(entry) = {} THEN -1 ELSE Greatest(EntriesOf(entry))
-      Trimmed(found) ==
-        [s |-> [s EXCEPT !.log_index = found.index, !.log = SubSeq(@, found.gone + 1, Len(@)),
-                         !.read = WithoutSoMany(@, found.gone), !.progress = WithoutSoMany(@, found.gone)],
-         gone |-> found.gone]
-  IN With(Cleared(Counted(s.log_index, Len(entry), last, at), s.durable.mark), Trimmed)
+      Cut(found) ==
+        [s |-> [s EXCEPT !.log_index = found.index, !.log = SubSeq(@, found.count + 1, Len(@)),
+                         !.read_position = Minus(@, found.count), !.replayed = Minus(@, found.count)],
+         count |-> found.count]
+  IN IF log_deletion = "ended_transactions"
+     THEN IF s.status = "ready" THEN WithoutEnded(s) ELSE [s |-> s, count |-> 0]
+     ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.mark), Cut)
 
-\* The store has forgotten what is pending; the cursor has not forgotten anything.
+\* The state of a store that is not open; the subscription's cursor is kept.
 WithoutMemory(s) ==
-  [s EXCEPT !.read = IF replay_begins_at_the_mark THEN 0 ELSE @, !.log_index = NoIndex, !.progress = 0,
-            !.attempts = 0, !.held = <<>>, !.cumulative = None, !.low_watermark = 0]
+  [s EXCEPT !.read_position = IF replay_rewinds THEN 0 ELSE @, !.log_index = NoIndex, !.replayed = 0,
+            !.failed_reads = 0, !.individual_acks = <<>>, !.cumulative_ack = None, !.low_watermark = 0]
 =============================================================================

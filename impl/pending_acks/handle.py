@@ -1,30 +1,30 @@
-"""A subscription's pending-ack store, with structures whose cost is right.
+"""Pending-ack store of a subscription (`PendingAckHandleImpl` and `MLPendingAckStore` in Pulsar).
 
-The same behaviour as `model/pending_acks/machine.py`. k are the parts that a request is of, h the transactions that hold a part
-of one entry, which are few:
+Implements the reference rules of `model/pending_acks` and all settings. k is the number of positions of a request, h
+the number of transactions with an ack of one entry.
 
-    cursor   marks, a set and a dictionary (impl/pending_acks/cursor.py)
-    claims   by transaction and by entry (impl/pending_acks/claims.py): a request is checked in O(k h), an end releases
-             in O(k)
-    log      entries from the first that is kept; bytes for what survives a crash (impl/pending_acks/log.py)
-    index    two lists: a key is made in O(1), what goes is found in O(log keys)
+    cursor    mark-delete position, a set and a dictionary (impl/pending_acks/cursor.py)
+    pending   by transaction and by entry (impl/pending_acks/pending.py): a conflict is found in O(k h), a commit or
+              abort applies in O(k)
+    log       entries from the first that is kept, encoded for what survives a crash (impl/pending_acks/log.py)
+    index     two columns: adding a key is O(1), finding what can be deleted O(log keys)
 
-Who is about to be aborted is counted, so that a low watermark is a walk over the holders and no search in the buffer.
+Aborts that are not durable are counted by transaction, so a low watermark scans transactions and not the buffer.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from impl.pending_acks.claims import Claims, Leaves
 from impl.pending_acks.cursor import Cursor
 from impl.pending_acks.log import Log, SparseIndex
+from impl.pending_acks.pending import AckSet, PendingAcksIndex
 from model.machine import Failed, Refused
-from model.pending_acks.machine import NOTHING, AckOf, Answer, Effects
-from model.pending_acks.state import Call, Config, Cumulative, Entry, Messages, Part, Record, State
+from model.pending_acks.machine import NOTHING, AckArgument, Effects, Reply
+from model.pending_acks.state import Config, CumulativeAck, LogEntry, LogRecord, PositionAck, Redelivery, Request, State
 
-#: What an end takes along: a transaction's own parts, and a cumulative acknowledgement.
-Ended = tuple[dict[int, Leaves], Cumulative | None]
+#: What a commit or abort applies to: individual acks by entry, and a cumulative ack.
+Ended = tuple[dict[int, AckSet], CumulativeAck | None]
 
 _NOT_IN_FLIGHT = Refused("illegal_state", "no entry is in flight")
 _NOTHING_TO_READ = Refused("illegal_state", "there is nothing to read")
@@ -32,621 +32,514 @@ _NOT_OPEN = Refused("illegal_state", "the store must be opened first")
 
 
 class PendingAcks:
-    """A store. Methods are named as the actions."""
+    """A store; its methods are named as the model's actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         self._sizes = cfg.batch_sizes
         self._cursor = Cursor(cfg.batch_sizes)
-        self._log = Log(cfg.batch_sizes, cfg.batching)
-        self._index = SparseIndex(cfg.min_lag)
-        self._claims = Claims()
+        self._log = Log(cfg.batch_sizes, cfg.batched_writes)
+        self._index = SparseIndex(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
+        self._pending = PendingAcksIndex()
         self._status = "none"
-        self._read = self._progress = self._attempts = 0
-        self._queue: list[Call] = []
-        self._buffer: list[Call] = []
-        self._in_flight: deque[list[Call]] = deque()
-        self._aborting: dict[int, int] = {}  # how many aborts of a transaction are on their way
-        self._own_aborts = 0  # how many of them nobody asked for
+        self._replayed = self._failed_reads = 0
+        self._accept_queue: list[Request] = []
+        self._buffer: list[Request] = []
+        self._in_flight: deque[list[Request]] = deque()
+        self._unlogged_aborts: dict[int, int] = {}  # by transaction
         self._low_watermark = 0
-        self._next_ticket = 1
-        self._is_early = {"before_the_append": True, "in_the_log": False}[cfg.conflicts_are_found]
-        self._drops_all = {"what_is_acknowledged": False, "the_whole_record": True}[cfg.recovery_drops]
-        self._aborts_all = {"all": True, "from_the_first": False}[cfg.low_watermark_aborts]
-        self._looks_at_words = self._is_one_set = {"within_batch": False, "words_of_pending": True}[cfg.overlap]
-        self._changes_memory = {"open_anew": False, "change_memory": True}[cfg.failed_appends]
+        self._next_request = 1
 
-    # ---- small rules
+    # ---- messages
 
     def _everything(self, entry: int) -> int:
         return (1 << self._sizes[entry % len(self._sizes)]) - 1
 
-    def _bits(self, entry: int, leaves: Leaves) -> int:
-        return self._everything(entry) & ~(leaves or 0)
+    def _messages(self, entry: int, ack_set: AckSet) -> int:
+        return self._everything(entry) & ~(ack_set or 0)
 
-    def _wrong_set(self, entry: int, leaves: Leaves) -> Refused | None:
-        """Why an ack set is refused, if it is."""
-        if leaves and leaves >= self._everything(entry):
-            why = f"entry {entry} has a set that acknowledges nothing, or with a bit beyond the batch"
+    def _invalid(self, entry: int, ack_set: AckSet) -> Refused | None:
+        """Returns the refusal of an invalid ack set."""
+        if ack_set and ack_set >= self._everything(entry):
+            why = f"the ack set of entry {entry} acks nothing or has a bit after the batch"
             return Refused("illegal_argument", why)
         return None
 
-    def _counts(self, entry: int, leaves: Leaves) -> None:
-        """The cursor takes an acknowledgement, as far as it counts."""
-        is_empty = leaves == 0 and (self.cfg.batch_acks or self.cfg.empty_sets_mean_whole)
-        if leaves is None or is_empty:
+    def _ack(self, entry: int, ack_set: AckSet) -> None:
+        """Acks an entry in the cursor; batch indexes only if the cursor stores ack sets."""
+        if not ack_set:
             self._cursor.ack(entry, 0)
-        elif self.cfg.batch_acks:
-            self._cursor.ack(entry, leaves)
+        elif self.cfg.batch_index_acks:
+            self._cursor.ack(entry, ack_set)
 
     # ---- conflicts
 
-    def _overlaps(self, entry: int, leaves: int, claim: Leaves) -> bool:
-        if claim is None:
-            return self.cfg.parts_of_whole_entries_conflict
-        both = self._everything(entry) & ~(leaves | claim)
-        if self._looks_at_words:
-            both &= (1 << 64 * ((claim.bit_length() + 63) // 64)) - 1
-        return both != 0
-
-    def _conflict_of(self, entry: int, leaves: Leaves) -> str:
-        """Why a transaction cannot acknowledge a part of an entry; empty if it can. O(h)."""
-        if self._cursor.is_deleted(entry):
-            return f"entry {entry} is acknowledged"
-        holders = self._claims.by_entry.get(entry)
-        coming = self._claims.coming.get(entry) if self._is_early else None
-        if leaves is None:
-            return f"entry {entry} is pending" if holders or coming else ""
-        if entry in self._cursor.parts and self._bits(entry, leaves) & self._cursor.acked(entry):
-            return f"a message of entry {entry} is acknowledged"
-        for claim in self._compared((*(holders.values() if holders else ()), *(coming or ()))):
-            if self._overlaps(entry, leaves, claim):
+    def _overlap(self, txn: int, entry: int, ack_set: AckSet) -> str:
+        """Returns why an ack overlaps pending acks; empty if it does not. O(h)."""
+        pending = self._pending
+        txns, unlogged = pending.by_entry.get(entry), pending.unlogged.get(entry)
+        messages = self._messages(entry, ack_set)
+        if txns or unlogged:
+            if ack_set is None:
+                return f"entry {entry} is pending"
+            others = [*(txns.values() if txns else ()), *([each for _, each in unlogged] if unlogged else ())]
+            if any(messages & ~(other or 0) for other in others):
                 return f"a message of entry {entry} is pending"
+        cumulative = self._cumulative()
+        if cumulative is not None and cumulative.txn != txn:
+            last, left = cumulative.ack
+            if entry < last or (entry == last and messages & ~(left or 0)):
+                return f"transaction {cumulative.txn} has a cumulative ack of entry {entry}"
         return ""
 
-    def _compared(self, claims: tuple[Leaves, ...]) -> tuple[Leaves, ...]:
-        """Each claim on an entry, or the one set of all of them. O(h)."""
-        if not (self._is_one_set and claims):
-            return claims
-        union = -1
-        for claim in claims:
-            if claim is None:
-                return (None,)
-            union &= claim
-        return (union,)
+    def _cumulative_overlap(self, txn: int, ack: PositionAck) -> str:
+        """Returns why a cumulative ack conflicts with pending acks; empty if it does not. O(transactions)."""
+        other = self._cumulative()
+        if other is not None and other.txn != txn:
+            return f"transaction {other.txn} has a cumulative ack"
+        if other is not None and self._end_of(ack) <= self._end_of(other.ack):
+            return "the transaction has a cumulative ack at or after that position"
+        if self._pending.has_other_up_to(txn, ack.entry, self._messages(*ack)):
+            return f"another transaction has a pending ack at or before entry {ack.entry}"
+        return ""
 
     @staticmethod
-    def _reach(part: Part) -> tuple[int, int]:
-        entry, leaves = part
-        return (entry, (leaves & -leaves).bit_length()) if leaves else (entry + 1, 0)
+    def _end_of(ack: PositionAck) -> tuple[int, int]:
+        entry, ack_set = ack
+        return (entry, (ack_set & -ack_set).bit_length()) if ack_set else (entry + 1, 0)
 
-    def _claim(self) -> Cumulative | None:
-        """The cumulative acknowledgement that counts. O(1)."""
-        if self._is_early and self._claims.coming_cumulative:
-            last = self._claims.coming_cumulative[-1]
-            return Cumulative(last.txn, last.parts[0])
-        return self._claims.cumulative
+    def _cumulative(self) -> CumulativeAck | None:
+        """Returns the cumulative ack that a new one must advance. O(1)."""
+        if self._pending.unlogged_cumulative:
+            last = self._pending.unlogged_cumulative[-1]
+            return CumulativeAck(last.txn, last.acks[0])
+        return self._pending.cumulative
 
-    def _conflict(self, ack: Record) -> str:
-        """Why a transaction cannot acknowledge all of this; empty if it can. O(k h)."""
-        if not ack.cumulative:
-            for entry, leaves in ack.parts:
-                why = self._conflict_of(entry, leaves)
-                if why:
-                    return why
-            return ""
-        part, other = ack.parts[0], self._claim()
-        if part.entry < self._cursor.mark:
-            return f"entry {part.entry} is acknowledged"
-        if other is None:
-            return ""
-        if other.txn != ack.txn:
-            return f"transaction {other.txn} has a cumulative acknowledgement"
-        return "the transaction has acknowledged as much" if self._reach(part) <= self._reach(other.part) else ""
-
-    def _is_never_answered(self, ack: Record) -> bool:
-        by_entry = self._claims.by_entry
-        return any(p.leaves is not None and None in by_entry.get(p.entry, {}).values() for p in ack.parts)
+    def _conflict(self, record: LogRecord) -> str:
+        """Returns why an ack request is a conflict; empty if it is none. O(k h)."""
+        cursor = self._cursor
+        if record.cumulative:
+            ack = record.acks[0]
+            if ack.entry < cursor.first_unacked:
+                return f"entry {ack.entry} is acknowledged"
+            return self._cumulative_overlap(record.txn, ack)
+        for entry, ack_set in record.acks:
+            if cursor.is_deleted(entry):
+                return f"entry {entry} is acknowledged"
+            if (
+                ack_set is not None
+                and entry in cursor.ack_sets
+                and self._messages(entry, ack_set) & cursor.acked(entry)
+            ):
+                return f"a message of entry {entry} is acknowledged"
+            why = self._overlap(record.txn, entry, ack_set)
+            if why:
+                return why
+        return ""
 
     # ---- requests
 
-    def _put(self, call: Call) -> None:
-        """A record is on its way. O(k)."""
-        op, _, txn, _ = call.record
+    def _append(self, request: Request) -> None:
+        """Buffers a record, or sends it as a log entry. O(k)."""
+        op, _, txn, _ = request.record
         if op == "ack":
-            self._claims.comes(call.record)
+            self._pending.submit(request.record)
         elif op == "abort":
-            self._aborting[txn] = self._aborting.get(txn, 0) + 1
-            self._own_aborts += call.ticket == 0
-        if self.cfg.batching:
-            self._buffer.append(call)
+            self._unlogged_aborts[txn] = self._unlogged_aborts.get(txn, 0) + 1
+        if self.cfg.batched_writes:
+            self._buffer.append(request)
         else:
-            self._in_flight.append([call])
+            self._in_flight.append([request])
 
-    def _gone(self, call: Call) -> None:
-        """A record is not on its way any more. O(k)."""
-        op, _, txn, _ = call.record
+    def _complete_append(self, request: Request) -> None:
+        """Removes a record from those that are not durable. O(k)."""
+        op, _, txn, _ = request.record
         if op == "ack":
-            self._claims.came(call.record)
+            self._pending.complete(request.record)
         elif op == "abort":
-            self._own_aborts -= call.ticket == 0
-            self._aborting[txn] -= 1
-            if not self._aborting[txn]:
-                del self._aborting[txn]
+            self._unlogged_aborts[txn] -= 1
+            if not self._unlogged_aborts[txn]:
+                del self._unlogged_aborts[txn]
 
-    def _append(self, call: Call) -> tuple[str, str]:
-        """A request comes to the log, or is answered at once; and why it is a conflict."""
-        record = call.record
+    def _submit(self, request: Request) -> str:
+        """Takes a request; returns why it is a conflict, if it is. O(k h)."""
+        record = request.record
         if record.op == "ack":
-            why = self._conflict(record) if self._is_early else ""
-            if why:
-                return "conflict", why
-            self._put(call)
-            return "waits", ""
-        claim = self._claim()
-        is_typed = claim is not None and claim.txn == record.txn
-        if claim is not None and not is_typed and self.cfg.cumulative_acks_hide_others:
-            if record.op == "commit":
-                return "done", ""
-            is_typed = True
-        self._put(Call(call.ticket, Record(record.op, is_typed, record.txn, ()), call.low_watermark))
-        return "waits", ""
+            why = self._conflict(record)
+            if not why:
+                self._append(request)
+            return why
+        cumulative = self._cumulative()
+        is_cumulative = cumulative is not None and cumulative.txn == record.txn
+        self._append(
+            Request(request.number, LogRecord(record.op, is_cumulative, record.txn, ()), request.low_watermark)
+        )
+        return ""
 
-    def _request(self, record: Record, low_watermark: int) -> Answer | Refused | Failed:
-        """A request comes to the log, or to the queue. O(k h)."""
-        status, ticket = self._status, self._next_ticket
+    def _request(self, record: LogRecord, low_watermark: int) -> Reply | Refused | Failed:
+        """Takes or queues a request. O(k h)."""
+        status, number = self._status, self._next_request
         if status == "ready":
-            told, why = self._append(Call(ticket, record, low_watermark))
+            why = self._submit(Request(number, record, low_watermark))
             if why:
                 return Failed("conflict", why)
         elif status in ("error", "closed"):
             return _NOT_OPEN
         else:
-            told = "waits"
             if status == "none":
-                self._begin()
-            self._queue.append(Call(ticket, record, low_watermark))
-        self._next_ticket = ticket + 1
-        return Answer(ticket, told)  # type: ignore[arg-type]
+                self._initialize()
+            self._accept_queue.append(Request(number, record, low_watermark))
+        self._next_request = number + 1
+        return Reply(number, "queued")
 
-    def ack_individual(self, txn: int, acks: tuple[AckOf, ...]) -> Answer | Refused | Failed:
-        """A transaction acknowledges entries. O(k h)."""
+    def ack_individual(self, txn: int, acks: tuple[AckArgument, ...]) -> Reply | Refused | Failed:
+        """Acks positions individually. O(k h)."""
         if not acks:
             return Refused("illegal_argument", "acks is empty")
-        for entry, leaves in acks:
-            refusal = self._wrong_set(entry, leaves)
+        for entry, ack_set in acks:
+            refusal = self._invalid(entry, ack_set)
             if refusal is not None:
                 return refusal
         if len(acks) > 1 and len({entry for entry, _ in acks}) < len(acks):
             return Refused("illegal_argument", "acks has an entry twice")
-        parts = tuple([Part(entry, leaves or None) for entry, leaves in acks])
-        return self._request(Record("ack", False, txn, parts), 0)
+        positions = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in acks])
+        return self._request(LogRecord("ack", False, txn, positions), 0)
 
-    def ack_cumulative(self, txn: int, entry: int, leaves: int | None) -> Answer | Refused | Failed:
-        """A transaction acknowledges everything up to an entry. O(1)."""
-        refusal = self._wrong_set(entry, leaves)
+    def ack_cumulative(self, txn: int, entry: int, ack_set: int | None) -> Reply | Refused | Failed:
+        """Acks everything up to a position. O(transactions)."""
+        refusal = self._invalid(entry, ack_set)
         if refusal is not None:
             return refusal
-        if leaves and leaves + (leaves & -leaves) != self._everything(entry) + 1:
-            return Refused("illegal_argument", f"leaves is {leaves}, not the end of a batch")
-        return self._request(Record("ack", True, txn, (Part(entry, leaves or None),)), 0)
+        if ack_set and ack_set + (ack_set & -ack_set) != self._everything(entry) + 1:
+            return Refused("illegal_argument", f"ack_set is {ack_set}, which is not the end of a batch")
+        return self._request(LogRecord("ack", True, txn, (PositionAck(entry, ack_set or None),)), 0)
 
-    def commit(self, txn: int, low_watermark: int) -> Answer | Refused | Failed:
-        """A transaction is committed. O(1)."""
-        return self._request(Record("commit", False, txn, ()), low_watermark)
+    def commit(self, txn: int, low_watermark: int) -> Reply | Refused | Failed:
+        """Commits a transaction. O(1)."""
+        return self._request(LogRecord("commit", False, txn, ()), low_watermark)
 
-    def abort(self, txn: int, low_watermark: int) -> Answer | Refused | Failed:
-        """A transaction is aborted. O(1)."""
-        return self._request(Record("abort", False, txn, ()), low_watermark)
+    def abort(self, txn: int, low_watermark: int) -> Reply | Refused | Failed:
+        """Aborts a transaction. O(1)."""
+        return self._request(LogRecord("abort", False, txn, ()), low_watermark)
 
     # ---- the subscription
 
-    def acknowledge(self, entry: int, leaves: int | None) -> Refused | None:
-        """A consumer acknowledges outside of transactions. O(1)."""
-        refusal = self._wrong_set(entry, leaves)
+    def acknowledge(self, entry: int, ack_set: int | None) -> Refused | None:
+        """Acks an entry outside of transactions. O(1)."""
+        refusal = self._invalid(entry, ack_set)
         if refusal is None:
-            self._counts(entry, leaves or None)
+            self._ack(entry, ack_set or None)
         return refusal
 
     def persist(self) -> bool:
-        """The cursor becomes durable. O(what is after its mark)."""
+        """Makes the cursor durable. O(entries after the mark-delete position)."""
         return self._cursor.persist()
 
     # ---- the log
 
     def flush(self) -> int | Refused:
-        """What waits goes out as one entry. O(1)."""
+        """Sends the buffered records as one log entry. O(1)."""
         if not self._buffer:
-            return Refused("illegal_state", "nothing waits in the buffer")
+            return Refused("illegal_state", "the buffer is empty")
         self._in_flight.append(self._buffer)
         count, self._buffer = len(self._buffer), []
         return count
 
-    def _hold(self, ack: Record) -> None:
-        """An acknowledgement is pending. O(k)."""
-        if ack.cumulative:
-            self._claims.cumulative = Cumulative(ack.txn, ack.parts[0])
+    def _ended(self, txn: int) -> Ended:
+        """Returns what a commit or abort applies to. O(1)."""
+        cumulative = self._pending.cumulative
+        if cumulative is not None and cumulative.txn != txn:
+            cumulative = None
+        return self._pending.by_txn.get(txn, {}), cumulative
+
+    def _remove(self, txn: int, ended: Ended) -> None:
+        """Removes the ended acks of a transaction. O(k)."""
+        self._pending.remove(txn)
+        if ended[1] is not None:
+            self._pending.cumulative = None
+
+    def _commit(self, ended: Ended) -> None:
+        """Acks committed positions in the cursor. O(k), and the entries that the mark-delete position passes."""
+        acks, cumulative = ended
+        for entry, ack_set in acks.items():
+            self._ack(entry, ack_set)
+        if cumulative is not None:
+            entry, ack_set = cumulative.ack
+            self._cursor.ack_before(entry + (ack_set is None))
+            self._ack(entry, ack_set)
+
+    def _redeliveries(self, ended: Ended) -> list[Redelivery]:
+        """Returns what is redelivered after an abort. O(k), and the entries up to an aborted cumulative ack.
+
+        No other transaction has these messages pending, so those that are not acknowledged are redelivered.
+        """
+        acks, cumulative = ended
+        aborted = {entry: self._messages(entry, ack_set) for entry, ack_set in acks.items()}
+        if cumulative is not None:
+            last, ack_set = cumulative.ack
+            for entry in range(self._cursor.first_unacked, last):
+                aborted[entry] = self._everything(entry)
+            if last >= self._cursor.first_unacked:
+                aborted[last] = aborted.get(last, 0) | self._messages(last, ack_set)
+        left = [Redelivery(entry, aborted[entry] & ~self._cursor.acked(entry)) for entry in sorted(aborted)]
+        return [each for each in left if each.batch_indexes]
+
+    def _add(self, record: LogRecord) -> None:
+        """Adds a pending ack. O(k)."""
+        if record.cumulative:
+            self._pending.cumulative = CumulativeAck(record.txn, record.acks[0])
             return
-        for entry, leaves in ack.parts:
-            self._claims.hold(ack.txn, entry, leaves)
+        for entry, ack_set in record.acks:
+            self._pending.add(record.txn, entry, ack_set)
 
-    def _taken(self, end: Record, *, replayed: bool) -> Ended:
-        """What an end takes along. O(1)."""
-        parts, claim = self._claims.held.get(end.txn, {}), self._claims.cumulative
-        is_anybodys = replayed and end.cumulative and not self.cfg.replayed_ends_have_owners
-        if claim is not None and claim.txn != end.txn and not is_anybodys:
-            claim = None
-        if self.cfg.cumulative_acks_hide_others:
-            return ({}, claim) if end.cumulative else (parts, None)
-        return parts, claim
-
-    def _release(self, txn: int, ended: Ended) -> None:
-        """Nobody holds this any more. O(k)."""
-        parts, claim = ended
-        if parts:
-            self._claims.release(txn)
-        if claim is not None:
-            self._claims.cumulative = None
-
-    def _acknowledge(self, ended: Ended) -> None:
-        """The cursor takes what was committed. O(k), and what the mark passes."""
-        parts, claim = ended
-        for entry, leaves in parts.items():
-            self._counts(entry, leaves)
-        if claim is not None:
-            entry, leaves = claim.part
-            self._cursor.ack_before(entry + (leaves is None))
-            self._counts(entry, leaves)
-
-    def _redelivered(self, ended: Ended) -> list[Messages]:
-        """What consumers get again. O(k h) and, of a cumulative acknowledgement, the entries up to its own."""
-        parts, claim = ended
-        ends = {entry: self._bits(entry, leaves) for entry, leaves in parts.items()}
-        if claim is not None:
-            last, leaves = claim.part
-            for entry in range(self._cursor.mark, last):
-                ends[entry] = self._everything(entry)
-            if last >= self._cursor.mark:
-                ends[last] = ends.get(last, 0) | self._bits(last, leaves)
-        other, found = self._claims.cumulative, []
-        for entry in sorted(ends):
-            left = ends[entry] & ~self._cursor.acked(entry)
-            if other is not None and entry <= other.part.entry:
-                left &= 0 if entry < other.part.entry else other.part.leaves or 0
-            for claimed in self._claims.by_entry.get(entry, {}).values():
-                left &= claimed or 0
-            if left:
-                found.append(Messages(entry, left))
-        return found
-
-    def _call_back(self, call: Call, refuses: bool, again: list[Messages]) -> str:
-        """A record is in the log: what its caller is told; what is redelivered is added to a list."""
-        record = call.record
+    def _apply(self, request: Request, cursor_rejects: bool, redelivered: list[Redelivery]) -> str:
+        """Applies a durable record; returns its result and adds what is redelivered to a list."""
+        record = request.record
         if record.op == "ack":
-            if not self._is_early:
-                if self._conflict(record):
-                    return "conflict"
-                if not record.cumulative and self._is_never_answered(record):
-                    return ""
-            self._hold(record)
+            self._add(record)
             return "done"
-        ended = self._taken(record, replayed=False)
-        holds = bool(ended[0]) or ended[1] is not None
-        is_refused = refuses and holds and record.op == "commit"
-        if is_refused and self.cfg.refused_commits != "are_forgotten":
-            if self.cfg.refused_commits == "open_anew":
+        ended = self._ended(record.txn)
+        if ended[0] or ended[1] is not None:
+            if cursor_rejects and record.op == "commit":
                 self._status = "error"
-            return "failed"
-        if holds:
-            self._release(record.txn, ended)
+                return "failed"
+            self._remove(record.txn, ended)
             if record.op == "abort":
-                again += self._redelivered(ended)
-            elif not is_refused:
-                self._acknowledge(ended)
-        self._take_low_watermark(call, bool(ended[0]))
+                redelivered += self._redeliveries(ended)
+            else:
+                self._commit(ended)
+        self._apply_low_watermark(request.low_watermark)
         return "done"
 
-    def _take_low_watermark(self, end: Call, has_parts: bool) -> None:
-        """Holders up to the highest low watermark are aborted. O(holders)."""
-        if not (has_parts or self._aborts_all):
-            return
-        self._low_watermark = highest = max(self._low_watermark, end.low_watermark)
+    def _apply_low_watermark(self, low_watermark: int) -> None:
+        """Aborts the transactions at or below the highest low watermark. O(transactions)."""
+        self._low_watermark = highest = max(self._low_watermark, low_watermark)
         if highest == 0:
             return
-        holders = self._claims.held
-        if not self._aborts_all:
-            first = next(iter(holders), highest + 1)
-            stale = [first] if first <= highest and not self._own_aborts else []
-        else:
-            stale = [txn for txn in holders if txn <= highest and txn not in self._aborting]
-            claim = self._claims.cumulative
-            if claim is not None and claim.txn <= highest and claim.txn not in holders:
-                stale += [claim.txn] if claim.txn not in self._aborting else []
-        for txn in stale:
-            self._append(Call(0, Record("abort", False, txn, ()), highest))
+        txns = dict.fromkeys(self._pending.by_txn)
+        if self._pending.cumulative is not None:
+            txns.setdefault(self._pending.cumulative.txn)
+        for txn in txns:
+            if txn <= highest and txn not in self._unlogged_aborts:
+                self._submit(Request(0, LogRecord("abort", False, txn, ()), highest))
 
-    def _stop(self, status: str) -> list[Answer]:
-        """The store serves no longer. O(those who wait)."""
-        told = [Answer(call.ticket, "failed") for call in (*self._queue, *self._buffer) if call.ticket]
-        for call in self._buffer:
-            self._gone(call)
-        self._queue, self._buffer = [], []
-        self._forget()
-        self._status = status
-        return told
-
-    def _forget(self) -> None:
-        """Memory is gone. O(1)."""
-        self._claims.forget()
+    def _stop(self, status: str) -> list[Reply]:
+        """Closes the store, and fails queued and buffered requests. O(these requests)."""
+        failed = [Reply(each.number, "failed") for each in (*self._accept_queue, *self._buffer) if each.number]
+        for request in self._buffer:
+            self._complete_append(request)
+        self._accept_queue, self._buffer = [], []
+        self._pending.clear_memory()
         self._index.clear()
-        self._progress, self._attempts, self._low_watermark = self._log.base, 0, 0
+        self._replayed, self._failed_reads, self._low_watermark = self._log.base, 0, 0
+        self._status = status
+        return failed
 
-    def _count(self, entry: Entry, position: int) -> int:
-        """An entry of the log is counted, and what may go goes; how many entries. O(records, log keys)."""
+    def _trim(self, entry: LogEntry, position: int) -> int:
+        """Adds an entry to the index and trims the log; returns how many entries. O(records, log keys)."""
         last = -1
         for record in entry:
-            for part in record.parts:
-                last = max(last, part.entry)
-        self._index.count(len(entry), last, position)
-        end = self._index.cut(self._cursor.durable_mark)
+            for ack in record.acks:
+                last = max(last, ack.entry)
+        self._index.add(len(entry), last, position)
+        end = self._index.cut(self._cursor.durable_first_unacked)
         if end is None:
             return 0
-        gone = self._log.trim(end)
-        self._read, self._progress = max(self._read, end), max(self._progress, end)
-        return gone
+        count = self._log.trim(end)
+        self._replayed = max(self._replayed, end)
+        return count
 
-    def _complete(self, refuses: bool) -> Effects | Refused:
-        """The first entry in flight is in the log."""
+    def _complete(self, cursor_rejects: bool) -> Effects | Refused:
+        """Completes the append of the first entry in flight."""
         if not self._in_flight:
             return _NOT_IN_FLIGHT
-        calls = self._in_flight.popleft()
-        entry = tuple([call.record for call in calls])
+        requests = self._in_flight.popleft()
+        entry = tuple([request.record for request in requests])
         self._log.append(entry)
         was_ready = self._status == "ready"
-        answers: list[Answer] = []
-        again: list[Messages] = []
-        for call in calls:
-            self._gone(call)
-        for call in calls:
-            told = self._call_back(call, refuses, again) if self._status == "ready" else "failed"
-            if call.ticket and told:
-                answers.append(Answer(call.ticket, told))  # type: ignore[arg-type]
+        replies: list[Reply] = []
+        redelivered: list[Redelivery] = []
+        for request in requests:
+            self._complete_append(request)
+        for request in requests:
+            result = self._apply(request, cursor_rejects, redelivered) if self._status == "ready" else "failed"
+            if request.number:
+                replies.append(Reply(request.number, result))  # type: ignore[arg-type]
         if self._status == "ready":
-            gone = self._count(entry, self._log.end - 1)
-            return Effects(tuple(answers), tuple(again), gone)
+            count = self._trim(entry, self._log.end - 1)
+            return Effects(tuple(replies), tuple(redelivered), count)
         if was_ready:
-            answers += self._stop("error")
-        return Effects(tuple(answers), tuple(again), 0)
+            replies += self._stop("error")
+        return Effects(tuple(replies), tuple(redelivered), 0)
 
     def written(self) -> Effects | Refused:
-        """The first entry in flight is in the log. O(its records, each as its kind)."""
+        """The append of the first entry in flight succeeds. O(its records, each as its kind)."""
         return self._complete(False)
 
     def cursor_refuses(self) -> Effects | Refused:
-        """The same, and the cursor takes nothing."""
+        """The append succeeds, and the cursor rejects what its records commit."""
         return self._complete(True)
 
     def write_fails(self, durable: bool) -> Effects | Refused:
-        """The first entry in flight failed; perhaps it is in the log. O(those who wait)."""
+        """The append of the first entry in flight fails; the entry may be durable. O(requests)."""
         if not self._in_flight:
             return _NOT_IN_FLIGHT
-        calls = self._in_flight.popleft()
-        for call in calls:
-            self._gone(call)
+        requests = self._in_flight.popleft()
+        for request in requests:
+            self._complete_append(request)
         if durable:
-            self._log.append(tuple([call.record for call in calls]))
-        answers: list[Answer] = []
-        is_changed = self._changes_memory and self._status == "ready"
-        for call in calls:
-            told = "failed" if not is_changed or self._changed(call.record) else ""
-            if call.ticket and told:
-                answers.append(Answer(call.ticket, "failed"))
-        if self._status == "ready" and not is_changed:
-            answers += self._stop("error")
-        return Effects(tuple(answers), (), 0)
+            self._log.append(tuple([request.record for request in requests]))
+        replies = [Reply(request.number, "failed") for request in requests if request.number]
+        if self._status == "ready":
+            replies += self._stop("error")
+        return Effects(tuple(replies), (), 0)
 
-    def _changed(self, record: Record) -> bool:
-        """As shipped: memory changes although the append failed. Whether the caller is told."""
-        if record.op != "ack":
-            return True
-        if not record.cumulative:
-            if self._is_never_answered(record):
-                return False
-            self._hold(record)
-            return True
-        other = self._claims.cumulative
-        is_own = other is not None and other.txn == record.txn
-        if other is None or (is_own and self._reach(record.parts[0]) > self._reach(other.part)):
-            self._hold(record)
-        return True
+    # ---- open, replay, close, crash
 
-    # ---- the end, and the beginning
-
-    def _begin(self) -> None:
+    def _initialize(self) -> None:
         self._status = "initializing"
-        self._progress = self._log.base
-        if self.cfg.replay_begins_at_the_mark:
-            self._read = self._log.base
+        self._replayed = self._log.base
 
     def open_store(self) -> Refused | None:
-        """A replay begins. O(1)."""
+        """Opens the store and starts its replay. O(1)."""
         if self._status in ("initializing", "ready"):
             return Refused("illegal_state", "the store is open")
         if self._in_flight:
             return Refused("illegal_state", "entries are in flight")
-        self._begin()
+        self._initialize()
         return None
 
     def _is_reading(self) -> bool:
-        return self._status == "initializing" and self._progress < self._log.end
+        return self._status == "initializing" and self._replayed < self._log.end
 
-    def read_entry(self) -> int | Refused | Failed:
-        """The replay reads an entry. O(its records, each as its kind)."""
+    def read_entry(self) -> int | Refused:
+        """Replays the next log entry. O(its records, each as its kind)."""
         if not self._is_reading():
             return _NOTHING_TO_READ
-        position = self._read
-        if position >= self._log.end:
-            return Failed("no_progress", "the log's cursor stands after the last entry")
+        position = self._replayed
         entry = self._log.read(position)
         for record in entry:
             self._replay(record)
-        self._read = self._progress = position + 1
-        self._attempts = 0
-        return self._count(entry, position)
+        self._replayed = position + 1
+        self._failed_reads = 0
+        return self._trim(entry, position)
 
-    def _replay(self, record: Record) -> None:
-        """A record is read again. O(k h)."""
+    def _replay(self, record: LogRecord) -> None:
+        """Replays a record; an ack that conflicts with pending acks was rejected, and is dropped. O(k h)."""
         if record.op != "ack":
-            ended = self._taken(record, replayed=True)
+            ended = self._ended(record.txn)
             if record.op == "commit":
-                self._acknowledge(ended)
-            self._release(record.txn, ended)
+                self._commit(ended)
+            self._remove(record.txn, ended)
         elif record.cumulative:
-            self._replay_cumulative(record)
-        elif self._drops_all:
-            if not self._conflict(record) and not self._is_never_answered(record):
-                self._hold(record)
-        elif self._is_early or not self._is_claimed(record):
-            durably = self._cursor.durably_acked
-            for entry, leaves in record.parts:
-                if self._bits(entry, leaves) & ~durably(entry):
-                    self._claims.hold(record.txn, entry, leaves)
-
-    def _is_claimed(self, ack: Record) -> bool:
-        """The record was rejected when it came, as far as what is pending tells."""
-        if self._is_never_answered(ack):
-            return True
-        for entry, leaves in ack.parts:
-            for claim in self._compared(tuple(self._claims.by_entry.get(entry, {}).values())):
-                if leaves is None or self._overlaps(entry, leaves, claim):
-                    return True
-        return False
-
-    def _replay_cumulative(self, ack: Record) -> None:
-        """A cumulative acknowledgement is read again. O(1)."""
-        part, other = ack.parts[0], self._claims.cumulative
-        if part.entry < self._cursor.durable_mark or (self._drops_all and self._conflict(ack)):
-            return
-        is_refused = other is not None and (other.txn != ack.txn or self._reach(part) <= self._reach(other.part))
-        if is_refused and not self._is_early:
-            return
-        if not self.cfg.recovery_keeps_cumulative_sets:
-            part = Part(part.entry, None)
-        self._claims.cumulative = Cumulative(ack.txn, part)
-
-    def _open(self) -> Effects:
-        """The store is ready; who has waited comes to the log, in order. O(those who wait)."""
-        queue, self._queue = self._queue, []
-        self._status, self._attempts, self._progress = "ready", 0, self._log.base
-        answers = []
-        for call in queue:
-            told, _ = self._append(call)
-            if told != "waits":
-                answers.append(Answer(call.ticket, told))  # type: ignore[arg-type]
-        return Effects(tuple(answers), (), 0)
+            ack = record.acks[0]
+            if ack.entry >= self._cursor.durable_first_unacked and not self._cumulative_overlap(record.txn, ack):
+                self._pending.cumulative = CumulativeAck(record.txn, ack)
+        elif not any(self._overlap(record.txn, *ack) for ack in record.acks):
+            for entry, ack_set in record.acks:
+                if self._messages(entry, ack_set) & ~self._cursor.durably_acked(entry):
+                    self._pending.add(record.txn, entry, ack_set)
 
     def end_replay(self) -> Effects | Refused:
-        """The store is ready. O(those who wait)."""
+        """Completes the replay and takes the queued requests. O(these requests)."""
         if self._status != "initializing" or self._is_reading():
-            return Refused("illegal_state", "no replay has come to its end")
-        return self._open()
+            return Refused("illegal_state", "no replay is complete")
+        queue, self._accept_queue = self._accept_queue, []
+        self._status, self._failed_reads, self._replayed = "ready", 0, self._log.base
+        conflicts = [request.number for request in queue if self._submit(request)]
+        return Effects(tuple([Reply(number, "conflict") for number in conflicts]), (), 0)
 
     def read_fails(self, stops: bool) -> Effects | Refused:
-        """A read fails. O(1), or O(those who wait)."""
+        """A read of the replay fails. O(1), or O(queued requests)."""
         if not self._is_reading():
             return _NOTHING_TO_READ
-        if stops and not self.cfg.stopped_replay_fails:
-            return self._open()
-        if not stops:
-            if not self.cfg.read_attempts:
-                return NOTHING
-            self._attempts += 1
-            if self._attempts != self.cfg.read_attempts:
-                return NOTHING
+        self._failed_reads += 1
+        if not stops and self._failed_reads < self.cfg.max_failed_reads:
+            return NOTHING
         return Effects(tuple(self._stop("error")), (), 0)
 
     def close(self) -> Effects | Refused:
-        """The store is closed. O(those who wait)."""
+        """Closes the store. O(queued and buffered requests)."""
         if self._status not in ("initializing", "ready"):
             return Refused("illegal_state", "the store is not open")
         return Effects(tuple(self._stop("closed")), (), 0)
 
     def crash(self, survive: int) -> Refused | None:
-        """Memory is lost; what is left of the log are bytes. O(log)."""
+        """Loses memory; the log is kept as bytes. O(log)."""
         if survive > len(self._in_flight):
             return Refused("illegal_state", f"fewer than {survive} entries are in flight")
-        for calls in list(self._in_flight)[:survive]:
-            self._log.append(tuple([call.record for call in calls]))
-        self._log.close()
+        for requests in list(self._in_flight)[:survive]:
+            self._log.append(tuple([request.record for request in requests]))
+        self._log.encode()
         self._cursor.crash()
         self._stop("none")
         self._in_flight.clear()
-        self._claims = Claims()
-        self._aborting, self._own_aborts = {}, 0
-        self._read = self._log.base
+        self._pending = PendingAcksIndex()
+        self._unlogged_aborts = {}
         return None
 
-    # ---- what the engines need
+    # ---- for the engines
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(everything)."""
-        wrong = self._cursor.check() + self._claims.check() + self._index.check(self._log.base, self._log.end)
+        """Returns the broken structural invariants, one line each. O(everything)."""
+        wrong = self._cursor.check() + self._pending.check() + self._index.check(self._log.base, self._log.end)
         if self._status != "ready" and self._buffer:
             wrong.append("the buffer of a store that is not ready is not empty")
-        if self._status != "initializing" and self._queue:
-            wrong.append("somebody waits for a replay that does not go on")
-        has_memory = self._claims.held or self._claims.cumulative or self._index.lag or self._low_watermark
+        if self._status != "initializing" and self._accept_queue:
+            wrong.append("the accept queue is not empty and no replay is running")
+        pending = self._pending
+        has_memory = pending.by_txn or pending.cumulative or self._index.current_lag or self._low_watermark
         if has_memory and self._status not in ("initializing", "ready"):
             wrong.append("a store that is not open has memory")
-        calls = [call for calls in (*self._in_flight, self._buffer) for call in calls]
-        if len(self._in_flight) and not all(self._in_flight):
+        requests = [request for each in (*self._in_flight, self._buffer) for request in each]
+        if not all(self._in_flight):
             wrong.append("an entry in flight has no records")
-        aborted = [call.record.txn for call in calls if call.record.op == "abort"]
-        if {txn: aborted.count(txn) for txn in aborted} != self._aborting:
-            wrong.append("the aborts on their way are not as many as were counted")
-        tickets = [call.ticket for call in (*calls, *self._queue) if call.ticket]
-        if sorted(set(tickets)) != tickets or (tickets and tickets[-1] >= self._next_ticket):
-            wrong.append("the tickets are not in order")
-        if not self._log.base <= self._read <= self._log.end:
-            wrong.append("the log's cursor stands outside of the log")
+        aborts = [request.record.txn for request in requests if request.record.op == "abort"]
+        if {txn: aborts.count(txn) for txn in aborts} != self._unlogged_aborts:
+            wrong.append("the count of aborts that are not durable is wrong")
+        numbers = [request.number for request in (*requests, *self._accept_queue) if request.number]
+        if sorted(set(numbers)) != numbers or (numbers and numbers[-1] >= self._next_request):
+            wrong.append("the requests are not in order")
+        if not self._log.base <= self._replayed <= self._log.end:
+            wrong.append("the replay position is outside the log")
         return wrong
 
     def view(self) -> State:
-        """The model's state of this. Where the log's cursor stands counts only until it goes back. O(everything)."""
-        base, (acks, durable) = self._log.base, self._cursor.view()
-        has_read = self._status == "initializing" or not self.cfg.replay_begins_at_the_mark
+        """Returns the model's state. O(everything)."""
+        base, (cursor, durable_cursor) = self._log.base, self._cursor.view()
+        replayed = self._replayed - base if self._status == "initializing" else 0
         return State(
-            acks,
-            durable,
+            cursor,
+            durable_cursor,
             self._log.view(),
-            self._read - base if has_read else 0,
+            replayed,
             self._index.view(base),
             self._status,  # type: ignore[arg-type]
-            max(self._progress - base, 0),
-            self._attempts,
-            tuple(self._queue),
+            replayed,
+            self._failed_reads,
+            tuple(self._accept_queue),
             tuple(self._buffer),
-            tuple([tuple(calls) for calls in self._in_flight]),
-            self._claims.holders(),
-            self._claims.cumulative,
+            tuple([tuple(requests) for requests in self._in_flight]),
+            self._pending.view(),
+            self._pending.cumulative,
             self._low_watermark,
-            self._next_ticket,
+            self._next_request,
         )
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> PendingAcks:
-        """A store in a given state. O(everything)."""
-        body = cls(cfg)
-        body._cursor.load(state.acks, state.durable)
-        body._log.load(state.log)
-        body._index.load(state.log_index)
-        body._claims.load(state.held, state.cumulative)
-        body._status = state.status
-        body._read, body._progress, body._attempts = state.read, state.progress, state.attempts
-        for calls in (*state.in_flight, state.buffer):
-            for call in calls:
-                body._put(call)
-        body._in_flight = deque([list(calls) for calls in state.in_flight])
-        body._queue, body._buffer = list(state.queue), list(state.buffer)
-        body._low_watermark, body._next_ticket = state.low_watermark, state.next_ticket
-        return body
+        """Returns a store in a given state. O(everything)."""
+        store = cls(cfg)
+        store._cursor.load(state.cursor, state.durable_cursor)
+        store._log.load(state.log)
+        store._index.load(state.log_index)
+        store._pending.load(state.individual_acks, state.cumulative_ack)
+        store._status = state.status
+        store._replayed, store._failed_reads = state.replayed, state.failed_reads
+        for requests in (*state.in_flight, state.buffer):
+            for request in requests:
+                store._append(request)
+        store._in_flight = deque([list(requests) for requests in state.in_flight])
+        store._accept_queue, store._buffer = list(state.accept_queue), list(state.buffer)
+        store._low_watermark, store._next_request = state.low_watermark, state.next_request
+        return store

@@ -1,7 +1,7 @@
-"""The pending-ack log as a ledger has it, and its sparse index (PIP-153).
+"""The pending-ack log and its sparse index (PIP-153).
 
-Positions count from the first entry that was ever written: trimming moves none of them. What survives a crash are real
-bytes (PIP-160), and a replay reads records from them.
+Log positions count from the first entry that was ever appended, so trimming shifts none. A crash leaves encoded
+entries (PIP-160), which a replay decodes.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from itertools import pairwise
 from impl.ack_set import array, number
 from impl.txn_writer.records import PendingAck, PendingAckRecord, batched_entry, plain_entry, read_entry
 from model.pending_acks.log_index import Key, LogIndex
-from model.pending_acks.state import Entry, Part, Record
+from model.pending_acks.state import LogEntry, LogRecord, PositionAck
 
 _OPS = {"ack": "ACK", "commit": "COMMIT", "abort": "ABORT"}
-_WORDS = {"ACK": "ack", "COMMIT": "commit", "ABORT": "abort"}
-#: the ledger of the topic in which the entries are
+_OPS_READ = {"ACK": "ack", "COMMIT": "commit", "ABORT": "abort"}
+#: The ledger of the topic that has the acked entries.
 _LEDGER = 1
 
 
 class Log:
-    """Entries of records, each as they came or as bytes; `base` is the position of the first that is kept."""
+    """Entries, each as records or encoded; `base` is the position of the first that is kept."""
 
-    __slots__ = ("_batching", "_entries", "_sizes", "base")
+    __slots__ = ("_batched", "_entries", "_sizes", "base")
 
-    def __init__(self, batch_sizes: Sequence[int], batching: bool) -> None:
+    def __init__(self, batch_sizes: Sequence[int], batched: bool) -> None:
         self._sizes = batch_sizes
-        self._batching = batching
-        self._entries: list[Entry | bytes] = []
+        self._batched = batched
+        self._entries: list[LogEntry | bytes] = []
         self.base = 0
 
     @property
@@ -37,125 +37,140 @@ class Log:
         """The position of the next entry."""
         return self.base + len(self._entries)
 
-    def append(self, entry: Entry) -> None:
-        """An entry was written. O(1)."""
+    def append(self, entry: LogEntry) -> None:
+        """Appends an entry. O(1)."""
         self._entries.append(entry)
 
-    def read(self, position: int) -> Entry:
-        """The records of an entry. O(its bytes)."""
+    def read(self, position: int) -> LogEntry:
+        """Returns the records of an entry. O(its bytes)."""
         entry = self._entries[position - self.base]
         if isinstance(entry, bytes):
             entry = self._entries[position - self.base] = self._decoded(entry)
         return entry
 
     def trim(self, end: int) -> int:
-        """The entries before a position go; how many. O(their number)."""
+        """Deletes the entries before a position; returns how many. O(their number)."""
         count = end - self.base
         del self._entries[:count]
         self.base = end
         return count
 
-    def close(self) -> None:
-        """All that is left of the log are bytes. O(them)."""
+    def encode(self) -> None:
+        """Encodes all entries. O(their records)."""
         self._entries = [each if isinstance(each, bytes) else self._encoded(each) for each in self._entries]
 
-    def view(self) -> tuple[Entry, ...]:
-        """All records, entry by entry."""
+    def view(self) -> tuple[LogEntry, ...]:
+        """Returns the records of all entries."""
         return tuple([self._decoded(each) if isinstance(each, bytes) else each for each in self._entries])
 
-    def load(self, entries: tuple[Entry, ...]) -> None:
-        """Takes over a log whose first entry is the first that was ever written."""
+    def load(self, entries: tuple[LogEntry, ...]) -> None:
+        """Takes over a log that was never trimmed."""
         self._entries, self.base = list(entries), 0
 
-    # ---- bytes
+    # ---- encoding
 
-    def _encoded(self, entry: Entry) -> bytes:
+    def _encoded(self, entry: LogEntry) -> bytes:
         records = [self._record(each) for each in entry]
-        return batched_entry(records) if self._batching else plain_entry(records[0])
+        return batched_entry(records) if self._batched else plain_entry(records[0])
 
-    def _record(self, each: Record) -> PendingAckRecord:
-        positions = tuple([self._position(part, not each.cumulative) for part in each.parts])
+    def _record(self, each: LogRecord) -> PendingAckRecord:
+        positions = tuple([self._position(ack, not each.cumulative) for ack in each.acks])
         return PendingAckRecord(
             _OPS[each.op], "Cumulative" if each.cumulative else "Individual", each.txn, 0, positions
         )
 
-    def _position(self, part: Part, has_size: bool) -> PendingAck:
-        size = self._sizes[part.entry % len(self._sizes)] if has_size else None
-        return PendingAck(_LEDGER, part.entry, array(part.leaves) if part.leaves else (), size)
+    def _position(self, ack: PositionAck, has_size: bool) -> PendingAck:
+        size = self._sizes[ack.entry % len(self._sizes)] if has_size else None
+        return PendingAck(_LEDGER, ack.entry, array(ack.ack_set) if ack.ack_set else (), size)
 
-    def _decoded(self, data: bytes) -> Entry:
+    def _decoded(self, data: bytes) -> LogEntry:
         records = []
         for op, ack_type, txn, _, positions in read_entry(PendingAckRecord, data).records:
-            parts = [Part(entry, number(ack_set) if ack_set else None) for _, entry, ack_set, _ in positions]
-            records.append(Record(_WORDS[op], ack_type == "Cumulative", txn, tuple(parts)))  # type: ignore[arg-type]
+            acks = [PositionAck(entry, number(ack_set) if ack_set else None) for _, entry, ack_set, _ in positions]
+            records.append(LogRecord(_OPS_READ[op], ack_type == "Cumulative", txn, tuple(acks)))  # type: ignore[arg-type]
         return tuple(records)
 
 
 class SparseIndex:
-    """Keys in order, two lists of numbers: what goes is found by binary search and cut off in front."""
+    """Keys as two columns: the deletable prefix is found by binary search and cut off at the front."""
 
-    __slots__ = ("_min_lag", "entries", "lag", "max_ack", "max_lag", "positions")
+    __slots__ = (
+        "_exponent",
+        "_maximum",
+        "_minimum",
+        "ack_positions",
+        "current_lag",
+        "log_positions",
+        "max_ack",
+        "max_lag",
+    )
 
-    def __init__(self, min_lag: int) -> None:
-        self._min_lag = min_lag
-        self.entries: list[int] = []
-        self.positions: list[int] = []
+    def __init__(self, min_lag: int, max_lag: int | None, exponent: int) -> None:
+        self._minimum, self._maximum, self._exponent = min_lag, max_lag, exponent
         self.clear()
 
     def clear(self) -> None:
-        """Nothing was counted yet. O(1)."""
-        self.entries, self.positions = [], []
-        self.lag, self.max_lag, self.max_ack = 0, self._min_lag, -1
+        """Empties the index. O(1)."""
+        self.ack_positions: list[int] = []
+        self.log_positions: list[int] = []
+        self.current_lag, self.max_lag, self.max_ack = 0, self._minimum, -1
 
-    def count(self, records: int, entry: int, position: int) -> None:
-        """One more entry of the log was written or read; `entry` is the last it acknowledges, or -1. O(1)."""
-        self.lag += records
-        if entry < 0:
+    def add(self, records: int, ack_position: int, log_position: int) -> None:
+        """Adds a log entry; `ack_position` is the last that it acks, or -1. O(1)."""
+        self.current_lag += records
+        if ack_position < 0:
             return
-        self.max_ack = max(self.max_ack, entry)
-        if self.lag < self.max_lag:
+        self.max_ack = max(self.max_ack, ack_position)
+        if self.current_lag < self.max_lag:
             return
-        if self.entries and self.entries[-1] == self.max_ack:
-            self.positions[-1] = position
+        if self.ack_positions and self.ack_positions[-1] == self.max_ack:
+            self.log_positions[-1] = log_position
         else:
-            self.entries.append(self.max_ack)
-            self.positions.append(position)
-        self.lag = 0
-        self._spread()
+            self.ack_positions.append(self.max_ack)
+            self.log_positions.append(log_position)
+        self.current_lag = 0
+        self.max_lag = self._lag()
 
-    def _spread(self) -> None:
-        self.max_lag = self._min_lag * (len(self.entries) or 1)
+    def _lag(self) -> int:
+        """Returns how many records add the next key."""
+        keys = len(self.ack_positions)
+        if keys < 2:
+            return self._minimum if not keys or self._maximum is None else min(self._minimum, self._maximum)
+        lag = self._minimum * pow(keys, self._exponent)
+        return lag if self._maximum is None or lag < self._maximum else self._maximum
 
-    def cut(self, mark: int) -> int | None:
-        """The keys before a mark go; the position after the last of them, or None if none goes. O(log keys)."""
-        if not self.entries or self.entries[0] >= mark:
+    def cut(self, first_unacked: int) -> int | None:
+        """Removes the keys below an entry; returns the log position after the last, None if none. O(log keys)."""
+        if not self.ack_positions or self.ack_positions[0] >= first_unacked:
             return None
-        gone = bisect_left(self.entries, mark)
-        end = self.positions[gone - 1] + 1
-        del self.entries[:gone], self.positions[:gone]
-        self._spread()
+        count = bisect_left(self.ack_positions, first_unacked)
+        end = self.log_positions[count - 1] + 1
+        del self.ack_positions[:count], self.log_positions[:count]
+        self.max_lag = self._lag()
         return end
 
     def check(self, base: int, end: int) -> list[str]:
-        """What is wrong with the structure, one line each."""
+        """Returns the broken structural invariants, one line each."""
         wrong = []
-        for name, column in (("entries", self.entries), ("positions", self.positions)):
+        for name, column in (("positions of the topic", self.ack_positions), ("log positions", self.log_positions)):
             if any(one >= other for one, other in pairwise(column)):
                 wrong.append(f"the {name} of the index are not in order")
-        if self.positions and not base <= self.positions[0] <= self.positions[-1] < end:
-            wrong.append("a key stands where no entry of the log is")
-        if self.entries and self.entries[-1] > self.max_ack:
-            wrong.append("a key is after all that is acknowledged")
-        if self.max_lag != self._min_lag * max(len(self.entries), 1):
+        if self.log_positions and not base <= self.log_positions[0] <= self.log_positions[-1] < end:
+            wrong.append("a key has a log position outside the log")
+        if self.ack_positions and self.ack_positions[-1] > self.max_ack:
+            wrong.append("a key is after the last acked position")
+        if self.max_lag != self._lag():
             wrong.append("the lag does not fit the number of keys")
         return wrong
 
     def view(self, base: int) -> LogIndex:
-        """The model's form of it, in which positions count from the first entry that is kept."""
-        keys = tuple([Key(entry, at - base) for entry, at in zip(self.entries, self.positions, strict=True)])
-        return LogIndex(self.lag, self.max_lag, self.max_ack, keys)
+        """Returns the model's form, in which log positions count from the first entry that is kept."""
+        columns = zip(self.ack_positions, self.log_positions, strict=True)
+        keys = tuple([Key(ack_position, position - base) for ack_position, position in columns])
+        return LogIndex(self.current_lag, self.max_lag, self.max_ack, keys)
 
     def load(self, index: LogIndex) -> None:
-        """Takes over an index of a log whose base is 0."""
-        self.lag, self.max_lag, self.max_ack = index.lag, index.max_lag, index.max_ack
-        self.entries, self.positions = [key.entry for key in index.keys], [key.at for key in index.keys]
+        """Takes over an index of a log that was never trimmed."""
+        self.current_lag, self.max_lag, self.max_ack = index.current_lag, index.max_lag, index.max_ack_position
+        self.ack_positions = [key.ack_position for key in index.keys]
+        self.log_positions = [key.log_position for key in index.keys]

@@ -1,7 +1,7 @@
-"""What a log and a memory of pending acknowledgements say, message by message, worked out without the model.
+"""Which messages the log and the store's memory say are pending, restated message by message.
 
-Acknowledgements of parts of entries where parts do not count are of no message. An entry of the log is worked off
-record by record: what one of them finds is what those before it have left.
+Nothing here calls the model's rules. Batch-index acks count as no message if the cursor stores no ack sets. The records
+of a log entry are applied in order: each finds what the records before it have left.
 """
 
 from __future__ import annotations
@@ -13,184 +13,190 @@ from invariants.properties import Event, once_per_state
 from model.batch_acks.state import Acks
 from model.machine import Failed, Refused
 from model.pending_acks.machine import Effects
-from model.pending_acks.state import Call, Config, Part, Record, State
+from model.pending_acks.state import Config, LogRecord, PositionAck, Request, State
 
 REQUESTS = ("ack_individual", "ack_cumulative", "commit", "abort")
-ENDS = ("written", "cursor_refuses")
+#: Actions that complete the append of a log entry.
+APPENDS = ("written", "cursor_refuses")
 
-#: Of each entry the mask of some of its messages.
-Bits = dict[int, int]
+#: By entry, the mask of some of its messages.
+Messages = dict[int, int]
 
 
 def everything(cfg: Config, entry: int) -> int:
-    """The mask of all messages of an entry."""
+    """Returns the mask of all messages of an entry."""
     return (1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1
 
 
-def of(cfg: Config, part: Part) -> int:
-    """The messages of an acknowledgement, as far as they count."""
-    if part.leaves is None or part.leaves == 0:
-        return everything(cfg, part.entry)
-    return everything(cfg, part.entry) & ~part.leaves if cfg.batch_acks else 0
+def acked_by(cfg: Config, ack: PositionAck) -> int:
+    """Returns the mask of the messages that an ack is for."""
+    return everything(cfg, ack.entry) & ~(ack.ack_set or 0)
 
 
-def acked(cfg: Config, acks: Acks, entry: int) -> int:
-    """The messages of an entry that are acknowledged."""
+def counted(cfg: Config, ack: PositionAck) -> int:
+    """Returns the mask of the messages that an ack acknowledges when it is committed."""
+    return acked_by(cfg, ack) if cfg.batch_index_acks or not ack.ack_set else 0
+
+
+def acknowledged(cfg: Config, acks: Acks, entry: int) -> int:
+    """Returns the mask of the acknowledged messages of an entry."""
     if entry < acks.mark or acks.deleted >> entry & 1:
         return everything(cfg, entry)
     return next((everything(cfg, entry) & ~p.remaining for p in acks.partial if p.entry == entry), 0)
 
 
-def up_to(cfg: Config, part: Part, mark: int) -> Bits:
-    """The messages from a mark on that a cumulative acknowledgement is of."""
-    return {n: everything(cfg, n) for n in range(mark, part.entry)} | {part.entry: of(cfg, part)}
+def covered(cfg: Config, ack: PositionAck, entry: int) -> int:
+    """Returns the mask of the messages of an entry that a cumulative ack is for."""
+    if entry == ack.entry:
+        return acked_by(cfg, ack)
+    return everything(cfg, entry) if entry < ack.entry else 0
 
 
-def united(some: Bits, more: Bits) -> Bits:
-    """The messages of either."""
-    return some | {n: bits | some.get(n, 0) for n, bits in more.items()}
+def united(some: Messages, more: Messages) -> Messages:
+    """Returns the messages of either."""
+    return some | {n: mask | some.get(n, 0) for n, mask in more.items()}
 
 
-def not_acked(cfg: Config, acks: Acks, bits: Bits) -> Bits:
-    """Those of the messages that are not acknowledged."""
-    left = {n: each & ~acked(cfg, acks, n) for n, each in bits.items()}
-    return {n: each for n, each in left.items() if each}
+def unacknowledged(cfg: Config, acks: Acks, messages: Messages) -> Messages:
+    """Returns those of the messages that are not acknowledged."""
+    left = {n: mask & ~acknowledged(cfg, acks, n) for n, mask in messages.items()}
+    return {n: mask for n, mask in left.items() if mask}
 
 
-class Held(NamedTuple):
-    """What one transaction holds: parts by entry, and a cumulative acknowledgement."""
+class Pending(NamedTuple):
+    """Pending acks of one transaction: individual ones by entry, and a cumulative one."""
 
-    parts: dict[int, Part]
-    cumulative: Part | None
+    individual: dict[int, PositionAck]
+    cumulative: PositionAck | None
 
-    def bits(self, cfg: Config, mark: int) -> Bits:
-        """The messages of it, as far as they count, from the mark on."""
-        single = {n: of(cfg, part) for n, part in self.parts.items()}
-        return single if self.cumulative is None else united(up_to(cfg, self.cumulative, mark), single)
+    def messages(self, cfg: Config, first: int) -> Messages:
+        """Returns the messages that a commit acknowledges, from entry `first` on."""
+        single = {n: counted(cfg, ack) for n, ack in self.individual.items()}
+        if self.cumulative is None:
+            return single
+        last = self.cumulative
+        up_to = {n: everything(cfg, n) for n in range(first, last.entry)} | {last.entry: counted(cfg, last)}
+        return united(up_to, single)
 
 
-#: What a transaction holds that holds nothing.
-NOTHING_HELD = Held({}, None)
+NOTHING_PENDING = Pending({}, None)
 
 
-def with_ack(held: Held, ack: Record) -> Held:
-    """What a transaction holds after an acknowledgement of the log."""
+def with_ack(pending: Pending, ack: LogRecord) -> Pending:
+    """Returns the pending acks of a transaction with a record of it."""
     if ack.cumulative:
-        return held._replace(cumulative=ack.parts[0])
-    parts = dict(held.parts)
-    for entry, leaves in ack.parts:
-        old = parts[entry].leaves if entry in parts else -1
-        parts[entry] = Part(entry, None if leaves is None or old is None else leaves & old)
-    return held._replace(parts=parts)
+        return pending._replace(cumulative=ack.acks[0])
+    individual = dict(pending.individual)
+    for entry, ack_set in ack.acks:
+        old = individual[entry].ack_set if entry in individual else -1
+        individual[entry] = PositionAck(entry, None if ack_set is None or old is None else ack_set & old)
+    return pending._replace(individual=individual)
 
 
-def put_into(holds: dict[int, Held], each: Record) -> Held | None:
-    """Puts a record into what each transaction holds; what its transaction held, if it is an end of one that did."""
-    if each.op != "ack":
-        return holds.pop(each.txn, None)
-    holds[each.txn] = with_ack(holds.get(each.txn, NOTHING_HELD), each)
+def apply_record(pending: dict[int, Pending], record: LogRecord) -> Pending | None:
+    """Applies a record to the pending acks by transaction; returns what a commit or abort ended, if anything."""
+    if record.op != "ack":
+        return pending.pop(record.txn, None)
+    pending[record.txn] = with_ack(pending.get(record.txn, NOTHING_PENDING), record)
     return None
 
 
-class Said(NamedTuple):
-    """What a log says: what each transaction holds, and what was committed."""
+class Logged(NamedTuple):
+    """What a log says: pending acks by transaction, and the acks that were committed."""
 
-    held: dict[int, Held]
-    committed: list[Held]
+    pending: dict[int, Pending]
+    committed: list[Pending]
 
 
 @once_per_state
-def said(s: State) -> Said:
-    """What the records of the log say, one after the other."""
-    held: dict[int, Held] = {}
-    committed: list[Held] = []
-    for each in (each for entry in s.log for each in entry):
-        ended = put_into(held, each)
-        if ended is not None and each.op == "commit":
+def logged(s: State) -> Logged:
+    """Returns what the records of the log say in order."""
+    pending: dict[int, Pending] = {}
+    committed: list[Pending] = []
+    for record in (each for entry in s.log for each in entry):
+        ended = apply_record(pending, record)
+        if ended is not None and record.op == "commit":
             committed.append(ended)
-    return Said(held, committed)
+    return Logged(pending, committed)
 
 
 @once_per_state
-def in_memory(s: State) -> dict[int, Held]:
-    """What each transaction holds in memory."""
-    held = {h.txn: Held({p.entry: p for p in h.parts}, None) for h in s.held}
-    if s.cumulative is not None:
-        txn = s.cumulative.txn
-        held[txn] = held.get(txn, NOTHING_HELD)._replace(cumulative=s.cumulative.part)
-    return held
+def in_memory(s: State) -> dict[int, Pending]:
+    """Returns the pending acks in the store's memory, by transaction."""
+    pending = {each.txn: Pending({ack.entry: ack for ack in each.acks}, None) for each in s.individual_acks}
+    if s.cumulative_ack is not None:
+        txn = s.cumulative_ack.txn
+        pending[txn] = pending.get(txn, NOTHING_PENDING)._replace(cumulative=s.cumulative_ack.ack)
+    return pending
 
 
-def open_calls(s: State) -> list[Call]:
-    """The requests that are not answered yet, those that go to the log first."""
-    return [*[call for calls in s.in_flight for call in calls], *s.buffer, *s.queue]
+def open_requests(s: State) -> list[Request]:
+    """Returns the requests that are not complete, in the order in which they are logged."""
+    return [*[request for entry in s.in_flight for request in entry], *s.buffer, *s.accept_queue]
 
 
-def open_tickets(s: State) -> list[int]:
-    """The tickets of those who wait."""
-    return [call.ticket for call in open_calls(s) if call.ticket]
+def open_numbers(s: State) -> list[int]:
+    """Returns the numbers of the requests with a caller that are not complete."""
+    return [request.number for request in open_requests(s) if request.number]
 
 
 def is_error(event: Event) -> bool:
-    """The action was not taken, or did not succeed."""
+    """Returns whether the action was refused or failed."""
     return isinstance(event.outcome, Refused | Failed)
 
 
-def told(event: Event) -> dict[int, str]:
-    """Who is told what, at last, by ticket."""
+def results(event: Event) -> dict[int, str]:
+    """Returns the results of the requests that complete in this step, by number."""
     if isinstance(event.outcome, Effects):
-        return dict(event.outcome.answers)
+        return dict(event.outcome.replies)
     if event.name in REQUESTS and not is_error(event):
-        return {event.outcome.ticket: event.outcome.told} if event.outcome.told != "waits" else {}
+        return {event.outcome.request: event.outcome.result} if event.outcome.result != "queued" else {}
     return {}
 
 
-def comes(before: State, event: Event) -> tuple[Call, ...]:
-    """The calls that are called back by a store that serves."""
-    is_end = event.name in ENDS and not is_error(event) and before.status == "ready"
-    return before.in_flight[0] if is_end else ()
+def appended_requests(before: State, event: Event) -> tuple[Request, ...]:
+    """Returns the requests whose records become durable in a ready store in this step."""
+    is_append = event.name in APPENDS and not is_error(event) and before.status == "ready"
+    return before.in_flight[0] if is_append else ()
 
 
-# ---- an entry, record by record -----------------------------------------------------------------------
+# ---- one log entry, record by record ------------------------------------------------------------------
 
 
-class Back(NamedTuple):
-    """A record that did what it asks for, and what was so when it came back."""
+class Applied(NamedTuple):
+    """A record that was applied, and what it found."""
 
-    call: Call
-    memory: dict[int, Held]  # what each transaction held
-    since: Bits  # what the records before it in its entry have acknowledged
+    request: Request
+    pending: dict[int, Pending]  # of each transaction, before the record
+    acknowledged: Messages  # by earlier records of the same entry
 
 
-def worked_off(cfg: Config, before: State, event: Event, after: State) -> Iterator[Back]:
-    """The records of an entry that did what they ask for, as their callers were told, one after the other.
-
-    What each of them finds is worked out from what was so before the entry, and from the records before it.
-    """
-    answers, memory, since = told(event), in_memory(before), Bits()
-    for call in comes(before, event):
-        answer = answers.get(call.ticket) if call.ticket else "done"
-        if answer == "failed" and after.status != "ready":
+def applied_records(cfg: Config, before: State, event: Event, after: State) -> Iterator[Applied]:
+    """Yields the records of the appended entry that were applied, as their results say."""
+    replies, pending, since = results(event), in_memory(before), Messages()
+    for request in appended_requests(before, event):
+        result = replies.get(request.number) if request.number else "done"
+        if result == "failed" and after.status != "ready":
             return
-        if answer != "done":
+        if result != "done":
             continue
-        yield Back(call, memory, since)
-        memory = dict(memory)
-        ended = put_into(memory, call.record)
-        if ended is not None and call.record.op == "commit" and event.name == "written":
-            since = united(since, ended.bits(cfg, before.acks.mark))
+        yield Applied(request, pending, since)
+        pending = dict(pending)
+        ended = apply_record(pending, request.record)
+        if ended is not None and request.record.op == "commit" and event.name == "written":
+            since = united(since, ended.messages(cfg, before.cursor.mark))
 
 
-def held_by(back: Back) -> Held:
-    """What the transaction of a record held when it came back."""
-    return back.memory.get(back.call.record.txn, NOTHING_HELD)
+def pending_of(applied: Applied) -> Pending:
+    """Returns what the record's transaction had pending before it."""
+    return applied.pending.get(applied.request.record.txn, NOTHING_PENDING)
 
 
-def left_by(cfg: Config, before: State, end: Back) -> Bits:
-    """The messages that an end leaves to nobody: not acknowledged, and held by its transaction alone."""
-    mark, counted = before.acks.mark, cfg._replace(batch_acks=True)
-    others = [held.bits(counted, mark) for txn, held in end.memory.items() if txn != end.call.record.txn]
-    left = not_acked(cfg, before.acks, held_by(end).bits(counted, mark))
-    for bits in (end.since, *others):
-        left = {n: mine & ~bits.get(n, 0) for n, mine in left.items()}
-    return {n: mine for n, mine in left.items() if mine}
+def released_by(cfg: Config, before: State, abort: Applied) -> Messages:
+    """Returns the messages that only the aborted transaction had pending and that are not acknowledged."""
+    first, stored = before.cursor.mark, cfg._replace(batch_index_acks=True)
+    others = [each.messages(stored, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn]
+    left = unacknowledged(cfg, before.cursor, pending_of(abort).messages(stored, first))
+    for messages in (abort.acknowledged, *others):
+        left = {n: mask & ~messages.get(n, 0) for n, mask in left.items()}
+    return {n: mask for n, mask in left.items() if mask}

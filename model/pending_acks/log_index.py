@@ -1,13 +1,11 @@
-"""The sparse index of the pending-ack log: which prefix of the log may go when the subscription's mark moves.
+"""Sparse index of the pending-ack log: which prefix can be deleted when the mark-delete position advances (PIP-153).
 
-Source: PIP-153. A key says: every acknowledgement in the log up to this entry of it is of the topic's entries up to
-that one. A key is made only when enough records came since the last one; the more keys, the more records it takes. So
-the number of keys grows as the square root of the number of records.
+Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key maps a position of the topic to a
+position of the log: no record up to that log position acknowledges a later entry of the topic. A key is added only
+after `max_lag` records, and `max_lag` grows with the number of keys. With exponent 1, the number of keys is in the
+order of the square root of the number of records.
 
-    counted   an entry of the log with so many records has come; perhaps a key
-    cleared   the subscription's mark has moved: the keys before it go, and with them a prefix of the log
-
-Entries of the log are counted from the first one that is kept: trimming moves the numbers of all others.
+Log positions count from the first entry that is kept; trimming shifts them.
 """
 
 from __future__ import annotations
@@ -17,53 +15,68 @@ from typing import NamedTuple
 from model.values import record
 
 
-class Key(NamedTuple):
-    """Up to the entry `at` of the log, itself included, no entry of the topic after `entry` is acknowledged."""
+class Lag(NamedTuple):
+    """Parameters of `LogIndexLagBackoff`. `MLPendingAckStore` passes `Long.MAX_VALUE` (here None) and exponent 1."""
 
-    entry: int
-    at: int
+    minimum: int
+    maximum: int | None = None
+    exponent: int = 1
+
+
+class Key(NamedTuple):
+    """No record of the log up to `log_position`, inclusive, acknowledges an entry after `ack_position`."""
+
+    ack_position: int
+    log_position: int
 
 
 @record
 class LogIndex(NamedTuple):
-    """The index, and what decides when it grows."""
+    """The index and the counters that decide when a key is added."""
 
-    lag: int  # records since the last key was made
-    max_lag: int  # with so many a key is made
-    max_ack: int  # the last entry of the topic that is acknowledged in the log; -1: none is
-    keys: tuple[Key, ...]  # in order, in both columns
-
-
-def next_lag(min_lag: int, keys: int) -> int:
-    """After how many records a key is made when there are so many keys."""
-    return min_lag * max(keys, 1)
+    current_lag: int  # records since the last key (`currentIndexLag`)
+    max_lag: int  # records that add the next key (`maxIndexLag`)
+    max_ack_position: int  # last entry of the topic that a record acknowledges; -1 if none (`maxAckPosition`)
+    keys: tuple[Key, ...]  # ascending in both columns
 
 
-def empty_index(min_lag: int) -> LogIndex:
-    """Nothing was counted yet."""
-    return LogIndex(0, next_lag(min_lag, 0), -1, ())
+def next_lag(lag: Lag, keys: int) -> int:
+    """Returns how many records add the next key (`LogIndexLagBackoff.next`): the minimum times `keys ** exponent`."""
+    if keys == 0:
+        return lag.minimum
+    records = lag.minimum * int(keys**lag.exponent)
+    return records if lag.maximum is None else min(records, lag.maximum)
 
 
-def counted(min_lag: int, index: LogIndex, records: int, entry: int, at: int) -> LogIndex:
-    """The index when one more entry of the log, with so many records, stands at `at`.
+def empty_index(lag: Lag) -> LogIndex:
+    """Returns the index of an empty log."""
+    return LogIndex(0, next_lag(lag, 0), -1, ())
 
-    `entry` is the last entry of the topic that they acknowledge; with -1, there is none, and no key is made.
+
+def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_position: int) -> LogIndex:
+    """Returns the index with one more log entry (`MLPendingAckStore.handleMetadataEntry`).
+
+    `ack_position` is the last entry that its records acknowledge. It is -1 if the entry has only commits and aborts;
+    then no key is added. A key with the same position of the topic is overwritten.
     """
-    lag, max_ack = index.lag + records, max(index.max_ack, entry)
-    if entry < 0 or lag < index.max_lag:
-        return LogIndex(lag, index.max_lag, max_ack, index.keys)
+    current, newest = index.current_lag + records, max(index.max_ack_position, ack_position)
+    if ack_position < 0 or current < index.max_lag:
+        return LogIndex(current, index.max_lag, newest, index.keys)
     keys = index.keys
-    if keys and keys[-1].entry == max_ack:
+    if keys and keys[-1].ack_position == newest:
         keys = keys[:-1]
-    keys = (*keys, Key(max_ack, at))
-    return LogIndex(0, next_lag(min_lag, len(keys)), max_ack, keys)
+    keys = (*keys, Key(newest, log_position))
+    return LogIndex(0, next_lag(lag, len(keys)), newest, keys)
 
 
-def cleared(min_lag: int, index: LogIndex, mark: int) -> tuple[LogIndex, int]:
-    """The index without the keys before the subscription's durable mark, and how many entries of the log go."""
-    gone = sum([key.entry < mark for key in index.keys])
-    if not gone:
+def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
+    """Returns the index without the keys below the durable `first_unacked`, and how many log entries can be deleted.
+
+    Models `MLPendingAckStore.clearUselessLogData`: the log is mark-deleted at the last removed key.
+    """
+    removed = sum([key.ack_position < first_unacked for key in index.keys])
+    if not removed:
         return index, 0
-    trimmed = index.keys[gone - 1].at + 1
-    keys = tuple([Key(key.entry, key.at - trimmed) for key in index.keys[gone:]])
-    return index._replace(max_lag=next_lag(min_lag, len(keys)), keys=keys), trimmed
+    trimmed = index.keys[removed - 1].log_position + 1
+    keys = tuple([Key(key.ack_position, key.log_position - trimmed) for key in index.keys[removed:]])
+    return index._replace(max_lag=next_lag(lag, len(keys)), keys=keys), trimmed

@@ -1,42 +1,35 @@
-"""Pending acknowledgements: what a subscription promises to transactions, kept in a log and found again in it.
+"""Pending-ack store of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
 
-Source: PIP-160 (batched entries), PIP-153 (the sparse index), PIP-54 (parts of entries). Step grain: one request, one
-entry of the log that is written or read. The subscription's cursor is that of `model/batch_acks/machine.py`.
+Models `PendingAckHandleImpl`, `MLPendingAckStore` and `LogIndexLagBackoff`. One step is one request, or one log entry
+that is appended or replayed. The subscription's cursor is that of `model/batch_acks`.
 
-    individual   a list of entries, each whole or in part; all of it is pending, or it is a conflict
-    cumulative   everything up to an entry, or into its batch; one transaction at a time, and only further on
-    commit       what the transaction holds is acknowledged in the subscription, and then not pending any more
-    abort        what the transaction holds is not pending any more, and what nobody holds is redelivered
+    individual ack   a list of positions with optional ack sets; all become pending, or the request is a conflict
+    cumulative ack   up to a position, optionally inside a batch; at most one transaction has one; it only advances
+    commit           applies the transaction's pending acks to the cursor, then removes them
+    abort            removes the transaction's pending acks; redelivers messages that are neither acked nor pending
 
-Each request is a record of the log. Records wait in a buffer; a flush makes one entry of all of them; when it is
-written they are called back in order. Without batching each record is an entry. An entry goes as a whole, and only in
-front: when each of its acknowledgements is before the subscription's durable mark, as far as the sparse index knows.
-Nothing is trimmed but when an entry comes or is read again.
+A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265).
 
-Memory is what the log says. So, other than shipped, here
+Every request appends one record. Records are buffered; a flush writes them as one log entry (PIP-160) and completes
+their futures in order. Without batched writes each record is a log entry. The log is trimmed by prefix, whole entries
+only: an entry can be deleted when every ack in it is at or before the subscription's durable mark-delete position, as
+far as the sparse index knows. Trimming happens only when an entry is appended or replayed.
 
-* a conflict is found before the append: from a log with rejected acknowledgements in it no replay can tell them from
-  those of which the cursor has a part;
-* after an append that failed, which may be in the log, and after a commit that the cursor refused, the store serves
-  nobody until it was opened anew;
-* an end takes along all that its transaction holds, and what it is the end of does not hang on when it was asked;
-* every holder up to the low watermark is aborted when any transaction ends, also one that acknowledged cumulatively, or
-  not at all: the mark says that others have ended, whatever the one held that brings it.
+Differences from the shipped broker (each a rule of `Config`, with its reason):
+  * an ack conflicts with pending acks of the other type, too;
+  * conflicts are detected before the append;
+  * after an append with unknown outcome, or a commit that the cursor rejects, the store is closed until reopened;
+  * a commit or abort covers both ack types, as they are when its record is durable;
+  * every commit or abort applies its low watermark, to all pending transactions at or below it.
 
-As shipped, and other than PIP-160 says, no record is deleted because its transaction has ended: only a prefix goes.
+As in the shipped broker, and unlike PIP-160's text, records are not deleted when their transaction ends: profile
+`pip-160` has the text's rule.
 
-The shipped rule that a replay begins where the log's cursor stands supposes that the broker has kept the cursor since
-the store was closed (#16240, #26368). Then a replay reads only what was written since the last one, and if that is
-nothing, it spins. A crash puts the cursor back.
-
-Not modelled: when the buffer is flushed (model/txn_writer/machine.py), that the mark of the log's cursor becomes durable later,
-ledgers of the log, so neither a mark in a ledger that was trimmed, which is another way to spin, nor the log's name, in
-which the subscription's is encoded; the pause between reads that failed; more than one coordinator; which consumer
-holds a message, so that after a replay nobody else is given what is pending; the future for which those wait who open
-a store; statistics. The end of the topic: entries are there as far as anybody acknowledges them. An entry may stand
-once in a list. An empty ack set is none, as on the wire. An abort is appended also where nothing was ever acknowledged,
-which a shipped store spares itself. What it leaves half done in a request that it never answers is not modelled
-either.
+Not modelled: when the buffer is flushed (`model/txn_writer`); that the log cursor's mark-delete position becomes
+durable later; ledgers and the name of the log (#25727); the delay between failed reads; several coordinators;
+consumers, so neither who receives a redelivery nor what a new consumer is not sent; the future of the handle. Entries
+of the topic exist as far as they are acked. A list has no entry twice. An empty ack set means none, as on the wire. An
+abort is appended also if nothing was ever acked; a shipped broker skips it.
 """
 
 from __future__ import annotations
@@ -44,32 +37,41 @@ from __future__ import annotations
 from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Failed, Machine, Step, refused
-from model.pending_acks.log_index import cleared, counted
-from model.pending_acks.replay import acknowledged, replayed, taken_by, without_ended
-from model.pending_acks.state import (
-    Call,
-    Config,
-    Cumulative,
-    Entry,
-    Messages,
-    Part,
-    Record,
-    State,
-    acked_of,
-    bits_of,
+from model.pending_acks.conflicts import (
     conflict,
-    cumulative_claim,
-    everything_of,
-    holding,
-    is_never_answered,
-    last_ack,
-    on_the_way,
-    reach,
+    end_of,
+    never_completes,
+    pending_cumulative_ack,
+    redeliveries,
+    unlogged,
+    with_pending,
+)
+from model.pending_acks.log_index import with_entry, without_acked
+from model.pending_acks.replay import (
+    ended_acks,
+    with_committed_acks,
+    with_replayed,
+    without_ended_acks,
+    without_ended_records,
+)
+from model.pending_acks.state import (
+    Config,
+    CumulativeAck,
+    LogEntry,
+    LogRecord,
+    PositionAck,
+    Redelivery,
+    Request,
+    State,
+    acked_messages,
+    all_messages,
+    lag_of,
+    last_acked_entry,
+    messages_of,
     start,
-    to_redeliver,
-    trimmed,
-    with_parts,
+    with_individual_acks,
     without_memory,
+    without_prefix,
 )
 from model.values import AtLeast
 
@@ -79,25 +81,25 @@ Txn = Annotated[int, AtLeast(1)]
 Number = Annotated[int, AtLeast(0)]
 
 
-class AckOf(NamedTuple):
-    """One entry of a list of acknowledgements; without an ack set, or with an empty one, it is all of it."""
+class AckArgument(NamedTuple):
+    """One position of an individual ack; no ack set, or an empty one, means the whole entry."""
 
     entry: Number
-    leaves: Number | None
+    ack_set: Number | None
 
 
-class Answer(NamedTuple):
-    """What the caller with that ticket is told; one who waits is told later."""
+class Reply(NamedTuple):
+    """The result of a request; the future of a queued request completes later."""
 
-    ticket: int
-    told: Literal["waits", "done", "conflict", "failed"]
+    request: int
+    result: Literal["queued", "done", "conflict", "failed"]
 
 
 class Effects(NamedTuple):
-    """Who is told what, what consumers get again, and how many entries of the log went."""
+    """The futures that complete, the messages that are redelivered, and how many log entries are deleted."""
 
-    answers: tuple[Answer, ...]
-    redelivered: tuple[Messages, ...]
+    replies: tuple[Reply, ...]
+    redelivered: tuple[Redelivery, ...]
     trimmed: int
 
 
@@ -106,113 +108,116 @@ NOTHING = Effects((), (), 0)
 # ---- requests -----------------------------------------------------------------------------------------
 
 
-def put(cfg: Config, s: State, call: Call) -> State:
-    """The record waits in the buffer, or is an entry of its own."""
-    if cfg.batching:
-        return s._replace(buffer=(*s.buffer, call))
-    return s._replace(in_flight=(*s.in_flight, (call,)))
+def with_append(cfg: Config, s: State, request: Request) -> State:
+    """Returns the state with a record in the buffer, or in flight as a log entry of its own."""
+    if cfg.batched_writes:
+        return s._replace(buffer=(*s.buffer, request))
+    return s._replace(in_flight=(*s.in_flight, (request,)))
 
 
-def appended(cfg: Config, s: State, call: Call) -> tuple[State, Answer, str]:
-    """A request comes to the log, unless it can be answered at once; why it is a conflict, if it is."""
-    each = call.record
-    if each.op == "ack":
-        why = conflict(cfg, s, each) if cfg.conflicts_are_found == "before_the_append" else ""
+def submitted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
+    """Returns the state after a ready store takes a request, its reply, and why it is a conflict, if it is."""
+    record = request.record
+    if record.op == "ack":
+        why = conflict(cfg, s, record) if cfg.conflict_check == "before_append" else ""
         if why:
-            return s, Answer(call.ticket, "conflict"), why
-        return put(cfg, s, call), Answer(call.ticket, "waits"), ""
-    claim = cumulative_claim(cfg, s)
-    is_owner = claim is not None and claim.txn == each.txn
-    if cfg.cumulative_acks_hide_others and claim is not None and not is_owner:
-        if each.op == "commit":
-            return s, Answer(call.ticket, "done"), ""
-        is_owner = True
-    return put(cfg, s, call._replace(record=each._replace(cumulative=is_owner))), Answer(call.ticket, "waits"), ""
+            return s, Reply(request.number, "conflict"), why
+        return with_append(cfg, s, request), Reply(request.number, "queued"), ""
+    other = pending_cumulative_ack(cfg, s)
+    is_cumulative = other is not None and other.txn == record.txn
+    if other is not None and not is_cumulative and not cfg.ends_cover_both_types:
+        if record.op == "commit":
+            return s, Reply(request.number, "done"), ""
+        is_cumulative = True
+    request = request._replace(record=record._replace(cumulative=is_cumulative))
+    return with_append(cfg, s, request), Reply(request.number, "queued"), ""
 
 
-def requested(cfg: Config, s: State, each: Record, low_watermark: int) -> Step[State, Answer]:
-    """A request comes to the store: to the log, or to the queue of a store that is not open yet."""
+def requested(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> Step[State, Reply]:
+    """A request arrives: a ready store takes it, and a store that is not open queues it and starts its replay."""
     if s.status in ("error", "closed"):
         return refused(s, "illegal_state", "the store must be opened first")
-    call = Call(s.next_ticket, each, low_watermark)
+    request = Request(s.next_request, record, low_watermark)
     if s.status == "ready":
-        after, answer, why = appended(cfg, s, call)
-        return (s, Failed("conflict", why)) if why else (after._replace(next_ticket=call.ticket + 1), answer)
+        after, reply, why = submitted(cfg, s, request)
+        return (s, Failed("conflict", why)) if why else (after._replace(next_request=request.number + 1), reply)
     if s.status == "none":
-        s = begun(cfg, s)
-    return s._replace(queue=(*s.queue, call), next_ticket=call.ticket + 1), Answer(call.ticket, "waits")
+        s = initializing(cfg, s)
+    queued = s._replace(accept_queue=(*s.accept_queue, request), next_request=request.number + 1)
+    return queued, Reply(request.number, "queued")
 
 
-def wrong_set(cfg: Config, entry: int, leaves: int | None) -> str:
-    """What is wrong with an ack set; empty if nothing is."""
-    if leaves is not None and leaves >= everything_of(cfg, entry):
-        return f"entry {entry} has a set that acknowledges nothing, or with a bit beyond the batch"
+def invalid_ack_set(cfg: Config, entry: int, ack_set: int | None) -> str:
+    """Returns why an ack set is invalid; empty if it is valid."""
+    if ack_set is not None and ack_set >= all_messages(cfg, entry):
+        return f"the ack set of entry {entry} acks nothing or has a bit after the batch"
     return ""
 
 
 @pending_acks.action
-def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckOf, ...]) -> Step[State, Answer]:
-    """A transaction acknowledges entries, whole or in part.
+def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...]) -> Step[State, Reply]:
+    """A transaction acks positions individually (`individualAcknowledgeMessage`).
 
-    It is a conflict, and nothing of the list is pending, if an entry or a message of a part is acknowledged in the
-    subscription or pending, or if a whole entry is pending in part.
+    The request is a conflict if a message of it is acknowledged in the subscription, or pending individually in any
+    transaction or cumulatively in another one. A whole entry conflicts with any pending batch index of it.
     """
     if not acks:
         return refused(s, "illegal_argument", "acks is empty")
-    parts = tuple([Part(entry, leaves or None) for entry, leaves in acks])
-    wrong = next((why for why in [wrong_set(cfg, *part) for part in parts] if why), "")
-    if len({part.entry for part in parts}) < len(parts):
-        wrong = wrong or "acks has an entry twice"
-    if wrong:
-        return refused(s, "illegal_argument", wrong)
-    return requested(cfg, s, Record("ack", False, txn, parts), 0)
+    positions = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in acks])
+    invalid = next((why for why in [invalid_ack_set(cfg, *ack) for ack in positions] if why), "")
+    if len({ack.entry for ack in positions}) < len(positions):
+        invalid = invalid or "acks has an entry twice"
+    if invalid:
+        return refused(s, "illegal_argument", invalid)
+    return requested(cfg, s, LogRecord("ack", False, txn, positions), 0)
 
 
 @pending_acks.action
-def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, leaves: Number | None) -> Step[State, Answer]:
-    """A transaction acknowledges everything before an entry, and the entry or the beginning of its batch.
+def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Number | None) -> Step[State, Reply]:
+    """A transaction acks everything up to a position cumulatively (`cumulativeAcknowledgeMessage`).
 
-    It is a conflict if the subscription's mark has passed the entry, if another transaction has a cumulative
-    acknowledgement, or if the transaction has one that reaches as far.
+    The request is a conflict if the position is at or before the mark-delete position, if another transaction has a
+    cumulative ack, if the transaction's own reaches as far, or if another transaction has a message up to the position
+    pending individually. `ack_set` must leave the end of the batch.
     """
-    part, everything = Part(entry, leaves or None), everything_of(cfg, entry)
-    wrong = wrong_set(cfg, entry, leaves)
-    if not wrong and part.leaves is not None and part.leaves | (part.leaves & -part.leaves) - 1 != everything:
-        wrong = f"leaves is {leaves}, not the end of a batch"
-    if wrong:
-        return refused(s, "illegal_argument", wrong)
-    return requested(cfg, s, Record("ack", True, txn, (part,)), 0)
+    ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
+    invalid = invalid_ack_set(cfg, entry, ack_set)
+    if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
+        invalid = f"ack_set is {ack_set}, which is not the end of a batch"
+    if invalid:
+        return refused(s, "illegal_argument", invalid)
+    return requested(cfg, s, LogRecord("ack", True, txn, (ack,)), 0)
 
 
 @pending_acks.action
-def commit(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Answer]:
-    """A transaction is committed; no transaction up to the low watermark is open any more."""
-    return requested(cfg, s, Record("commit", False, txn, ()), low_watermark)
+def commit(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
+    """The coordinator commits a transaction (`commitTxn`); all transactions up to the low watermark have ended."""
+    return requested(cfg, s, LogRecord("commit", False, txn, ()), low_watermark)
 
 
 @pending_acks.action
-def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Answer]:
-    """A transaction is aborted; no transaction up to the low watermark is open any more."""
-    return requested(cfg, s, Record("abort", False, txn, ()), low_watermark)
+def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
+    """The coordinator aborts a transaction (`abortTxn`); all transactions up to the low watermark have ended."""
+    return requested(cfg, s, LogRecord("abort", False, txn, ()), low_watermark)
 
 
 # ---- the subscription ---------------------------------------------------------------------------------
 
 
 @pending_acks.action
-def acknowledge(cfg: Config, s: State, entry: Number, leaves: Number | None) -> Step[State, None]:
-    """A consumer acknowledges an entry, or a part of it, outside of transactions; nobody asks what is pending."""
-    wrong = wrong_set(cfg, entry, leaves)
-    if wrong:
-        return refused(s, "illegal_argument", wrong)
-    acks = with_parts(cfg, s.acks, (Part(entry, leaves or None),))
-    return (s if acks == s.acks else s._replace(acks=acks)), None
+def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) -> Step[State, None]:
+    """A consumer acks an entry, or batch indexes of it, outside of transactions; pending acks are not checked."""
+    invalid = invalid_ack_set(cfg, entry, ack_set)
+    if invalid:
+        return refused(s, "illegal_argument", invalid)
+    acks = with_individual_acks(cfg, s.cursor, (PositionAck(entry, ack_set or None),))
+    return (s if acks == s.cursor else s._replace(cursor=acks)), None
 
 
 @pending_acks.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """What the cursor has in memory becomes durable; true if there was anything."""
-    return (s, False) if s.durable == s.acks else (s._replace(durable=s.acks), True)
+    """The cursor becomes durable (`ManagedCursorImpl.persistPositionToLedger`); returns whether it had changed."""
+    return (s, False) if s.durable_cursor == s.cursor else (s._replace(durable_cursor=s.cursor), True)
 
 
 # ---- the log ------------------------------------------------------------------------------------------
@@ -220,252 +225,262 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """What waits in the buffer goes out as one entry; how many records it has."""
+    """The buffered records are sent as one log entry (`TxnLogBufferedWriter`); returns how many."""
     if not s.buffer:
-        return refused(s, "illegal_state", "nothing waits in the buffer")
+        return refused(s, "illegal_state", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
 
 
-def called_back(cfg: Config, s: State, call: Call, refuses: bool) -> tuple[State, str, tuple[Messages, ...]]:
-    """A record is in the log: what changes, what its caller is told (nothing, as shipped), what is redelivered."""
-    each = call.record
-    if each.op == "ack":
-        after, told = acked_by(cfg, s, each)
-        return after, told, ()
-    ended = taken_by(cfg, s, each, replayed=False)
-    holds = ended != ((), None)
-    after = without_ended(s, each.txn, ended)
-    again: tuple[Messages, ...] = ()
-    if each.op == "abort":
-        again = to_redeliver(cfg, after, *ended)
-    elif not refuses or not holds:
-        after = acknowledged(cfg, after, ended)
-    elif cfg.refused_commits != "are_forgotten":
-        return s._replace(status="error" if cfg.refused_commits == "open_anew" else "ready"), "failed", ()
-    return with_low_watermark(cfg, after, call.low_watermark, ended[0] != ()), "done", again
+def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tuple[State, str, tuple[Redelivery, ...]]:
+    """Returns the state after a durable record is applied, the result (empty: never), and what is redelivered."""
+    record = request.record
+    if record.op == "ack":
+        after, result = with_applied_ack(cfg, s, record)
+        return after, result, ()
+    ended = ended_acks(cfg, s, record, replayed=False)
+    after = without_ended_acks(s, record.txn, ended)
+    redelivered: tuple[Redelivery, ...] = ()
+    if record.op == "abort":
+        redelivered = redeliveries(cfg, after, *ended)
+    elif not cursor_rejects or ended == ((), None):
+        after = with_committed_acks(cfg, after, ended)
+    elif cfg.rejected_commit != "drop":
+        return s._replace(status="error" if cfg.rejected_commit == "close_store" else "ready"), "failed", ()
+    return with_low_watermark(cfg, after, request.low_watermark, ended[0] != ()), "done", redelivered
 
 
-def acked_by(cfg: Config, s: State, ack: Record) -> tuple[State, str]:
-    """An acknowledgement is in the log: it is pending, unless it is only now found to be a conflict."""
-    if cfg.conflicts_are_found == "in_the_log":
-        if conflict(cfg, s, ack):
+def with_applied_ack(cfg: Config, s: State, record: LogRecord) -> tuple[State, str]:
+    """Returns the state in which a durable ack is pending, and its result; shipped brokers check for conflicts here."""
+    if cfg.conflict_check == "after_append":
+        if conflict(cfg, s, record):
             return s, "conflict"
-        if not ack.cumulative and is_never_answered(s, ack):
+        if not record.cumulative and never_completes(s, record):
             return s, ""
-    return pending(s, ack), "done"
+    return with_pending_ack(s, record), "done"
 
 
-def pending(s: State, ack: Record) -> State:
-    """The state in which an acknowledgement is pending."""
-    if ack.cumulative:
-        return s._replace(cumulative=Cumulative(ack.txn, ack.parts[0]))
-    return s._replace(held=holding(s.held, ack.txn, ack.parts))
+def with_pending_ack(s: State, record: LogRecord) -> State:
+    """Returns the state in which an ack is pending (`handleIndividualAck`, `handleCumulativeAck`)."""
+    if record.cumulative:
+        return s._replace(cumulative_ack=CumulativeAck(record.txn, record.acks[0]))
+    return s._replace(individual_acks=with_pending(s.individual_acks, record.txn, record.acks))
 
 
-def with_low_watermark(cfg: Config, s: State, low_watermark: int, has_parts: bool) -> State:
-    """Transactions up to the highest low watermark have ended: those that hold anything are aborted.
-
-    As shipped, only after an end of what was acknowledged message by message.
-    """
-    if cfg.low_watermark_aborts == "from_the_first" and not has_parts:
+def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual_acks: bool) -> State:
+    """Returns the state after a commit or abort applied its low watermark (`handleLowWaterMark`, #15530, #15592)."""
+    if cfg.low_watermark_aborts == "from_first" and not had_individual_acks:
         return s
     if low_watermark > s.low_watermark:
         s = s._replace(low_watermark=low_watermark)
-    for txn in stale(cfg, s):
-        s, *_ = appended(cfg, s, Call(0, Record("abort", False, txn, ()), s.low_watermark))
+    for txn in stale_txns(cfg, s):
+        s, *_ = submitted(cfg, s, Request(0, LogRecord("abort", False, txn, ()), s.low_watermark))
     return s
 
 
-def stale(cfg: Config, s: State) -> list[int]:
-    """The transactions that are to be aborted, because they have ended and hold something all the same."""
-    holders = [holder.txn for holder in s.held]
-    ending = [call for call in on_the_way(s) if call.record.op == "abort"]
-    if cfg.low_watermark_aborts == "from_the_first":
-        is_busy = any(call.ticket == 0 for call in ending)
-        return [txn for txn in holders[:1] if txn <= s.low_watermark and not is_busy]
-    if s.cumulative is not None and s.cumulative.txn not in holders:
-        holders.append(s.cumulative.txn)
-    aborted = [call.record.txn for call in ending]
-    return [txn for txn in holders if txn <= s.low_watermark and txn not in aborted]
+def stale_txns(cfg: Config, s: State) -> list[int]:
+    """Returns the transactions at or below the low watermark that have pending acks and no abort in the log's queue."""
+    txns = [each.txn for each in s.individual_acks]
+    aborts = [request for request in unlogged(s) if request.record.op == "abort"]
+    if cfg.low_watermark_aborts == "from_first":
+        is_aborting = any(request.number == 0 for request in aborts)
+        return [txn for txn in txns[:1] if txn <= s.low_watermark and not is_aborting]
+    if s.cumulative_ack is not None and s.cumulative_ack.txn not in txns:
+        txns.append(s.cumulative_ack.txn)
+    aborted = [request.record.txn for request in aborts]
+    return [txn for txn in txns if txn <= s.low_watermark and txn not in aborted]
 
 
-def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[State, tuple[Answer, ...]]:
-    """The store serves no longer: memory is gone, and those who wait in the buffer or the queue are told."""
-    told = tuple([Answer(call.ticket, "failed") for call in (*s.queue, *s.buffer) if call.ticket])
-    return without_memory(cfg, s)._replace(status=status, queue=(), buffer=()), told
+def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[State, tuple[Reply, ...]]:
+    """Returns the closed store, without memory, and the failed replies of queued and buffered requests."""
+    failed = tuple([Reply(request.number, "failed") for request in (*s.accept_queue, *s.buffer) if request.number])
+    return without_memory(cfg, s)._replace(status=status, accept_queue=(), buffer=()), failed
 
 
-def indexed(cfg: Config, s: State, entry: Entry, at: int) -> tuple[State, int]:
-    """The entry of the log is counted, and what may go of the log goes."""
-    index = counted(cfg.min_lag, s.log_index, len(entry), last_ack(entry), at)
-    index, gone = cleared(cfg.min_lag, index, s.durable.mark)
-    return trimmed(s, index, gone), gone
+def trimmed(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[State, int]:
+    """Returns the state after a log entry is indexed and the log is trimmed, and how many entries are deleted."""
+    if cfg.log_deletion == "ended_transactions":
+        return without_ended(s) if s.status == "ready" else (s, 0)
+    lag = lag_of(cfg)
+    index = with_entry(lag, s.log_index, len(entry), last_acked_entry(entry), log_position)
+    index, count = without_acked(lag, index, s.durable_cursor.mark)
+    return without_prefix(s, count)._replace(log_index=index), count
 
 
-def logged(s: State, is_logged: bool) -> tuple[State, tuple[Call, ...]]:
-    """The first entry in flight is not in flight any more, and perhaps in the log; its calls."""
-    calls, *rest = s.in_flight
-    log = (*s.log, tuple([call.record for call in calls])) if is_logged else s.log
-    return s._replace(in_flight=tuple(rest), log=log), calls
+def without_ended(s: State) -> tuple[State, int]:
+    """Returns the state without the records of ended transactions, and how many log entries are deleted (PIP-160)."""
+    log = without_ended_records(s.log)
+    return s._replace(log=log), len(s.log) - len(log)
 
 
-def completed(cfg: Config, s: State, refuses: bool) -> Step[State, Effects]:
-    """The first entry in flight is in the log; what its records do, one after the other."""
+def appended(s: State, is_durable: bool) -> tuple[State, tuple[Request, ...]]:
+    """Returns the state without the first entry in flight, which is in the log if it is durable, and its requests."""
+    requests, *rest = s.in_flight
+    log = (*s.log, tuple([request.record for request in requests])) if is_durable else s.log
+    return s._replace(in_flight=tuple(rest), log=log), requests
+
+
+def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effects]:
+    """The first entry in flight is durable, and its records are applied in order."""
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
-    s, calls = logged(s, True)
-    answers: list[Answer] = []
-    again: tuple[Messages, ...] = ()
+    s, requests = appended(s, True)
+    replies: list[Reply] = []
+    redelivered: tuple[Redelivery, ...] = ()
     was_ready = s.status == "ready"
-    for call in calls:
-        told = "failed"
+    for request in requests:
+        result = "failed"
         if s.status == "ready":
-            s, told, more = called_back(cfg, s, call, refuses)
-            again += more
-        answers += answer(call, told)
+            s, result, more = applied(cfg, s, request, cursor_rejects)
+            redelivered += more
+        replies += reply_to(request, result)
     if s.status == "ready":
-        s, gone = indexed(cfg, s, s.log[-1], len(s.log) - 1)
-        return s, Effects(tuple(answers), again, gone)
-    failed: tuple[Answer, ...] = ()
+        s, count = trimmed(cfg, s, s.log[-1], len(s.log) - 1)
+        return s, Effects(tuple(replies), redelivered, count)
+    failed: tuple[Reply, ...] = ()
     if was_ready:
         s, failed = stopped(cfg, s, "error")
-    return s, Effects((*answers, *failed), again, 0)
+    return s, Effects((*replies, *failed), redelivered, 0)
 
 
-def answer(call: Call, told: str) -> list[Answer]:
-    """What the caller is told, if there is one, and if it is told anything."""
-    return [Answer(call.ticket, told)] if call.ticket and told else []  # type: ignore[arg-type]
+def reply_to(request: Request, result: str) -> list[Reply]:
+    """Returns the reply to a request, if it has a caller and a result."""
+    return [Reply(request.number, result)] if request.number and result else []  # type: ignore[arg-type]
 
 
 @pending_acks.action
 def written(cfg: Config, s: State) -> Step[State, Effects]:
-    """The first entry in flight is in the log: what its records say comes true, in order, and their callers are told.
+    """The append of the first entry in flight succeeds: its records are applied, and their futures complete in order.
 
-    A store that is not ready tells of failure: the record is in the log all the same, and counts when it is read again.
+    If the store is not ready, the futures fail. The records are durable all the same, and replay applies them.
     """
     return completed(cfg, s, False)
 
 
 @pending_acks.fault
 def cursor_refuses(cfg: Config, s: State) -> Step[State, Effects]:
-    """The first entry in flight is in the log, and the cursor takes none of the acknowledgements that it commits."""
+    """The append of the first entry in flight succeeds, and the cursor rejects the acks that its records commit."""
     return completed(cfg, s, True)
 
 
 @pending_acks.fault
 def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
-    """The first entry in flight is not written, or it is and nobody knows: all its callers are told of failure.
+    """The append of the first entry in flight fails, and the entry may be durable: the futures of its requests fail.
 
-    The store serves no longer, and those who wait in the buffer are told, too.
+    The store is closed, and the buffered requests fail, too.
     """
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
-    s, calls = logged(s, durable)
-    if cfg.failed_appends == "change_memory" and s.status == "ready":
-        answers: list[Answer] = []
-        for call in calls:
-            s, told = changed_all_the_same(s, call.record)
-            answers += answer(call, told)
-        return s, Effects(tuple(answers), (), 0)
-    answers = [each for call in calls for each in answer(call, "failed")]
-    failed: tuple[Answer, ...] = ()
+    s, requests = appended(s, durable)
+    if cfg.failed_append == "apply" and s.status == "ready":
+        replies: list[Reply] = []
+        for request in requests:
+            s, result = with_failed_ack(s, request.record)
+            replies += reply_to(request, result)
+        return s, Effects(tuple(replies), (), 0)
+    replies = [reply for request in requests for reply in reply_to(request, "failed")]
+    failed: tuple[Reply, ...] = ()
     if s.status == "ready":
         s, failed = stopped(cfg, s, "error")
-    return s, Effects((*answers, *failed), (), 0)
+    return s, Effects((*replies, *failed), (), 0)
 
 
-def changed_all_the_same(s: State, each: Record) -> tuple[State, str]:
-    """As shipped: an acknowledgement whose append failed is pending, and nobody asks whether it is a conflict."""
-    if each.op != "ack":
+def with_failed_ack(s: State, record: LogRecord) -> tuple[State, str]:
+    """Returns the state of a shipped broker after a failed append: the ack is pending, and no conflict is checked."""
+    if record.op != "ack":
         return s, "failed"
-    if not each.cumulative:
-        return (s, "") if is_never_answered(s, each) else (pending(s, each), "failed")
-    other = s.cumulative
-    if other is None or (other.txn == each.txn and reach(each.parts[0]) > reach(other.part)):
-        s = pending(s, each)
+    if not record.cumulative:
+        return (s, "") if never_completes(s, record) else (with_pending_ack(s, record), "failed")
+    other = s.cumulative_ack
+    if other is None or (other.txn == record.txn and end_of(record.acks[0]) > end_of(other.ack)):
+        s = with_pending_ack(s, record)
     return s, "failed"
 
 
-# ---- the end, and the beginning -----------------------------------------------------------------------
+# ---- open, replay, close, crash -----------------------------------------------------------------------
 
 
-def begun(cfg: Config, s: State) -> State:
-    """A replay begins: memory is empty, and the log's cursor goes back to its mark."""
-    return s._replace(status="initializing", read=0 if cfg.replay_begins_at_the_mark else s.read)
+def initializing(cfg: Config, s: State) -> State:
+    """Returns the state in which a replay starts."""
+    return s._replace(status="initializing", read_position=0 if cfg.replay_rewinds else s.read_position)
 
 
 @pending_acks.action
 def open_store(cfg: Config, s: State) -> Step[State, None]:
-    """The store is opened, or opened anew: a replay of its log begins. Nothing may be in flight."""
+    """The store is opened or reopened, and its replay starts (`initPendingAckStore`); no entry may be in flight."""
     if s.status in ("initializing", "ready"):
         return refused(s, "illegal_state", "the store is open")
     if s.in_flight:
         return refused(s, "illegal_state", "entries are in flight")
-    return begun(cfg, s), None
+    return initializing(cfg, s), None
 
 
-def is_read(s: State) -> bool:
-    """A replay has come to the end of the log."""
-    return s.progress == len(s.log)
+def replay_is_complete(s: State) -> bool:
+    """Returns whether the replay has processed the whole log."""
+    return s.replayed == len(s.log)
 
 
 @pending_acks.action
 def read_entry(cfg: Config, s: State) -> Step[State, int]:
-    """The replay reads the next entry of the log; how many entries of the log went.
+    """The replay processes the next log entry (`PendingAckReplay`); returns how many log entries are deleted.
 
-    As shipped, nothing is left to read for a cursor that did not go back, and the replay waits for it all the same.
+    A shipped broker whose cursor was kept has nothing to read, and waits for the LAC all the same (#16240).
     """
-    if s.status != "initializing" or is_read(s):
+    if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "illegal_state", "there is nothing to read")
-    if s.read >= len(s.log):
-        return s, Failed("no_progress", "the log's cursor stands after the last entry")
-    entry, at = s.log[s.read], s.read
-    for each in entry:
-        s = replayed(cfg, s, each)
-    return indexed(cfg, s._replace(read=at + 1, progress=at + 1, attempts=0), entry, at)
+    if s.read_position >= len(s.log):
+        return s, Failed("no_progress", "the read position is after the last entry of the log")
+    entry, position = s.log[s.read_position], s.read_position
+    for record in entry:
+        s = with_replayed(cfg, s, record)
+    s = s._replace(read_position=position + 1, replayed=position + 1, failed_reads=0)
+    return trimmed(cfg, s, entry, position)
 
 
-def opened(cfg: Config, s: State) -> tuple[State, Effects]:
-    """The store is ready; the requests that have waited come to the log, in order."""
-    queue = s.queue
-    s = s._replace(status="ready", progress=0, attempts=0, queue=())
-    if cfg.replay_begins_at_the_mark:
-        s = s._replace(read=0)
-    answers = []
-    for call in queue:
-        s, told, _ = appended(cfg, s, call)
-        if told.told != "waits":
-            answers.append(told)
-    return s, Effects(tuple(answers), (), 0)
+def ready(cfg: Config, s: State) -> tuple[State, Effects]:
+    """Returns the ready store, which has taken the queued requests in order (`handleCacheRequest`, #13481)."""
+    queue = s.accept_queue
+    s = s._replace(status="ready", replayed=0, failed_reads=0, accept_queue=())
+    if cfg.replay_rewinds:
+        s = s._replace(read_position=0)
+    count, replies = 0, []
+    if cfg.log_deletion == "ended_transactions":
+        s, count = without_ended(s)
+    for request in queue:
+        s, reply, _ = submitted(cfg, s, request)
+        if reply.result != "queued":
+            replies.append(reply)
+    return s, Effects(tuple(replies), (), count)
 
 
 @pending_acks.action
 def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
-    """All of the log was read: the store is ready, and the requests that have waited come to the log."""
-    if s.status != "initializing" or not is_read(s):
-        return refused(s, "illegal_state", "no replay has come to its end")
-    return opened(cfg, s)
+    """The replay is complete: the store is ready and takes the queued requests (`completeHandleFuture`)."""
+    if s.status != "initializing" or not replay_is_complete(s):
+        return refused(s, "illegal_state", "no replay is complete")
+    return ready(cfg, s)
 
 
 @pending_acks.fault
 def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
-    """A read of the replay fails: for good, or it is tried again, so many times.
+    """A read of the replay fails, for good (`stops`) or so that it is retried up to `max_failed_reads` times.
 
-    When it is not tried any more the replay has failed, and so have the requests that wait for it.
+    Then the replay fails, and so do the queued requests.
     """
-    if s.status != "initializing" or is_read(s):
+    if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "illegal_state", "there is nothing to read")
     if stops and not cfg.stopped_replay_fails:
-        return opened(cfg, s)
-    if not stops and s.attempts + 1 != cfg.read_attempts:
-        return (s._replace(attempts=s.attempts + 1) if cfg.read_attempts else s), NOTHING
+        return ready(cfg, s)
+    if not stops and not cfg.failed_reads_are_bounded:
+        return s, NOTHING
+    if not stops and s.failed_reads + 1 < cfg.max_failed_reads:
+        return s._replace(failed_reads=s.failed_reads + 1), NOTHING
     s, failed = stopped(cfg, s, "error")
     return s, Effects(failed, (), 0)
 
 
 @pending_acks.action
 def close(cfg: Config, s: State) -> Step[State, Effects]:
-    """The store is closed: who waits in the buffer or the queue is told of failure; what is in flight comes through."""
+    """The store is closed (`PendingAckHandleImpl.closeAsync`): queued and buffered requests fail; appends continue."""
     if s.status not in ("initializing", "ready"):
         return refused(s, "illegal_state", "the store is not open")
     s, failed = stopped(cfg, s, "closed")
@@ -474,89 +489,113 @@ def close(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
-    """Memory is lost, that of the cursor, too; of the entries in flight so many are in the log all the same."""
+    """The broker crashes: memory is lost, the cursor's too; the first `survive` entries in flight are durable."""
     if survive > len(s.in_flight):
         return refused(s, "illegal_state", f"fewer than {survive} entries are in flight")
-    came = tuple([tuple([call.record for call in calls]) for calls in s.in_flight[:survive]])
-    return (
-        without_memory(cfg, s)._replace(
-            acks=s.durable, log=s.log + came, read=0, status="none", queue=(), buffer=(), in_flight=()
-        ),
-        None,
-    )
+    durable = tuple([tuple([request.record for request in entry]) for entry in s.in_flight[:survive]])
+    lost = without_memory(cfg, s)._replace(status="none", accept_queue=(), buffer=(), in_flight=())
+    return lost._replace(cursor=s.durable_cursor, log=s.log + durable, read_position=0), None
 
 
-# ---- names and observers ------------------------------------------------------------------------------
+# ---- canonical form and observation -------------------------------------------------------------------
 
 
 @pending_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The tickets of those who wait are numbered in the order in which they wait."""
-    waiting = [call.ticket for call in (*on_the_way(s), *s.queue) if call.ticket]
-    if s.next_ticket == len(waiting) + 1 and waiting == list(range(1, s.next_ticket)):
+    """Requests are numbered in their order."""
+    numbers = [request.number for request in (*unlogged(s), *s.accept_queue) if request.number]
+    if s.next_request == len(numbers) + 1 and numbers == list(range(1, s.next_request)):
         return s
-    numbers = {0: 0} | {ticket: i for i, ticket in enumerate(waiting, 1)}
+    new = {0: 0} | {number: i for i, number in enumerate(numbers, 1)}
 
-    def renamed(calls: tuple[Call, ...]) -> tuple[Call, ...]:
-        return tuple([call._replace(ticket=numbers[call.ticket]) for call in calls])
+    def renumbered(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+        return tuple([request._replace(number=new[request.number]) for request in requests])
 
     return s._replace(
-        queue=renamed(s.queue),
-        buffer=renamed(s.buffer),
-        in_flight=tuple([renamed(calls) for calls in s.in_flight]),
-        next_ticket=len(waiting) + 1,
+        accept_queue=renumbered(s.accept_queue),
+        buffer=renumbered(s.buffer),
+        in_flight=tuple([renumbered(entry) for entry in s.in_flight]),
+        next_request=len(numbers) + 1,
     )
 
 
 @pending_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Whether the store serves, what is acknowledged and pending, and how much the log and its index have."""
-    entries = range(s.acks.mark, s.acks.deleted.bit_length() + 1)
+    """The status, acknowledged and pending messages as masks, and the sizes of the log and its index."""
+    entries = range(s.cursor.mark, s.cursor.deleted.bit_length() + 1)
+    cumulative = s.cumulative_ack
     return {
         "status": s.status,
-        "mark": s.acks.mark,
-        "durable_mark": s.durable.mark,
-        "acknowledged": [[n, acked_of(cfg, s.acks, n)] for n in entries if acked_of(cfg, s.acks, n)],
-        "pending": [[h.txn, [[p.entry, bits_of(cfg, p)] for p in h.parts]] for h in s.held],
-        "cumulative": s.cumulative and [s.cumulative.txn, s.cumulative.part.entry, bits_of(cfg, s.cumulative.part)],
+        "first_unacked": s.cursor.mark,
+        "durable_first_unacked": s.durable_cursor.mark,
+        "acknowledged": [[n, acked_messages(cfg, s.cursor, n)] for n in entries if acked_messages(cfg, s.cursor, n)],
+        "pending": [[t.txn, [[a.entry, messages_of(cfg, a)] for a in t.acks]] for t in s.individual_acks],
+        "cumulative": cumulative and [cumulative.txn, cumulative.ack.entry, messages_of(cfg, cumulative.ack)],
         "log_entries": len(s.log),
-        "index": [[key.entry, key.at] for key in s.log_index.keys],
-        "waiting": len(s.queue) + len(on_the_way(s)),
+        "index": [[key.ack_position, key.log_position] for key in s.log_index.keys],
+        "requests": len(s.accept_queue) + len(unlogged(s)),
     }
 
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = pending_acks.profile("reference", "what this specification holds to be right", Config())
+reference = pending_acks.profile("reference", "the rules that this specification recommends", Config())
 
-shipped = pending_acks.profile(
+pip_160 = pending_acks.profile(
+    "pip-160",
+    "PIP-160 as written: the records of a transaction are deleted when it ends",
+    Config(log_deletion="ended_transactions"),
+)
+
+master = pending_acks.profile(
     "pulsar-2026-07",
-    "the rules of Apache Pulsar master, 2026-07-23, as read in its source, where the log's cursor was kept",
+    "Apache Pulsar master of 2026-07-23; the broker has kept the log's cursor across a reopen",
     Config(
-        read_attempts=0,
-        conflicts_are_found="in_the_log",
-        failed_appends="change_memory",
-        refused_commits="stay_pending",
-        cumulative_acks_hide_others=True,
-        parts_of_whole_entries_conflict=False,
-        overlap="words_of_pending",
-        low_watermark_aborts="from_the_first",
-        replay_begins_at_the_mark=False,
+        cross_type_conflicts=False,
+        conflict_check="after_append",
+        failed_append="apply",
+        rejected_commit="keep_pending",
+        ends_cover_both_types=False,
+        batch_index_of_pending_entry_conflicts=False,
+        overlap_check="trimmed_words",
+        low_watermark_aborts="from_first",
+        replay_rewinds=False,
         stopped_replay_fails=False,
-        recovery_drops="the_whole_record",
-        recovery_keeps_cumulative_sets=False,
-        replayed_ends_have_owners=False,
+        failed_reads_are_bounded=False,
+        replay_drops="record",
+        replay_keeps_cumulative_ack_set=False,
+        replay_checks_cumulative_owner=False,
     ),
 )
 
-earlier = pending_acks.profile(
+before_25528 = pending_acks.profile(
     "pulsar-2026-04",
-    "the same before pull request 25528: a commit forgets what is pending whether the cursor takes it or not",
-    shipped.config._replace(refused_commits="are_forgotten"),
+    "the same before #25528: a commit removes the pending acks before the cursor has taken them",
+    master.config._replace(rejected_commit="drop"),
 )
 
-early = pending_acks.profile(
+before_24406 = pending_acks.profile(
     "pulsar-2025-05",
-    "the same before pull request 24406, too: an empty set counts for nothing where parts do not count",
-    earlier.config._replace(empty_sets_mean_whole=False),
+    "the same before #24406: an empty ack set is ignored where the cursor stores no ack sets",
+    before_25528.config._replace(empty_ack_set_acks_entry=False),
+)
+
+pulsar_4_0 = pending_acks.profile(
+    "pulsar-4.0",
+    "release 4.0.0 (October 2024), with its defaults",
+    before_24406.config._replace(batch_index_acks=False, batched_writes=False),
+)
+
+pulsar_4_1 = pending_acks.profile(
+    "pulsar-4.1", "release 4.1.0 (2025), with its defaults", before_25528.config._replace(batched_writes=False)
+)
+
+pulsar_4_2 = pending_acks.profile(
+    "pulsar-4.2", "release 4.2.0 (2026, before #25528), with its defaults", pulsar_4_1.config
+)
+
+pulsar_5_0 = pending_acks.profile(
+    "pulsar-5.0",
+    "release 5.0.0 (September 2026, with #26369), with its defaults",
+    master.config._replace(replay_rewinds=True, batched_writes=False),
 )

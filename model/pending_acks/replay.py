@@ -1,112 +1,112 @@
-"""What the records of a pending-ack log do when they are read again, and what an end takes along, live or read again.
+"""What commits and aborts apply to, and how the records of the log are replayed.
 
-Source: the shipped `PendingAckHandleImpl`, which PIP-160 builds on. A replay begins with the subscription's cursor as
-it is. An acknowledgement of which the cursor has everything in storage is dropped, entry by entry. What the cursor has
-only in memory may be forgotten, so it is found again and acknowledged again.
+Models `PendingAckHandleImpl.internalCommitTxn`, `internalAbortTxn` and the `handle...Recover` methods that
+`MLPendingAckReplyCallBack` calls. Replay starts from the subscription's durable cursor. It drops an acked position only
+if the ack is durable: an ack that the cursor has only in memory can be lost again.
 """
 
 from __future__ import annotations
 
+from model.pending_acks.conflicts import acks_of, conflict, never_completes, pending_conflict, with_pending, without_txn
 from model.pending_acks.state import (
     Config,
-    Cumulative,
-    Part,
-    Record,
+    CumulativeAck,
+    LogEntry,
+    LogRecord,
+    PositionAck,
     State,
-    acked_of,
-    as_one,
-    bits_of,
-    claims_on,
-    conflict,
-    held_by,
-    holding,
-    is_never_answered,
-    overlaps,
-    reach,
-    released,
-    with_all_up_to,
-    with_parts,
+    acked_messages,
+    messages_of,
+    with_cumulative_ack,
+    with_individual_acks,
 )
 
-#: What an end takes along: what its transaction has acknowledged message by message, and cumulatively.
-Ended = tuple[tuple[Part, ...], Cumulative | None]
+#: What a commit or abort applies to: individual acks, and a cumulative ack.
+Ended = tuple[tuple[PositionAck, ...], CumulativeAck | None]
 
 
-def taken_by(cfg: Config, s: State, end: Record, *, replayed: bool) -> Ended:
-    """What the end of a transaction takes along: all that the transaction holds.
+def ended_acks(cfg: Config, s: State, end: LogRecord, *, replayed: bool) -> Ended:
+    """Returns what a commit or abort applies to: all pending acks of its transaction.
 
-    As shipped, the type of the record says which of the two it is, and a replayed end takes anybody's cumulative one.
+    In shipped brokers the ack type of the record selects individual or cumulative acks, and a replayed end applies to
+    the cumulative ack of any transaction.
     """
-    parts, claim = held_by(s, end.txn), s.cumulative
-    is_anybodys = replayed and end.cumulative and not cfg.replayed_ends_have_owners
-    if claim is not None and claim.txn != end.txn and not is_anybodys:
-        claim = None
-    if cfg.cumulative_acks_hide_others:
-        return ((), claim) if end.cumulative else (parts, None)
-    return parts, claim
+    acks, cumulative = acks_of(s, end.txn), s.cumulative_ack
+    any_owner = replayed and end.cumulative and not cfg.replay_checks_cumulative_owner
+    if cumulative is not None and cumulative.txn != end.txn and not any_owner:
+        cumulative = None
+    if cfg.ends_cover_both_types:
+        return acks, cumulative
+    return ((), cumulative) if end.cumulative else (acks, None)
 
 
-def without_ended(s: State, txn: int, ended: Ended) -> State:
-    """The state in which a transaction does not hold this any more."""
-    parts, claim = ended
-    held = released(s.held, txn) if parts else s.held
-    return s._replace(held=held, cumulative=None if claim is not None else s.cumulative)
+def without_ended_acks(s: State, txn: int, ended: Ended) -> State:
+    """Returns the state in which the ended acks of a transaction are not pending."""
+    acks, cumulative = ended
+    pending = without_txn(s.individual_acks, txn) if acks else s.individual_acks
+    return s._replace(individual_acks=pending, cumulative_ack=None if cumulative is not None else s.cumulative_ack)
 
 
-def acknowledged(cfg: Config, s: State, ended: Ended) -> State:
-    """The state in which the subscription's cursor has this."""
-    parts, claim = ended
-    acks = with_parts(cfg, s.acks, parts)
-    if claim is not None:
-        acks = with_all_up_to(cfg, acks, claim.part)
-    return s._replace(acks=acks)
+def with_committed_acks(cfg: Config, s: State, ended: Ended) -> State:
+    """Returns the state in which the subscription's cursor has the ended acks."""
+    acks, cumulative = ended
+    after = with_individual_acks(cfg, s.cursor, acks)
+    if cumulative is not None:
+        after = with_cumulative_ack(cfg, after, cumulative.ack)
+    return s._replace(cursor=after)
 
 
-def replayed(cfg: Config, s: State, each: Record) -> State:
-    """The state after a record of the log was read again."""
-    if each.op == "ack":
-        return _with_cumulative(cfg, s, each) if each.cumulative else _with_individual(cfg, s, each)
-    ended = taken_by(cfg, s, each, replayed=True)
-    s = without_ended(s, each.txn, ended)
-    return acknowledged(cfg, s, ended) if each.op == "commit" else s
+def with_replayed(cfg: Config, s: State, record: LogRecord) -> State:
+    """Returns the state after one record is replayed (`MLPendingAckReplyCallBack.handleMetadataEntry`)."""
+    if record.op == "ack":
+        return with_replayed_cumulative(cfg, s, record) if record.cumulative else with_replayed_acks(cfg, s, record)
+    ended = ended_acks(cfg, s, record, replayed=True)
+    s = without_ended_acks(s, record.txn, ended)
+    return with_committed_acks(cfg, s, ended) if record.op == "commit" else s
 
 
-def _with_individual(cfg: Config, s: State, ack: Record) -> State:
-    """An acknowledgement message by message: what of it is not durable in the cursor is pending again."""
-    if cfg.recovery_drops == "the_whole_record":
-        return s if conflict(cfg, s, ack) or is_never_answered(s, ack) else _held(s, ack, ack.parts)
-    if cfg.conflicts_are_found == "in_the_log" and _is_claimed(cfg, s, ack):
+def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
+    """Returns the state after an individual ack is replayed (`handleIndividualAckRecover`).
+
+    A record that conflicts with pending acks is dropped: it was rejected, by a broker that appends before it checks.
+    """
+    if never_completes(s, record) or pending_conflict(cfg, s, record):
         return s
-    return _held(s, ack, tuple([p for p in ack.parts if bits_of(cfg, p) & ~acked_of(cfg, s.durable, p.entry)]))
+    acks = record.acks
+    if cfg.replay_drops == "record":
+        acks = () if conflict(cfg, s, record) else acks
+    else:
+        durable = s.durable_cursor
+        acks = tuple([ack for ack in acks if messages_of(cfg, ack) & ~acked_messages(cfg, durable, ack.entry)])
+    return s._replace(individual_acks=with_pending(s.individual_acks, record.txn, acks))
 
 
-def _held(s: State, ack: Record, parts: tuple[Part, ...]) -> State:
-    return s._replace(held=holding(s.held, ack.txn, parts))
+def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
+    """Returns the state after a cumulative ack is replayed (`handleCumulativeAckRecover`).
 
-
-def _is_claimed(cfg: Config, s: State, ack: Record) -> bool:
-    """The record was rejected when it came, as far as what is pending tells."""
-    if is_never_answered(s, ack):
-        return True
-    for part in ack.parts:
-        claims = claims_on(cfg, s, part.entry)
-        if cfg.overlap == "words_of_pending":
-            claims = as_one(claims)
-        if any(part.leaves is None or overlaps(cfg, part, claim) for claim in claims):
-            return True
-    return False
-
-
-def _with_cumulative(cfg: Config, s: State, ack: Record) -> State:
-    """A cumulative acknowledgement: pending again, unless the durable mark has passed its entry."""
-    part, other = ack.parts[0], s.cumulative
-    if cfg.recovery_drops == "the_whole_record" and conflict(cfg, s, ack):
+    The record is dropped if the durable mark-delete position has passed its entry, or if it was rejected.
+    """
+    ack = record.acks[0]
+    if ack.entry < s.durable_cursor.mark or pending_conflict(cfg, s, record):
         return s
-    if part.entry < s.durable.mark:
+    if cfg.replay_drops == "record" and conflict(cfg, s, record):
         return s
-    is_refused = other is not None and (other.txn != ack.txn or reach(part) <= reach(other.part))
-    if cfg.conflicts_are_found == "in_the_log" and is_refused:
-        return s
-    return s._replace(
-        cumulative=Cumulative(ack.txn, part if cfg.recovery_keeps_cumulative_sets else part._replace(leaves=None))
-    )
+    if not cfg.replay_keeps_cumulative_ack_set:
+        ack = ack._replace(ack_set=None)
+    return s._replace(cumulative_ack=CumulativeAck(record.txn, ack))
+
+
+def without_ended_records(log: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
+    """Returns the log without the records of ended transactions, each up to its commit or abort (PIP-160)."""
+    kept: list[LogEntry] = []
+    ended: set[int] = set()
+    for entry in reversed(log):
+        records = []
+        for record in reversed(entry):
+            if record.op != "ack":
+                ended.add(record.txn)
+            if record.txn not in ended:
+                records.append(record)
+        if records:
+            kept.append(tuple(reversed(records)))
+    return tuple(reversed(kept))

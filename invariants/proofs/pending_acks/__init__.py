@@ -1,7 +1,7 @@
-"""What solvers have shown about pending acknowledgements, for logs and masks of any length."""
+"""Claims about pending acks, for logs and batches of any length."""
 
 from __future__ import annotations
 
-from invariants.proofs.pending_acks import index, parts
+from invariants.proofs.pending_acks import acks, index
 
-claims = (*index.claims, *parts.claims)
+claims = (*index.claims, *acks.claims)

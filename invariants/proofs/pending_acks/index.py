@@ -1,6 +1,6 @@
-"""Claims about the sparse index of the pending-ack log: its keys are in order, and it trims nothing too early.
+"""Claims about the sparse index of the pending-ack log: its keys ascend, and it deletes nothing that a replay needs.
 
-The log is any: of each of its entries the last entry of the topic is known that it acknowledges, or that there is none.
+The log is arbitrary: each of its entries has a last entry of the topic that it acks, or none. So is the lag.
 """
 
 from __future__ import annotations
@@ -16,62 +16,71 @@ from invariants.proofs.symbolic import Reader, Rec, Seq, Tally, as_term, lifted,
 from model.pending_acks import log_index as model
 from model.pending_acks import machine as pending_acks
 from model.pending_acks import state as pending_acks_state
-from model.pending_acks.log_index import LogIndex
+from model.pending_acks.log_index import Lag, LogIndex
 from model.pending_acks.state import Config, State
 
 MODEL = "model.pending_acks.log_index"
-#: the last entry of the topic that an entry of the log acknowledges; -1: none
+#: The last entry of the topic that a log entry acks; -1: none.
 LAST = z3.Function("last ack", z3.IntSort(), z3.IntSort())
 
 
+#: The lag does not matter for these claims.
+ANY_LAG: dict[Any, Any] = {model.next_lag: lambda lag, keys: z3.Int("any lag")}
+
+
 def in_order(keys: Seq, p: Any, q: Any) -> Any:
-    """Of two keys, the first one is the lower in both columns."""
+    """Returns that the first of two keys is lower in both columns."""
     one, other = keys.at(p).fields, keys.at(q).fields
     inside = z3.And(p >= 0, p < q, q < keys.length)
-    return z3.Implies(inside, z3.And(one["entry"] < other["entry"], one["at"] < other["at"]))
+    return z3.Implies(
+        inside, z3.And(one["ack_position"] < other["ack_position"], one["log_position"] < other["log_position"])
+    )
 
 
 class Index:
-    """Any index over the first entries of a log, of which `end` were counted; places of keys, and one of the log."""
+    """An arbitrary index over the first `end` entries of a log, key numbers p and q, and a log position j."""
 
     def __init__(self) -> None:
         self.proof, self.cfg = Proof(), lifted(Config())
         self.index: Rec = unknown(LogIndex, "index")
         self.keys: Seq = self.index.fields["keys"]
         self.p, self.q, self.j, self.end = z3.Ints("p q j end")
-        self.mark, self.min_lag, self.records = z3.Ints("mark min_lag records")
-        self.known = [self.keys.length >= 0, self.min_lag >= 1, self.records >= 1, self.end >= 0]
+        self.mark, self.records = z3.Ints("mark records")
+        self.lag = lifted(Lag(1)).replace({"minimum": z3.Int("minimum")})
+        self.known = [self.keys.length >= 0, self.records >= 1, self.end >= 0]
 
     def holds(self, index: Rec, end: Any, log: Any, p: Any, q: Any, j: Any) -> Any:
-        """The invariant, of two keys and one entry of the log."""
+        """Returns the invariant for two keys and one log entry."""
         keys: Seq = index.fields["keys"]
-        key, newest = keys.at(p).fields, index.fields["max_ack"]
+        key, newest = keys.at(p).fields, index.fields["max_ack_position"]
         inside = z3.And(p >= 0, p < keys.length)
         counted = z3.And(j >= 0, j < end)
         return z3.And(
             in_order(keys, p, q),
-            z3.Implies(inside, z3.And(key["entry"] <= newest, key["at"] >= 0, key["at"] < end)),
-            z3.Implies(z3.And(inside, counted, j <= key["at"]), log(j) <= key["entry"]),
+            z3.Implies(
+                inside, z3.And(key["ack_position"] <= newest, key["log_position"] >= 0, key["log_position"] < end)
+            ),
+            z3.Implies(z3.And(inside, counted, j <= key["log_position"]), log(j) <= key["ack_position"]),
             z3.Implies(counted, log(j) <= newest),
         )
 
     def assumed(self, places: Sequence[Any], entries: Sequence[Any]) -> list[Any]:
-        """The invariant, of the places and entries that a step looks at."""
+        """Returns the invariant for the keys and entries that a step reads."""
         held = [self.holds(self.index, self.end, LAST, p, q, j) for p in places for q in places for j in entries]
         return [*self.known, *held]
 
     def counted(self) -> Iterator[tuple[Rec, list[Any]]]:
-        """One more entry of the log, at its end: the index after it, and what holds."""
+        """Yields the index with one more log entry, and what holds."""
         last, n = LAST(self.end), self.keys.length
         given = self.assumed((self.p, self.q, n - 1), (self.j,))
-        reader = Reader(self.known)
-        for way in reader.paths(model.counted, self.min_lag, self.index, self.records, last, self.end):
+        reader = Reader(self.known, stubs=ANY_LAG)
+        for way in reader.paths(model.with_entry, self.lag, self.index, self.records, last, self.end):
             yield way.value, [*given, *way.when, last >= -1]
 
     def cleared(self) -> Iterator[tuple[Rec, Any, list[Any]]]:
-        """The mark of the topic has moved: the index then, how much of the log goes, and what holds."""
-        reader = Reader(self.known)
-        for way in reader.paths(model.cleared, self.min_lag, self.index, self.mark):
+        """Yields the index after a new mark-delete position, how many log entries are deleted, and what holds."""
+        reader = Reader(self.known, stubs=ANY_LAG)
+        for way in reader.paths(model.without_acked, self.lag, self.index, self.mark):
             count = reader.sums[0]
             gone = count.whole()
             places = (self.p, self.q, self.p + gone, self.q + gone, gone - 1)
@@ -81,15 +90,15 @@ class Index:
             yield index, trimmed, [*given, *way.when, *before]
 
     def _is_prefix(self, count: Tally, upto: Any, place: Any) -> Any:
-        """Of the keys up to some place, those that are counted are the first, as many as are counted."""
+        """Returns that the counted keys are the first ones."""
         is_counted = count.step(place)[0] == 1
         inside = z3.And(place >= 0, place < upto)
         return z3.Implies(inside, is_counted == (place < count.upto(upto)))
 
     def count_is_the_place(self) -> None:
-        """Shows, key by key, that of keys in order the first ones are those that the mark counts."""
-        reader, n, k = Reader(self.known), z3.Int("n"), z3.Int("k")
-        reader.paths(model.cleared, self.min_lag, self.index, self.mark)
+        """Shows by induction that the keys below the mark-delete position are the first ones."""
+        reader, n, k = Reader(self.known, stubs=ANY_LAG), z3.Int("n"), z3.Int("k")
+        reader.paths(model.without_acked, self.lag, self.index, self.mark)
         count = reader.sums[0]
 
         def so_far(upto: Any, place: Any) -> Any:
@@ -104,28 +113,28 @@ class Index:
 
 
 class Run(NamedTuple):
-    """An index after some entries of a log and some moves of the mark."""
+    """An index after some log entries and some advances of the mark-delete position."""
 
     said: str
     after: LogIndex
-    log: tuple[int, ...]  # what is left of it: of each entry the last acknowledgement
-    lost: tuple[int, ...]  # what went
+    log: tuple[int, ...]  # the last acked entry of each log entry that is kept
+    lost: tuple[int, ...]  # of each deleted one
     mark: int
 
 
 def runs(count: int) -> Iterator[Run]:
-    """Random logs, each step by step; always the same."""
+    """Yields the steps of random logs; always the same."""
     draw = random.Random(153)  # noqa: S311
     for _ in range(count):
-        min_lag = draw.choice((1, 1, 2, 5))
-        index, mark, steps = model.empty_index(min_lag), 0, ""
+        lag = Lag(draw.choice((1, 1, 2, 5)), draw.choice((None, 3)), draw.choice((1, 2)))
+        index, mark, steps = model.empty_index(lag), 0, ""
         log: tuple[int, ...] = ()
         for _ in range(12):
             last = draw.randrange(-1, 6)
-            index = model.counted(min_lag, index, draw.randint(1, 3), last, len(log))
+            index = model.with_entry(lag, index, draw.randint(1, 3), last, len(log))
             log = (*log, last)
             mark += draw.choice((0, 0, 1, 2))
-            index, trimmed = model.cleared(min_lag, index, mark)
+            index, trimmed = model.without_acked(lag, index, mark)
             steps += f"{last} "
             yield Run(f"{steps}up to {mark}", index, log[trimmed:], log[:trimmed], mark)
             log = log[trimmed:]
@@ -134,17 +143,17 @@ def runs(count: int) -> Iterator[Run]:
 @claim(
     "keys-of-the-index-are-in-order",
     "z3",
-    "For any log, any lag and any moves of the topic's mark: of two keys of the index the first one has the lower "
-    "entry of the topic and the lower entry of the log; so a mark finds the keys before it in front.",
+    "For any log, lag and mark-delete positions: the keys of the index ascend in positions of the topic and of the "
+    "log, so the keys before a mark-delete position are a prefix.",
     Control(
-        "a key has the last acknowledgement of its own entry of the log",
+        "a key has the last acked position of its own log entry",
         MODEL,
-        "keys = (*keys, Key(max_ack, at))",
-        "keys = (*keys, Key(entry, at))",
+        "keys = (*keys, Key(newest, log_position))",
+        "keys = (*keys, Key(ack_position, log_position))",
     ),
 )
 def keys_are_in_order() -> Answer:
-    """PIP-153: the index is two columns, of which each grows."""
+    """PIP-153: both columns of the index ascend."""
     it = Index()
     it.count_is_the_place()
     for index, there in it.counted():
@@ -154,31 +163,30 @@ def keys_are_in_order() -> Answer:
         it.proof.show("fewer keys", in_order(index.fields["keys"], it.p, it.q), there, direct=True)
     for run in runs(40):
         keys = run.after.keys
-        columns = [key.entry for key in keys], [key.at for key in keys]
+        columns = [key.ack_position for key in keys], [key.log_position for key in keys]
         it.proof.run(run.said, all(list(each) == sorted(set(each)) for each in columns), keys)
     return it.proof.answer()
 
 
 @claim(
-    "what-is-trimmed-is-acknowledged",
+    "deleted-log-prefix-is-acknowledged",
     "z3",
-    "For any log, any lag and any moves of the topic's durable mark: every acknowledgement in the part of the log that "
-    "goes is of an entry of the topic before the mark, so that no replay needs it; and the index of what is left says "
-    "of each key what holds of what is left.",
+    "For any log, lag and durable mark-delete positions: every ack in the deleted prefix of the log is for an entry at "
+    "or before the mark-delete position, so no replay needs it; and the invariant of the index holds for the rest.",
     Control(
-        "the key at the mark goes, too",
+        "the key of the first unacknowledged entry is removed",
         MODEL,
-        "gone = sum([key.entry < mark for key in index.keys])",
-        "gone = sum([key.entry <= mark for key in index.keys])",
+        "removed = sum([key.ack_position < first_unacked for key in index.keys])",
+        "removed = sum([key.ack_position <= first_unacked for key in index.keys])",
     ),
 )
 def trimmed_is_acknowledged() -> Answer:
-    """PIP-153: the log may be deleted up to a key whose acknowledgements are all up to the mark-delete position."""
+    """PIP-153: the log can be deleted up to a key whose position is at or before the mark-delete position."""
     it = Index()
     it.count_is_the_place()
     _mark_is_the_durable_one(it)
     p, q, j = it.p, it.q, it.j
-    empty: Rec = lifted(model.empty_index(1))
+    empty: Rec = lifted(model.empty_index(Lag(1)))
     nothing = empty.replace({"keys": Seq.empty(model.Key)})
     it.proof.show("an empty index", it.holds(nothing, z3.IntVal(0), LAST, p, q, j))
     for index, there in it.counted():
@@ -192,13 +200,13 @@ def trimmed_is_acknowledged() -> Answer:
         it.proof.show("the index of what is left", rest, there)
     for run in runs(60):
         first = all(last < run.mark for last in run.lost)
-        said = all(last <= key.entry for key in run.after.keys for last in run.log[: key.at + 1])
+        said = all(last <= key.ack_position for key in run.after.keys for last in run.log[: key.log_position + 1])
         it.proof.run(run.said, first and said, (run.lost, run.after.keys))
     return it.proof.answer()
 
 
 def _mark_is_the_durable_one(it: Index) -> None:
-    """Shows that the log is trimmed by what storage has of the topic's mark, and counts its entries as they are."""
+    """Shows that the log is trimmed by the durable cursor, and that entries are counted with their records."""
     asked: list[tuple[str, tuple[Any, ...]]] = []
     last, gone = z3.Int("last"), z3.Int("gone")
     found: Rec = unknown(LogIndex, "found")
@@ -212,17 +220,20 @@ def _mark_is_the_durable_one(it: Index) -> None:
         return found, gone
 
     stubs: Any = {
-        model.counted: counted,
-        model.cleared: cleared,
-        pending_acks_state.last_ack: lambda entry: last,
-        pending_acks_state.trimmed: lambda s, index, count: s,
+        model.with_entry: counted,
+        model.without_acked: cleared,
+        pending_acks_state.lag_of: lambda cfg: it.lag,
+        pending_acks_state.last_acked_entry: lambda entry: last,
+        pending_acks_state.without_prefix: lambda s, count: s,
     }
-    s, entry = unknown(State, "s"), Seq.unknown(pending_acks_state.Record, "entry")
-    Reader(stubs=stubs).paths(pending_acks.indexed, it.cfg, s, entry, it.end)
+    s, entry = unknown(State, "s"), Seq.unknown(pending_acks_state.LogRecord, "entry")
+    Reader(stubs=stubs).paths(pending_acks.trimmed, it.cfg, s, entry, it.end)
     by_name = dict(asked)
     _, _, records, entry_, at = by_name["counted"]
     _, index, mark = by_name["cleared"]
-    same = z3.And(records == entry.length, entry_ == last, at == it.end, mark == s.fields["durable"].fields["mark"])
+    same = z3.And(
+        records == entry.length, entry_ == last, at == it.end, mark == s.fields["durable_cursor"].fields["mark"]
+    )
     it.proof.show("what is counted, and up to where it is cleared", same, direct=True)
     it.proof.need("what was counted is cleared", index is found and len(asked) == 2)
 

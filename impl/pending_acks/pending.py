@@ -1,0 +1,142 @@
+"""Pending acks indexed by transaction and by entry.
+
+A conflict is found among the transactions that have an ack of the same entry, and a commit or abort removes its acks
+through both maps, without a scan. Acks whose records are not durable yet are kept apart: they count as pending, and no
+commit or abort applies to them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from model.pending_acks.state import CumulativeAck, LogRecord, PositionAck, TxnAcks
+
+#: The mask of the messages that an ack leaves; None: it is for the whole entry.
+AckSet = int | None
+
+
+class PendingAcksIndex:
+    """Pending acks in memory, and acks whose records are buffered or in flight."""
+
+    __slots__ = ("by_entry", "by_txn", "cumulative", "first_entry", "unlogged", "unlogged_acks", "unlogged_cumulative")
+
+    def __init__(self) -> None:
+        self.by_txn: dict[int, dict[int, AckSet]] = {}  # in order of first acks
+        self.by_entry: dict[int, dict[int, AckSet]] = {}
+        self.first_entry: dict[int, int] = {}  # the lowest entry that a transaction has acked
+        self.cumulative: CumulativeAck | None = None
+        self.unlogged: dict[int, list[tuple[int, AckSet]]] = {}  # by entry: transaction and ack set
+        self.unlogged_acks: deque[LogRecord] = deque()
+        self.unlogged_cumulative: deque[LogRecord] = deque()
+
+    # ---- memory
+
+    def add(self, txn: int, entry: int, ack_set: AckSet) -> None:
+        """Adds an ack; ack sets of the same entry are intersected. O(1)."""
+        acks = self.by_txn.get(txn)
+        if acks is None:
+            acks = self.by_txn[txn] = {}
+            self.first_entry[txn] = entry
+        elif entry < self.first_entry[txn]:
+            self.first_entry[txn] = entry
+        if entry in acks:
+            old = acks[entry]
+            ack_set = None if old is None or ack_set is None else old & ack_set
+        acks[entry] = ack_set
+        txns = self.by_entry.get(entry)
+        if txns is None:
+            self.by_entry[entry] = {txn: ack_set}
+        else:
+            txns[txn] = ack_set
+
+    def remove(self, txn: int) -> None:
+        """Removes the individual acks of a transaction. O(its acks)."""
+        for entry in self.by_txn.pop(txn, ()):
+            txns = self.by_entry[entry]
+            del txns[txn]
+            if not txns:
+                del self.by_entry[entry]
+        self.first_entry.pop(txn, None)
+
+    def clear_memory(self) -> None:
+        """Removes what is in memory. O(1)."""
+        self.by_txn, self.by_entry, self.first_entry, self.cumulative = {}, {}, {}, None
+
+    def has_other_up_to(self, txn: int, entry: int, messages: int) -> bool:
+        """Returns whether another transaction has acked an earlier entry, or some of these messages of the entry.
+
+        O(transactions + records that are not durable).
+        """
+        if any(first < entry for other, first in self.first_entry.items() if other != txn):
+            return True
+        for other, ack_set in self.by_entry.get(entry, {}).items():
+            if other != txn and messages & ~(ack_set or 0):
+                return True
+        for record in self.unlogged_acks:
+            if record.txn != txn:
+                for position, ack_set in record.acks:
+                    if position < entry or (position == entry and messages & ~(ack_set or 0)):
+                        return True
+        return False
+
+    # ---- records that are not durable
+
+    def submit(self, record: LogRecord) -> None:
+        """Adds an ack whose record was buffered or sent. O(its positions)."""
+        if record.cumulative:
+            self.unlogged_cumulative.append(record)
+            return
+        self.unlogged_acks.append(record)
+        for entry, ack_set in record.acks:
+            self.unlogged.setdefault(entry, []).append((record.txn, ack_set))
+
+    def complete(self, record: LogRecord) -> None:
+        """Removes an ack whose append completed or failed, the oldest one. O(its positions).
+
+        A store that stops completes buffered records before those in flight; until it is empty, it takes no request.
+        """
+        if record.cumulative:
+            self.unlogged_cumulative.popleft()
+            return
+        self.unlogged_acks.popleft()
+        for entry, ack_set in record.acks:
+            acks = self.unlogged[entry]
+            acks.remove((record.txn, ack_set))
+            if not acks:
+                del self.unlogged[entry]
+
+    # ---- the model's form
+
+    def view(self) -> tuple[TxnAcks, ...]:
+        """Returns the individual acks in the model's form. O(n log n)."""
+        return tuple(
+            [
+                TxnAcks(txn, tuple([PositionAck(*ack) for ack in sorted(acks.items())]))
+                for txn, acks in self.by_txn.items()
+            ]
+        )
+
+    def load(self, pending: tuple[TxnAcks, ...], cumulative: CumulativeAck | None) -> None:
+        """Takes over what is in memory."""
+        self.clear_memory()
+        self.cumulative = cumulative
+        for txn, acks in pending:
+            for entry, ack_set in acks:
+                self.add(txn, entry, ack_set)
+
+    def check(self) -> list[str]:
+        """Returns the broken structural invariants, one line each."""
+        wrong = []
+        inverse: dict[int, dict[int, AckSet]] = {}
+        for txn, acks in self.by_txn.items():
+            if not acks:
+                wrong.append(f"transaction {txn} has no acks")
+            elif self.first_entry.get(txn) != min(acks):
+                wrong.append(f"the first entry of transaction {txn} is wrong")
+            for entry, ack_set in acks.items():
+                inverse.setdefault(entry, {})[txn] = ack_set
+        if inverse != self.by_entry or self.first_entry.keys() != self.by_txn.keys():
+            wrong.append("the maps by transaction and by entry differ")
+        if any(not acks for acks in self.unlogged.values()):
+            wrong.append("an entry without acks is in the map of records that are not durable")
+        return wrong

@@ -1,0 +1,225 @@
+"""What transactions have pending, which acks conflict with it, and which messages an abort redelivers.
+
+Models the maps and checks of `PendingAckHandleImpl`. Acks whose records are buffered or in flight count as pending,
+because conflicts are detected before the append.
+"""
+
+from __future__ import annotations
+
+from model.ack_set import all_of, first_of, words_of
+from model.batch_acks.state import is_deleted
+from model.pending_acks.state import (
+    Config,
+    CumulativeAck,
+    LogRecord,
+    PositionAck,
+    Redelivery,
+    Request,
+    State,
+    TxnAcks,
+    acked_messages,
+    all_messages,
+    messages_of,
+)
+
+# ---- pending individual acks --------------------------------------------------------------------------
+
+
+def acks_of(s: State, txn: int) -> tuple[PositionAck, ...]:
+    """Returns the pending individual acks of a transaction."""
+    for each in s.individual_acks:
+        if each.txn == txn:
+            return each.acks
+    return ()
+
+
+def merged(acks: tuple[PositionAck, ...], new: PositionAck) -> tuple[PositionAck, ...]:
+    """Returns the acks with one more; ack sets of the same entry are intersected (`andAckSet`)."""
+    for i, old in enumerate(acks):
+        if old.entry == new.entry:
+            both = None if old.ack_set is None or new.ack_set is None else old.ack_set & new.ack_set
+            return (*acks[:i], PositionAck(old.entry, both), *acks[i + 1 :])
+        if old.entry > new.entry:
+            return (*acks[:i], new, *acks[i:])
+    return (*acks, new)
+
+
+def merged_all(acks: tuple[PositionAck, ...], new: tuple[PositionAck, ...]) -> tuple[PositionAck, ...]:
+    """Returns the acks with several more."""
+    for ack in new:
+        acks = merged(acks, ack)
+    return acks
+
+
+def with_pending(pending: tuple[TxnAcks, ...], txn: int, acks: tuple[PositionAck, ...]) -> tuple[TxnAcks, ...]:
+    """Returns the pending acks with more of one transaction (`handleIndividualAck`)."""
+    for i, each in enumerate(pending):
+        if each.txn == txn:
+            return (*pending[:i], TxnAcks(txn, merged_all(each.acks, acks)), *pending[i + 1 :])
+    return (*pending, TxnAcks(txn, merged_all((), acks))) if acks else pending
+
+
+def without_txn(pending: tuple[TxnAcks, ...], txn: int) -> tuple[TxnAcks, ...]:
+    """Returns the pending acks without those of one transaction."""
+    return tuple([each for each in pending if each.txn != txn])
+
+
+# ---- requests that are not in the log -----------------------------------------------------------------
+
+
+def unlogged(s: State) -> list[Request]:
+    """Returns the requests whose records are in flight or buffered, in order."""
+    return [*[request for entry in s.in_flight for request in entry], *s.buffer]
+
+
+def unlogged_acks(cfg: Config, s: State, *, cumulative: bool) -> list[LogRecord]:
+    """Returns the acks of one type that are in flight or buffered, if conflicts are detected before the append."""
+    if cfg.conflict_check == "after_append":
+        return []
+    records = [request.record for request in unlogged(s)]
+    return [each for each in records if each.op == "ack" and each.cumulative == cumulative]
+
+
+def pending_acks_of_entry(cfg: Config, s: State, entry: int) -> list[PositionAck]:
+    """Returns the pending individual acks of an entry, of all transactions."""
+    acks = [ack for each in s.individual_acks for ack in each.acks if ack.entry == entry]
+    return acks + [ack for each in unlogged_acks(cfg, s, cumulative=False) for ack in each.acks if ack.entry == entry]
+
+
+def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
+    """Returns the pending individual acks of all transactions but one."""
+    acks = [ack for each in s.individual_acks if each.txn != txn for ack in each.acks]
+    return acks + [ack for each in unlogged_acks(cfg, s, cumulative=False) if each.txn != txn for ack in each.acks]
+
+
+def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
+    """Returns the cumulative ack that a new one must advance: the last unlogged one, else the pending one."""
+    coming = unlogged_acks(cfg, s, cumulative=True)
+    return CumulativeAck(coming[-1].txn, coming[-1].acks[0]) if coming else s.cumulative_ack
+
+
+def end_of(ack: PositionAck) -> tuple[int, int]:
+    """Returns where a cumulative ack ends: its entry and its first message that is left; (next entry, -1) if none."""
+    first = first_of(ack.ack_set or 0)
+    return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
+
+
+def covered_messages(cfg: Config, cumulative: CumulativeAck | None, entry: int) -> int:
+    """Returns the mask of the messages of an entry that a cumulative ack is for."""
+    if cumulative is None or entry > cumulative.ack.entry:
+        return 0
+    return all_messages(cfg, entry) if entry < cumulative.ack.entry else messages_of(cfg, cumulative.ack)
+
+
+# ---- conflicts ----------------------------------------------------------------------------------------
+
+
+def union_of(acks: list[PositionAck]) -> list[PositionAck]:
+    """Returns the one ack that shipped brokers compare with: the union of all pending acks of an entry."""
+    return list(merged_all((), tuple(acks)))
+
+
+def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
+    """Returns whether a batch-index ack overlaps a pending ack of its entry (`isAckSetOverlap`)."""
+    if pending.ack_set is None:
+        return cfg.batch_index_of_pending_entry_conflicts
+    both = messages_of(cfg, ack) & messages_of(cfg, pending)
+    if cfg.overlap_check == "trimmed_words":
+        both &= all_of(64 * len(words_of(pending.ack_set)))
+    return both != 0
+
+
+def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
+    """Returns why an ack overlaps pending individual acks of its entry; empty if it does not."""
+    pending = pending_acks_of_entry(cfg, s, ack.entry)
+    if ack.ack_set is None:
+        return f"entry {ack.entry} is pending" if pending else ""
+    if cfg.overlap_check == "trimmed_words":
+        pending = union_of(pending)
+    if any(overlaps(cfg, ack, each) for each in pending):
+        return f"a message of entry {ack.entry} is pending"
+    return ""
+
+
+def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
+    """Returns why an individual ack overlaps another transaction's cumulative ack (#4265); empty if it does not."""
+    other = pending_cumulative_ack(cfg, s)
+    if not cfg.cross_type_conflicts or other is None or other.txn == txn:
+        return ""
+    if messages_of(cfg, ack) & covered_messages(cfg, other, ack.entry):
+        return f"transaction {other.txn} has a cumulative ack of entry {ack.entry}"
+    return ""
+
+
+def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
+    """Returns why a transaction cannot ack a position individually; empty if it can."""
+    if is_deleted(s.cursor, ack.entry):
+        return f"entry {ack.entry} is acknowledged"
+    if ack.ack_set is not None and messages_of(cfg, ack) & acked_messages(cfg, s.cursor, ack.entry):
+        return f"a message of entry {ack.entry} is acknowledged"
+    return individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, txn, ack)
+
+
+def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
+    """Returns why a transaction cannot ack cumulatively because of what is pending; empty if it can."""
+    other = pending_cumulative_ack(cfg, s)
+    if other is not None and other.txn != txn:
+        return f"transaction {other.txn} has a cumulative ack"
+    if other is not None and end_of(ack) <= end_of(other.ack):
+        return "the transaction has a cumulative ack at or after that position"
+    if cfg.cross_type_conflicts:
+        mine = CumulativeAck(txn, ack)
+        for each in acks_of_others(cfg, s, txn):
+            if messages_of(cfg, each) & covered_messages(cfg, mine, each.entry):
+                return f"another transaction has a pending ack at or before entry {ack.entry}"
+    return ""
+
+
+def conflict(cfg: Config, s: State, record: LogRecord) -> str:
+    """Returns why an ack request is a `TransactionConflict`; empty if it is none. A list conflicts as a whole."""
+    if not record.cumulative:
+        return next((why for why in [ack_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
+    ack = record.acks[0]
+    if ack.entry < s.cursor.mark:
+        return f"entry {ack.entry} is acknowledged"
+    return cumulative_conflict(cfg, s, record.txn, ack)
+
+
+def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
+    """Returns why a replayed ack conflicts with acks that are pending; the cursor is not asked."""
+    if record.cumulative:
+        return cumulative_conflict(cfg, s, record.txn, record.acks[0])
+    found = [individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, record.txn, ack) for ack in record.acks]
+    return next((why for why in found if why), "")
+
+
+def never_completes(s: State, record: LogRecord) -> bool:
+    """Returns whether a shipped broker throws in both completion paths: a batch-index ack of a pending whole entry."""
+    entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
+    return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)
+
+
+# ---- redelivery ---------------------------------------------------------------------------------------
+
+
+def kept_messages(cfg: Config, s: State, entry: int) -> int:
+    """Returns the mask of the messages of an entry that are acknowledged or pending."""
+    kept = acked_messages(cfg, s.cursor, entry) | covered_messages(cfg, s.cumulative_ack, entry)
+    for each in s.individual_acks:
+        for ack in each.acks:
+            kept |= messages_of(cfg, ack) if ack.entry == entry else 0
+    return kept
+
+
+def redeliveries(
+    cfg: Config, s: State, acks: tuple[PositionAck, ...], cumulative: CumulativeAck | None
+) -> tuple[Redelivery, ...]:
+    """Returns the messages of aborted acks that are neither acknowledged nor pending in `s`, the state after the abort.
+
+    Models `redeliverUnacknowledgedMessages` in `internalAbortTxn` (#14327, #19581).
+    """
+    aborted = {ack.entry: messages_of(cfg, ack) for ack in acks}
+    for entry in range(s.cursor.mark, cumulative.ack.entry + 1 if cumulative is not None else 0):
+        aborted[entry] = aborted.get(entry, 0) | covered_messages(cfg, cumulative, entry)
+    found = [Redelivery(entry, aborted[entry] & ~kept_messages(cfg, s, entry)) for entry in sorted(aborted)]
+    return tuple([each for each in found if each.batch_indexes])

@@ -1,0 +1,67 @@
+"""Admin statistics of pending acks: the shipped commands of `pulsar-admin transactions`, and those of PIP-160's text.
+
+PIP-160 proposes `--get-txn-pending-ack-batch-log-stat` and `--set-txn-pending-ack-batch-log --enable`; neither shipped
+(#16748 was closed). The setter is the dynamic setting `transactionPendingAckBatchedWriteEnabled`, here the
+configuration that the store was opened with. Each function returns the JSON object of the command. `low_watermark` is
+that of coordinator 0.
+"""
+
+from __future__ import annotations
+
+from model.batch_acks.state import is_deleted
+from model.pending_acks.conflicts import covered_messages
+from model.pending_acks.state import Config, State, acked_messages, messages_of
+
+#: The ledger of the topic; entries of the model are numbered from 0.
+LEDGER = 1
+
+_HANDLE_STATES = {
+    "none": "None",
+    "initializing": "Initializing",
+    "ready": "Ready",
+    "error": "Error",
+    "closed": "Close",
+}
+
+
+def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict[str, object]:
+    """Returns the response of `--get-txn-pending-ack-batch-log-stat` (PIP-160).
+
+    The array is empty until a request has opened the store.
+    """
+    opened = [] if s.status == "none" else [{f"{topic}-{subscription}": cfg.batched_writes}]
+    return {"txnPendingAckBatchLogEnabled": cfg.batched_writes, "subscriptionArray": opened}
+
+
+def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:
+    """Returns the response of `pending-ack-stats` (`TransactionPendingAckStats`), without the recovery times."""
+    txns = {each.txn for each in s.individual_acks}
+    watermarks = {"0": s.low_watermark} if s.low_watermark else None
+    return {"state": _HANDLE_STATES[s.status], "lowWaterMarks": watermarks, "ongoingTxnSize": len(txns)}
+
+
+def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
+    """Returns the response of `transaction-in-pending-ack-stats` (`TransactionInPendingAckStats`)."""
+    cumulative = s.cumulative_ack
+    if cumulative is None or cumulative.txn != txn:
+        return {"cumulativeAckPosition": None}
+    return {"cumulativeAckPosition": f"{LEDGER}:{cumulative.ack.entry}"}
+
+
+def position_stats(cfg: Config, s: State, entry: int, batch_index: int | None) -> dict[str, object]:
+    """Returns the response of `position-stats-in-pending-ack` (`PositionInPendingAckStats`, #15682).
+
+    The reference also reports messages that a cumulative ack has pending; a shipped broker looks at individual acks.
+    """
+    if s.status != "ready":
+        return {"state": "PendingAckNotReady"}
+    asked = -1 if batch_index is None else 1 << batch_index
+    if is_deleted(s.cursor, entry) or (batch_index is not None and acked_messages(cfg, s.cursor, entry) & asked):
+        return {"state": "MarkDelete"}
+    pending = 0
+    if cfg.cross_type_conflicts:
+        pending |= covered_messages(cfg, s.cumulative_ack, entry)
+    for each in s.individual_acks:
+        for ack in each.acks:
+            pending |= messages_of(cfg, ack) if ack.entry == entry else 0
+    return {"state": "PendingAck" if pending & asked else "NotInPendingAck"}
