@@ -152,7 +152,10 @@ def fuzz(
     steps: Annotated[int | None, typer.Option(min=1, help="Steps of a trace (default: the component's).")] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Stop after that long, shrinking included (default: 10 without --traces)."),
+        typer.Option(
+            min=0.01,
+            help="Stop after that long, shrinking included (default without --traces: 10, or 60 with --stop-at-first).",
+        ),
     ] = None,
     stop_at_first: Annotated[bool, typer.Option("--stop-at-first", help="Stop at the first finding.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
@@ -171,7 +174,7 @@ def fuzz(
     from fuzz.commands import fuzz as command
 
     if seconds is None and traces is None:
-        seconds = 10.0
+        seconds = 60.0 if stop_at_first else 10.0
     spec = Spec(subject, profile, against, mutant, steps)
     request = Request(spec, seed, traces, seconds, jobs, property_name, stop_at_first)
     _end(as_json, command.run(request, out, _err()), command.show)
@@ -282,6 +285,10 @@ def mutants(
         bool,
         typer.Option("--generated", help="Mutants that operators make of the implementation instead."),
     ] = False,
+    model: Annotated[
+        bool,
+        typer.Option("--model", help="With --generated: of the model, judged without the implementation."),
+    ] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Spread the mutants over a cluster.")] = False,
     master: Master = None,
@@ -290,7 +297,7 @@ def mutants(
     """The kill matrix: which mutants are killed, by what and how fast. Each equivalent mutant needs a reason."""
     from fuzz.commands import mutants as command
 
-    chosen = command.Options(names or [], seconds, seed, generated, jobs, spark, master)
+    chosen = command.Options(names or [], seconds, seed, generated, model, jobs, spark, master)
     _end(as_json, command.run(chosen, _err()), command.show)
 
 

@@ -73,7 +73,7 @@ def show(row: Defect, seconds: float) -> Shown:
             length = min(steps, length or steps)
             if length <= LONG:
                 break
-    command = f"brokerproof fuzz {row.component} --profile {row.profile}"
+    command = f"brokerproof fuzz {row.component} --profile {row.profile} --property {row.property} --stop-at-first"
     fields = (row.id, row.symptom, row.severity, row.versions, row.link, row.profile, row.property)
     return Shown(row.component, *fields, command, found, length)
 

@@ -1,9 +1,8 @@
 """Solvers asked about what the components claim, and each claim's control refuted beside it.
 
 A claim is a check that looks at the source as it is imported. Each check runs in a process of its own, twice: on the
-source as it is, and on a copy of it in which the control's change is made. The copy lies in a folder that the
-process puts in front of the package's own, so that everything there, the solver included, sees the changed text and
-nothing else. A process that does not come to an end is stopped, and its claim stays open.
+source as it is, and with the control's change in one module. Everything in that process, the solver included, sees the
+changed text. A process that does not come to an end is stopped, and its claim stays open.
 """
 
 from __future__ import annotations
@@ -11,17 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import multiprocessing
-import sys
-import tempfile
 import time
 import traceback
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from fuzz.mutation.seeding import Mutant, mutated_source
+from fuzz.mutation.seeding import replaced_source, use_source
 from fuzz.platform.progress import showing
 from fuzz.subject import find_subject, subject_names
 from invariants.proofs.claim import Answer, Claim, Control, answer
@@ -106,27 +102,12 @@ def ask(subject: str, claim: str, change: Control | None = None, limit: float = 
     """
     if change is None:
         return _ask(subject, claim, None, limit)
-    text = changed(subject, claim, change)
-    with tempfile.TemporaryDirectory(prefix="brokerproof-") as folder:
-        package, _, name = change.module.rpartition(".")
-        path = Path(folder, *package.split("."), f"{name}.py")
-        path.parent.mkdir(parents=True)
-        path.write_text(text, encoding="utf-8")
-        return _ask(subject, claim, (change.module, str(path.parent)), limit)
+    return _ask(subject, claim, (change.module, changed(claim, change)), limit)
 
 
-def changed(subject: str, claim: str, change: Control) -> str:
-    """The source of a control's module with its change made. Raises BadValue when it does not apply."""
-    mutant = Mutant(
-        id=f"control of {claim}",
-        subject=subject,
-        origin="synthetic",
-        about=change.about,
-        module=change.module,
-        find=change.find,
-        replace=change.replace,
-    )
-    return mutated_source(mutant)
+def changed(claim: str, change: Control) -> str:
+    """The text of a control's module with its change. Raises BadValue when it does not apply."""
+    return replaced_source(f"the control of {claim}", change.module, change.find, change.replace)
 
 
 def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -> Answer:
@@ -157,16 +138,8 @@ def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Con
     """In the process: the check, and its answer as plain data; or, as text, why there is none."""
     try:
         if over is not None:
-            _lay_over(*over)
+            use_source(*over)
         [check] = [c.check for c in claims_about(subject) if c.id == claim]
         pipe.send(tuple(answer(check)))
     except Exception:
         pipe.send(traceback.format_exc())
-
-
-def _lay_over(module: str, folder: str) -> None:
-    """From now on, a module is imported from a folder."""
-    if module in sys.modules:
-        raise RuntimeError(f"{module} has been imported before its control was put in its place")
-    package = importlib.import_module(module.rpartition(".")[0])
-    package.__path__.insert(0, folder)

@@ -143,7 +143,7 @@ def test_a_bug_can_be_planted_before_anything_of_the_component_was_imported() ->
     """The types of its positions are looked up by the name of their module, which must be there."""
     code = (
         "from fuzz.mutation.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *; from fuzz.target import *;"
-        "s = plant([m for m in mutants_of('ack_set') if m.id == 'spec-flip-sets'][0]);"
+        "s = seed_bug([m for m in mutants_of('ack_set') if m.id == 'spec-flip-sets'][0]);"
         "lockstep = Lockstep(Target(s, find_profile(s, 'reference')));"
         "print(next(str(f.cause) for f in map(lockstep.run, range(100)) if f is not None))"
     )

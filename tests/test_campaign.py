@@ -16,7 +16,6 @@ from fuzz.campaign.driver import (
     Inline,
     Live,
     Plan,
-    Processes,
     State,
     check_folder,
     commit,
@@ -86,17 +85,6 @@ def test_the_planted_bug_is_found_and_put_together(whole: State) -> None:
 @pytest.mark.parametrize(("slots", "partitions"), [(1, 2), (2, None), (3, 16), (8, 1)])
 def test_the_same_seeds_give_the_same_however_they_are_cut(whole: State, slots: int, partitions: int | None) -> None:
     assert essence(run(MemoryStore(), slots=slots, partitions=partitions)) == essence(whole)
-
-
-def test_processes_give_the_same(whole: State) -> None:
-    workers = Processes(2)
-    try:
-        store = MemoryStore()
-        state = run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=TRACES)
-    finally:
-        workers.close()
-    assert essence(state) == essence(whole)
-    assert workers.live().traces == state.traces
 
 
 def test_what_is_read_is_what_was_run(whole: State, tmp_path: Path) -> None:

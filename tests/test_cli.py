@@ -239,6 +239,9 @@ def test_evidence(brokerproof: Any) -> None:
     data = keeps_to_schema("evidence", ran)
     assert ran.code == 0
     assert [row["id"] for row in data["defects"]] == [row.id for row in defects_of("ack_set")]
+    for row in data["defects"]:
+        again = brokerproof(*row["command"].split()[1:], "--json").json
+        assert [finding["cause"] for finding in again["findings"]] == [f"property:{row['property']}"]
     assert brokerproof("evidence", "nobody").code == 2
 
 

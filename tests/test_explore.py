@@ -10,7 +10,7 @@ import pytest
 from fuzz.explore.counts import Counts, all_counts, counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
-from fuzz.mutation.seeding import find_mutant, plant, plant_source, source_of
+from fuzz.mutation.seeding import find_mutant, seed_bug, seed_source, source_of
 from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.replay import replay
 from fuzz.subject import Scope, find_subject, subject_names
@@ -60,7 +60,7 @@ def test_every_transition_is_run_from_the_first_state() -> None:
 
 def test_the_walk_finds_a_difference_that_only_a_run_shows() -> None:
     """A start that ignores its config: loading a state sets what the start forgot."""
-    space = bounded(plant(find_mutant("max-requeue-setting-ignored-at-start")), "smoke")
+    space = bounded(seed_bug(find_mutant("max-requeue-setting-ignored-at-start")), "smoke")
     found = explore(space, properties=False)
     assert found.violations == []
     assert found.graph is not None
@@ -147,7 +147,7 @@ def torn() -> Bounded:
     rule = "e._replace(timestamp_ns=e.timestamp_ns - s.now_ns, copies=copies)"
     assert source.count(rule) == 1
     wrong = rule.replace("copies=copies", "copies=copies, accessed=False")
-    return bounded(plant_source("range_cache", "model.range_cache", source.replace(rule, wrong)), "smoke")
+    return bounded(seed_source("range_cache", "model.range_cache", source.replace(rule, wrong)), "smoke")
 
 
 def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Bounded) -> None:
@@ -231,14 +231,14 @@ def test_a_counterexample_is_shortest_and_replays() -> None:
         ("duplicate-put-leaves-slot-in-queue", "view:queue"),
     ],
 )
-def test_planted_bugs_are_found(mutant: str, cause: str) -> None:
-    violations = explore(bounded(plant(find_mutant(mutant)), "smoke"), properties=False).violations
+def test_seeded_bugs_are_found(mutant: str, cause: str) -> None:
+    violations = explore(bounded(seed_bug(find_mutant(mutant)), "smoke"), properties=False).violations
     assert cause in [str(v.finding.cause) for v in violations]
 
 
 def test_a_step_that_does_not_come_back_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
-    found = explore(bounded(plant(find_mutant("mark-survives-reuse")), "smoke"), properties=False)
+    found = explore(bounded(seed_bug(find_mutant("mark-survives-reuse")), "smoke"), properties=False)
     assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in found.violations]
 
 
@@ -247,7 +247,7 @@ def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
     source = source_of("model.range_cache")
     rule = "    return timestamp_ns < threshold_ns\n"
     assert source.count(rule) == 1
-    never = plant_source("range_cache", "model.range_cache", source.replace(rule, "    return False\n"))
+    never = seed_source("range_cache", "model.range_cache", source.replace(rule, "    return False\n"))
     found = explore(bounded(never, "smoke"), implementation=False)
     assert "every_entry_is_eventually_evicted" in [lasso.name for lasso in found.lassos]
     assert all(lasso.calls for lasso in found.lassos)

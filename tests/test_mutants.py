@@ -1,4 +1,4 @@
-"""Planted bugs: each applies, each is found, and planting one leaves the honest code alone."""
+"""Mutants: each applies and is killed, and seeding one leaves the original modules alone."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from fuzz.mutation.operators import generated_of, source_with
 from fuzz.mutation.seeding import (
     Mutant,
     find_mutant,
+    modules_of,
     mutants_of,
     mutated_source,
-    plant,
-    plant_source,
     reasons_of,
+    seed_bug,
+    seed_source,
     source_of,
 )
+from fuzz.mutation.specification import killer
 from fuzz.run.lockstep import Lockstep
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Target
@@ -40,7 +42,7 @@ ALL = [m for name in subject_names() for m in mutants_of(name)]
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda m: m.id)
-def test_every_planted_bug_is_found(mutant: Mutant) -> None:
+def test_every_mutant_is_killed(mutant: Mutant) -> None:
     killed = run_job(Job(mutant.subject, mutant.id, None, 60.0, 0))
     assert killed.killed, f"{mutant.id} survived"
     if is_of_model(mutant):
@@ -58,7 +60,7 @@ QUICK = {"range_cache", "active_cursors"}
         for name in sorted({m.subject for m in ALL if is_of_model(m)})
     ],
 )
-def test_every_property_is_the_only_killer_of_a_mutant_or_says_why_it_stays(subject: str) -> None:
+def test_every_property_is_the_only_killer_of_a_mutant_or_has_a_reason(subject: str) -> None:
     killed_by = {m.id: killers(m) for m in mutants_of(subject) if is_of_model(m)}
     for name, row in lonely_properties(find_subject(subject), killed_by).items():
         assert bool(row["only_killer_of"]) != bool(row["stays"]), f"{name}: {row}"
@@ -71,34 +73,34 @@ def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
 ) -> None:
     monkeypatch.setattr("fuzz.mutation.kill_matrix.HANG_SECONDS", 0.05)
     monkeypatch.setattr("fuzz.mutation.kill_matrix._CORRUPTED_TRACES", 2)
-    honest = find_subject("range_cache")
+    original = find_subject("range_cache")
     signature = {"load": "def load(cls, cfg: Config, state: State)", "check": "def check(self)"}[method]
     head, found, body = source_of("impl.range_cache").partition(f"    {signature} -> ")
     assert found
     first, _, rest = body.partition(":\n")
-    failing = plant_source("range_cache", "impl.range_cache", f"{head}{found}{first}:\n        {problem}\n{rest}")
+    failing = seed_source("range_cache", "impl.range_cache", f"{head}{found}{first}:\n        {problem}\n{rest}")
     assert let_pass(failing) is None
-    assert let_pass(honest) is None
-    deaf = type("Deaf", (honest.implementation,), {"check": lambda self: []})
-    assert let_pass(replace(honest, implementation=deaf)) in honest.corrupt
+    assert let_pass(original) is None
+    deaf = type("Deaf", (original.implementation,), {"check": lambda self: []})
+    assert let_pass(replace(original, implementation=deaf)) in original.corrupt
 
 
-def test_every_finding_of_a_trace_is_had_one_by_one() -> None:
-    """A trace that breaks several properties shows each once; what is no property ends it."""
+def test_one_by_one_gives_every_finding_of_a_trace() -> None:
+    """A trace that breaks several properties gives each once; a finding of another kind ends the trace."""
     subject = find_subject("range_cache")
     lockstep = Lockstep(Target(subject, find_profile(subject, "pulsar-2026-07")))
     findings = list(one_by_one(lockstep, range(40)))
     names = [f.broken_property for f in findings]
     assert len(names) == len(set(names)) == len(lockstep.skipped) > 2
     assert len(names) > len({f.seed for f in findings}), "one of the traces shows more than one"
-    wrong = plant(find_mutant("replay-is-lost"))
+    wrong = seed_bug(find_mutant("replay-is-lost"))
     seeds = [f.seed for f in one_by_one(Lockstep(Target(wrong, find_profile(wrong, "reference"))), range(20))]
     assert seeds == sorted(set(seeds))
     assert seeds
 
 
-def test_a_finding_behind_another_defect_is_shrunk_all_the_same() -> None:
-    """The canary is wrong in two ways: the one must not keep the other from being reproduced."""
+def test_a_finding_behind_another_defect_is_shrunk() -> None:
+    """The canary has two bugs: neither may keep the other from being reproduced."""
     part = run_task(Task(Spec("canary"), 0, 64))
     assert {f.cause: (f.reproduced, f.shrunk_length) for f in part.findings} == {
         "property:five_are_never_taken": (True, 4),
@@ -106,12 +108,12 @@ def test_a_finding_behind_another_defect_is_shrunk_all_the_same() -> None:
     }
 
 
-def test_the_tripwire_is_never_among_the_honest() -> None:
+def test_the_canary_is_left_out_on_request() -> None:
     assert "canary" in subject_names()
     assert "canary" not in subject_names(without_canaries=True)
 
 
-def test_operators_make_mutants_that_differ_and_can_be_made_again() -> None:
+def test_generated_mutants_differ_and_are_deterministic() -> None:
     made = generated_of("impl.canary")
     assert len(made) > 15
     assert len({m.id for m in made}) == len(made)
@@ -121,13 +123,13 @@ def test_operators_make_mutants_that_differ_and_can_be_made_again() -> None:
     assert not any("int |" in m.id and "def " in m.id for m in made), "annotations are no mutants"
 
 
-def test_a_generated_mutant_whose_place_is_gone_fails_loudly() -> None:
+def test_a_generated_mutant_that_no_longer_applies_is_an_error() -> None:
     gone = generated_of("impl.canary")[0]._replace(occurrence=99)
     with pytest.raises(BadValue, match="no longer applies"):
         source_with(gone)
 
 
-def test_every_reason_is_that_of_a_mutant_that_there_is() -> None:
+def test_every_reason_names_a_generated_mutant() -> None:
     made = {m.id for m in generated_of("impl.range_cache")}
     assert set(reasons_of("range_cache", "survivors")) <= made
 
@@ -140,6 +142,29 @@ def test_a_sample_of_generated_mutants_is_killed(share: float) -> None:
     assert killed.killed or killed.excuse, mutant.id
 
 
+@pytest.mark.parametrize(
+    ("find", "replace", "judge"),
+    [
+        ("if len(words) == 1:", "if len(words) != 1:", "recordings"),
+        ("Batch(number, b.bits)", "Batch(number, 0)", "twin"),
+        ("(no replacement)", "", ""),
+    ],
+)
+def test_a_wrong_model_is_rejected_without_implementation_and_properties(find: str, replace: str, judge: str) -> None:
+    text = source_of("model.ack_set").replace(find, replace)
+    killed_by = killer(seed_source("ack_set", "model.ack_set", text), "model.ack_set", text)
+    assert killed_by.partition(" ")[0] == judge
+
+
+def test_every_module_of_a_model_is_mutated() -> None:
+    modules = {
+        job.generated.module for job in jobs_of(["txn_rollout"], generated=True, seconds=1.0, seed=0, model=True)
+    }
+    assert modules == set(modules_of("model", "txn_rollout"))
+    assert modules_of("impl", "nowhere") == []
+    assert set(modules_of("model", "txn_log")) > {"model.txn_log", "model.txn_log.machine"}
+
+
 def test_jobs_travel_as_text() -> None:
     for job in jobs_of(["canary"], generated=True, seconds=1.0, seed=3)[:5]:
         assert job_from(job_text(job)) == job
@@ -147,18 +172,18 @@ def test_jobs_travel_as_text() -> None:
 
 
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))
-def test_planting_leaves_the_honest_code_alone(name: str) -> None:
+def test_seeding_leaves_the_original_modules_alone(name: str) -> None:
     before = find_subject(name)
     for mutant in mutants_of(name):
-        planted = plant(mutant)
-        assert planted is not before
-        assert planted.implementation is not before.implementation or planted.machine is not before.machine
+        seeded = seed_bug(mutant)
+        assert seeded is not before
+        assert seeded.implementation is not before.implementation or seeded.machine is not before.machine
     assert find_subject(name) is before
     lockstep = Lockstep(Target(before, find_profile(before, "reference")))
     assert [lockstep.run(seed) for seed in range(30)] == [None] * 30
 
 
-def test_a_mutant_that_no_longer_applies_fails_loudly() -> None:
+def test_a_mutant_that_no_longer_applies_is_an_error() -> None:
     mutant = mutants_of("range_cache")[0]
     with pytest.raises(BadValue, match="stands 0 times"):
         mutated_source(mutant._replace(find="there is no such text"))
@@ -168,7 +193,7 @@ def test_a_mutant_that_no_longer_applies_fails_loudly() -> None:
         mutated_source(mutant._replace(replace=mutant.find + "  # a comment"))
 
 
-def test_a_mutant_of_no_module_or_no_python_fails_loudly() -> None:
+def test_a_mutant_of_no_module_or_no_python_is_an_error() -> None:
     mutant = find_mutant("replay-is-lost")
     for module in ("impl.nowhere", "nowhere.range_cache", "nowhere"):
         with pytest.raises(BadValue, match=f"there is no module {module}"):
@@ -177,45 +202,45 @@ def test_a_mutant_of_no_module_or_no_python_fails_loudly() -> None:
         mutated_source(mutant._replace(replace="(" + mutant.find))
 
 
-def test_a_mutant_says_where_it_comes_from() -> None:
+def test_a_mutant_has_an_origin_and_a_unique_id() -> None:
     assert all(m.origin and m.about and m.id == m.id.lower() for m in ALL)
     assert len({m.id for m in ALL}) == len(ALL)
 
 
-def test_an_unknown_mutant_is_said_with_the_known_ones() -> None:
+def test_an_unknown_mutant_names_the_known_ones() -> None:
     with pytest.raises(BadValue, match="there is no mutant nope of range_cache; there are clear-reports"):
         find_mutant("nope", ["range_cache"])
 
 
-def test_a_bug_in_the_model_alone_is_found_too() -> None:
-    """The twin tells: whichever of the two is wrong."""
+def test_a_bug_in_the_model_alone_is_found() -> None:
+    """Lockstep compares; it does not matter which side is wrong."""
     text = "    return timestamp_ns < threshold_ns\n"
     assert source_of("model.range_cache").count(text) == 1
     mutant = Mutant(
         "inclusive-expiry", "range_cache", "synthetic", "", "model.range_cache", text, text.replace("<", "<=")
     )
-    subject = plant(mutant)
+    subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     assert any(lockstep.run(seed) for seed in range(100))
 
 
-def test_everything_of_a_planted_subject_is_planted() -> None:
-    """Modules that were imported before must not slip in: their classes are others, and their checks would not bite."""
-    honest = find_subject("range_cache")
+def test_every_module_of_a_seeded_subject_is_imported_again() -> None:
+    """A module imported before would bring other classes, whose instances are never equal."""
+    original = find_subject("range_cache")
     for mutant in mutants_of("range_cache"):
-        subject = plant(mutant)
-        assert subject.invariants is not honest.invariants
-        assert subject.machine is not honest.machine
-        assert vars(subject.invariants)["Count"] is not vars(honest.invariants)["Count"]
+        subject = seed_bug(mutant)
+        assert subject.invariants is not original.invariants
+        assert subject.machine is not original.machine
+        assert vars(subject.invariants)["Count"] is not vars(original.invariants)["Count"]
         [state_class] = {type(subject.machine.start(find_profile(subject, "reference")))}
         assert vars(subject.invariants)["State"] is state_class
-    assert find_subject("range_cache") is honest
+    assert find_subject("range_cache") is original
 
 
-def test_a_bug_in_a_property_can_be_planted() -> None:
+def test_a_bug_can_be_seeded_in_a_property() -> None:
     text = "    return tuple(sums) == s.sizes\n"
     mutant = Mutant("x", "range_cache", "synthetic", "", "invariants.range_cache", text, "    return not any(sums)\n")
-    subject = plant(mutant)
+    subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     finding = next(f for f in map(lockstep.run, range(20)) if f is not None)
     assert str(finding.cause) == "property:cache_size_equals_sum_of_entry_sizes"

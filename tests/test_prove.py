@@ -178,10 +178,10 @@ def test_claims_are_sentences_and_controls_apply(subject: str) -> None:
         assert c.says.endswith(".")
         assert c.source
         assert c.control.about
-        assert c.control.replace in changed(subject, c.id, c.control)
+        assert c.control.replace in changed(c.id, c.control)
 
 
-# ---- planted bugs -----------------------------------------------------------------------------------------
+# ---- seeded bugs -----------------------------------------------------------------------------------------
 
 
 class Planted(NamedTuple):
@@ -193,7 +193,7 @@ class Planted(NamedTuple):
     replace: str
 
 
-PLANTED = {
+SEEDED = {
     "a put leaves the size": Planted("size-accounting", MODEL, "(s.sizes[cache] + bytes,)", "(s.sizes[cache],)"),
     "a put takes the time of the start": Planted(
         "queue-times-never-decrease", MODEL, "count, (), s.now_ns, 0,", "count, (), 0, 0,"
@@ -223,9 +223,9 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("bug", PLANTED)
+@pytest.mark.parametrize("bug", SEEDED)
 def test_a_planted_bug_refutes_the_claim(bug: str) -> None:
-    claim, module, find, replace = PLANTED[bug]
+    claim, module, find, replace = SEEDED[bug]
     said = ask("range_cache", claim, Control(bug, module, find, replace))
     assert said.verdict == "refuted", said
     assert said.detail

@@ -8,7 +8,7 @@ import pytest
 
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.kill_matrix import hunt, is_of_model
-from fuzz.mutation.seeding import find_mutant, mutants_of, plant
+from fuzz.mutation.seeding import find_mutant, mutants_of, seed_bug
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Finding
 from fuzz.run.lockstep import Lockstep
@@ -100,7 +100,7 @@ def test_results_against_the_explorers_shortest() -> None:
     for mutant in mutants_of("range_cache"):
         if is_of_model(mutant) or mutant.profile != "reference":
             continue
-        subject = plant(mutant)
+        subject = seed_bug(mutant)
         shortest = {v.finding.cause: v.depth for v in explore(bounded(subject, "smoke"), properties=False).violations}
         finding, _ = hunt(subject, "reference", of_model=False, seconds=30.0)
         assert finding is not None

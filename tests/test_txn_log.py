@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.seeding import find_mutant, plant
+from fuzz.mutation.seeding import find_mutant, seed_bug
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from fuzz.subjects.txn_log import RecordedTxnLog
 from impl.txn_log.entries import LogEntry, from_wire, to_wire
-from impl.txn_log.log import TxnLog
 from impl.txn_writer.records import TransactionRecord, is_batched
 from model.batch_acks.state import Acks, Partial
 from model.machine import BadValue, Failed, Refused
@@ -49,7 +49,7 @@ def commit(txn: int) -> list[tuple[Any, ...]]:
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
     """The state after some actions and the last outcome; the implementation agrees under reference rules."""
     s, outcome = start_at or start(cfg), None
-    implementation = TxnLog.load(cfg, s) if m.txn_log.is_reference(cfg) else None
+    implementation = RecordedTxnLog.load(cfg, s) if m.txn_log.is_reference(cfg) else None
     for name, *arguments in steps:
         s, outcome = m.txn_log.step(cfg, s, name, tuple(arguments))
         if implementation is not None:
@@ -276,7 +276,7 @@ def test_replay_that_never_ends_is_found_by_the_explorer() -> None:
     """Apart from the step itself: a replay with failing reads loops for ever."""
     actions = ("new_transaction", "complete_write", "crash", "replay_entry", "complete_replay", "fail_read")
     tiny = replace(SUBJECT.scopes["failures"], actions=actions, bounds={"entries": 1, "ids": 1, "ledgers": 2})
-    broken = plant(find_mutant("spec-failing-read-is-retried-forever"))
+    broken = seed_bug(find_mutant("spec-failing-read-is-retried-forever"))
     for subject, names in ((SUBJECT, []), (broken, ["failing_replay_terminates"])):
         found = explore(bounded(replace(subject, scopes={"tiny": tiny}), "tiny"), implementation=False)
         assert [lasso.name for lasso in found.lassos] == names

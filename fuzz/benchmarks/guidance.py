@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fuzz.mutation.kill_matrix import is_of_model
-from fuzz.mutation.seeding import mutants_of, plant
+from fuzz.mutation.seeding import mutants_of, seed_bug
 from fuzz.run.call import Call
 from fuzz.run.generate import decoder, recipe
 from fuzz.run.lockstep import CHECK_EVERY
@@ -65,7 +65,8 @@ def effect(subject: str, kind: str, seeds: tuple[int, ...] = SEEDS) -> Effect:
     """Measures one kind of guidance on the planted bugs of an implementation. Cost: up to minutes."""
     bugs = [m for m in mutants_of(subject) if m.profile == "reference"]
     with_it, without = [
-        [median_steps(vary(plant(bug)), is_of_model(bug), grows, seeds) for bug in bugs] for vary, grows in KINDS[kind]
+        [median_steps(vary(seed_bug(bug)), is_of_model(bug), grows, seeds) for bug in bugs]
+        for vary, grows in KINDS[kind]
     ]
     logs = [math.log(b / a) for a, b in zip(with_it, without, strict=True)]
     mean = math.exp(statistics.fmean(logs))

@@ -250,7 +250,7 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
 
 def _guidance(subject: Subject, kind: str) -> Benchmark:
     """Steps to kill with a kind of guidance, against without."""
-    about = f"median steps to kill the planted bugs of {subject.name} with {kind}, against without"
+    about = f"median steps to kill the seeded bugs of {subject.name} with {kind}, against without"
 
     def run() -> Measured:
         found = guidance.effect(subject.name, kind)

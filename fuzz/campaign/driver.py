@@ -21,12 +21,10 @@ which costs less than a Spark job that writes.
 
 from __future__ import annotations
 
-import multiprocessing
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -307,24 +305,6 @@ def trace_name(found: Found) -> str:
     return str(opening["trace"]).replace("/", "-") + ".jsonl"
 
 
-def finding_rows(store: Store, findings: Iterable[Found]) -> list[dict[str, Any]]:
-    """Findings as the command line gives them, each with the place of its trace."""
-    return [
-        {
-            "subject": f.subject,
-            "profile": f.profile,
-            "signature": f.signature,
-            "seed": f.seed,
-            "length": f.length,
-            "shrunk_length": f.shrunk_length,
-            "reproduced": f.reproduced,
-            "trace": store.path(f"traces/{trace_name(f)}"),
-            "message": f.message,
-        }
-        for f in findings
-    ]
-
-
 # ---- the work -----------------------------------------------------------------------------------------
 
 
@@ -467,41 +447,6 @@ class Inline:
     def live(self) -> Live:
         """As Workers.live."""
         return self._ended
-
-
-class Processes:
-    """A pool of processes of this machine."""
-
-    ahead = 2
-
-    def __init__(self, jobs: int) -> None:
-        """Starts the processes; each imports the code anew."""
-        self.slots = jobs
-        self._pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
-        self._gather = ThreadPoolExecutor(self.ahead)
-        self._ended = Live(0, 0, 0)
-        self._lock = threading.Lock()
-
-    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
-        """As Workers.submit."""
-        futures = [self._pool.submit(run_task, task) for task in tasks]
-        for future in futures:
-            future.add_done_callback(self._count)
-        return self._gather.submit(lambda: [f.result() for f in futures])
-
-    def _count(self, future: Future[Part]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            with self._lock:
-                self._ended = _and(self._ended, future.result())
-
-    def live(self) -> Live:
-        """As Workers.live."""
-        return self._ended
-
-    def close(self) -> None:
-        """Ends the processes."""
-        self._pool.shutdown(cancel_futures=True)
-        self._gather.shutdown()
 
 
 def _and(live: Live, part: Part) -> Live:

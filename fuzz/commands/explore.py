@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from fuzz.campaign.worker import Spec, trace_of
 from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.explore.counts import counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import explore
 from fuzz.explore.spark import Where, explore_on_spark
@@ -47,13 +48,18 @@ class Covered(Record):
 
 
 class ExploreResult(Result):
-    """What a scope contains. `hides` says for each bound what it excludes."""
+    """What a scope contains. `hides` says for each bound what it excludes.
+
+    `expected_states` and `expected_transitions` are the stored counts of the scope under the reference.
+    """
 
     subject: str
     scope: str
     profile: str
     distinct_states: Count
     transitions: Count
+    expected_states: Count | None
+    expected_transitions: Count | None
     depth: Count
     seconds: Seconds
     states_per_second: Seconds
@@ -64,8 +70,14 @@ class ExploreResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether anything is violated."""
-        return bool(self.violations)
+        """Whether anything is violated, or the counts are not the stored ones."""
+        return bool(self.violations) or self.counts_differ
+
+    @property
+    def counts_differ(self) -> bool:
+        """Whether the scope has stored counts, and they are others."""
+        expected = (self.expected_states, self.expected_transitions)
+        return self.expected_states is not None and expected != (self.distinct_states, self.transitions)
 
 
 class Options(NamedTuple):
@@ -104,12 +116,16 @@ def run(options: Options, console: Console) -> ExploreResult:
         difference = Difference(Cause(Kind.EVENTUALLY, lasso.name), f"{lasso.name}: {lasso.guarantee}", True, False)
         findings.append(Finding(space.cfg, tuple(lasso.calls), difference))
     spec = Spec(options.subject, options.profile, None, options.mutant)
+    is_reference = options.profile == "reference" and options.mutant is None
+    counts = counts_of(options.subject, options.scope) if is_reference else None
     return ExploreResult(
         subject=options.subject,
         scope=options.scope,
         profile=options.profile,
         distinct_states=found.distinct_states,
         transitions=found.transitions,
+        expected_states=counts.distinct_states if counts else None,
+        expected_transitions=counts.transitions if counts else None,
         depth=found.depth,
         seconds=found.seconds,
         states_per_second=found.distinct_states / found.seconds,
@@ -149,6 +165,9 @@ def show(console: Console, result: ExploreResult) -> None:
         f"{verdict}: {result.distinct_states:,} states, the whole of scope {result.scope} of {result.subject}, profile "
         f"{result.profile} ({result.transitions:,} transitions, depth {result.depth}, {result.seconds:.1f} s)"
     )
+    if result.counts_differ:
+        expected = f"{result.expected_states:,} states and {result.expected_transitions:,} transitions"
+        console.print(f"[bold red]differs[/]  fuzz/explore/counts.toml has {expected}")
     if result.covered is not None:
         ran = f"{result.covered.runs:,} runs, {result.covered.steps:,} steps"
         console.print(f"every transition run from the first state: {ran}")

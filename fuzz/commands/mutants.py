@@ -69,6 +69,7 @@ class Options(NamedTuple):
     seconds: float = 60.0
     seed: int = 0
     generated: bool = False
+    model: bool = False
     jobs: int | None = None
     spark: bool = False
     master: str | None = None
@@ -76,6 +77,8 @@ class Options(NamedTuple):
 
 def run(options: Options, console: Console) -> MutantsResult:
     """Runs the kill matrix. Raises BadValue for unknown names and mutants that no longer apply."""
+    if options.model and not options.generated:
+        raise BadValue("--model says what generated mutants change: add --generated")
     seeded = [n for n in subject_names(without_canaries=True) if mutants_of(n)]
     chosen = options.names or seeded
     for name in chosen:
@@ -83,7 +86,9 @@ def run(options: Options, console: Console) -> MutantsResult:
         if not options.generated and name not in seeded:
             raise BadValue(f"{name} has no mutants; these have: {', '.join(seeded)}")
     kill_matrix.check_all_apply(chosen)
-    work = kill_matrix.jobs_of(chosen, generated=options.generated, seconds=options.seconds, seed=options.seed)
+    work = kill_matrix.jobs_of(
+        chosen, generated=options.generated, seconds=options.seconds, seed=options.seed, model=options.model
+    )
     with contextlib.ExitStack() as stack:
         update = stack.enter_context(showing(console, "killing mutants"))
         if options.spark:

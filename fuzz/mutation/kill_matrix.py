@@ -1,11 +1,13 @@
-"""The kill matrix: which planted bugs the engines find, what finds them, and how fast.
+"""The kill matrix: which mutants the engines kill, what kills them, and how fast.
 
-    planted in impl/      model and implementation are compared, as in any run; generated ones under every profile
-    planted in model/     a bug of the specification: only the properties can say so, the implementation is left out
-    none of that          states made wrong are loaded: the implementation's own check must notice
-    nor that              the explorer visits a small scope, and runs every transition of it from the first state
+    bug in impl/      model and implementation are compared, as in any run; generated mutants under every profile; then
+                      states made wrong are loaded, which the implementation's own check must notice; then the explorer
+                      visits a small scope, and runs every transition of it from the first state
+    bug in model/     the properties alone; the implementation is left out
+    generated bug     also recordings, which the model must still replay; the graph of a small scope, which must be the
+      in model/       twin's; and the worked examples of the component's tests
 
-A mutant that nothing kills is a hole in the harness, or changes nothing: then its file says why.
+A mutant that nothing kills is a gap, or is equivalent: then its file says why.
 """
 
 from __future__ import annotations
@@ -19,8 +21,17 @@ from typing import Any, NamedTuple
 
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.operators import Generated, source_with
-from fuzz.mutation.seeding import Mutant, mutants_of, mutated_source, plant, plant_source, reasons_of
+from fuzz.mutation.operators import Generated, generated_of, source_with
+from fuzz.mutation.seeding import (
+    Mutant,
+    modules_of,
+    mutants_of,
+    mutated_source,
+    reasons_of,
+    seed_bug,
+    seed_source,
+)
+from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import NONE_SKIPPED
 from fuzz.run.finding import Finding
@@ -49,8 +60,8 @@ class Kill(NamedTuple):
     killed_by: str  # engine and cause
     seconds_to_kill: float | None
     steps_to_kill: int | None
-    length: int | None  # steps of the run that shows it, not shrunk
-    excuse: str  # why a survivor changes nothing, if its file says so
+    length: int | None  # steps of the trace that shows it, not shrunk
+    excuse: str  # why a survivor is equivalent, if its file says so
 
 
 class Job(NamedTuple):
@@ -71,25 +82,37 @@ def run_job(job: Job) -> Kill:
     if job.generated is not None:
         return _kill_generated(job, job.generated)
     [mutant] = [m for m in mutants_of(job.subject) if m.id == job.mutant]
-    return _kill(mutant.id, mutant.origin, plant(mutant), (mutant.profile,), is_of_model(mutant), job)
+    return _kill(mutant.id, mutant.origin, seed_bug(mutant), (mutant.profile,), is_of_model(mutant), job)
 
 
-def is_of_model(mutant: Mutant) -> bool:
-    """Whether a mutant is a bug of the specification: only properties can kill it."""
+def is_of_model(mutant: Mutant | Generated) -> bool:
+    """Whether a mutant is a bug of the specification."""
     return mutant.module.startswith("model.")
 
 
 def _kill_generated(job: Job, generated: Generated) -> Kill:
     excuse = reasons_of(job.subject, "survivors").get(generated.id, "")
+    text = source_with(generated)
     try:
-        subject = plant_source(job.subject, generated.module, source_with(generated))
-    except BadValue:
-        raise
+        subject = seed_source(job.subject, generated.module, text)
     except Exception as problem:
         by = f"import {type(problem).__name__}"
         return Kill(generated.id, job.subject, generated.operator, True, by, 0.0, 0, 0, excuse)
+    if is_of_model(generated):
+        return _kill_specification(job, generated, subject, text)._replace(excuse=excuse)
     profiles = ("reference", *[p for p in subject.machine.profiles if p != "reference"])
     return _kill(generated.id, generated.operator, subject, profiles, False, job)._replace(excuse=excuse)
+
+
+def _kill_specification(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
+    started = time.perf_counter()
+    finding, steps = hunt(subject, "reference", of_model=True, seconds=job.seconds, seed=job.seed)
+    by = f"fuzz {finding.cause}" if finding is not None else killer(subject, generated.module, text)
+    seconds = time.perf_counter() - started
+    row = Kill(generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, None, "")
+    if finding is not None:
+        return row._replace(length=len(finding.calls))
+    return row if by else row._replace(seconds_to_kill=None, steps_to_kill=None)
 
 
 def _kill(mutant: str, origin: str, subject: Subject, profiles: tuple[str, ...], of_model: bool, job: Job) -> Kill:
@@ -115,9 +138,9 @@ def _kill(mutant: str, origin: str, subject: Subject, profiles: tuple[str, ...],
 def hunt(
     subject: Subject, profile: str, *, of_model: bool, seconds: float, seed: int = 0
 ) -> tuple[Finding | None, int]:
-    """Fuzzes a planted subject until it shows: the first finding, and the steps taken until then.
+    """Fuzzes a subject with a bug until the first finding; returns it and the steps taken until then.
 
-    Properties are asked under the reference only: other profiles break some without any planted bug.
+    Properties are checked under the reference only: other profiles break some without a seeded bug.
     """
     cfg = find_profile(subject, profile)
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
@@ -172,7 +195,7 @@ def _explored(subject: Subject) -> tuple[Finding | None, str]:
 
 def killers(mutant: Mutant) -> list[str]:
     """The properties that a bug of the specification breaks, each looked for on its own; other causes by their name."""
-    subject = plant(mutant)
+    subject = seed_bug(mutant)
     cfg = find_profile(subject, mutant.profile)
     findings = one_by_one(Lockstep(Target(subject, cfg, model_only=True)), range(_PROPERTY_TRACES))
     return sorted({finding.broken_property or str(finding.cause) for finding in findings})
@@ -205,14 +228,13 @@ def lonely_properties(subject: Subject, killed_by: dict[str, list[str]]) -> dict
 # ---- many mutants -------------------------------------------------------------------------------------
 
 
-def jobs_of(names: Sequence[str], *, generated: bool, seconds: float, seed: int) -> list[Job]:
-    """The seeded mutants of the subjects, or those that operators make of their implementations."""
-    from fuzz.mutation.operators import generated_of
-
+def jobs_of(names: Sequence[str], *, generated: bool, seconds: float, seed: int, model: bool = False) -> list[Job]:
+    """The mutants of the subjects' tables, or those that operators make of their implementations or models."""
     jobs = []
     for name in names:
         if generated:
-            jobs += [Job(name, None, each, seconds, seed) for each in generated_of(f"impl.{name}")]
+            made = [each for module in modules_of("model" if model else "impl", name) for each in generated_of(module)]
+            jobs += [Job(name, None, each, seconds, seed) for each in made]
         else:
             jobs += [Job(name, m.id, None, seconds, seed) for m in mutants_of(name)]
     return jobs

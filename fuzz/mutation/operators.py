@@ -1,8 +1,8 @@
-"""Mutants that nobody thought of: a mutation library's operators at every place of a module.
+"""Generated mutants: the operators of cosmic-ray at every node of a module's syntax tree.
 
-The operators are those of cosmic-ray: comparisons, arithmetic, logic, numbers, loops, decorators. What only changes
-an annotation or a docstring is no mutant. A mutant is named by its function and the line before and after,
-so that a sentence about it outlives a line number.
+The operators change comparisons, arithmetic, logic, numbers, loops and decorators. A change of an annotation, a type
+alias or a docstring makes no mutant. A mutant is named by its function and the lines before and after, so that a
+reason for a survivor stays valid when lines move.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from model.machine import BadValue
 
 
 class Generated(NamedTuple):
-    """One place where one operator applies: the so-many-th in a function or statement of a module."""
+    """One occurrence of what an operator applies to, counted within a function or statement of a module."""
 
     id: str
     module: str
@@ -28,7 +28,7 @@ class Generated(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A function or method of a module, or a statement outside of all: what is mutated at a time, for speed."""
+    """A function or method of a module, or a statement outside of them: what is mutated at a time, for speed."""
 
     name: str
     first: int  # line, from 0
@@ -38,21 +38,21 @@ class Part(NamedTuple):
 
 
 def generated_of(module: str) -> list[Generated]:
-    """Every mutant that the operators make of a module. Cost: some seconds. Raises BadValue without the library."""
+    """The mutants that the operators make of a module. Takes seconds. Raises BadValue without the library."""
     found: dict[str, Generated] = {}
     for part in parts_of(source_of(module)).values():
-        honest = _what_runs(part.text)
+        original = _what_runs(part.text)
         for operator, places in _places(part.text):
             for occurrence in range(places):
                 changed = _mutated(part.text, operator, occurrence)
-                if _what_runs(changed) != honest:
+                if _what_runs(changed) != original:
                     name = _name(part, changed)
                     found.setdefault(name, Generated(name, module, part.name, operator, occurrence))
     return list(found.values())
 
 
 def source_with(mutant: Generated) -> str:
-    """The text of a mutant's module with its change. Raises BadValue when its place is gone."""
+    """The text of a mutant's module with its change. Raises BadValue if the operator no longer applies there."""
     source = source_of(mutant.module)
     part = parts_of(source).get(mutant.part)
     if part is None or dict(_places(part.text)).get(mutant.operator, 0) <= mutant.occurrence:
@@ -104,7 +104,7 @@ def _operators() -> tuple[str, ...]:
 
 
 def _places(text: str) -> list[tuple[str, int]]:
-    """The operators that apply to a text, and to how many places of it."""
+    """The operators that apply to a text, each with its number of occurrences."""
     from cosmic_ray import plugins
     from cosmic_ray.ast import ast_nodes, get_ast
 
@@ -119,7 +119,7 @@ def _places(text: str) -> list[tuple[str, int]]:
 
 
 def _mutated(text: str, operator: str, occurrence: int) -> str:
-    """The text with the operator applied at its so-many-th place."""
+    """The text with the operator applied at one of its occurrences."""
     from cosmic_ray import plugins
     from cosmic_ray.mutating import mutate_code
 
@@ -127,7 +127,7 @@ def _mutated(text: str, operator: str, occurrence: int) -> str:
 
 
 def _what_runs(source: str) -> str:
-    """The program without what never runs: annotations and docstrings."""
+    """The program without annotations, aliases of annotated types and docstrings."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -139,6 +139,8 @@ def _what_runs(source: str) -> str:
                 argument.annotation = None
         if isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(None)
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Annotated["):
+            node.value = ast.Constant(None)
         body = getattr(node, "body", None)
         if (
             isinstance(body, list)

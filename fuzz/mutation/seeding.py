@@ -1,9 +1,12 @@
-"""Planted bugs: what the harness must find.
+"""Seeding bugs: the one mechanism, for tests, proofs and campaigns.
 
-A mutant is a small replacement in one source file, kept in `fuzz/mutants/` with the bug it comes from. Planting
-one gives a subject whose modules were imported anew with the replacement made, in memory only; the honest
-modules are not touched. A replacement that no longer applies, or applies twice, fails loudly: a mutant that
-changes nothing would be a test of nothing.
+A bug is other source text for one module. The text is given, made by a mutation operator, or made by replacing one
+passage: a mutant of `fuzz/mutants/<component>.toml`, or a claim's control. `seed_source` imports the modules of the
+component again, one of them from the other text, and returns the subject that they make; the original modules stay in
+place. `use_source` imports a module from other text for the rest of the process.
+
+A passage that does not occur exactly once, or whose replacement leaves the same program, is an error: a mutant that
+changes nothing would test nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import threading
 import tomllib
 import warnings
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -31,34 +35,37 @@ _importing = threading.RLock()
 
 
 class Mutant(NamedTuple):
-    """One planted bug."""
+    """One bug of the table `fuzz/mutants/<component>.toml`."""
 
     id: str
     subject: str
     origin: str  # the upstream issue, pull request, test or revision, or "synthetic"
     about: str  # the symptom, in one sentence
-    module: str  # as imported, with its floor in front
+    module: str  # its full name
     find: str
     replace: str
     profile: str = "reference"  # under which it shows
 
 
+# ---- the table ----------------------------------------------------------------------------------------
+
+
 def mutants_of(subject: str) -> list[Mutant]:
-    """The planted bugs of a component, in the order of their file; none if it has no file."""
+    """The mutants of a component, in the order of their file; none without a file."""
     return list(_read_mutants(subject))
 
 
 @functools.cache
 def _read_mutants(subject: str) -> tuple[Mutant, ...]:
-    place = f"fuzz/mutants/{subject}.toml"
+    path = f"fuzz/mutants/{subject}.toml"
     try:
         found = tuple(Mutant(subject=subject, **table) for table in _read_file(subject).get("mutant", []))
     except TypeError as problem:
-        raise BadValue(f"{place}: {problem}; a mutant has id, origin, about, module, find, replace") from None
+        raise BadValue(f"{path}: {problem}; a mutant has id, origin, about, module, find, replace") from None
     ids = [m.id for m in found]
     for each in ids:
         if ids.count(each) > 1:
-            raise BadValue(f"{place}: the mutant {each} is there twice")
+            raise BadValue(f"{path}: the mutant {each} is there twice")
     return found
 
 
@@ -74,12 +81,12 @@ def _read_file(subject: str) -> dict[str, Any]:
 
 
 def reasons_of(subject: str, table: str) -> dict[str, str]:
-    """The sentences of a table in a component's file of mutants: why a property stays, why a mutant changes nothing."""
+    """A table of reasons in a component's file: why a property stays, why a surviving mutant is equivalent."""
     return {str(k): str(v) for k, v in _read_file(subject).get(table, {}).items()}
 
 
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
-    """The mutant of that id. Raises BadValue, naming the ones there are, when there is none."""
+    """The mutant of that id. Raises BadValue, naming the known ids, if there is none."""
     names = subjects or sorted(m.name for m in pkgutil.iter_modules(fuzz.subjects.__path__))
     every = [m for name in names for m in mutants_of(name)]
     for mutant in every:
@@ -90,26 +97,7 @@ def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
     )
 
 
-def mutated_source(mutant: Mutant) -> str:
-    """The source of the mutant's module with the replacement made.
-
-    Raises BadValue when the text to replace does not stand there exactly once, or when the result is the same
-    program or none.
-    """
-    source = source_of(mutant.module)
-    count = source.count(mutant.find)
-    if count != 1:
-        raise BadValue(
-            f"the mutant {mutant.id} no longer applies: its text stands {count} times in {mutant.module}, must be once"
-        )
-    changed = source.replace(mutant.find, mutant.replace)
-    try:
-        parsed = ast.parse(changed)
-    except SyntaxError as problem:
-        raise BadValue(f"the mutant {mutant.id} makes no Python of {mutant.module}: {problem}") from None
-    if ast.dump(parsed) == ast.dump(ast.parse(source)):
-        raise BadValue(f"the mutant {mutant.id} changes nothing in {mutant.module}")
-    return changed
+# ---- text ---------------------------------------------------------------------------------------------
 
 
 def source_of(module: str) -> str:
@@ -123,39 +111,119 @@ def source_of(module: str) -> str:
     return str(spec.loader.get_source(module))
 
 
+def replaced_source(what: str, module: str, find: str, replace: str) -> str:
+    """The text of a module with one passage replaced; `what` names the bug in errors.
+
+    Raises BadValue unless the passage occurs exactly once and the result is another valid program.
+    """
+    source = source_of(module)
+    count = source.count(find)
+    if count != 1:
+        raise BadValue(f"{what} no longer applies: its text stands {count} times in {module}, must be once")
+    changed = source.replace(find, replace)
+    try:
+        parsed = ast.parse(changed)
+    except SyntaxError as problem:
+        raise BadValue(f"{what} makes no Python of {module}: {problem}") from None
+    if ast.dump(parsed) == ast.dump(ast.parse(source)):
+        raise BadValue(f"{what} changes nothing in {module}")
+    return changed
+
+
+def mutated_source(mutant: Mutant) -> str:
+    """The text of the mutant's module. Raises BadValue as `replaced_source`."""
+    return replaced_source(f"the mutant {mutant.id}", mutant.module, mutant.find, mutant.replace)
+
+
+# ---- subjects -----------------------------------------------------------------------------------------
+
+
 @functools.lru_cache(maxsize=64)
-def plant(mutant: Mutant) -> Subject:
-    """The mutant's subject, built from modules in which the bug is planted."""
-    return plant_source(mutant.subject, mutant.module, mutated_source(mutant))
+def seed_bug(mutant: Mutant) -> Subject:
+    """The mutant's subject, built from modules with the bug."""
+    return seed_source(mutant.subject, mutant.module, mutated_source(mutant))
 
 
-def plant_source(subject: str, module: str, source: str) -> Subject:
-    """The subject with other text for one module. The honest modules stay as they are.
+def seed_source(subject: str, module: str, source: str) -> Subject:
+    """The subject with other text for one module. The original modules stay in place.
 
-    They are imported first: the types of planted records are looked up by the names of their modules, later on.
+    They are imported first: the types of seeded records are looked up later by the names of their modules.
     """
     find_subject(subject)
     with _FreshModules(subject, module, source):
-        planted: Subject = importlib.import_module(f"fuzz.subjects.{subject}").subject
-    return planted
+        seeded: Subject = importlib.import_module(f"fuzz.subjects.{subject}").subject
+    return seeded
 
 
 def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
-    """The honest subject, or the one with a planted bug. Raises BadValue, also for an incomplete implementation."""
+    """The subject, or the one with a seeded bug. Raises BadValue, also for an incomplete implementation."""
     subject = find_subject(name)
     there = subject.implementation
     for method in (*subject.machine.actions, "check", "view", "load"):
         if not callable(getattr(there, method, None)):
             raise BadComponent(f"{there.__module__}.{there.__name__} has no method {method}, as model.{name} asks for")
-    return subject if mutant_id is None else plant(find_mutant(mutant_id, [name]))
+    return subject if mutant_id is None else seed_bug(find_mutant(mutant_id, [name]))
 
 
-class _FreshModules:
-    """While inside, the component's modules are imported anew, one of them from other text."""
+def modules_of(layer: str, subject: str) -> list[str]:
+    """The names of a component's modules in a layer: one, or those of its package."""
+    name = f"{layer}.{subject}"
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return []
+    inner = pkgutil.iter_modules(spec.submodule_search_locations or ())
+    return [name, *sorted(f"{name}.{each.name}" for each in inner)]
 
-    def __init__(self, subject: str, module: str, source: str) -> None:
+
+# ---- importing ----------------------------------------------------------------------------------------
+
+
+class _Source:
+    """Import hook and loader: one module has other text. `inspect.getsource` finds it, as the solvers' reader needs."""
+
+    def __init__(self, module: str, source: str) -> None:
         self.module = module
         self.source = source
+
+    def find_spec(self, name: str, path: Any = None, _target: object = None) -> ModuleSpec | None:
+        """Import hook: our text for our module, nothing for others."""
+        if name != self.module:
+            return None
+        loader: Any = self
+        spec = ModuleSpec(name, loader, origin=f"seeded/{name}.py")
+        spec.has_location = True
+        original = PathFinder.find_spec(name, path)
+        spec.submodule_search_locations = original.submodule_search_locations if original else None
+        return spec
+
+    def create_module(self, _spec: Any) -> None:
+        """Import hook: an ordinary module."""
+
+    def exec_module(self, module: Any) -> None:
+        """Import hook: runs our text."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)  # a seeded bug may cause one
+            code = compile(self.source, module.__spec__.origin, "exec")
+        exec(code, module.__dict__)  # noqa: S102
+
+    def get_source(self, _name: str) -> str:
+        """Our text, for `linecache`."""
+        return self.source
+
+
+def use_source(module: str, source: str) -> None:
+    """Imports a module from other text for the rest of this process. Raises RuntimeError if it is imported already."""
+    if module in sys.modules:
+        raise RuntimeError(f"{module} has been imported before the bug was seeded")
+    hook: Any = _Source(module, source)
+    sys.meta_path.insert(0, hook)
+
+
+class _FreshModules(_Source):
+    """While inside, the component's modules are imported again, one of them from other text."""
+
+    def __init__(self, subject: str, module: str, source: str) -> None:
+        super().__init__(module, source)
         of_subject = tuple(f"{layer}.{subject}" for layer in _LAYERS)
         self.names = {module, *of_subject}
         self.names |= {n for n in sys.modules if n.startswith(tuple(f"{name}." for name in of_subject))}
@@ -166,33 +234,18 @@ class _FreshModules:
         self.kept: dict[str, Any] = {n: sys.modules.pop(n) for n in self.names if n in sys.modules}
         for name in self.names:
             _set_in_parent(name, None)  # `from invariants import x` looks there before it imports
-        sys.meta_path.insert(0, self)
+        hook: Any = self
+        sys.meta_path.insert(0, hook)
 
     def __exit__(self, *problem: object) -> None:
-        sys.meta_path.remove(self)
+        hook: Any = self
+        sys.meta_path.remove(hook)
         for name in self.names:
             sys.modules.pop(name, None)
         sys.modules.update(self.kept)
         for name in self.names:
             _set_in_parent(name, self.kept.get(name))
         _importing.release()
-
-    def find_spec(self, name: str, _path: object = None, _target: object = None) -> Any:
-        """Import hook: our text for our module, nothing for others."""
-        if name != self.module:
-            return None
-        loader: Any = self
-        return importlib.util.spec_from_loader(name, loader, origin=f"<planted in {name}>")
-
-    def create_module(self, spec: Any) -> None:
-        """Import hook: an ordinary module."""
-
-    def exec_module(self, module: Any) -> None:
-        """Import hook: runs our text."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # a planted bug may look like one
-            code = compile(self.source, module.__spec__.origin, "exec")
-        exec(code, module.__dict__)  # noqa: S102
 
 
 def _set_in_parent(name: str, module: Any) -> None:
@@ -206,7 +259,7 @@ def _set_in_parent(name: str, module: Any) -> None:
 
 
 def _dependents(names: set[str]) -> Iterator[str]:
-    """Component modules, already imported, that import one of the given modules: they must see the planted one."""
+    """Component modules, already imported, that import one of the given modules: they must see the seeded one."""
     todo = list(names)
     while todo:
         wanted = todo.pop()

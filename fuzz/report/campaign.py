@@ -201,6 +201,7 @@ def _throughput(state: State) -> str:
             for _, rows in sorted(rounds.items())
         ]
         axes.plot(sorted(rounds), speeds, marker="o", markersize=3, label=subject, **line_style(index))
+    axes.set_xlim(0.5, max(r["round"] for r in state.runs) + 0.5)
     axes.set_xlabel("round")
     axes.set_ylabel("steps/s of one worker")
     axes.set_ylim(bottom=0)

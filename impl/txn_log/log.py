@@ -20,7 +20,6 @@ from impl.txn_log.entries import LogEntry
 from model.machine import Failed, Refused
 from model.txn_log.replay import Open, Recovered
 from model.txn_log.state import (
-    Acknowledged,
     Completion,
     Config,
     Entry,
@@ -43,8 +42,6 @@ _NEXT: dict[Status, tuple[Target, ...]] = {
     "ABORTED": (),
 }
 _ENDED = ("COMMITTED", "ABORTED")
-#: final status -> acknowledged statuses that allow it
-_BEFORE = {"COMMITTED": ("OPEN", "COMMITTING", "COMMITTED"), "ABORTED": ("OPEN", "ABORTING", "ABORTED")}
 
 
 class OngoingTxn:
@@ -78,8 +75,6 @@ class TxnLog:
         self._cursor = Cursor()
         self._durable = Snapshot(0, 0, ())
         self._read_position = self._now_ms = 0
-        self._acknowledged: dict[int, tuple[Status, int, int]] = {}
-        self._acknowledged_id = self._reported_watermark = -1
         self._configure()
 
     def _configure(self) -> None:
@@ -123,9 +118,7 @@ class TxnLog:
         """Returns the low watermark. O(1), or O(pending records) without ongoing transactions."""
         if self._status != "ready":
             return self._not_ready()
-        watermark = self._watermark()
-        self._reported_watermark = max(self._reported_watermark, watermark)
-        return watermark
+        return self._watermark()
 
     def _watermark(self) -> int:
         for txn in self._txns:
@@ -201,24 +194,12 @@ class TxnLog:
         completions = []
         for index, record in enumerate(entry):
             effective = self._apply(record, (number, index, size), self._now_ms + record.timeout_ms)
-            if effective:
-                self._acknowledge(record)
             completions.append(Completion(record.txn, record.op, "success" if effective else "invalid_status"))
         return tuple(completions)
 
     def _add(self, entry: Entry) -> None:
         self._log.append(LogEntry(entry, self._batch_size > 0))
         self._ledgers[-1] += 1
-
-    def _acknowledge(self, record: Record) -> None:
-        """Updates the history variables. O(1)."""
-        live = self._txns.get(record.txn)
-        if live is not None:
-            self._acknowledged[record.txn] = live.status, live.partitions, live.subscriptions
-        else:
-            _, partitions, subscriptions = self._acknowledged[record.txn]
-            self._acknowledged[record.txn] = record.to or "OPEN", partitions, subscriptions
-        self._acknowledged_id = max(self._acknowledged_id, record.txn)
 
     def _apply(self, record: Record, position: tuple[int, int, int], deadline_ms: int) -> bool:
         """Applies a durable record; false if it has no effect and is deleted. O(1), or O(p) for an end."""
@@ -308,7 +289,7 @@ class TxnLog:
         return len(self._ledgers)
 
     def trim(self) -> int:
-        """Trims ledgers below the persisted mark-delete position. O(trimmed), plus the remaining records."""
+        """Trims ledgers below the persisted mark-delete position. O(trimmed)."""
         count, first = 0, self._first_entry
         while count < len(self._ledgers) - 1 and first + self._ledgers[count] <= self._durable.mark:
             first += self._ledgers[count]
@@ -317,9 +298,6 @@ class TxnLog:
             del self._ledgers[:count]
             del self._log[: first - self._first_entry]
             self._first_entry, self._property_id = first, self._last_id
-            kept = {record.txn for entry in self._log for record in entry.records}
-            for txn in [t for t, (status, *_) in self._acknowledged.items() if status in _ENDED and t not in kept]:
-                del self._acknowledged[txn]
         return count
 
     def persist(self) -> bool | Refused:
@@ -387,12 +365,7 @@ class TxnLog:
 
     def _replay(self, record: Record, position: tuple[int, int, int]) -> None:
         """Applies a record again, with a deadline of start time plus timeout. Cost as `_apply`."""
-        effective = self._apply(record, position, record.start_ms + record.timeout_ms)
-        if not effective or record.to is None or record.to not in _ENDED:
-            return
-        known = self._acknowledged.get(record.txn)
-        if known is not None and known[0] in _BEFORE[record.to]:
-            self._acknowledged[record.txn] = record.to, known[1], known[2]
+        self._apply(record, position, record.start_ms + record.timeout_ms)
 
     def complete_replay(self) -> Recovered | Refused:
         """The replay reached the end of the log; the store is ready. O(n)."""
@@ -402,9 +375,6 @@ class TxnLog:
             return Refused("illegal_state", "the log has not been read to its end")
         self._status, self._read_position = "ready", 0
         self._txns = dict(sorted(self._txns.items()))
-        ended = {t: p for t, p in self._acknowledged.items() if p[0] in _ENDED and t not in self._txns}
-        found = {t: (live.status, live.partitions, live.subscriptions) for t, live in self._txns.items()}
-        self._acknowledged = ended | found
         return Recovered(
             tuple([t for t, live in self._txns.items() if live.status == "COMMITTING"]),
             tuple([t for t, live in self._txns.items() if live.status == "ABORTING"]),
@@ -421,7 +391,7 @@ class TxnLog:
     # ---- for the harness
 
     def view(self) -> State:
-        """The model's state. O(remaining records)."""
+        """The model's state, without its history variables. O(remaining records)."""
         txns = [
             Txn(t, live.status, live.partitions, live.subscriptions, live.deadline_ms, _positions(live))
             for t, live in sorted(self._txns.items())
@@ -444,9 +414,9 @@ class TxnLog:
             self._cursor.dirty,
             self._read_position,
             self._now_ms,
-            tuple([Acknowledged(t, *known) for t, known in sorted(self._acknowledged.items())]),
-            self._acknowledged_id,
-            self._reported_watermark,
+            (),
+            -1,
+            -1,
         )
 
     @classmethod
@@ -467,8 +437,6 @@ class TxnLog:
         self._cursor.partial, self._cursor.dirty = dict(partial), s.dirty
         self._durable = snapshot_of(s.durable)
         self._read_position, self._now_ms = s.read_position, s.now_ms
-        self._acknowledged = {p.id: (p.status, p.partitions, p.subscriptions) for p in s.acknowledged}
-        self._acknowledged_id, self._reported_watermark = s.acknowledged_id, s.reported_watermark
         return self
 
     def check(self) -> list[str]:
