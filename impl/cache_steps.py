@@ -1,13 +1,13 @@
-"""Range caches at the grain of the source, with objects that change.
+"""Range caches with threads, as mutable objects.
 
-The same steps as `model/cache_steps/machine.py`, on what the broker has:
+Same steps as `model/cache_steps/machine.py`, on the broker's structures:
 
-    wrapper     an object with a lock, which knows the thread that holds it
-    map         key -> wrapper; only keys that have one
-    queue       a double-ended queue of wrappers
-    threads     objects that know where they are and what they hold
+    wrapper     object with a lock, which knows the thread that holds it
+    map         key -> wrapper; only keys with a wrapper
+    queue       double-ended queue of wrappers
+    threads     objects with a program counter and what they hold
 
-Every step is O(1), but for one that looks for the next position of a range.
+Every step is O(1), except `find_next`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from collections import deque
 from typing import Any
 
 from model.cache_steps.machine import ELSEWHERE, IN_USE, LOCKED, NO_TASK, NO_VALUE, Verdict
-from model.cache_steps.threads import Config, Eviction, Insert, Lookup, Removal, State, bytes_of, is_right, key_of
+from model.cache_steps.threads import Config, Eviction, Insert, Lookup, Removal, State
 from model.cache_steps.threads import Wrapper as WrapperState
 from model.machine import Refused
 
 
 class Wrapper:
-    """What the map and the queue hold, and its lock."""
+    """`RangeCacheEntryWrapper` and its lock."""
 
     __slots__ = ("accessed", "holder", "key", "number", "pooled", "released")
 
@@ -34,37 +34,37 @@ class Wrapper:
         self.pooled = True
         self.holder: Thread | None = None
 
-    def recycle(self, keeps_mark: bool) -> None:
-        """Clears every field and goes back to the pool. O(1)."""
+    def recycle(self) -> None:
+        """Clears every field and returns to the pool. O(1)."""
         self.key = None
-        self.accessed = self.accessed and keeps_mark
+        self.accessed = False
         self.released = False
         self.pooled = True
 
 
 class Thread:
-    """Where a thread is, the wrapper that it works on, and the key that it is about."""
+    """A thread's program counter, wrapper and key."""
 
     __slots__ = ("at", "key", "wrapper")
-    #: the steps at which it holds the lock of its wrapper
+    #: program counters at which it holds the lock of its wrapper
     holding: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         self.rest()
 
     def rest(self) -> None:
-        """Nothing to do. O(1)."""
+        """Becomes idle. O(1)."""
         self.at: Any = "idle"
         self.wrapper: Wrapper | None = None
         self.key: int | None = None
 
     def lock(self, wrapper: Wrapper) -> None:
-        """Takes a lock, which must be free. O(1)."""
+        """Takes a free lock. O(1)."""
         wrapper.holder = self
         self.wrapper = wrapper
 
     def unlock(self) -> None:
-        """Gives the lock of its wrapper back, and forgets the wrapper. O(1)."""
+        """Releases the lock of its wrapper. O(1)."""
         if self.wrapper is not None:
             self.wrapper.holder = None
             self.wrapper = None
@@ -74,7 +74,7 @@ class Inserting(Thread):
     """A thread that inserts."""
 
     __slots__ = ()
-    holding = frozenset(("put", "offer", "count"))
+    holding = frozenset(("offer", "count"))
 
 
 class Removing(Thread):
@@ -84,7 +84,7 @@ class Removing(Thread):
     holding = frozenset(("unmap", "clear"))
 
     def rest(self) -> None:
-        """Nothing to do. O(1)."""
+        """Becomes idle. O(1)."""
         super().rest()
         self.last: int | None = None
         self.removed = 0
@@ -98,7 +98,7 @@ class Evicting(Thread):
     holding = frozenset(("unmap", "clear", "subtract"))
 
     def rest(self) -> None:
-        """Nothing to do. O(1)."""
+        """Becomes idle. O(1)."""
         super().rest()
         self.periodic = False
         self.goal: int | None = 0
@@ -117,11 +117,6 @@ class CacheThreads:
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         self._keys = cfg.caches * cfg.positions
-        self._map_first = {"map": True, "queue": False}[cfg.published_first]
-        self._erases = {"leaves_the_marker": False, "erases_the_marker": True}[cfg.late_trigger]
-        self._reports_present = {"removed": False, "present": True}[cfg.removal_reports]
-        self._takes_first = {"checked": False, "first": True}[cfg.eviction_takes]
-        self._keeps_mark = not cfg.recycling_clears_the_mark
         self._map: dict[int, Wrapper] = {}
         self._queue: deque[Wrapper] = deque()
         self._wrappers = [Wrapper(number) for number in range(cfg.pool)]
@@ -138,8 +133,11 @@ class CacheThreads:
         if self._map.get(key) is wrapper:
             del self._map[key]
 
-    def _keeps_bytes(self, wrapper: Wrapper) -> bool:
-        return wrapper.released and self.cfg.released_value_stays_counted
+    def _key(self, cache: int, position: int) -> int:
+        return self.cfg.positions * cache + position
+
+    def _bytes(self, key: int) -> int:
+        return 1 + key % self.cfg.positions
 
     # ---- inserting
 
@@ -152,51 +150,32 @@ class CacheThreads:
             return IN_USE
         if w.holder is not None:
             return LOCKED
-        key = key_of(self.cfg, cache, position)
-        if self._map_first and key in self._map:
-            w.recycle(self._keeps_mark)
+        key = self._key(cache, position)
+        if key in self._map:
+            w.recycle()
             return False
         me.lock(w)
         me.key = w.key = key
         w.pooled = w.released = False
-        if not self._map_first:
-            self._queue.append(w)
-            me.at = "put"
-        elif self.cfg.put_is_atomic:
-            self._map[key] = w
-            me.at = "offer"
-        else:
-            me.at = "put"
+        self._map[key] = w
+        me.at = "offer"
         return True
 
     def publish(self, inserter: int) -> bool | Refused:
-        """Offers the wrapper to the queue; in the variants that are not there yet, puts it in the map. O(1)."""
+        """Offers the wrapper to the queue. O(1)."""
         me = self._inserts[inserter]
-        if me.at == "offer" and me.wrapper is not None:
-            self._queue.append(me.wrapper)
-            me.at = "count"
-            return True
-        if me.at != "put" or me.wrapper is None or me.key is None:
+        if me.at != "offer" or me.wrapper is None:
             return ELSEWHERE
-        is_free = me.key not in self._map  # it may be there itself, where a wrapper is used again too early
-        if is_free:
-            self._map[me.key] = me.wrapper
-        if self._map_first:
-            me.at = "offer"
-        elif is_free:
-            me.at = "count"
-        else:
-            me.wrapper.recycle(self._keeps_mark)
-            me.unlock()
-            me.rest()
-        return is_free
+        self._queue.append(me.wrapper)
+        me.at = "count"
+        return True
 
     def count_in_cache(self, inserter: int) -> int | Refused:
         """The cache counts the bytes. O(1)."""
         me = self._inserts[inserter]
         if me.at != "count" or me.key is None:
             return ELSEWHERE
-        size = self._grow(me.key, bytes_of(self.cfg, me.key))
+        size = self._grow(me.key, self._bytes(me.key))
         me.unlock()
         me.at = "total"
         return size
@@ -211,7 +190,7 @@ class CacheThreads:
         me = self._inserts[inserter]
         if me.at != "total" or me.key is None:
             return ELSEWHERE
-        self._total += bytes_of(self.cfg, me.key)
+        self._total += self._bytes(me.key)
         wants = not self._marker and self._total > self.cfg.trigger_bytes
         me.rest()
         if wants:
@@ -221,17 +200,10 @@ class CacheThreads:
     def schedule(self, inserter: int) -> bool | Refused:
         """Sets the marker and schedules a task, unless the marker is set. O(1)."""
         me = self._inserts[inserter]
-        if me.at == "look":
-            me.at = "idle" if self._marker else "schedule"
-            return False
         if me.at != "schedule":
             return ELSEWHERE
         if self._marker:
-            if self._erases:
-                self._marker = False
-                me.at = "look"
-            else:
-                me.rest()
+            me.rest()
             return False
         self._marker = True
         self._tasks += 1
@@ -246,10 +218,8 @@ class CacheThreads:
         if me.at != "idle":
             return ELSEWHERE
         me.at = "find"
-        me.key = key_of(self.cfg, cache, 0)
-        me.last = key_of(self.cfg, cache, last)
-        if self._reports_present:
-            me.present = self._sizes[cache]
+        me.key = self._key(cache, 0)
+        me.last = self._key(cache, last)
         return None
 
     def find_next(self, remover: int) -> int | Refused | None:
@@ -264,7 +234,7 @@ class CacheThreads:
                 me.key = key
                 me.wrapper = wrapper
                 return key
-        if me.removed or me.present or self.cfg.clears_in_bulk:
+        if me.removed:
             me.at = "subtract"
             me.key = None
         else:
@@ -279,11 +249,7 @@ class CacheThreads:
             return ELSEWHERE
         if w.holder is not None:
             return LOCKED
-        if w.released and not self.cfg.removal_passes_released_values:
-            me.at = "find"
-            me.wrapper = None
-            return False
-        if self.cfg.removal_rechecks_key and w.key != me.key:
+        if w.key != me.key:
             me.at = "find"
             me.key += 1
             me.wrapper = None
@@ -307,31 +273,25 @@ class CacheThreads:
         w = me.wrapper
         if me.at != "clear" or w is None or me.key is None:
             return ELSEWHERE
-        is_mine = w.key == me.key or not self.cfg.removal_rechecks_key
-        if is_mine and not self._keeps_bytes(w):
+        if w.key == me.key:
             w.key = None
             w.released = False
-            me.removed += bytes_of(self.cfg, me.key)
+            me.removed += self._bytes(me.key)
         me.unlock()
         me.at = "find"
         me.key += 1
         return me.removed
 
     def subtract(self, remover: int) -> int | Refused:
-        """What was removed is subtracted from the cache. O(1), O(positions) in the variant that empties the map."""
+        """Subtracts the removed bytes from the cache. O(1)."""
         me = self._removals[remover]
         if me.at != "subtract" or me.last is None:
             return ELSEWHERE
-        cache = me.last // self.cfg.positions
-        if self.cfg.clears_in_bulk:
-            for key in range(key_of(self.cfg, cache, 0), me.last + 1):
-                self._map.pop(key, None)
-        size = self._grow(me.last, -me.removed)
-        reports = me.present if self._reports_present else me.removed
+        size, removed = self._grow(me.last, -me.removed), me.removed
         me.rest()
-        if reports:
+        if removed:
             me.at = "report"
-            me.removed = reports
+            me.removed = removed
         return size
 
     def report(self, remover: int) -> int | Refused:
@@ -360,8 +320,6 @@ class CacheThreads:
         me = self._eviction
         if me.at != "idle":
             return ELSEWHERE
-        if self.cfg.periodic_task_uses_the_marker:
-            self._marker = True
         me.at = "peek"
         me.periodic = True
         me.goal = None
@@ -434,8 +392,7 @@ class CacheThreads:
             return "REQUEUE"
         me.at = "unmap"
         me.key = w.key
-        if not self._takes_first:
-            me.lock(w)
+        me.lock(w)
         return "REMOVE"
 
     def requeue(self) -> Refused | None:
@@ -453,15 +410,6 @@ class CacheThreads:
         me = self._eviction
         if me.at != "unmap" or me.wrapper is None or me.key is None:
             return ELSEWHERE
-        if self._takes_first:
-            first = self._map.get(me.key)
-            if (first or me.wrapper).holder is not None:
-                return LOCKED
-            if first is None:
-                me.at = "pop"
-                me.key = None
-                return False
-            me.lock(first)
         self._unmap(me.key, me.wrapper)
         me.at = "clear"
         return True
@@ -472,11 +420,6 @@ class CacheThreads:
         w = me.wrapper
         if me.at != "clear" or w is None:
             return ELSEWHERE
-        if self._keeps_bytes(w):
-            w.holder = None
-            me.at = "pop"
-            me.key = None
-            return False
         w.key = None
         w.released = False
         me.at = "subtract"
@@ -487,7 +430,7 @@ class CacheThreads:
         me = self._eviction
         if me.at != "subtract" or me.key is None or me.wrapper is None:
             return ELSEWHERE
-        more = bytes_of(self.cfg, me.key)
+        more = self._bytes(me.key)
         self._grow(me.key, -more)
         me.freed += more
         me.wrapper.holder = None
@@ -509,7 +452,7 @@ class CacheThreads:
         me = self._eviction
         if me.at != "recycle" or me.wrapper is None:
             return ELSEWHERE
-        me.wrapper.recycle(self._keeps_mark)
+        me.wrapper.recycle()
         me.wrapper = None
         me.at = "peek"
         return None
@@ -528,7 +471,7 @@ class CacheThreads:
         me = self._eviction
         if me.at != "end":
             return ELSEWHERE
-        if self.cfg.periodic_task_uses_the_marker or not me.periodic:
+        if not me.periodic:
             self._marker = False
         me.rest()
         return None
@@ -540,7 +483,7 @@ class CacheThreads:
         me = self._lookups[reader]
         if me.at != "idle":
             return ELSEWHERE
-        key = key_of(self.cfg, cache, position)
+        key = self._key(cache, position)
         wrapper = self._map.get(key)
         if wrapper is None:
             return False
@@ -578,13 +521,13 @@ class CacheThreads:
         if me.at != "retain" or w is None:
             return ELSEWHERE
         me.rest()
-        if w.released or (w.key != asked and self.cfg.retaining_checks_position):
+        if w.released or w.key != asked:
             return None
         return w.key
 
     def over_release(self, cache: int, position: int) -> Refused | None:
         """The value of an entry is given back behind the cache's back. O(1)."""
-        wrapper = self._map.get(key_of(self.cfg, cache, position))
+        wrapper = self._map.get(self._key(cache, position))
         if wrapper is None or wrapper.released:
             return NO_VALUE
         wrapper.released = True
@@ -597,8 +540,7 @@ class CacheThreads:
 
     def _holds(self, thread: Thread) -> bool:
         """Whether a thread is at a step at which it holds the lock of its wrapper. O(1)."""
-        decided = thread is self._eviction and thread.at == "unmap" and self._takes_first
-        return thread.at in thread.holding and not decided
+        return thread.at in thread.holding
 
     def check(self) -> list[str]:
         """Structural invariants that do not hold, one line each. O(all)."""
@@ -608,10 +550,10 @@ class CacheThreads:
             wrong.append("a thread works on a wrapper without holding its lock")
         if len([w for w in self._wrappers if w.holder is not None]) != len(holders):
             wrong.append("a lock is held by a thread that is done with it")
-        return wrong + self._unaccounted() if is_right(self.cfg) else wrong
+        return wrong + self._unaccounted()
 
     def _unaccounted(self) -> list[str]:
-        """What is wrong with places and bytes, where every rule is right."""
+        """Violated invariants of slots, positions and sizes."""
         wrong = []
         queued = set(self._queue)
         if len(queued) != len(self._queue):
@@ -626,7 +568,7 @@ class CacheThreads:
             wrong.append("an entry has no slot in the queue")
         sums = [0] * self.cfg.caches
         for key in self._map:
-            sums[key // self.cfg.positions] += bytes_of(self.cfg, key)
+            sums[key // self.cfg.positions] += self._bytes(key)
         if sums != self._sizes:
             wrong.append("a cache does not hold as many bytes as it says")
         if sum(sums) != self._total:

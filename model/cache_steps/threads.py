@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 from model.machine import Setting
-from model.values import AtLeast, record
+from model.values import AtLeast, Origin, Rule, record
 
 T = TypeVar("T")
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Config(NamedTuple):
-    """How much there is of everything, then the rules: each right by default, and a bug otherwise."""
+    """Numbers of caches and threads, broker settings, then rules; every other value of a rule is a bug of some version."""
 
     #: how many topics have a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 1
@@ -39,30 +39,49 @@ class Config(NamedTuple):
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
     ] = False
 
-    #: where an insert publishes its wrapper first; a duplicate that is in the queue already stays there
-    published_first: Literal["map", "queue"] = "map"
-    #: whether the map is asked and written in one step; if not, a put that lost goes on as if it had won
-    put_is_atomic: bool = True
-    #: whether a removal, when it subtracts, also empties the map of its range
-    clears_in_bulk: bool = False
-    #: what a removal subtracts from the total: the bytes that it removed, or those that were there when it began
-    removal_reports: Literal["removed", "present"] = "removed"
-    #: whether a removal looks, under the lock, if the wrapper that it found still carries the position
-    removal_rechecks_key: bool = True
-    #: what an eviction removes: the wrapper that it decided on, or the first that is found at its position then
-    eviction_takes: Literal["checked", "first"] = "checked"
-    #: whether a lookup looks if the value that it retained still is the position's
-    retaining_checks_position: bool = True
-    #: whether a wrapper that goes to the pool loses its mark of access
-    recycling_clears_the_mark: bool = True
-    #: what a thread does that comes to set the marker for its task, and finds that another has set it meanwhile
-    late_trigger: Literal["leaves_the_marker", "erases_the_marker"] = "leaves_the_marker"
-    #: whether the periodic task sets the marker that says that a task is scheduled, and takes it away at its end
-    periodic_task_uses_the_marker: bool = False
-    #: whether the bytes of an entry stay counted when its value had been released behind the cache's back
-    released_value_stays_counted: bool = False
-    #: whether a removal goes on behind an entry whose value had been released; if not, it looks there again
-    removal_passes_released_values: bool = True
+    #: where an insert publishes its wrapper first; a duplicate that is already queued stays in the queue
+    published_first: Annotated[
+        Literal["map", "queue"], Rule(Origin.READ, "RangeCache.put, apache/pulsar#24363 revision 9534b612")
+    ] = "map"
+    #: whether a put tests and writes the map in one step; otherwise a put that lost the race continues
+    put_is_atomic: Annotated[bool, Rule(Origin.READ, "RangeCache.put, computeIfAbsent before apache/pulsar#21302")] = (
+        True
+    )
+    #: whether a removal also clears the map of its range when it subtracts
+    clears_in_bulk: Annotated[bool, Rule(Origin.READ, "RangeCache.clear, before apache/pulsar#21302")] = False
+    #: what a removal subtracts from the total: the bytes it removed, or the size when it began
+    removal_reports: Annotated[
+        Literal["removed", "present"], Rule(Origin.READ, "EntryCacheImpl.clear, before apache/pulsar#10225")
+    ] = "removed"
+    #: whether a removal checks, under the lock, that the wrapper still has its key
+    removal_rechecks_key: Annotated[bool, Rule(Origin.READ, "RangeCache.removeRange, before apache/pulsar#10480")] = (
+        True
+    )
+    #: what an eviction removes: the wrapper it checked, or the first one at its position
+    eviction_takes: Annotated[
+        Literal["checked", "first"], Rule(Origin.READ, "RangeCache.evictLEntriesBeforeTimestamp, before #18076")
+    ] = "checked"
+    #: whether a lookup checks that the retained value has the requested position
+    retaining_checks_position: Annotated[bool, Rule(Origin.READ, "RangeCache.get, before apache/pulsar#22789")] = True
+    #: whether recycling a wrapper clears `accessed`
+    recycling_clears_the_mark: Annotated[
+        bool, Rule(Origin.INFERRED, "RangeCacheEntryWrapper.recycle, the kind of apache/pulsar#25987")
+    ] = True
+    #: what a thread does that finds the eviction marker set by another thread
+    late_trigger: Annotated[
+        Literal["leaves_the_marker", "erases_the_marker"],
+        Rule(Origin.READ, "RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, master 2026-07"),
+    ] = "leaves_the_marker"
+    #: whether the periodic task sets and clears the eviction marker
+    periodic_task_uses_the_marker: Annotated[
+        bool, Rule(Origin.READ, "RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
+    ] = False
+    #: whether removing an entry whose value was deallocated leaves its bytes in the size
+    released_value_stays_counted: Annotated[bool, Rule(Origin.READ, "RangeCache.removeEntry, master 2026-07")] = False
+    #: whether a removal continues behind a deallocated value; otherwise it looks there again
+    removal_passes_released_values: Annotated[
+        bool, Rule(Origin.READ, "RangeCache.clear, before apache/pulsar#22814")
+    ] = True
 
 
 # ---- state --------------------------------------------------------------------------------------------
@@ -134,13 +153,8 @@ class State(NamedTuple):
     lookups: tuple[Lookup, ...]
 
 
-#: The rules, each with what is right: the fields from the first rule on.
+#: The rules with their reference values.
 RIGHT = {name: Config._field_defaults[name] for name in Config._fields[Config._fields.index("published_first") :]}
-
-
-def is_right(cfg: Config) -> bool:
-    """Whether every rule is what is held to be right."""
-    return all(getattr(cfg, name) == value for name, value in RIGHT.items())
 
 
 FREE = Wrapper(None, False, False, True)
