@@ -100,7 +100,7 @@ def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
 
 
 @always(entry_cache)
-def the_total_is_the_sum(cfg: Config, s: State) -> bool:
+def total_equals_sum_of_cache_sizes(cfg: Config, s: State) -> bool:
     """The total is the sum of all range caches, those of removed topics included, so it is never negative."""
     return s.total_bytes == sum(s.ranges.sizes) >= 0
 
@@ -120,7 +120,7 @@ def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
 
 
 @always(entry_cache)
-def one_eviction_task_at_most(cfg: Config, s: State) -> bool:
+def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
     """There is at most one eviction task, and the mark stands exactly while there is one.
 
     A version whose periodic eviction takes the mark off breaks it: tasks pile up.

@@ -190,16 +190,16 @@ def test_every_rule_that_has_a_choice_has_a_profile_that_makes_it() -> None:
 #: What breaks first in each control of the manifest, and how many steps the shortest run to it has. The others break
 #: what must come in the end.
 BREAKS = {
-    "queue_before_map": ("a_free_wrapper_is_nowhere_else", 4),
-    "put_in_two_steps": ("a_live_entry_is_found", 6),
-    "cleared_in_bulk": ("a_live_entry_is_found", 6),
-    "reports_what_was_there": ("the_total_is_the_sum", 12),
-    "removed_twice": ("removal_reports_entries_and_bytes_that_left", 17),
-    "evicts_unchecked": ("eviction_takes_what_it_checked", 21),
-    "retains_unchecked": ("lookup_returns_cached_entries_of_range", 22),
-    "recycled_uncleared": ("a_wrapper_goes_to_the_pool_clear", 17),
-    "marker_erased": ("a_task_has_its_marker", 10),
-    "marker_overwritten": ("a_task_has_its_marker", 17),
+    "queue_before_map": ("pooled_wrapper_is_unreferenced", 4),
+    "put_in_two_steps": ("live_entry_is_mapped", 6),
+    "cleared_in_bulk": ("live_entry_is_mapped", 6),
+    "reports_what_was_there": ("total_equals_sum_of_cache_sizes", 12),
+    "removed_twice": ("entry_is_counted_by_one_remover", 17),
+    "evicts_unchecked": ("eviction_removes_checked_head", 21),
+    "retains_unchecked": ("lookup_returns_requested_position_only", 22),
+    "recycled_uncleared": ("recycled_wrapper_is_cleared", 17),
+    "marker_erased": ("marker_is_set_while_task_exists", 10),
+    "marker_overwritten": ("marker_is_set_while_task_exists", 17),
     "bytes_kept": ("cache_size_equals_sum_of_entry_sizes", 16),
 }
 LONG = {"marker_erased"}
@@ -221,7 +221,7 @@ def test_a_control_breaks_its_promise_in_so_many_steps(name: str) -> None:
 def test_a_removal_that_never_passes_a_released_value_goes_round_without_end() -> None:
     found = explored(RUNS["released_never_passed"])
     assert found.violations == []
-    assert [lasso.name for lasso in found.lassos] == ["every_operation_ends"]
+    assert [lasso.name for lasso in found.lassos] == ["every_operation_terminates"]
 
 
 def test_every_profile_is_a_control_and_all_break_something() -> None:

@@ -194,7 +194,7 @@ def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pyt
     """Of a seeded bug, whose classes only this process has: a hang and differences are found as by one process."""
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.5)
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
-    for mutant in ("duplicate-leaves-its-slot", "mark-survives-reuse"):
+    for mutant in ("duplicate-put-leaves-slot-in-queue", "mark-survives-reuse"):
         space = bounded(plant(find_mutant(mutant)), "smoke")
         alone, shared = (explore(space, properties=False, jobs=jobs).violations for jobs in (1, 2))
         assert alone
@@ -218,7 +218,9 @@ def test_the_graph_is_the_models() -> None:
 def test_a_counterexample_is_shortest_and_replays() -> None:
     space = bounded(find_subject("range_cache"), "smoke", "pulsar-2026-07")
     violations = explore(space).violations
-    assert [(str(v.finding.cause), v.depth) for v in violations] == [("property:latest_put_sets_expected_read_count", 2)]
+    assert [(str(v.finding.cause), v.depth) for v in violations] == [
+        ("property:latest_put_sets_expected_read_count", 2)
+    ]
     again = replay(space.target, violations[0].finding.calls)
     assert again is not None
     assert again.cause == violations[0].finding.cause

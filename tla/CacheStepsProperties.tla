@@ -33,31 +33,31 @@ CacheSizeEqualsSumOfEntrySizes ==
               IN sizes[c] = Sum([w \in live |-> BytesOf(wrappers[w].key)], live)
 
 \* When no thread is in the middle of anything, the total is the sum of all sizes, and so never negative.
-TheTotalIsTheSum == AtRest => total = Sum(sizes, DOMAIN sizes)
+TotalEqualsSumOfCacheSizes == AtRest => total = Sum(sizes, DOMAIN sizes)
 
 \* A wrapper in the pool is not in the queue, not in the map, and carries no key.
-AFreeWrapperIsNowhereElse ==
+PooledWrapperIsUnreferenced ==
   \A w \in Wrappers : wrappers[w].pooled => wrappers[w].key = None /\ ~InQueue(w) /\ ~InMap(w)
 
 \* An entry that is live, and not locked, is in the map at its position.
-ALiveEntryIsFound ==
+LiveEntryIsMapped ==
   \A w \in Wrappers : IsLive(w) /\ ~wrappers[w].released => mapped[wrappers[w].key] = w \/ Holders(w) > 0
 
 \* The entry that an eviction removes is the one that it has decided on, which still stands at the head.
-EvictionTakesWhatItChecked == eviction.at \in {"clear", "subtract"} => queue # <<>> /\ Head(queue) = eviction.wrapper
+EvictionRemovesCheckedHead == eviction.at \in {"clear", "subtract"} => queue # <<>> /\ Head(queue) = eviction.wrapper
 
 \* At most one eviction task waits or runs at a time.
 RunningTasks == Bit(eviction.at # "idle" /\ ~eviction.periodic)
-OneEvictionTaskAtMost == scheduled + RunningTasks <= 1
+AtMostOneEvictionTask == scheduled + RunningTasks <= 1
 
 \* While an eviction task waits or runs the marker is set.
-ATaskHasItsMarker == scheduled + RunningTasks > 0 => marker
+MarkerIsSetWhileTaskExists == scheduled + RunningTasks > 0 => marker
 
 -----------------------------------------------------------------------------
 (* Of every step. *)
 
 \* Whoever removes an entry counts it only if it is the one who cleared it.
-RemovalReportsEntriesAndBytesThatLeft ==
+EntryIsCountedByOneRemover ==
   /\ \A r \in Removers : LET at == removals[r]
                          IN /\ at.at = "clear"
                             /\ AfterClear(r).removals[r].removed # at.removed
@@ -66,10 +66,10 @@ RemovalReportsEntriesAndBytesThatLeft ==
      => wrappers[eviction.wrapper].key = eviction.key
 
 \* A lookup gives the entry at the asked position, or nothing.
-LookupReturnsCachedEntriesOfRange == \A l \in Readers : lookups[l].at = "retain" => Given(l) \in {None, lookups[l].key}
+LookupReturnsRequestedPositionOnly == \A l \in Readers : lookups[l].at = "retain" => Given(l) \in {None, lookups[l].key}
 
 \* A wrapper that goes back to the pool has no key and no mark left.
-AWrapperGoesToThePoolClear ==
+RecycledWrapperIsCleared ==
   eviction.at = "recycle" => LET w == AfterRecycle.wrappers[eviction.wrapper]
                              IN w.key = None /\ ~w.accessed /\ ~w.released
 
@@ -77,5 +77,5 @@ AWrapperGoesToThePoolClear ==
 (* What must come in the end. *)
 
 \* If no thread begins anything new, each comes to the end of what it does, and no task is left waiting.
-EveryOperationEnds == AtRest /\ scheduled = 0
+EveryOperationTerminates == AtRest /\ scheduled = 0
 =============================================================================

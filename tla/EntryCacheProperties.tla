@@ -34,7 +34,7 @@ IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 (* Of every state. *)
 
 \* There is at most one eviction task, and the mark stands exactly while there is one.
-OneEvictionTaskAtMost == tasks = IF marked THEN 1 ELSE 0
+AtMostOneEvictionTask == tasks = IF marked THEN 1 ELSE 0
 
 \* Where copies stand: with an entry, or in a orphaned_copies group; and at how many places there are such.
 Holders == {queue[i] : i \in {i \in DOMAIN queue : queue[i] # None}} \cup DOMAIN orphaned_copies

@@ -142,7 +142,7 @@ recordings = (
             Deviation(
                 "the_periodic_eviction_erases_the_mark",
                 ("periodic_eviction_erases_mark",),
-                "one_eviction_task_at_most",
+                "at_most_one_eviction_task",
                 "entry_cache_manager/dev/random/45",
             ),
         ),

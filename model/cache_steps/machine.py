@@ -1,34 +1,28 @@
-"""Range caches at the grain of the source: what may happen between the steps of an insert, a removal, an eviction
-and a lookup.
+"""Range caches and their removal queue, with concurrent threads.
 
-Source: PIP-430's RangeCache, RangeCacheRemovalQueue and RangeEntryCacheManager, as in Apache Pulsar's master of 2026.
-Step grain: one access to what threads share, or several that nobody else could tell apart. Two steps are coarser: the
-total is read again, and the marker, in the step that adds to the total; a task is scheduled in the step that sets
-the marker.
+Models `RangeCache`, `RangeCacheRemovalQueue` and `RangeEntryCacheManagerImpl` (PIP-430, master 2026) at the grain of
+their linearisation points. One step is one access to a shared structure. Two steps are coarser: adding to the total
+reads the total and the marker again, and setting the marker schedules the task.
 
-    insert    a wrapper from the pool is filled under its lock and put in the map; it is offered to the removal queue;
-              its bytes are counted in the cache, and the lock goes back; they are counted in the total;
-              if that is over the trigger and no marker is set: the marker is set, and an eviction task scheduled
-    remove    position by position: a wrapper is found; under its lock, if it still carries the position,
-              it is unmapped, then cleared; the bytes of all are subtracted from the cache, then from the total
-    evict     one thread, one task at a time: it looks at the head of the queue; under the wrapper's lock it
-              decides MISSING, STOP, REQUEUE or REMOVE; to remove it unmaps, clears, and subtracts the bytes; then it
-              takes the head from the queue, and the wrapper goes back to the pool; at the end of the pass
-              the bytes of all are subtracted from the total; at the end of the task the marker goes
-    look up   a wrapper is found in the map; its key is compared; it is marked as accessed, without the lock;
-              its value is retained if it still is the position's
+    insert    a pooled wrapper is filled under its lock and mapped; it is offered to the removal queue; the cache counts
+              its bytes and the lock is released; the total counts them; above the trigger, without a marker: the marker
+              is set and an eviction task scheduled
+    remove    per position: a wrapper is found; under its lock, if it still has the key, it is unmapped, then cleared;
+              at the end the bytes are subtracted from the cache, then from the total
+    evict     one thread, one task at a time: peek the head; under its lock MISSING, STOP, REQUEUE or REMOVE; to remove:
+              unmap, clear, subtract; then pop and recycle; at the end of the pass the total is reduced; at the end of
+              the task the marker is cleared
+    look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
+              still has the position
 
-State: what threads share, and for each thread where it is and what it holds. A wrapper has a number, by which a thread
-that found it may still hold it when it has been put away and used again. Who holds a lock is not written down: it is
-whoever stands at a step that holds it. A step that needs a lock which another has is refused, as is a step of
-a thread that stands elsewhere; what a refused thread waits for is another thread's step. A key is a position of
-a cache. The bytes of an entry are its position, counted from 1, so that sums of bytes tell entries apart.
+A wrapper is a number, so that a thread can hold one that was recycled and reused. Locks are derived from the threads'
+program counters. A step that needs a lock of another thread is refused, and so is a step of a thread elsewhere.
+An entry has as many bytes as its position, counted from 1, so that sums of bytes tell entries apart.
 
-Every setting that is not a number chooses between what is held to be right and a bug that was, or is, there.
+Every `Rule` of `Config` selects the reference or a bug that some version has or had.
 
-Not modelled: time (any entry may have expired), expected reads and the count of requeues (`range_cache` has them),
-buffers and their references, ledgers. A value and its wrapper are one here: a value that is released is used again
-no sooner than its wrapper. A lookup of several positions is several lookups.
+Not modelled: time (every entry may be expired), expected reads and `requeueCount` (see `model/range_cache`), buffers
+and reference counts, ledgers. A value is not reused before its wrapper. A range lookup is several lookups.
 """
 
 from __future__ import annotations
@@ -68,7 +62,7 @@ IN_USE = Refused("illegal_state", "the wrapper is not in the pool")
 NO_TASK = Refused("illegal_state", "no task is scheduled")
 NO_VALUE = Refused("illegal_state", "no value to release at this position")
 
-#: What an eviction decides of the head of the queue.
+#: Result of an eviction predicate for the head of the queue.
 Verdict = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 cache_steps = Machine("cache_steps", Config, start, source="PIP-430")
@@ -86,10 +80,9 @@ Place = Annotated[int, Below("positions")]
 def insert(
     cfg: Config, s: State, inserter: Inserter, cache: Cache, position: Place, wrapper: Annotated[int, Below("pool")]
 ) -> Step[State, bool]:
-    """A wrapper from the pool is filled under its lock, and put in the map unless the position is taken.
+    """Fills a pooled wrapper under its lock and maps it (`RangeCache.put`); returns whether the position was free.
 
-    If it is taken the wrapper goes back to the pool at once, and nothing has happened. Its mark of access is not set
-    here: one that a late lookup left on a wrapper in the pool stays.
+    Otherwise the wrapper returns to the pool. `accessed`, which a late lookup may have set, is not cleared here.
     """
     if s.inserts[inserter].at != "idle":
         return s, ELSEWHERE
@@ -113,12 +106,7 @@ def insert(
 
 @cache_steps.action
 def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """The wrapper, which is in the map, is offered to the removal queue; the queue is unbounded.
-
-    In the variant that begins with the queue, it is now put in the map; if the position is taken it goes back to the
-    pool, and its slot stays in the queue. In the variant whose put takes two steps, this is the second: it finds the
-    position taken and goes on all the same.
-    """
+    """Offers the mapped wrapper to the removal queue, which is unbounded; older variants map it here."""
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":
         return s, ELSEWHERE
@@ -138,7 +126,7 @@ def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
 
 @cache_steps.action
 def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int]:
-    """The cache counts the entry's bytes, and the lock goes back; the outcome is the cache's size."""
+    """The cache counts the bytes, and the lock is released; returns the size of the cache."""
     i = s.inserts[inserter]
     if i.at != "count" or i.key is None:
         return s, ELSEWHERE
@@ -148,10 +136,7 @@ def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int
 
 @cache_steps.action
 def count_in_total(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """The total counts the bytes, when the entry may have been evicted already; true if an eviction is to be scheduled.
-
-    That is so if the total is over the trigger and no marker is set (triggerEvictionWhenNeeded).
-    """
+    """The total counts the bytes (`entryAdded`); returns whether an eviction is to be scheduled."""
     i = s.inserts[inserter]
     if i.at != "total" or i.key is None:
         return s, ELSEWHERE
@@ -162,10 +147,7 @@ def count_in_total(cfg: Config, s: State, inserter: Inserter) -> Step[State, boo
 
 @cache_steps.action
 def schedule(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """If there still is no marker, one is set and a task is scheduled; if there is, another thread was faster.
-
-    The variant writes null over that thread's marker, and looks again: if there is none then, it sets its own.
-    """
+    """Sets the marker and schedules a task, unless another thread has set it (`triggerEvictionWhenNeeded`)."""
     i = s.inserts[inserter]
     if i.at == "look":
         return _inserting(s, inserter, NO_INSERT if s.marker else i._replace(at="schedule")), False
@@ -187,7 +169,7 @@ def _inserting(s: State, inserter: int, i: Insert) -> State:
 
 @cache_steps.action
 def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: Place) -> Step[State, None]:
-    """A thread begins to remove what a cache holds up to a position, that one included."""
+    """A thread begins to remove the entries of a cache up to a position, inclusive."""
     if s.removals[remover].at != "idle":
         return s, ELSEWHERE
     present = s.sizes[cache] if cfg.removal_reports == "present" else 0
@@ -197,10 +179,7 @@ def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: Place) -
 
 @cache_steps.action
 def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None]:
-    """The removal finds the next position of its range that has a wrapper; the outcome is its key.
-
-    If there is none it comes to its end: what it removed is to be subtracted, if it removed something.
-    """
+    """Finds the next mapped position of the range; returns its key."""
     r = s.removals[remover]
     if r.at != "find" or r.key is None or r.last is None:
         return s, ELSEWHERE
@@ -214,7 +193,7 @@ def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None
 
 @cache_steps.action
 def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
-    """The removal takes the wrapper's lock, and gives it back at once if the wrapper is another position's by now."""
+    """Locks the wrapper; unlocks it at once if it has another key by now."""
     r = s.removals[remover]
     if r.at != "take" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -230,7 +209,7 @@ def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
 
 @cache_steps.action
 def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
-    """Under the lock, the wrapper leaves the map; its slot stays in the queue."""
+    """Unmaps the wrapper under its lock; its slot stays in the queue."""
     r = s.removals[remover]
     if r.at != "unmap" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -240,10 +219,7 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
 
 @cache_steps.action
 def clear(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """Under the lock, the wrapper is cleared: DETACHED; the removal counts its bytes, and the lock goes back.
-
-    The key is compared once more: going to the pool takes no lock. The outcome is the bytes that were counted so far.
-    """
+    """Clears the wrapper under its lock, counts its bytes and unlocks it; the wrapper is DETACHED."""
     r = s.removals[remover]
     if r.at != "clear" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -256,10 +232,7 @@ def clear(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
 
 @cache_steps.action
 def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """What was removed is subtracted from the cache, once; the outcome is the cache's size.
-
-    A variant empties the map of the range now, whatever has been put there since.
-    """
+    """Subtracts the removed bytes from the cache; returns its size."""
     r = s.removals[remover]
     if r.at != "subtract" or r.last is None:
         return s, ELSEWHERE
@@ -275,7 +248,7 @@ def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
 
 @cache_steps.action
 def report(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """The total gives back what was removed (entriesRemoved); the outcome is the total."""
+    """Subtracts the removed bytes from the total (`entriesRemoved`); returns the total."""
     r = s.removals[remover]
     if r.at != "report":
         return s, ELSEWHERE
@@ -292,7 +265,7 @@ def _removing(s: State, remover: int, r: Removal) -> State:
 
 @cache_steps.action
 def begin_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """The evicting thread takes up a task that was scheduled."""
+    """The evicting thread begins a scheduled task."""
     if s.eviction.at != "idle":
         return s, ELSEWHERE
     if not s.scheduled:
@@ -302,7 +275,7 @@ def begin_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """The evicting thread begins its periodic task: a time pass, then the same check of the total (doCacheEviction)."""
+    """The evicting thread begins its periodic task: a time pass, then the size check (`doCacheEviction`)."""
     if s.eviction.at != "idle":
         return s, ELSEWHERE
     marker = s.marker or cfg.periodic_task_uses_the_marker
@@ -311,7 +284,7 @@ def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def measure(cfg: Config, s: State) -> Step[State, int]:
-    """The task reads the total again, and begins a size pass if it is over the trigger; the outcome is its goal."""
+    """Reads the total again and begins a size pass if it is above the trigger; returns the bytes to free."""
     e = s.eviction
     if e.at != "measure":
         return s, ELSEWHERE
@@ -321,7 +294,7 @@ def measure(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def peek(cfg: Config, s: State) -> Step[State, bool]:
-    """The pass looks at the head of the queue; if nothing is left, it is over."""
+    """Peeks the head of the queue; the pass ends if the queue is empty."""
     e = s.eviction
     if e.at != "peek":
         return s, ELSEWHERE
@@ -332,9 +305,7 @@ def peek(cfg: Config, s: State) -> Step[State, bool]:
 
 @cache_steps.action
 def visit_for_size(cfg: Config, s: State) -> Step[State, Verdict]:
-    """A size pass decides, under the head's lock and in this order: MISSING if it is DETACHED, STOP if enough is
-    free, REQUEUE if it was accessed, else REMOVE.
-    """
+    """A size pass tests the head under its lock: MISSING, STOP if enough is freed, REQUEUE if accessed, else REMOVE."""
     e = s.eviction
     if e.at != "visit" or e.goal is None:
         return s, ELSEWHERE
@@ -343,14 +314,14 @@ def visit_for_size(cfg: Config, s: State) -> Step[State, Verdict]:
 
 @cache_steps.action
 def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, Verdict]:
-    """A time pass decides likewise; STOP if the head has not expired."""
+    """A time pass tests the head likewise; STOP if it is not expired."""
     if s.eviction.at != "visit" or s.eviction.goal is not None:
         return s, ELSEWHERE
     return decide(cfg, s, not expired)
 
 
 def decide(cfg: Config, s: State, stops: bool) -> Step[State, Verdict]:
-    """What becomes of the head, under its lock; to requeue it is to take its mark of access."""
+    """The result for the head, under its lock; REQUEUE clears `accessed`."""
     e = s.eviction
     assert e.wrapper is not None, "a visit is of the head that was looked at"
     if is_locked(cfg, s, e.wrapper):
@@ -367,7 +338,7 @@ def decide(cfg: Config, s: State, stops: bool) -> Step[State, Verdict]:
 
 
 def pass_over(e: Eviction) -> Eviction:
-    """What follows a pass: the report, if there is something to report; then, for a time pass, the size check."""
+    """The next step after a pass: the report if bytes were freed; after a time pass, the size check."""
     if e.freed:
         return e._replace(at="report", wrapper=None)
     return e._replace(at="measure" if e.goal is None else "end", wrapper=None, goal=0)
@@ -375,7 +346,7 @@ def pass_over(e: Eviction) -> Eviction:
 
 @cache_steps.action
 def requeue(cfg: Config, s: State) -> Step[State, None]:
-    """The head goes to the tail. One step, for nobody else takes from the head."""
+    """Moves the head to the tail; one step, because only this thread pops."""
     e = s.eviction
     if e.at != "requeue" or e.wrapper is None:
         return s, ELSEWHERE
@@ -384,11 +355,7 @@ def requeue(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
-    """Under the lock, the wrapper leaves the map.
-
-    A variant gave the lock back when it had decided, and now takes the first wrapper that it finds at the position,
-    if there is one.
-    """
+    """Unmaps the wrapper under its lock; the older variant unmaps the first wrapper at the position instead."""
     e = s.eviction
     if e.at != "unmap" or e.wrapper is None or e.key is None:
         return s, ELSEWHERE
@@ -404,7 +371,7 @@ def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
 
 @cache_steps.action
 def clear_evicted(cfg: Config, s: State) -> Step[State, bool]:
-    """Under the lock, the wrapper is cleared."""
+    """Clears the wrapper under its lock."""
     e = s.eviction
     if e.at != "clear" or e.wrapper is None:
         return s, ELSEWHERE
@@ -417,7 +384,7 @@ def clear_evicted(cfg: Config, s: State) -> Step[State, bool]:
 
 @cache_steps.action
 def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
-    """The entry's bytes are subtracted from its cache at once, and the lock goes back; the outcome is what is freed."""
+    """Subtracts the bytes from the cache and releases the lock; returns the bytes freed in this pass."""
     e = s.eviction
     if e.at != "subtract" or e.key is None:
         return s, ELSEWHERE
@@ -430,7 +397,7 @@ def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def pop(cfg: Config, s: State) -> Step[State, None]:
-    """The head leaves the queue."""
+    """Pops the head."""
     e = s.eviction
     if e.at != "pop":
         return s, ELSEWHERE
@@ -439,7 +406,7 @@ def pop(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def recycle(cfg: Config, s: State) -> Step[State, None]:
-    """The wrapper is cleared altogether and goes back to the pool; a late lookup may still hold it."""
+    """Recycles the wrapper; a late lookup may still hold it."""
     e = s.eviction
     if e.at != "recycle" or e.wrapper is None:
         return s, ELSEWHERE
@@ -449,7 +416,7 @@ def recycle(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def report_evicted(cfg: Config, s: State) -> Step[State, int]:
-    """The total gives back what the pass has freed (entriesRemoved); the outcome is the total."""
+    """Subtracts the freed bytes from the total (`entriesRemoved`); returns the total."""
     e = s.eviction
     if e.at != "report":
         return s, ELSEWHERE
@@ -460,7 +427,7 @@ def report_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def end_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """The task is over, and the marker goes; the periodic task has none, but in the variant it takes what is there."""
+    """Ends the task and clears the marker; the periodic task of the reference has no marker."""
     e = s.eviction
     if e.at != "end":
         return s, ELSEWHERE
@@ -473,7 +440,7 @@ def end_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: Place) -> Step[State, bool]:
-    """A lookup finds the wrapper at a position, if there is one."""
+    """Finds the wrapper at a position."""
     if s.lookups[reader].at != "idle":
         return s, ELSEWHERE
     key = key_of(cfg, cache, position)
@@ -485,7 +452,7 @@ def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: Place) -
 
 @cache_steps.action
 def compare(cfg: Config, s: State, reader: Reader) -> Step[State, bool]:
-    """When nobody holds the lock, the wrapper's key is compared with the one that was asked for."""
+    """Compares the wrapper's key with the requested key, while the lock is free."""
     k = s.lookups[reader]
     if k.at != "compare" or k.wrapper is None:
         return s, ELSEWHERE
@@ -497,7 +464,7 @@ def compare(cfg: Config, s: State, reader: Reader) -> Step[State, bool]:
 
 @cache_steps.action
 def mark(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
-    """The wrapper is marked as accessed, without its lock: it may be in the pool by now, or another entry's."""
+    """Sets `accessed` without the lock; the wrapper may have been recycled or reused."""
     k = s.lookups[reader]
     if k.at != "mark" or k.wrapper is None:
         return s, ELSEWHERE
@@ -508,7 +475,7 @@ def mark(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
 
 @cache_steps.action
 def retain(cfg: Config, s: State, reader: Reader) -> Step[State, int | None]:
-    """The value is retained, and given out if it is live and still the asked position's; the outcome is its key."""
+    """Retains the value and returns its key if it is live and has the requested position."""
     k = s.lookups[reader]
     if k.at != "retain" or k.wrapper is None:
         return s, ELSEWHERE
@@ -523,7 +490,7 @@ def _looking(s: State, reader: int, k: Lookup) -> State:
 
 @cache_steps.fault
 def over_release(cfg: Config, s: State, cache: Cache, position: Place) -> Step[State, None]:
-    """Someone gives back a reference that was the cache's: the value is gone, the entry is still listed."""
+    """Deallocates the value of a cached entry."""
     wrapper = s.mapped[key_of(cfg, cache, position)]
     if wrapper is None or s.wrappers[wrapper].released:
         return s, NO_VALUE
@@ -536,10 +503,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Place) -> Step[S
 
 @cache_steps.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Wrappers are numbered in the order in which they are met: in the queue, in the map, in the hands of threads.
-
-    Those that are nowhere come last, in the order of what they carry.
-    """
+    """Renumbers wrappers in the order of queue, map and threads; the others follow, ordered by their fields."""
     held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals]
     held += [s.eviction.wrapper, *[k.wrapper for k in s.lookups]]
     met = dict.fromkeys([n for n in (*s.queue, *s.mapped, *held) if n is not None])
@@ -565,7 +529,7 @@ def _carried(w: Wrapper) -> tuple[int, bool, bool, bool]:
 
 @cache_steps.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """What each cache lists, what the queue holds from oldest to newest, and what both are said to have."""
+    """Mapped keys, sizes, the total, the keys in the queue from the head, tasks and marker."""
     listed = [[k for k, n in enumerate(s.mapped) if n is not None and cache_of(cfg, k) == c] for c in range(cfg.caches)]
     return {
         "caches": listed,
@@ -579,76 +543,76 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = cache_steps.profile("reference", "what this specification holds to be right", Config())
+reference = cache_steps.profile("reference", "the reference", Config())
 
 marker_erased = cache_steps.profile(
     "marker-erased",
-    "as read in master: of two threads that trigger at once, the second erases the first one's marker; both schedule",
+    "master: of two threads that trigger an eviction, the second erases the marker of the first",
     Config(late_trigger="erases_the_marker"),
 )
 
 marker_overwritten = cache_steps.profile(
     "marker-overwritten",
-    "as read in master: the periodic task sets and clears the marker of a task that still waits",
+    "master: the periodic task sets and clears the marker of a scheduled task",
     Config(periodic_task_uses_the_marker=True),
 )
 
 released_value_stays_counted = cache_steps.profile(
     "bytes-kept",
-    "as read in master: a wrapper whose value was released elsewhere is unmapped, and its bytes stay counted",
+    "master: the bytes of a deallocated value stay in the size",
     Config(released_value_stays_counted=True),
 )
 
 queue_before_map = cache_steps.profile(
     "queue-before-map",
-    "pull request 24363, revision 9534b612: a wrapper is offered to the queue before the map is asked",
+    "pull request 24363, revision 9534b612: a wrapper is queued before it is mapped",
     Config(published_first="queue"),
 )
 
 put_in_two_steps = cache_steps.profile(
     "put-in-two-steps",
-    "before pull request 21302: a put that found its position free, and taken when it came, counts all the same",
+    "before pull request 21302: a put that lost a race for its position is counted",
     Config(put_is_atomic=False),
 )
 
 cleared_in_bulk = cache_steps.profile(
     "cleared-in-bulk",
-    "before pull request 21302: a removal ends by emptying the map, of what was put there meanwhile as well",
+    "before pull request 21302: a removal ends by clearing the map of its range",
     Config(clears_in_bulk=True),
 )
 
 reports_what_was_there = cache_steps.profile(
     "reports-what-was-there",
-    "before pull request 10225: a removal reports the size that the cache had when it began",
+    "before pull request 10225: a removal reports the size of the cache at its beginning",
     Config(removal_reports="present"),
 )
 
 removed_twice = cache_steps.profile(
     "removed-twice",
-    "before pull request 10480: a removal does not look again if what it found is still there",
+    "before pull request 10480: a removal does not check the key under the lock",
     Config(removal_rechecks_key=False),
 )
 
 evicts_unchecked = cache_steps.profile(
     "evicts-unchecked",
-    "before pull request 18076: an eviction takes the first that it finds, which is not what it decided on",
+    "before pull request 18076: an eviction removes the first wrapper at the position, not the one it checked",
     Config(eviction_takes="first"),
 )
 
 retains_unchecked = cache_steps.profile(
     "retains-unchecked",
-    "before pull request 22789: a lookup does not look if the value that it retained is still the position's",
+    "before pull request 22789: a lookup does not check the position of the retained value",
     Config(retaining_checks_position=False),
 )
 
 recycled_uncleared = cache_steps.profile(
     "recycled-uncleared",
-    "the kind of pull request 25987: a field of a wrapper keeps what it had when the wrapper goes to the pool",
+    "the kind of pull request 25987: recycling a wrapper leaves a field set",
     Config(recycling_clears_the_mark=False),
 )
 
 released_never_passed = cache_steps.profile(
     "released-never-passed",
-    "before pull request 22814: a removal that meets a released value neither removes it nor goes on",
+    "before pull request 22814: a removal neither removes a deallocated value nor continues",
     Config(removal_passes_released_values=False),
 )

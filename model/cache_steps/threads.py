@@ -1,6 +1,6 @@
-"""What the threads of `cache_steps` share, and what each holds: settings, state, locks.
+"""Config and state of the cache steps: shared structures, threads and locks.
 
-The machine and its steps are in `model/cache_steps/machine.py`.
+The actions are in `model/cache_steps/machine.py`.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ T = TypeVar("T")
 
 
 class Config(NamedTuple):
-    """Numbers of caches and threads, broker settings, then rules; every other value of a rule is a bug of some version."""
+    """Numbers of caches and threads, broker settings, and rules; other values of a rule are bugs of some version."""
 
-    #: how many topics have a cache on this broker; caches are numbered from 0
+    #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 1
-    #: how many positions each cache may hold, numbered from 0; an entry has as many bytes as its position, and one
+    #: positions of each cache, numbered from 0; the entry at position p has p + 1 bytes
     positions: Annotated[int, AtLeast(1)] = 2
-    #: how many wrappers there are; the broker makes a new one when its pool is empty
+    #: number of wrappers; the broker allocates a new one when its pool is empty
     pool: Annotated[int, AtLeast(1)] = 3
-    #: how many threads insert
+    #: number of inserting threads
     inserters: Annotated[int, AtLeast(1)] = 2
-    #: how many threads remove ranges
+    #: number of threads that remove ranges
     removers: Annotated[int, AtLeast(0)] = 1
-    #: how many threads look up
+    #: number of threads that look up
     readers: Annotated[int, AtLeast(0)] = 1
-    #: an eviction is asked for when the total is above
+    #: an eviction task is scheduled when the total is above
     trigger_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "98 % of it")] = 0
-    #: what a size eviction brings the total down to
+    #: a size pass evicts down to this total
     target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
-    #: whether an entry that was looked up since its last visit is put back at the tail, however often
+    #: whether an entry that was accessed since its last visit is requeued, without a limit
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
     ] = False
@@ -88,16 +88,16 @@ class Config(NamedTuple):
 
 
 class Wrapper(NamedTuple):
-    """What the map and the queue hold."""
+    """`RangeCacheEntryWrapper`."""
 
     key: int | None  # of its entry; None: DETACHED, or in the pool
-    accessed: bool  # looked up since it left the pool, or was last put back
-    released: bool  # someone gave back a reference to its value that was the cache's
-    pooled: bool  # free for the next insert
+    accessed: bool  # looked up since it left the pool or was requeued
+    released: bool  # its value was deallocated by someone else
+    pooled: bool  # available to the next insert
 
 
 class Insert(NamedTuple):
-    """Where an inserting thread is. While it has a wrapper it holds its lock."""
+    """An inserting thread; it holds the lock of its wrapper."""
 
     at: Literal["idle", "put", "offer", "count", "total", "schedule", "look"]
     wrapper: int | None
@@ -105,7 +105,7 @@ class Insert(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """Where a removing thread is; it holds the wrapper's lock when it is to unmap or to clear it."""
+    """A removing thread; it holds the lock of its wrapper at `unmap` and `clear`."""
 
     at: Literal["idle", "find", "take", "unmap", "clear", "subtract", "report"]
     key: int | None  # of the entry that was found; or the next to look at
@@ -116,7 +116,7 @@ class Removal(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """Where the evicting thread is; it holds the wrapper's lock from its decision to remove until it has subtracted."""
+    """The evicting thread; it holds the lock of its wrapper from REMOVE until it has subtracted."""
 
     at: Literal[
         "idle", "measure", "peek", "visit", "requeue", "unmap", "clear", "subtract", "pop", "recycle", "report", "end"
@@ -129,7 +129,7 @@ class Eviction(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """Where a thread is that looks up."""
+    """A thread that looks up."""
 
     at: Literal["idle", "compare", "mark", "retain"]
     key: int | None  # the one that was asked for
@@ -138,7 +138,7 @@ class Lookup(NamedTuple):
 
 @record
 class State(NamedTuple):
-    """What threads share, then the threads."""
+    """Shared structures, then the threads."""
 
     mapped: tuple[int | None, ...]  # the wrapper at each key
     queue: tuple[int, ...]  # wrappers, oldest first
@@ -165,7 +165,7 @@ NO_LOOKUP = Lookup("idle", None, None)
 
 
 def start(cfg: Config) -> State:
-    """Empty caches, all wrappers in the pool, all threads idle."""
+    """Empty caches, every wrapper in the pool, every thread idle."""
     return State(
         (None,) * (cfg.caches * cfg.positions),
         (),
@@ -185,22 +185,22 @@ def start(cfg: Config) -> State:
 
 
 def key_of(cfg: Config, cache: int, position: int) -> int:
-    """The number of a position among those of all caches."""
+    """The key of a position: its number among the positions of all caches."""
     return cache * cfg.positions + position
 
 
 def cache_of(cfg: Config, key: int) -> int:
-    """The cache to which a key belongs."""
+    """The cache of a key."""
     return key // cfg.positions
 
 
 def bytes_of(cfg: Config, key: int) -> int:
-    """The bytes of the entry at a key: its position, counted from 1."""
+    """The bytes of the entry at a key."""
     return key % cfg.positions + 1
 
 
 def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
-    """Whether a thread stands at a step at which it holds the wrapper's lock."""
+    """Whether a thread holds the lock of the wrapper."""
     for i in s.inserts:
         if i.wrapper == wrapper:
             return True
@@ -214,31 +214,31 @@ def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
 
 
 def with_item(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
-    """The same items with another one at a place."""
+    """The items with `item` at index `place`."""
     return (*items[:place], item, *items[place + 1 :])
 
 
 def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
-    """The sizes, with more bytes in the cache of a key."""
+    """The sizes with `more` bytes added to the cache of a key."""
     cache = cache_of(cfg, key)
     return with_item(s.sizes, cache, s.sizes[cache] + more)
 
 
 def recycled(cfg: Config, w: Wrapper) -> Wrapper:
-    """A wrapper as it goes to the pool: every field is cleared (RangeCacheEntryWrapper.recycle)."""
+    """The recycled wrapper: every field is cleared (`RangeCacheEntryWrapper.recycle`)."""
     return FREE if cfg.recycling_clears_the_mark else FREE._replace(accessed=w.accessed)
 
 
 def cleared(w: Wrapper) -> Wrapper:
-    """A wrapper whose entry was removed; the mark of access stays (RangeCacheEntryWrapper.markRemoved)."""
+    """The wrapper of a removed entry; `accessed` stays (`RangeCacheEntryWrapper.markRemoved`)."""
     return w._replace(key=None, released=False)
 
 
 def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
-    """The map without this wrapper at the key; another that stands there stays."""
+    """The map without the wrapper at the key; another wrapper there stays."""
     return with_item(s.mapped, key, None) if s.mapped[key] == wrapper else s.mapped
 
 
 def stays_counted(cfg: Config, w: Wrapper) -> bool:
-    """Whether clearing a wrapper fails, and nothing is counted, for its value had been released elsewhere."""
+    """Whether clearing a wrapper fails and counts nothing, because its value was deallocated."""
     return w.released and cfg.released_value_stays_counted
