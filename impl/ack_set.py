@@ -1,9 +1,7 @@
-"""Ack sets, quickly.
+"""Ack sets as integers: a search, an AND or a comparison costs one pass over the words.
 
-The same behaviour as `model/ack_set.py`. A batch is an integer in a dictionary, with a bit a message, on which the
-processor works word by word: a search for a bit, a union or a comparison costs one pass over the words, of which a
-batch of 64 messages has one. Sets that are given as words are compared word by word where they need not become an
-integer.
+Implements the reference rules of `model/ack_set.py`. Ack sets given as words are compared word by word where they need
+not become integers.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ _ALL = 2**64 - 1
 
 
 def number(words: AckSet) -> int:
-    """The words as one integer. O(words)."""
+    """Returns the words as one integer. O(words)."""
     if len(words) == 1:
         return words[0] & _ALL
     return int.from_bytes(b"".join([word.to_bytes(8, "little", signed=True) for word in words]), "little")
 
 
 def array(bits: int) -> AckSet:
-    """The words of an integer, without zeros at the end. O(words)."""
+    """Returns the words of an integer, trimmed. O(words)."""
     if bits < 2**63:
         return (bits,) if bits else ()
     count = (bits.bit_length() + 63) // 64
@@ -33,14 +31,14 @@ def array(bits: int) -> AckSet:
 
 
 def trimmed(words: list[int]) -> AckSet:
-    """The words without zeros at the end. O(zeros)."""
+    """Returns the words without zeros at the end. O(zeros)."""
     while words and not words[-1]:
         words.pop()
     return tuple(words)
 
 
-def first_word(words: AckSet | None) -> int:
-    """The index of the first bit that is set; -1 if none is. O(words before it)."""
+def first_bit(words: AckSet | None) -> int:
+    """Returns the index of the first set bit, or -1. O(words before it)."""
     for at, word in enumerate(words or ()):
         if word:
             return 64 * at + (word & -word).bit_length() - 1
@@ -48,34 +46,32 @@ def first_word(words: AckSet | None) -> int:
 
 
 class AckSets:
-    """The batches that are open, and the questions about sets that are given. Methods are named as the actions."""
+    """The bit sets of open batches, and functions of ack sets. Methods are named as the model's actions."""
 
     def __init__(self, cfg: Config) -> None:
-        self.cfg = cfg
-        self._batches: dict[int, int] = {}  # by number, and so in order
+        self._batches: dict[int, int] = {}  # by number, in order
         self._next_batch = 1
-        #: one more than the last index that is allowed
+        #: the largest valid end of a range, if the batch size is known
         self._end = cfg.batch_size or None
-        self._trims_words = {"within_batch": False, "words_of_both": True}[cfg.overlap]
 
-    # ---- batches as sets
+    # ---- bit sets of batches
 
     def open_batch(self) -> int:
-        """Another batch. O(1)."""
+        """Creates a bit set. O(1)."""
         batch = self._next_batch
         self._batches[batch] = 0
         self._next_batch = batch + 1
         return batch
 
-    def give_back(self, batch: int) -> Refused | None:
-        """One batch fewer. O(1)."""
+    def recycle(self, batch: int) -> Refused | None:
+        """Recycles a bit set. O(1)."""
         return self._closed(batch) if self._batches.pop(batch, None) is None else None
 
     def _closed(self, batch: int) -> Refused:
         return Refused("not_open", f"batch {batch} is not open")
 
     def _mask(self, batch: int, begin: int, end: int) -> int | Refused:
-        """The bits of a range, or why it is refused."""
+        """Returns the mask of a range, or its rejection."""
         if batch not in self._batches:
             return self._closed(batch)
         if begin > end:
@@ -85,7 +81,7 @@ class AckSets:
         return (1 << end) - (1 << begin)
 
     def _bit(self, batch: int, index: int) -> int | Refused:
-        """The bit of a message, or why it is refused."""
+        """Returns the mask of a message, or its rejection."""
         if batch not in self._batches:
             return self._closed(batch)
         if self._end is not None and index >= self._end:
@@ -93,7 +89,7 @@ class AckSets:
         return 1 << index
 
     def set_range(self, batch: int, begin: int, end: int) -> Refused | None:
-        """Adds messages. O(words)."""
+        """Sets a range. O(words)."""
         mask = self._mask(batch, begin, end)
         if isinstance(mask, Refused):
             return mask
@@ -101,7 +97,7 @@ class AckSets:
         return None
 
     def clear_range(self, batch: int, begin: int, end: int) -> Refused | None:
-        """Acknowledges messages. O(words)."""
+        """Clears a range. O(words)."""
         mask = self._mask(batch, begin, end)
         if isinstance(mask, Refused):
             return mask
@@ -109,7 +105,7 @@ class AckSets:
         return None
 
     def flip_range(self, batch: int, begin: int, end: int) -> Refused | None:
-        """Turns messages round. O(words)."""
+        """Flips a range. O(words)."""
         mask = self._mask(batch, begin, end)
         if isinstance(mask, Refused):
             return mask
@@ -117,7 +113,7 @@ class AckSets:
         return None
 
     def set_index(self, batch: int, index: int) -> Refused | None:
-        """Adds a message. O(words)."""
+        """Sets a bit. O(words)."""
         bit = self._bit(batch, index)
         if isinstance(bit, Refused):
             return bit
@@ -125,7 +121,7 @@ class AckSets:
         return None
 
     def clear_index(self, batch: int, index: int) -> Refused | None:
-        """Acknowledges a message. O(words)."""
+        """Clears a bit. O(words)."""
         bit = self._bit(batch, index)
         if isinstance(bit, Refused):
             return bit
@@ -133,7 +129,7 @@ class AckSets:
         return None
 
     def and_with(self, batch: int, words: AckSet) -> Refused | None:
-        """Adds another set's acknowledgements. O(words)."""
+        """Adds the acks of another ack set. O(words)."""
         mask = number(words)
         if batch not in self._batches:
             return self._closed(batch)
@@ -143,7 +139,7 @@ class AckSets:
         return None
 
     def get_index(self, batch: int, index: int) -> bool | Refused:
-        """Whether the message is still to be acknowledged. O(words)."""
+        """Returns whether the message is not acknowledged. O(words)."""
         bit = self._bit(batch, index)
         return bit if isinstance(bit, Refused) else self._batches[batch] & bit != 0
 
@@ -164,11 +160,11 @@ class AckSets:
     # ---- sets that are given
 
     def and_ack_set(self, first: AckSet, second: AckSet) -> AckSet:
-        """What both leave. O(words)."""
+        """Returns the AND of two ack sets. O(words)."""
         return trimmed([a & b for a, b in zip(first, second, strict=False)])
 
     def and_position_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> Updated | Refused | None:
-        """What the current position carries then. O(words)."""
+        """Replaces the current position's ack set by the AND of both. O(words)."""
         if current is None:
             return None
         if other is None:
@@ -180,53 +176,50 @@ class AckSets:
         return Updated(self.and_ack_set(current.ack_set, other.ack_set))
 
     def is_ack_set_empty(self, ack_set: AckSet) -> bool:
-        """Whether every message is acknowledged. O(words)."""
+        """Returns whether all messages are acknowledged. O(words)."""
         return not any(ack_set)
 
     def is_ack_set_overlap(self, current: AckSet | None, other: AckSet | None) -> bool:
-        """Whether two sets acknowledge the same message. O(words)."""
+        """Returns whether two ack sets acknowledge the same message. O(words)."""
         if current is None or other is None:
             return False
-        if self._trims_words:
-            pairs = zip(trimmed(list(current)), trimmed(list(other)), strict=False)
-            return any((a | b) != -1 for a, b in pairs)
         if self._end is None:
             return any((a | b) != -1 for a, b in zip_longest(current, other, fillvalue=0))
         mask = (1 << self._end) - 1
         return (number(current) | number(other)) & mask != mask
 
     def compare_with_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> int | Refused:
-        """Which comes first. O(words before the first set bits)."""
+        """Compares two positions. O(words before the first set bits)."""
         if current is None or other is None:
             return Refused("illegal_argument", "a position is missing")
         if current.ledger != other.ledger:
             return -1 if current.ledger < other.ledger else 1
         if current.entry != other.entry:
             return -1 if current.entry < other.entry else 1
-        ours, theirs = first_word(current.ack_set), first_word(other.ack_set)
+        ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)
         return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
 
-    # ---- what the engines need
+    # ---- for the engines
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(batches)."""
+        """Returns one line per violated structural invariant. O(batches)."""
         wrong = []
         if any(bits < 0 for bits in self._batches.values()):
-            wrong.append("a set has no end")
+            wrong.append("a bit set is negative")
         if self._end is not None and any(bits >> self._end for bits in self._batches.values()):
             wrong.append("a bit is beyond the batch")
         if list(self._batches) != sorted(self._batches) or self._next_batch <= max(self._batches, default=0):
-            wrong.append("the batches are not in the order of their numbers, or the next number was given")
+            wrong.append("the batches are out of order, or the next number is in use")
         return wrong
 
     def view(self) -> State:
-        """The model's state of this. O(batches)."""
+        """Returns the model's state. O(batches)."""
         return State(tuple([Batch(*item) for item in self._batches.items()]), self._next_batch)
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> AckSets:
-        """Batches in a given state. O(batches)."""
-        body = cls(cfg)
-        body._batches = dict(state.batches)
-        body._next_batch = state.next_batch
-        return body
+        """Returns an implementation of a model state. O(batches)."""
+        self = cls(cfg)
+        self._batches = dict(state.batches)
+        self._next_batch = state.next_batch
+        return self

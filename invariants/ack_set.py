@@ -1,4 +1,4 @@
-"""What ack sets promise: each said message by message, from the words as they were given."""
+"""Guarantees of ack sets, each stated message by message on the given words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from invariants.properties import Event, always, sometimes
 from model.ack_set import AckPosition, AckSet, Batch, Config, State, ack_set
 from model.machine import Refused
 
-QUESTIONS = (
+QUERIES = (
     "get_index",
     "next_set_bit",
     "next_clear_bit",
@@ -23,30 +23,30 @@ CLEARS = ("clear_range", "clear_index")
 
 
 def left(words: AckSet) -> set[int]:
-    """The messages that are not acknowledged: bit i of word w is message 64 w + i."""
+    """Returns the messages that are not acknowledged: bit i of word w is message 64 w + i."""
     return {64 * w + i for w, word in enumerate(words) for i in range(64) if word >> i & 1}
 
 
 def left_in(s: State, event: Event) -> set[int]:
-    """The messages that are not acknowledged of the batch that a call is about."""
+    """Returns the messages of the call's batch that are not acknowledged."""
     [bits] = [b.bits for b in s.batches if b.batch == event.arguments["batch"]]
     return {i for i in range(bits.bit_length()) if bits >> i & 1}
 
 
 def others(s: State, batch: int) -> list[Batch]:
-    """All batches but one."""
+    """Returns all batches except one."""
     return [b for b in s.batches if b.batch != batch]
 
 
 def named(event: Event) -> set[int]:
-    """The messages that a call is about."""
+    """Returns the messages in the call's arguments."""
     if event.name in RANGES:
         return set(range(event.arguments["begin"], event.arguments["end"]))
     return {event.arguments["index"]} if event.name in INDICES else set()
 
 
-def was_refused(event: Event) -> bool:
-    """The call was not allowed."""
+def was_rejected(event: Event) -> bool:
+    """Returns whether the call was rejected."""
     return isinstance(event.outcome, Refused)
 
 
@@ -54,9 +54,9 @@ def was_refused(event: Event) -> bool:
 
 
 @always(ack_set, on=(*RANGES, *INDICES))
-def a_call_changes_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Setting leaves messages to be acknowledged, clearing acknowledges them, flipping turns them; no others change."""
-    if was_refused(event):
+def update_changes_only_named_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An update sets, clears or flips the bits of its range or index, and no others."""
+    if was_rejected(event):
         return True
     wanted, old = named(event), left_in(before, event)
     new = old | wanted if event.name in SETS else old - wanted if event.name in CLEARS else old ^ wanted
@@ -64,38 +64,38 @@ def a_call_changes_what_it_names(cfg: Config, before: State, event: Event, after
 
 
 @always(ack_set, on=("and_with",))
-def an_and_only_acknowledges(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Adding another set's acknowledgements keeps one's own: what is left, is left in both."""
-    return was_refused(event) or left_in(after, event) == left_in(before, event) & left(event.arguments["words"])
+def and_never_clears_an_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After `and_with` a message is unacknowledged if and only if it was in both sets."""
+    return was_rejected(event) or left_in(after, event) == left_in(before, event) & left(event.arguments["words"])
 
 
 @always(ack_set)
-def no_bit_is_beyond_the_batch(cfg: Config, s: State) -> bool:
-    """Nothing is left to be acknowledged that the batch does not have."""
+def ack_set_is_within_batch(cfg: Config, s: State) -> bool:
+    """No bit beyond the batch size is set, if the size is known."""
     return cfg.batch_size == 0 or all(b.bits.bit_length() <= cfg.batch_size for b in s.batches)
 
 
-@always(ack_set, on=("open_batch", "give_back", *RANGES, *INDICES, "and_with"))
-def a_call_leaves_other_batches_alone(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A set belongs to one batch: whatever is opened, changed or given back, no other batch changes."""
+@always(ack_set, on=("open_batch", "recycle", *RANGES, *INDICES, "and_with"))
+def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A call changes at most the batch that it names; a batch is empty when it is opened."""
     if event.name == "open_batch":
         return after.batches == (*before.batches, Batch(event.outcome, 0)) and event.outcome == before.next_batch
     batch = event.arguments["batch"]
     kept = [b.batch for b in after.batches] == [b.batch for b in before.batches]
-    is_gone = event.name == "give_back" and after.batches == tuple(others(before, batch))
-    return others(after, batch) == others(before, batch) and (is_gone or (kept and event.name != "give_back"))
+    is_gone = event.name == "recycle" and after.batches == tuple(others(before, batch))
+    return others(after, batch) == others(before, batch) and (is_gone or (kept and event.name != "recycle"))
 
 
-@always(ack_set, on=QUESTIONS)
-def a_question_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Asking about a batch or about sets that are given changes no batch."""
+@always(ack_set, on=QUERIES)
+def query_leaves_state_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A query changes no batch."""
     return after == before
 
 
 @always(ack_set, on=("get_index", "next_set_bit", "next_clear_bit"))
-def a_batch_knows_what_is_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch says of each message whether it is acknowledged, and finds the next one that is, or is not."""
-    if was_refused(event):
+def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A query returns whether a message is unacknowledged, or the next set or clear bit from an index on."""
+    if was_rejected(event):
         return True
     remaining = left_in(before, event)
     if event.name == "get_index":
@@ -106,35 +106,31 @@ def a_batch_knows_what_is_left(cfg: Config, before: State, event: Event, after: 
     return bool(event.outcome == next(i for i in range(begin, begin + len(remaining) + 1) if i not in remaining))
 
 
-# ---- sets that are given ------------------------------------------------------------------------------
+# ---- functions of ack sets ----------------------------------------------------------------------------
 
 
 @always(ack_set, on=("and_ack_set", "and_position_ack_set"))
-def an_and_leaves_what_both_leave(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message is acknowledged in the result if it is in either set, and the last word of the result is not zero."""
+def and_is_intersection(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A message is acknowledged in the AND if it is in either set; the result has no zero word at its end."""
     if event.name == "and_ack_set":
         first, second, result = event.arguments["first"], event.arguments["second"], event.outcome
     else:
         current, other = event.arguments["current"], event.arguments["other"]
-        if was_refused(event) or current is None or other is None:
-            return was_refused(event) or event.outcome is None or event.outcome.current_ack_set == current.ack_set
+        if was_rejected(event) or current is None or other is None:
+            return was_rejected(event) or event.outcome is None or event.outcome.current_ack_set == current.ack_set
         first, second, result = current.ack_set, other.ack_set, event.outcome.current_ack_set
     return left(result) == left(first) & left(second) and (not result or result[-1] != 0)
 
 
 @always(ack_set, on=("is_ack_set_empty",))
-def an_empty_set_leaves_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A set is empty when every message is acknowledged, however many zero words it has."""
+def ack_set_is_empty_iff_all_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An ack set is empty if and only if all messages are acknowledged, however many zero words it has."""
     return event.outcome is (len(left(event.arguments["ack_set"])) == 0)
 
 
 @always(ack_set, on=("is_ack_set_overlap",))
-def an_overlap_is_exact(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two sets overlap if and only if both acknowledge the same message of the batch, wherever zero words were cut.
-
-    As shipped it is broken twice: messages in a last word that is fully acknowledged are overlooked, and bits beyond
-    the batch count as acknowledged.
-    """
+def overlap_iff_message_acknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Two ack sets overlap if and only if both acknowledge a message of the batch, with or without trimmed words."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None:
         return event.outcome is False
@@ -143,75 +139,75 @@ def an_overlap_is_exact(cfg: Config, before: State, event: Event, after: State) 
 
 
 def progress(p: AckPosition) -> tuple[int, int, float]:
-    """How far a position has come: ledger, entry, and how many messages come before the first one that is left."""
+    """Returns ledger, entry and first unacknowledged message of a position."""
     return p.ledger, p.entry, min(left(p.ack_set or ()), default=float("inf"))
 
 
 @always(ack_set, on=("compare_with_ack_set",))
-def a_comparison_tells_who_has_come_further(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Positions are ordered by ledger, entry, and the first message not acknowledged; a whole entry is the furthest.
+def comparison_orders_by_first_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A comparison has the sign of the order by ledger, entry and first unacknowledged message.
 
-    The sign of the answer is that of this order, which is total.
+    A position that acknowledges the whole entry is the largest of the entry.
     """
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None:
-        return was_refused(event)
+        return was_rejected(event)
     ours, theirs = progress(current), progress(other)
     return (event.outcome > 0, event.outcome < 0) == (ours > theirs, ours < theirs)
 
 
 @always(ack_set)
-def what_makes_no_sense_is_refused(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """What is refused: a batch that is not open, a message beyond the batch, a range that ends before it begins, and a
-    position that lacks its set.
+def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A call is rejected if and only if its batch is not open, an index is beyond the batch, a range is inverted, or a
+    position lacks its ack set.
     """
     if "batch" in event.arguments and event.arguments["batch"] not in [b.batch for b in before.batches]:
-        return was_refused(event) and event.outcome.kind == "not_open"
+        return was_rejected(event) and event.outcome.kind == "not_open"
     if event.name in ("and_position_ack_set", "compare_with_ack_set"):
-        return was_refused(event) == lacks(event)
+        return was_rejected(event) == lacks(event)
     if event.name in RANGES and event.arguments["begin"] > event.arguments["end"]:
-        return was_refused(event)
+        return was_rejected(event)
     asked = named(event) | (left(event.arguments["words"]) if event.name == "and_with" else set())
     if event.name == "get_index":
         asked = {event.arguments["index"]}
     last = event.arguments["end"] - 1 if event.name in RANGES else max(asked, default=-1)
-    return was_refused(event) == (0 < cfg.batch_size <= last)
+    return was_rejected(event) == (0 < cfg.batch_size <= last)
 
 
 def lacks(event: Event) -> bool:
-    """A position that a question needs is missing, or has no set."""
+    """Returns whether a required position or ack set is null."""
     both = [event.arguments["current"], event.arguments["other"]]
     if event.name == "compare_with_ack_set":
         return None in both
     return None not in both and any(not p.carries_ack_set or p.ack_set is None for p in both)
 
 
-# ---- what a run must have seen ------------------------------------------------------------------------
+# ---- coverage goals -----------------------------------------------------------------------------------
 
 
 @sometimes(ack_set)
-def a_batch_is_more_than_a_word(cfg: Config, s: State) -> bool:
-    """Messages are left in the second word of a batch, none in the first."""
+def only_second_word_has_bits(cfg: Config, s: State) -> bool:
+    """A batch has unacknowledged messages in its second word and none in its first."""
     return any(b.bits > 2**64 - 1 and b.bits % 2**64 == 0 for b in s.batches)
 
 
 @sometimes(ack_set, on=(*CLEARS, "and_with"))
-def the_last_message_of_a_batch_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch that had messages left has none any more, while another one has."""
-    if was_refused(event) or after == before or left_in(after, event):
+def last_message_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The last unacknowledged message of a batch is acknowledged while another batch has some."""
+    if was_rejected(event) or after == before or left_in(after, event):
         return False
     return any(b.bits for b in after.batches)
 
 
 @sometimes(ack_set, on=("open_batch",))
-def a_batch_is_opened_after_another_was_given_back(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A set that has served one batch may serve another one, while a third is still open."""
+def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A batch is opened after another was recycled, while a third is open."""
     return len(before.batches) > 0 and before.next_batch > len(before.batches) + 1
 
 
 @sometimes(ack_set, on=("is_ack_set_overlap",))
-def an_overlap_only_where_zero_words_were_cut(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two sets acknowledge the same messages only in a word that neither of them has."""
+def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Both sets acknowledge the same messages only in words that were trimmed from both."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or len(current) != len(other) or cfg.batch_size <= 64 * len(current):
         return False
@@ -219,8 +215,8 @@ def an_overlap_only_where_zero_words_were_cut(cfg: Config, before: State, event:
 
 
 @sometimes(ack_set, on=("is_ack_set_overlap",), given=lambda cfg: cfg.overlap == "within_batch")
-def no_overlap_though_bits_beyond_the_batch_are_zero(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two sets that are no longer than their batch, which is no multiple of 64, acknowledge different messages."""
+def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """No overlap within the batch, although padding bits are clear in both sets."""
     current, other = event.arguments["current"], event.arguments["other"]
     if not current or not other or cfg.batch_size % 64 == 0 or event.outcome is not False:
         return False
@@ -228,8 +224,8 @@ def no_overlap_though_bits_beyond_the_batch_are_zero(cfg: Config, before: State,
 
 
 @sometimes(ack_set, on=("compare_with_ack_set",))
-def a_whole_entry_against_a_part(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of two positions in an entry has no set or an empty one, the other has messages left."""
+def whole_entry_is_compared_with_part(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """One of two positions of an entry acknowledges the whole entry, the other one a part."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or progress(current)[:2] != progress(other)[:2]:
         return False

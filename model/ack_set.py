@@ -1,24 +1,28 @@
-"""Ack sets: which messages of one batch are still to be acknowledged, and what pending acks ask of such sets.
+"""Ack sets: which messages of a batch are not yet acknowledged (PIP-54), and queries of pending acks (PIP-160).
 
-Source: PIP-54, used by PIP-160. Step grain: one call.
+Models `BitSetRecyclable` as the cursor uses it for batch indexes, and `andAckSet`, `isAckSetOverlap` and
+`compareToWithAckSet` of `PositionAckSetUtil`. One step is one call.
 
-An ack set is written as 64-bit words, the first one first, each a signed integer. Bit i is message i of the batch:
+An ack set is an array of 64-bit words, the first word first, each a signed integer. Bit i is batch index i:
 
-    1   not yet acknowledged
-    0   acknowledged; words that are missing at the end are zeros
+    1   not acknowledged
+    0   acknowledged; missing words at the end are zeros
 
-    and       acknowledged in either: bit by bit; zero words at the end are cut
-    empty     every message is acknowledged
-    overlap   some message of the batch is acknowledged in both: two transactions would acknowledge it
-    compare   positions first; in one entry, who has acknowledged more messages from the first one on. All of them, and
-              an entry without ack set, which is all of it, are the most
+    and       acknowledged in either set: bitwise AND; zero words at the end are trimmed
+    empty     all messages are acknowledged
+    overlap   a message of the batch is acknowledged in both sets: two transactions would acknowledge it
+    compare   by position; within an entry by the first message that is not acknowledged. A position without an ack
+              set, or with an empty one, acknowledges the whole entry and is the largest
 
-State: the sets of some batches, as they are kept while a consumer acknowledges them one message after the other; each
-is opened, used under its number and given back. The number of messages is a setting; 0 says that it is not known, and
-then a set is as long as it is. A bit beyond the batch is refused wherever it comes in.
+State: the bit sets of open batches. A batch is opened, used by its number and recycled. The batch size is a setting;
+0 means that it is unknown, and then an ack set is as long as its words. Indexes beyond the batch are rejected.
 
-Here words become masks, integers of any length, with one bit a message. `model/batch_acks/machine.py` uses these functions.
-Not modelled: how much memory a set has.
+Words become masks here, integers of any length with one bit per message. `model/batch_acks` and the transaction
+models use these functions.
+
+Difference from the shipped broker: an overlap is determined within the batch (rule `overlap`).
+
+Not modelled: the pool of bit sets, and their memory.
 """
 
 from __future__ import annotations
@@ -28,9 +32,9 @@ from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Machine, Step, refused
 from model.positions import Position
-from model.values import AtLeast, Between, record
+from model.values import AtLeast, Between, Origin, Rule, record
 
-#: A word of an ack set: 64 bits, read as a signed number.
+#: A word of an ack set: a signed 64-bit integer.
 Word = Annotated[int, Between(-(2**63), 2**63 - 1)]
 AckSet = tuple[Word, ...]
 Index = Annotated[int, AtLeast(0)]
@@ -43,7 +47,7 @@ _SIGN = 2**63
 
 
 def mask_of(words: AckSet) -> int:
-    """The words of a set as one number, in which bit i is message i."""
+    """Returns the words as one integer, whose bit i is message i."""
     if len(words) == 1:
         return words[0] & _ALL
     mask = 0
@@ -53,7 +57,7 @@ def mask_of(words: AckSet) -> int:
 
 
 def words_of(mask: int) -> AckSet:
-    """A number as words, without zero words at the end."""
+    """Returns an integer as words, without zero words at the end (`toLongArray`)."""
     words = []
     while mask:
         word = mask & _ALL
@@ -63,17 +67,17 @@ def words_of(mask: int) -> AckSet:
 
 
 def all_of(size: int) -> int:
-    """The mask of a batch of which nothing is acknowledged."""
+    """Returns the mask of a batch without acks."""
     return (1 << size) - 1
 
 
 def first_of(mask: int) -> int:
-    """The first message that is not acknowledged; -1 if there is none."""
+    """Returns the first message that is not acknowledged, or -1."""
     return (mask & -mask).bit_length() - 1
 
 
 def acked_in_both(one: int, other: int, size: int) -> int:
-    """The messages of a batch that both sets acknowledge, as a mask."""
+    """Returns the mask of the messages of a batch that both sets acknowledge."""
     return ~(one | other) & all_of(size)
 
 
@@ -83,43 +87,46 @@ def acked_in_both(one: int, other: int, size: int) -> int:
 class Config(NamedTuple):
     """The batch, and the rule on which versions differ."""
 
-    #: how many messages the batch has; 0 if that is not known
+    #: number of messages of the batch; 0 if unknown
     batch_size: Annotated[int, AtLeast(0)] = 10
-    #: where an overlap is looked for: in the batch, or in the words that both sets have when zeros at the end are cut
-    overlap: Literal["within_batch", "words_of_both"] = "within_batch"
+    #: the bits in which an overlap is determined: those of the batch, or all of the words of both sets after trimming
+    overlap: Annotated[
+        Literal["within_batch", "words_of_both"],
+        Rule(Origin.RECORDED, "words_of_both: PositionAckSetUtil.isAckSetOverlap, master 2026-07"),
+    ] = "within_batch"
 
 
 class Batch(NamedTuple):
-    """A batch that is being acknowledged."""
+    """The bit set of an open batch."""
 
-    batch: int  # its number, given when it was opened
-    bits: int  # a mask: what is not yet acknowledged
+    batch: int  # its number
+    bits: int  # mask of the messages that are not acknowledged
 
 
 @record
 class State(NamedTuple):
-    """The batches that are open."""
+    """The open batches."""
 
     batches: tuple[Batch, ...]  # in order of numbers
     next_batch: int
 
 
 def start(cfg: Config) -> State:
-    """No batch is open."""
+    """Returns the state without open batches."""
     return State((), 1)
 
 
 class AckPosition(NamedTuple):
-    """A position as consumers name it: an entry, and perhaps a part of its batch."""
+    """A position with or without an ack set (`AckSetState`)."""
 
     ledger: int
     entry: int
-    carries_ack_set: bool  # whether it is of the kind that can
+    carries_ack_set: bool  # whether the class of the position has an ack set
     ack_set: AckSet | None
 
 
 class Updated(NamedTuple):
-    """What a position carries after its set was combined with another one's."""
+    """Outcome of `andAckSet` of two positions: the ack set of the first one."""
 
     current_ack_set: AckSet | None
 
@@ -131,15 +138,15 @@ Name = Annotated[int, AtLeast(1)]
 
 
 def bits_of(s: State, batch: int) -> int | None:
-    """What is left of a batch; None if it is not open."""
+    """Returns the bits of a batch, or None if it is not open."""
     for each in s.batches:
         if each.batch == batch:
             return each.bits
     return None
 
 
-def changed(s: State, batch: int, wrong: str, change: Callable[[int], int]) -> Step[State, None]:
-    """What is left of one batch changes, unless something is wrong with the call."""
+def updated(s: State, batch: int, wrong: str, change: Callable[[int], int]) -> Step[State, None]:
+    """Updates the bits of one batch. Rejects the call if the batch is not open or `wrong` names an error."""
     bits = bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -150,12 +157,12 @@ def changed(s: State, batch: int, wrong: str, change: Callable[[int], int]) -> S
 
 
 def beyond(cfg: Config, mask: int) -> bool:
-    """A bit of the mask is not of the batch."""
+    """Returns whether a bit of the mask is beyond the batch."""
     return cfg.batch_size > 0 and mask > all_of(cfg.batch_size)
 
 
 def range_beyond(cfg: Config, begin: int, end: int) -> str:
-    """What is wrong with a range of messages of which the last is excluded; empty if nothing is."""
+    """Returns the error of a range [begin, end), or an empty string."""
     if begin > end:
         return f"begin is {begin}, after its end {end}"
     if cfg.batch_size and end > cfg.batch_size:
@@ -164,28 +171,28 @@ def range_beyond(cfg: Config, begin: int, end: int) -> str:
 
 
 def index_beyond(cfg: Config, index: int) -> str:
-    """What is wrong with the index of a message; empty if nothing is."""
+    """Returns the error of an index, or an empty string."""
     return f"index is {index}, beyond the batch of {cfg.batch_size}" if 0 < cfg.batch_size <= index else ""
 
 
 def between(begin: int, end: int) -> int:
-    """The mask of the messages from one up to another, which is excluded."""
+    """Returns the mask of the range [begin, end)."""
     return all_of(end) & ~all_of(begin)
 
 
-# ---- batches as sets ----------------------------------------------------------------------------------
+# ---- bit sets of batches ------------------------------------------------------------------------------
 
 
 @ack_set.action
 def open_batch(cfg: Config, s: State) -> Step[State, int]:
-    """Another set, with nothing in it: who opens one sets the range of its batch. The outcome is its number."""
+    """Creates an empty bit set (`BitSetRecyclable.create`) and returns its number; the caller sets its range."""
     number = s.next_batch
     return State((*s.batches, Batch(number, 0)), number + 1), number
 
 
 @ack_set.action
-def give_back(cfg: Config, s: State, batch: Name) -> Step[State, None]:
-    """The set is not used any more; its memory may serve another batch, which begins with nothing."""
+def recycle(cfg: Config, s: State, batch: Name) -> Step[State, None]:
+    """Recycles the bit set (`BitSetRecyclable.recycle`). The next one created is empty."""
     if bits_of(s, batch) is None:
         return refused(s, "not_open", f"batch {batch} is not open")
     return s._replace(batches=tuple([b for b in s.batches if b.batch != batch])), None
@@ -193,45 +200,45 @@ def give_back(cfg: Config, s: State, batch: Name) -> Step[State, None]:
 
 @ack_set.action
 def set_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
-    """These messages, the last excluded, are not acknowledged."""
-    return changed(s, batch, range_beyond(cfg, begin, end), lambda bits: bits | between(begin, end))
+    """Sets the bits [begin, end): these messages are not acknowledged."""
+    return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits | between(begin, end))
 
 
 @ack_set.action
 def clear_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
-    """These messages, the last excluded, are acknowledged."""
-    return changed(s, batch, range_beyond(cfg, begin, end), lambda bits: bits & ~between(begin, end))
+    """Clears the bits [begin, end): these messages are acknowledged."""
+    return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits & ~between(begin, end))
 
 
 @ack_set.action
 def flip_range(cfg: Config, s: State, batch: Name, begin: Index, end: Index) -> Step[State, None]:
-    """Of these messages, the last excluded, the acknowledged are not any more, and the others are."""
-    return changed(s, batch, range_beyond(cfg, begin, end), lambda bits: bits ^ between(begin, end))
+    """Flips the bits [begin, end)."""
+    return updated(s, batch, range_beyond(cfg, begin, end), lambda bits: bits ^ between(begin, end))
 
 
 @ack_set.action
 def set_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
-    """The message is not acknowledged."""
-    return changed(s, batch, index_beyond(cfg, index), lambda bits: bits | 1 << index)
+    """Sets a bit: the message is not acknowledged."""
+    return updated(s, batch, index_beyond(cfg, index), lambda bits: bits | 1 << index)
 
 
 @ack_set.action
 def clear_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, None]:
-    """The message is acknowledged."""
-    return changed(s, batch, index_beyond(cfg, index), lambda bits: bits & ~(1 << index))
+    """Clears a bit: the message is acknowledged."""
+    return updated(s, batch, index_beyond(cfg, index), lambda bits: bits & ~(1 << index))
 
 
 @ack_set.action
 def and_with(cfg: Config, s: State, batch: Name, words: AckSet) -> Step[State, None]:
-    """Another set's acknowledgements are added to this one's: what was acknowledged stays so."""
+    """Adds the acks of another ack set (`BitSet.and`). Acknowledged messages stay acknowledged."""
     mask = mask_of(words)
     wrong = f"words have a bit beyond the batch of {cfg.batch_size}" if beyond(cfg, mask) else ""
-    return changed(s, batch, wrong, lambda bits: bits & mask)
+    return updated(s, batch, wrong, lambda bits: bits & mask)
 
 
 @ack_set.action
 def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, bool]:
-    """Whether the message is still to be acknowledged."""
+    """Returns whether the message is not acknowledged."""
     wrong, bits = index_beyond(cfg, index), bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -242,7 +249,7 @@ def get_index(cfg: Config, s: State, batch: Name, index: Index) -> Step[State, b
 
 @ack_set.action
 def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
-    """The first message from this one on that is not acknowledged; -1 if there is none."""
+    """Returns the first message from `begin` on that is not acknowledged, or -1."""
     bits = bits_of(s, batch)
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -254,7 +261,7 @@ def next_set_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State
 
 @ack_set.action
 def next_clear_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[State, int]:
-    """The first index from this one on that is acknowledged, or that lies behind all the others."""
+    """Returns the first index from `begin` on whose bit is clear, which may be beyond the batch."""
     bits, i = bits_of(s, batch), begin
     if bits is None:
         return refused(s, "not_open", f"batch {batch} is not open")
@@ -263,12 +270,12 @@ def next_clear_bit(cfg: Config, s: State, batch: Name, begin: Index) -> Step[Sta
     return s, i
 
 
-# ---- sets that are given ------------------------------------------------------------------------------
+# ---- functions of ack sets ----------------------------------------------------------------------------
 
 
 @ack_set.action
 def and_ack_set(cfg: Config, s: State, first: AckSet, second: AckSet) -> Step[State, AckSet]:
-    """What both leave to be acknowledged; nothing at all is an empty array."""
+    """Returns the messages that neither set acknowledges, trimmed (`andAckSet`)."""
     return s, words_of(mask_of(first) & mask_of(second))
 
 
@@ -276,9 +283,9 @@ def and_ack_set(cfg: Config, s: State, first: AckSet, second: AckSet) -> Step[St
 def and_position_ack_set(
     cfg: Config, s: State, current: AckPosition | None, other: AckPosition | None
 ) -> Step[State, Updated | None]:
-    """The current position then carries what both sets leave; the entries need not be the same.
+    """Replaces the current position's ack set by the AND of both (`andAckSet`). The entries may differ.
 
-    A missing position changes nothing. One that cannot carry a set, or that could and does not, is an error.
+    A null position changes nothing. A position of a class without ack set, or without its ack set, is an error.
     """
     if current is None:
         return s, None
@@ -293,23 +300,23 @@ def and_position_ack_set(
 
 @ack_set.action
 def is_ack_set_empty(cfg: Config, s: State, ack_set: AckSet) -> Step[State, bool]:
-    """Whether every message is acknowledged."""
+    """Returns whether all messages are acknowledged (`isAckSetEmpty`)."""
     return s, not any(ack_set)
 
 
 @ack_set.action
 def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: AckSet | None) -> Step[State, bool]:
-    """Whether two sets acknowledge the same message; a missing set acknowledges none.
+    """Returns whether two ack sets acknowledge the same message (`isAckSetOverlap`). A null set acknowledges none.
 
-    Of a batch of unknown size, the longer array says how many messages there may be.
+    If the batch size is unknown, the longer array determines it.
     """
     if current is None or other is None:
         return s, False
-    return s, acked_in_both(mask_of(current), mask_of(other), compared(cfg, current, other)) != 0
+    return s, acked_in_both(mask_of(current), mask_of(other), compared_bits(cfg, current, other)) != 0
 
 
-def compared(cfg: Config, current: AckSet, other: AckSet) -> int:
-    """How many bits are looked at for an overlap."""
+def compared_bits(cfg: Config, current: AckSet, other: AckSet) -> int:
+    """Returns the number of bits in which an overlap is determined."""
     if cfg.overlap == "words_of_both":
         return _WORD * min(len(words_of(mask_of(current))), len(words_of(mask_of(other))))
     return cfg.batch_size or _WORD * max(len(current), len(other))
@@ -319,9 +326,10 @@ def compared(cfg: Config, current: AckSet, other: AckSet) -> int:
 def compare_with_ack_set(
     cfg: Config, s: State, current: AckPosition | None, other: AckPosition | None
 ) -> Step[State, int]:
-    """Less than 0 if the current position comes first, 0 if none does, more than 0 if the other one does.
+    """Returns a negative number, 0 or a positive number as the current position is smaller, equal or larger.
 
-    In one entry it is the difference of the first messages that are not acknowledged; all of it comes last.
+    Within an entry it is the difference of the first messages that are not acknowledged; a whole entry is the largest
+    (`compareToWithAckSet`).
     """
     if current is None or other is None:
         return refused(s, "illegal_argument", "a position is missing")
@@ -332,18 +340,18 @@ def compare_with_ack_set(
     return s, one - two if one >= 0 and two >= 0 else two - one
 
 
-# ---- names and observers ------------------------------------------------------------------------------
+# ---- canonical form and observation -------------------------------------------------------------------
 
 
 @ack_set.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Open batches are numbered in the order in which they were opened."""
+    """Renumbers the open batches in the order in which they were opened."""
     return State(tuple([Batch(number, b.bits) for number, b in enumerate(s.batches, 1)]), len(s.batches) + 1)
 
 
 @ack_set.observation
 def observe(cfg: Config, s: State) -> list[dict[str, object]]:
-    """Of each open batch the words, how many messages are left, and one more than the last of them."""
+    """Returns words, cardinality and length of each open batch."""
     return [
         {
             "words": list(words_of(b.bits)),
@@ -357,10 +365,10 @@ def observe(cfg: Config, s: State) -> list[dict[str, object]]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = ack_set.profile("reference", "what this specification holds to be right", Config())
+reference = ack_set.profile("reference", "the decisions of this specification", Config())
 
 shipped = ack_set.profile(
     "pulsar-2026-07",
-    "as recorded from Apache Pulsar master, 2026-07-23",
+    "recorded from Apache Pulsar master of 2026-07-23",
     Config(overlap="words_of_both"),
 )

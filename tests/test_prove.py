@@ -95,7 +95,7 @@ EXPECTED = {
     "the-mark-moves-over-deleted-entries-only": "proved",
     "a-record-keeps-to-its-caps": "proved",
     "a-recovery-invents-nothing": "proved",
-    "an-overlap-is-exact-and-symmetric": "proved",
+    "overlap-is-exact-and-symmetric": "proved",
     "a-conjunction-leaves-what-both-leave": "proved",
     "positions-with-sets-are-in-one-order": "proved",
     "an-ack-set-deletes-one-record": "proved",

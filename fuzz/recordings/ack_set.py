@@ -1,4 +1,4 @@
-"""How recordings of ack sets map to the machine: a batch as a bit set, and functions on sets that are given."""
+"""How recordings of ack sets map to the machine: the bit set of a batch, and functions of ack sets."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from model.machine import plain
 
 Names = Mapping[str, Any]
 
-#: The actions whose names in a recording are those of a Java bit set.
+#: Actions that are recorded under the names of `java.util.BitSet`.
 ACTIONS = {"set": "set_index", "clear": "clear_index", "get": "get_index", "and": "and_with"}
-#: The arguments that have other names here.
+#: Arguments that are recorded under other names.
 ARGUMENTS = {"from": "begin", "to": "end"}
 
 
 def settings(recorded: Names) -> Names:
-    """The settings of the machine; the functions are not told how large a batch is."""
+    """Returns the settings; the functions have no batch size."""
     return {"batch_size": recorded.get("batch_size", 0)}
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """The action of an operation; the one batch of a recording is opened first."""
+    """Returns the actions of an operation; the only batch of a recording is opened first."""
     arguments = {ARGUMENTS.get(name, name): value for name, value in operation.args.items()}
     if recorded["kind"] != "bit_set":
         return [(operation.op, arguments)]
@@ -33,22 +33,22 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome as it was recorded."""
+    """Returns an outcome in recorded form."""
     return error_or(outcome, plain)
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """What an observer saw; nobody observes functions."""
+    """Returns the observation of the batch; there is none of functions."""
     return seen[0] if recorded["kind"] == "bit_set" else None
 
 
 def of_kind(kind: str) -> Callable[[Names], bool]:
-    """Which recordings are of a kind."""
+    """Returns a predicate for recordings of a kind."""
     return lambda config: config.get("kind") == kind
 
 
 def recording(kind: str, *deviations: Deviation) -> Recording:
-    """The recordings of one kind."""
+    """Returns the mapping of the recordings of a kind."""
     return Recording(
         component="ack_set",
         subject="ack_set",
@@ -67,9 +67,9 @@ recordings = (
     recording(
         "ack_set_functions",
         Deviation(
-            "an_overlap_in_a_fully_acknowledged_last_word_is_missed",
+            "overlap_in_fully_acknowledged_last_word_is_missed",
             ("overlap",),
-            "an_overlap_is_exact",
+            "overlap_iff_message_acknowledged_in_both",
             "ack_set/dev/functions/1",
         ),
     ),

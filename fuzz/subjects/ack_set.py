@@ -7,9 +7,24 @@ from impl.ack_set import AckSets
 from invariants import ack_set as invariants
 from model.ack_set import AckPosition, Batch, Config, State, ack_set
 
-#: nothing, one word and two, zeros at the end and before it, ends of words, all of batches of 10, 64, 65 and 128
-SETS = ((), (0,), (1,), (1023,), (682,), (-1,), (-(2**63),), (-2,), (-1, 0), (0, 1), (-1, 1), (-1, -1), (0, 0), (5, -8))
-#: no set at all, either way, and one of each kind; in one entry mostly
+#: empty, one and two words, zero words at the end and before it, word boundaries, full batches of 10, 64, 65 and 128
+ACK_SETS = (
+    (),
+    (0,),
+    (1,),
+    (1023,),
+    (682,),
+    (-1,),
+    (-(2**63),),
+    (-2,),
+    (-1, 0),
+    (0, 1),
+    (-1, 1),
+    (-1, -1),
+    (0, 0),
+    (5, -8),
+)
+#: null, without and with an ack set; mostly of one entry
 POSITIONS = (
     None,
     AckPosition(1, 0, False, None),
@@ -17,23 +32,23 @@ POSITIONS = (
     AckPosition(1, 1, True, (4,)),
     AckPosition(2, 0, True, None),
 )
-#: the ends of batches and words, and one beyond each
+#: the first and last index of batches and words, and one beyond each
 INDICES = (0, 1, 2, 9, 10, 63, 64, 65, 127, 128, 130)
 
 
 def batches(cfg: Config, s: State) -> tuple[int, ...]:
-    """The open batches, each more often than one that is not."""
+    """Returns the open batches, three times as often as one that is not open."""
     known = tuple([b.batch for b in s.batches])
     return *known, *known, *known, s.next_batch
 
 
 def situation(cfg: Config, s: State) -> str:
-    """What the next action should depend on."""
+    """Returns whether no, some or many batches are open."""
     return "" if 0 < len(s.batches) < 4 else "many" if s.batches else "none"
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """How many batches are open; of the first, how many are left, in how many words, and whether ends of a word are."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Returns the number of open batches; of the first one the cardinality, the words, and bits at word boundaries."""
     bits = s.batches[0].bits if s.batches else 0
     count = bits.bit_count()
     return (
@@ -47,7 +62,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def open_batches(s: State) -> int:
-    """How many batches are open."""
+    """Returns the number of open batches."""
     return len(s.batches)
 
 
@@ -70,21 +85,21 @@ SMOKE = Scope(
     },
     bounds={"open_batches": 2},
     reasons={
-        "open_batches": "two: one, and another that must not change",
-        "actions": "all that there are",
-        "batch_size": "four messages: two inner ones and two at the ends; hides what happens at the ends of words",
-        "batch": "two that may be open, and one more; hides nothing: batches are alike",
+        "open_batches": "two: one, and another that must not change; excludes more",
+        "actions": "all",
+        "batch_size": "four messages: two inner ones and two at the ends; excludes word boundaries",
+        "batch": "two that may be open, and one that is not; batches are symmetric",
         "index": "both ends, one within, and one beyond",
         "begin": "both ends, one within, and none left",
         "end": "both ends, one within, all, and one beyond",
-        "words": "nothing, a gap, a prefix, and one beyond the batch",
-        "first": "all acknowledged in two ways, and two that share a message",
-        "second": "all acknowledged, and two messages left",
-        "ack_set": "empty in two ways, and not",
-        "current": "missing, with a set, and of the kind without",
-        "other": "missing, with a set, without, and in another entry",
-        "is_ack_set_overlap.current": "missing, all acknowledged, a gap, and another one",
-        "is_ack_set_overlap.other": "missing, all acknowledged, some, and none",
+        "words": "empty, a gap, a prefix, and one beyond the batch",
+        "first": "all acknowledged in two forms, and two sets with a common message",
+        "second": "all acknowledged, and two messages unacknowledged",
+        "ack_set": "empty in two forms, and not empty",
+        "current": "null, with an ack set, and of a class without",
+        "other": "null, with an ack set, without, and of another entry",
+        "is_ack_set_overlap.current": "null, all acknowledged, a gap, and another one",
+        "is_ack_set_overlap.other": "null, all acknowledged, some, and none",
     },
 )
 
@@ -109,33 +124,33 @@ WORDS = Scope(
     },
     bounds={"open_batches": 1},
     reasons={
-        "open_batches": "one; hides what others do to it",
-        "actions": "what changes a batch, and a search over it",
+        "open_batches": "one; excludes effects of other batches",
+        "actions": "updates of a batch, and a search",
         "batch_size": "two messages in a second word",
-        "batch": "the only one; what others do to it is in the scope smoke",
-        "index": "the ends of both words",
-        "begin": "the ends of both words; what lies between moves as one",
-        "end": "behind the ends of both words",
-        "words": "two words, one, and one that leaves all but the ends",
+        "batch": "the only one; two batches are in the scope smoke",
+        "index": "first and last bit of both words",
+        "begin": "first and last bit of both words; bits between them change together",
+        "end": "after the first and last bit of both words",
+        "words": "two words, one, and one without the first and last bit",
     },
 )
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states, which `check` must detect ------------------------------------------------------
 
 
-def a_bit_far_beyond(s: State) -> State | None:
-    """A message that no batch here has."""
+def bit_is_beyond_the_batch(s: State) -> State | None:
+    """A bit beyond every batch size is set."""
     return s._replace(batches=(*s.batches[:-1], Batch(s.batches[-1].batch, 1 << 200))) if s.batches else None
 
 
-def no_end(s: State) -> State | None:
-    """All messages that there could ever be, but those that are left."""
+def bit_set_is_negative(s: State) -> State | None:
+    """The mask of a batch is negative."""
     return s._replace(batches=(Batch(s.batches[0].batch, ~s.batches[0].bits), *s.batches[1:])) if s.batches else None
 
 
-def a_number_not_given(s: State) -> State | None:
-    """The highest number of a batch is still to be given."""
+def next_number_is_in_use(s: State) -> State | None:
+    """The next batch number is that of an open batch."""
     return s._replace(next_batch=s.batches[-1].batch) if s.batches else None
 
 
@@ -148,19 +163,19 @@ subject = Subject(
         "index": INDICES,
         "begin": INDICES,
         "end": INDICES,
-        "words": SETS,
-        "first": SETS,
-        "second": SETS,
-        "ack_set": SETS,
+        "words": ACK_SETS,
+        "first": ACK_SETS,
+        "second": ACK_SETS,
+        "ack_set": ACK_SETS,
         "current": POSITIONS,
         "other": POSITIONS,
-        "is_ack_set_overlap.current": (None, *SETS),
-        "is_ack_set_overlap.other": (None, *SETS),
+        "is_ack_set_overlap.current": (None, *ACK_SETS),
+        "is_ack_set_overlap.other": (None, *ACK_SETS),
     },
     settings={"batch_size": (10, 1, 64, 65, 128)},
     weights={
         "open_batch": 0.5,
-        "give_back": 0.5,
+        "recycle": 0.5,
         "set_range": 3,
         "clear_range": 2,
         "clear_index": 2,
@@ -169,15 +184,15 @@ subject = Subject(
         "compare_with_ack_set": 2,
     },
     situation=situation,
-    in_situation={"none": {"open_batch": 20, "give_back": 0.2}, "many": {"open_batch": 0.1}},
+    in_situation={"none": {"open_batch": 20, "recycle": 0.2}, "many": {"open_batch": 0.1}},
     swarms={
         "acknowledging": {"set_range": 0.3, "set_index": 0.1, "flip_range": 0.1, "clear_range": 0.3, "and_with": 0.3},
-        "questions": {"is_ack_set_overlap": 4, "compare_with_ack_set": 4, "and_position_ack_set": 3},
+        "queries": {"is_ack_set_overlap": 4, "compare_with_ack_set": 4, "and_position_ack_set": 3},
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
     scopes={"smoke": SMOKE, "words": WORDS},
     measures={"open_batches": open_batches},
-    corrupt={"a_bit_far_beyond": a_bit_far_beyond, "no_end": no_end, "a_number_not_given": a_number_not_given},
+    corrupt={each.__name__: each for each in (bit_is_beyond_the_batch, bit_set_is_negative, next_number_is_in_use)},
     names=("batch",),
     steps=64,
 )

@@ -1,7 +1,7 @@
-"""What solvers have shown about ack sets: laws of what pending acks ask of them, for sets of any length.
+"""Proofs about ack sets of any length: overlap, AND, and the order of positions.
 
-A set is the mask of the places of its bits (`bitmasks.py`). That words and masks are two forms of one thing was run, on
-sets at random, and not shown.
+An ack set is represented by the mask of its bits (`bitmasks.py`). That words and masks represent the same set was
+tested with random sets, not proved.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODEL = "model.ack_set"
 
 
 def random_sets(count: int) -> Iterator[tuple[Config, AckSet, AckSet]]:
-    """Sets of batches of one to three words, with zeros at the end or without; always the same."""
+    """Yields pairs of ack sets of one to three words, with and without zero words at the end; deterministic."""
     draw = random.Random(160)  # noqa: S311
     for _ in range(count):
         size = draw.choice((1, 10, 64, 100, 130))
@@ -34,7 +34,7 @@ def random_sets(count: int) -> Iterator[tuple[Config, AckSet, AckSet]]:
 
 
 def words_are_masks(proof: Proof) -> None:
-    """Runs the functions of words and masks for which there are stand-ins."""
+    """Tests the functions that are replaced by stubs."""
     for _, one, _other in random_sets(100):
         mask = model.mask_of(one)
         bits = [i for i in range(64 * len(one)) if one[i // 64] >> i % 64 & 1]
@@ -46,24 +46,23 @@ def words_are_masks(proof: Proof) -> None:
         proof.compare(f"all of {len(bits)}", model.all_of(len(bits)), sum(1 << i for i in range(len(bits))))
 
 
-# ---- the claims -------------------------------------------------------------------------------------------
+# ---- claims -----------------------------------------------------------------------------------------------
 
 
 @claim(
-    "an-overlap-is-exact-and-symmetric",
+    "overlap-is-exact-and-symmetric",
     "z3",
-    "For any two sets and any batch: they overlap exactly if some message of the batch is acknowledged in both, and "
-    "so in either order; where the size of the batch is not known, the longer array stands for it; a missing set "
-    "overlaps with none.",
+    "For any two ack sets and any batch size: they overlap if and only if a message of the batch is acknowledged in "
+    "both, in either order; an unknown batch size is that of the longer array; a null set overlaps with none.",
     Control(
-        "an overlap is looked for in the words that both have when zeros at the end are cut, as shipped",
+        "an overlap is determined in the words that both sets have after trimming, as shipped",
         MODEL,
-        'overlap: Literal["within_batch", "words_of_both"] = "within_batch"',
-        'overlap: Literal["within_batch", "words_of_both"] = "words_of_both"',
+        '    ] = "within_batch"',
+        '    ] = "words_of_both"',
     ),
 )
 def overlap_is_exact() -> Answer:
-    """Two transactions must not acknowledge one message: PIP-160 asks it of sets whose last word may be all zeros."""
+    """Source: `isAckSetOverlap`, which pending acks use to detect conflicts (PIP-160)."""
     it = Sets()
     one, other, i = it.any_set("one"), it.any_set("other"), it.place
     is_there = z3.Bool("is there")
@@ -98,19 +97,19 @@ def overlap_is_exact() -> Answer:
 
 
 @claim(
-    "a-conjunction-leaves-what-both-leave",
+    "and-is-intersection",
     "z3",
-    "For any two sets, of any length: what is left of both together is exactly what each of them leaves; so it is the "
-    "same in either order, the same set once more changes nothing, and no acknowledged message comes back.",
+    "For any two ack sets of any length: a message is unacknowledged in their AND if and only if it is in both; so AND "
+    "is commutative and idempotent, and no acknowledged message becomes unacknowledged.",
     Control(
-        "messages of either set are left",
+        "OR instead of AND",
         MODEL,
         "return s, words_of(mask_of(first) & mask_of(second))",
         "return s, words_of(mask_of(first) | mask_of(second))",
     ),
 )
-def conjunction_leaves_both() -> Answer:
-    """Acknowledgements add up: andAckSet of PIP-160."""
+def and_is_intersection() -> Answer:
+    """Source: `andAckSet` (PIP-160)."""
     it = Sets()
     one, other, i, state = it.any_set("one"), it.any_set("other"), it.place, unknown(model.State, "s")
 
@@ -122,9 +121,9 @@ def conjunction_leaves_both() -> Answer:
     again = both(said, other)
     left, of_one, of_other = mask_of(said)[i], mask_of(one)[i], mask_of(other)[i]
     it.proof.possible("two sets", it.known)
-    it.proof.show("what both leave", left == z3.And(of_one, of_other), it.known, direct=True)
+    it.proof.show("the intersection", left == z3.And(of_one, of_other), it.known, direct=True)
     it.proof.show("in either order", left == mask_of(turned)[i], it.known, direct=True)
-    it.proof.show("once more", left == mask_of(again)[i], it.known, direct=True)
+    it.proof.show("idempotent", left == mask_of(again)[i], it.known, direct=True)
     words_are_masks(it.proof)
     for cfg, a, b in random_sets(200):
         ran = [model.and_ack_set(cfg, model.start(cfg), *pair)[1] for pair in ((a, b), (b, a))]
@@ -134,26 +133,26 @@ def conjunction_leaves_both() -> Answer:
 
 
 def position(name: str, ack_set: Any) -> Rec:
-    """Any position, with such a set."""
+    """Returns any position with this ack set."""
     made: Rec = unknown(AckPosition, name).replace({"ack_set": ack_set})
     return made
 
 
 @claim(
-    "positions-with-sets-are-in-one-order",
+    "positions-are-totally-preordered",
     "z3",
-    "For any three positions with sets of any length or without: a comparison the other way round has the opposite "
-    "sign, what is before another that is not behind a third is not behind the third, a position of an earlier entry "
-    "comes first whatever the sets, and in one entry none comes behind one that acknowledges all of it.",
+    "For any three positions with ack sets of any length or without: comparison is antisymmetric and transitive, a "
+    "position of an earlier entry is smaller whatever the ack sets, and within an entry none is larger than one that "
+    "acknowledges the whole entry.",
     Control(
-        "an entry of which all is acknowledged comes before its parts",
+        "a whole entry is smaller than its parts",
         MODEL,
         "return s, one - two if one >= 0 and two >= 0 else two - one",
         "return s, one - two",
     ),
 )
 def positions_are_ordered() -> Answer:
-    """A cumulative acknowledgement of a transaction must be behind the one before: compareToWithAckSet of PIP-160."""
+    """Source: `compareToWithAckSet`: a transaction's cumulative ack only moves forward (PIP-160)."""
     it = Sets()
     of = [position(name, Maybe(z3.Bool(f"{name} has a set"), it.any_set(f"set of {name}"))) for name in ("a", "b", "c")]
     state = unknown(model.State, "s")
@@ -164,17 +163,15 @@ def positions_are_ordered() -> Answer:
     there, back, on, over = compared(0, 1), compared(1, 0), compared(1, 2), compared(0, 2)
     known = it.known
     it.proof.possible("three positions", [*known, there < 0, on < 0])
-    it.proof.show(
-        "the other way round", z3.And((there < 0) == (back > 0), (there == 0) == (back == 0)), known, direct=True
-    )
+    it.proof.show("antisymmetric", z3.And((there < 0) == (back > 0), (there == 0) == (back == 0)), known, direct=True)
     in_turn = z3.Implies(z3.And(there <= 0, on <= 0), z3.And(over <= 0, z3.Implies(over == 0, there == 0)))
-    it.proof.show("one after the other", in_turn, known, direct=True)
+    it.proof.show("transitive", in_turn, known, direct=True)
     a, b = of[0].fields, of[1].fields
     same_ledger = a["ledger"] == b["ledger"]
     earlier = z3.Or(a["ledger"] < b["ledger"], z3.And(same_ledger, a["entry"] < b["entry"]))
-    it.proof.show("an earlier entry comes first", z3.Implies(earlier, there < 0), known, direct=True)
+    it.proof.show("an earlier entry is smaller", z3.Implies(earlier, there < 0), known, direct=True)
     all_of_it = z3.And(same_ledger, a["entry"] == b["entry"], z3.Not(b["ack_set"].defined))
-    it.proof.show("all of an entry comes last", z3.Implies(all_of_it, there <= 0), known, direct=True)
+    it.proof.show("a whole entry is the largest", z3.Implies(all_of_it, there <= 0), known, direct=True)
     words_are_masks(it.proof)
     for cfg, one, other in random_sets(200):
         p, q = (AckPosition(1, 0, True, each) for each in (one, other))
@@ -186,7 +183,7 @@ def positions_are_ordered() -> Answer:
 
 
 def _result(it: Sets, state: Rec, one: Rec, other: Rec) -> Any:
-    """What a comparison gives, put together from its ways."""
+    """Returns the outcome of a comparison as one term."""
     ways = it.reader.paths(model.compare_with_ack_set, it.cfg, state, one, other)
     value = ways[-1].value[1]
     for way in reversed(ways[:-1]):
@@ -200,4 +197,4 @@ def _run(cfg: Config, one: AckPosition, other: AckPosition) -> int:
     return outcome
 
 
-claims = (overlap_is_exact, conjunction_leaves_both, positions_are_ordered)
+claims = (overlap_is_exact, and_is_intersection, positions_are_ordered)
