@@ -20,6 +20,7 @@ from typer.exceptions import TyperException
 from fuzz.commands import ExitCode, Result
 from fuzz.platform.json import to_json
 from fuzz.platform.version import code_version
+from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 
 app = typer.Typer(
@@ -59,7 +60,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BadValue as problem:
         return _complain(str(problem))
     except TyperException as problem:
-        return _complain(problem.format_message().replace("\n", " ") + _hint(problem))
+        return _complain(problem.format_message().replace("\n", " ") + _hint(problem, arguments or sys.argv[1:]))
     except KeyboardInterrupt:
         return _complain(_STOPPED, ExitCode.STOPPED)
     except BrokenPipeError:
@@ -76,10 +77,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
-def _hint(problem: TyperException) -> str:
-    """What to do about wrong usage."""
-    if getattr(problem, "option_name", "") in ("--profile", "--against", "--property"):
-        return " `brokerproof subjects SUBJECT` lists the profiles and properties of a component."
+def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
+    """What to do about wrong usage; of an option that lacks a profile, the profiles of the component."""
+    if getattr(problem, "option_name", "") in ("--profile", "--against"):
+        for name in arguments:
+            if name in subject_names():
+                return f" {name} has {', '.join(find_subject(name).machine.profiles)}."
     return " Try brokerproof --help."
 
 

@@ -74,7 +74,7 @@ def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
         if len(calls) == length:
             break
     trace = trace_of(target, spec, Finding(plan.config, tuple(calls), _NO_DIFFERENCE, seed))
-    for key in ("signature", "message", "expected", "actual"):
+    for key in ("cause", "signature", "message", "expected", "actual"):
         trace.header.pop(key, None)
     return trace
 

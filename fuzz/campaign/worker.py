@@ -166,6 +166,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
         "brokerproof": code_version(),
         "profile": spec.profile,
         "seed": finding.seed,
+        "cause": str(finding.cause),
         "signature": finding.signature,
         "message": finding.difference.message,
         "expected": finding.difference.expected,

@@ -115,7 +115,7 @@ def show(console: Console, result: ReplayResult) -> None:
 def _show_difference(console: Console, row: DifferenceRow) -> None:
     where = f"{row.trace}, line {row.line}: {row.op} in {', '.join(row.fields)}"
     console.print(f"[bold red]differs[/] {escape(where)}")
-    if row.explanation is not None and row.explanation.kind:
+    if row.explanation is not None and row.explanation.kind is not None:
         show_explanation(console, row.explanation)
         return
     for each in row.before:

@@ -15,14 +15,12 @@ from fuzz.campaign.driver import Plan, State
 from fuzz.campaign.summary import configs_of
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.platform.version import code_version
-from fuzz.report.finding import Shown, call_text, change_text, changes, first_sentence, said
+from fuzz.report.finding import OF_STATES, Shown, call_text, change_text, changes, first_sentence, said
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject
 from invariants.properties import Property
 
 INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
-#: Kinds of findings where expected and actual are two states, or parts of them.
-_OF_STATES = ("view", "load", "stutter")
 
 
 def render(plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str]) -> str:
@@ -51,7 +49,7 @@ def page(template: str, **values: Any) -> str:
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {"said": said, "call": call_text, "change": change_text, "sentence": first_sentence}
-    environment.globals |= {"changes": changes, "of_states": _OF_STATES}
+    environment.globals |= {"changes": changes, "of_states": OF_STATES}
     return environment.get_template(template).render(**values)
 
 

@@ -43,6 +43,8 @@ GUARANTEES = {
     Kind.UNSTABLE: "A replay with every step checked shows what the run showed.",
     Kind.CANONICAL: "The canonical form maps different states to different forms.",
 }
+#: Kinds where expected and actual are two states, or parts of them.
+OF_STATES = (Kind.VIEW, Kind.LOAD, Kind.STUTTER)
 #: Longer values are cut in the terminal; the trace file has them.
 _WIDTH = 240
 
@@ -80,6 +82,8 @@ class KnownDefect(msgspec.Struct, frozen=True):
 
     id: str
     symptom: str
+    mechanism: str
+    consequence: str
     severity: str
     versions: str
     link: str
@@ -88,7 +92,7 @@ class KnownDefect(msgspec.Struct, frozen=True):
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What a trace shows."""
 
-    kind: str
+    kind: Kind | None
     guarantee: str
     steps: list[Step]
     conditions: list[Condition]  # of a broken property: why it is false
@@ -150,7 +154,9 @@ def known_defect(subject: str, profile: str, cause: str) -> KnownDefect | None:
     name = Cause.parse(cause).broken_property
     for each in defects_of(subject):
         if each.profile == profile and each.property == name:
-            return KnownDefect(each.id, each.symptom, each.severity, each.versions, each.link)
+            return KnownDefect(
+                each.id, each.symptom, each.mechanism, each.consequence, each.severity, each.versions, each.link
+            )
     return None
 
 
@@ -160,7 +166,7 @@ def explain(trace: Trace) -> Explanation:
         return _explain(trace)
     except Exception as problem:  # a trace of another version of the code
         text = f"this version of the code cannot run the trace: {problem}"
-        return Explanation(kind="", guarantee="", steps=[], conditions=[], problem=text)
+        return Explanation(kind=None, guarantee="", steps=[], conditions=[], problem=text)
 
 
 def _explain(trace: Trace) -> Explanation:
@@ -168,7 +174,7 @@ def _explain(trace: Trace) -> Explanation:
     machine = subject.machine
     cfg = machine.configure(trace.config)
     against = machine.configure(trace.header["against"]) if "against" in trace.header else None
-    cause = Cause.parse(str(trace.header["signature"]).partition(" after ")[0])
+    cause = Cause.parse(trace.header["cause"])
     skipped = all_but(subject, cause.broken_property)
     pair, steps = Pair(Target(subject, cfg, against), skipped), list[Step]()
     difference, conditions = None, list[Condition]()
@@ -335,6 +341,9 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
     if finding.defect is not None:
         defect = finding.defect
         _show_line(console, "known", f"{defect.symptom} ({defect.severity}; {defect.versions})")
+        for heading, text in (("mechanism", defect.mechanism), ("leads to", defect.consequence)):
+            if text:
+                _show_line(console, heading, text)
         _show_line(console, "reported", defect.link or "not known to be")
 
 
@@ -353,11 +362,11 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
             _show_detail(console, f"returns {said(step.outcome)}")
         for change in step.changes:
             _show_detail(console, change_text(change))
-    if explanation.kind in ("view", "load", "stutter"):
+    if explanation.kind in OF_STATES:
         for change in changes(explanation.expected, explanation.actual) if explanation.expected is not None else ():
             text = change_text(msgspec.structs.replace(change, path=change.path or "state"))
             _show_line(console, "differs", f"model -> implementation: {text}")
-    elif explanation.kind in ("crash", "structure", "hang"):
+    elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG):
         _show_line(console, "actual", str(explanation.actual))
     for condition in explanation.conditions:
         _show_line(console, "true" if condition.value else "false", condition.text)
