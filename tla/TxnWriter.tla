@@ -1,21 +1,19 @@
 ------------------------------- MODULE TxnWriter -------------------------------
 (***************************************************************************)
-(* The buffered writer of a transaction log: records in, entries out,      *)
-(* every caller told what became of its record.                            *)
+(* Buffered writer of a transaction log: batches records into ledger       *)
+(* entries and completes their callbacks (PIP-160).                        *)
 (*                                                                         *)
-(* Source: PIP-160.  This is the twin of model/txn_writer/machine.py: the same     *)
-(* actions under the same names, the same settings, and as many states.    *)
-(* Grain: one call of the writer, one end of a write.                      *)
+(* Twin of model/txn_writer: the same actions, settings and canonical      *)
+(* states. One step is one call or one completion of a ledger write.       *)
 (*                                                                         *)
-(* Records are numbered in the order of their calls; after each step those *)
-(* that are known have the lowest numbers.  A write is known by its place  *)
-(* among those in flight.  It is always time 0: deadlines are ahead of it, *)
-(* and what is buffered has been so since a time of 0 or less.  A position *)
-(* is <<ledger, entry>>.                                                   *)
+(* Records are numbered in call order; after each step the known ones are  *)
+(* renumbered from 1. A write is known by its index among those in flight. *)
+(* The time is always 0: deadlines are positive, and buffered records were *)
+(* added at a time of 0 or less. A position is <<ledger, entry>>.          *)
 (*                                                                         *)
-(* What a step does and tells (the record that came, tasks that ran,       *)
-(* writes, answers, flushes, callers of close who are told) is gathered    *)
-(* beside the state, for promises to look at.                              *)
+(* The effects of a step (record, tasks run, writes, callbacks, flushes,   *)
+(* completed close futures) are collected beside the state, for the        *)
+(* properties.                                                             *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -34,23 +32,24 @@ VARIABLES
   size,        \* of the buffer's records
   timer,       \* its deadline, or None
   in_flight,   \* [batched, records, size]
-  unanswered,  \* records whose callbacks were not told yet
+  pending_callbacks,  \* records whose callbacks have not completed
   closers,     \* callers of close who wait
   fenced,      \* the ledger takes no further write
   ledger,      \* of the next entry
   next_entry,
-  log          \* [position, batched, records, told]
+  log          \* [position, batched, records, acknowledged]
 
-vars == <<status, tasks, buffer, size, timer, in_flight, unanswered, closers, fenced, ledger, next_entry, log>>
+vars == <<status, tasks, buffer, size, timer, in_flight, pending_callbacks, closers, fenced, ledger, next_entry, log>>
 
-\* The state before a step, of which nothing is told yet.
+\* The state before a step, without effects.
 Contents ==
   [status |-> status, tasks |-> tasks, buffer |-> buffer, size |-> size, timer |-> timer, in_flight |-> in_flight,
-   unanswered |-> unanswered, closers |-> closers, fenced |-> fenced, ledger |-> ledger, next_entry |-> next_entry,
-   log |-> log, added |-> <<>>, ran |-> <<>>, writes |-> <<>>, answers |-> <<>>, flushes |-> <<>>, closed |-> 0,
+   pending_callbacks |-> pending_callbacks, closers |-> closers, fenced |-> fenced, ledger |-> ledger,
+         next_entry |-> next_entry,
+   log |-> log, added |-> <<>>, ran |-> <<>>, writes |-> <<>>, callbacks |-> <<>>, flushes |-> <<>>, closed |-> 0,
    is_done |-> FALSE, thrown |-> FALSE]
 
-\* Of(value), where the value is worked out once.
+\* Of(value), with the value evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Members(list) == {list[k] : k \in DOMAIN list}
@@ -65,11 +64,11 @@ EndOfClose == [is |-> "close"]
 TaskOf(record) == [is |-> "record", record |-> record]
 Waiting(s) == {t.record.number : t \in {each \in Members(s.tasks) : each.is = "record"}}
 
-Known(s) == Waiting(s) \cup Members(NumbersOf(s.buffer)) \cup Members(s.unanswered)
+Known(s) == Waiting(s) \cup Members(NumbersOf(s.buffer)) \cup Members(s.pending_callbacks)
               \cup UNION {Members(w.records) : w \in Members(s.in_flight)}
               \cup UNION {Members(e.records) : e \in Members(s.log)}
 
-\* The records that are still known have the lowest numbers.
+\* Renumbers the known records from 1.
 RenumberedBy(s, known) ==
   LET Name(n) == Cardinality({m \in known : m <= n})
       Names(records) == [k \in DOMAIN records |-> Name(records[k])]
@@ -79,51 +78,51 @@ RenumberedBy(s, known) ==
                     !.buffer = [k \in DOMAIN s.buffer |-> [s.buffer[k] EXCEPT !.number = Name(@)]],
                     !.in_flight = [k \in DOMAIN s.in_flight |-> [s.in_flight[k] EXCEPT !.records = Names(@)]],
                     !.log = [k \in DOMAIN s.log |-> [s.log[k] EXCEPT !.records = Names(@)]],
-                    !.unanswered = Names(@)]
+                    !.pending_callbacks = Names(@)]
 Renumbered(s) == LET Counted(known) == RenumberedBy(s, known) IN With(Known(s), Counted)
 
 -----------------------------------------------------------------------------
-(* What is told. *)
+(* Effects of a step. *)
 
-Answer(number, outcome) == [record |-> number, outcome |-> outcome, position |-> None, place |-> None, batch |-> None]
+Callback(number, outcome) == [record |-> number, outcome |-> outcome, position |-> None, place |-> None, batch |-> None]
 Failed(s, numbers, why) ==
-  [s EXCEPT !.answers = @ \o [k \in DOMAIN numbers |-> Answer(numbers[k], why)]]
+  [s EXCEPT !.callbacks = @ \o [k \in DOMAIN numbers |-> Callback(numbers[k], why)]]
 
-\* After a step whoever was told something does not wait any more.
-ToldIn(s) ==
-  LET answered == {each.record : each \in Members(s.answers)}
+\* Removes the records whose callbacks completed in a step.
+CompletedIn(s) ==
+  LET answered == {each.record : each \in Members(s.callbacks)}
       IsLeft(n) == n \notin answered
-  IN IF s.answers = <<>> THEN s ELSE [s EXCEPT !.unanswered = SelectSeq(@, IsLeft)]
-Told(s) == With(s, ToldIn)
+  IN IF s.callbacks = <<>> THEN s ELSE [s EXCEPT !.pending_callbacks = SelectSeq(@, IsLeft)]
+Told(s) == With(s, CompletedIn)
 
 -----------------------------------------------------------------------------
 (* Writes. *)
 
-\* The ledger has a further entry.
-Stored(s, write, was_told) ==
+\* Stores an entry at the next position.
+Stored(s, write, is_acknowledged) ==
   LET entry == [position |-> <<s.ledger, s.next_entry>>, batched |-> write.batched, records |-> write.records,
-                told |-> was_told]
+                acknowledged |-> is_acknowledged]
   IN [s EXCEPT !.log = Append(@, entry), !.next_entry = @ + 1]
 
-\* An entry is stored; each record is told where, in the order of the batch.
+\* Stores an entry and completes its callbacks in batch order.
 Completed(s, write) ==
   LET AnswerTo(k) == [record |-> write.records[k], outcome |-> "ok", position |-> <<s.ledger, s.next_entry>>,
                       place |-> IF write.batched THEN k - 1 ELSE None,
                       batch |-> IF write.batched THEN Len(write.records) ELSE None]
       Then(t) == Stored(t, write, TRUE)
-  IN With([s EXCEPT !.answers = @ \o [k \in DOMAIN write.records |-> AnswerTo(k)]], Then)
+  IN With([s EXCEPT !.callbacks = @ \o [k \in DOMAIN write.records |-> AnswerTo(k)]], Then)
 
-\* An entry goes to the ledger; one that is fenced refuses it at once.
+\* Submits an entry to the ledger; a fenced ledger fails it at once.
 Submitted(s, batched, records, bytes) ==
   LET write == [batched |-> batched, records |-> records, size |-> bytes]
       Begun(t) == IF writes = "at_once" THEN Completed(t, write) ELSE [t EXCEPT !.in_flight = Append(@, write)]
   IN IF s.fenced THEN Failed(s, records, "fenced") ELSE With([s EXCEPT !.writes = Append(@, write)], Begun)
 
 IsPoisoned(s) == \E each \in Members(s.buffer) : each.fails_on = "batch"
-\* An exception escapes, and leaves the buffer as it is.
+\* An exception escapes and leaves the buffer unchanged.
 IsStuck(s) == unserialisable_batch = "escapes" /\ IsPoisoned(s)
 
-\* The buffer goes to the ledger as one batch and is empty, unless an exception escapes.
+\* Flushes the buffer as one batch, unless an exception escapes.
 Flushed(s, reason) ==
   LET records == NumbersOf(s.buffer)
       flush == [reason |-> reason, records |-> Len(records), size |-> s.size, waited |-> -Head(s.buffer).since]
@@ -134,7 +133,7 @@ Flushed(s, reason) ==
                  ELSE [Gone(t) EXCEPT !.buffer = <<>>, !.size = 0, !.timer = IF delay_from = "tick" THEN @ ELSE None]
   IN With([s EXCEPT !.flushes = Append(@, flush)], Then)
 
-\* A record is written alone, as it is.
+\* Writes one record as a plain entry.
 Alone(s, record) ==
   IF record.fails_on = "single" THEN Failed(s, <<record.number>>, "serialization")
   ELSE Submitted(s, FALSE, <<record.number>>, record.size)
@@ -142,7 +141,7 @@ Alone(s, record) ==
 -----------------------------------------------------------------------------
 (* Tasks of the writer's thread. *)
 
-\* A record is in the buffer, which is flushed if it has enough records or, if not that, enough bytes.
+\* Appends a record and flushes at max records, else at max size.
 Buffered(s, record) ==
   LET begins == delay_from = "first_record" /\ s.buffer = <<>> /\ Tick \notin Members(s.tasks)
       each == [number |-> record.number, size |-> record.size, fails_on |-> record.fails_on, since |-> 0]
@@ -151,7 +150,7 @@ Buffered(s, record) ==
   IN With([s EXCEPT !.buffer = Append(@, each), !.size = @ + record.size,
                     !.timer = IF begins THEN max_delay_ms ELSE @], Then)
 
-\* A record comes to the buffer, which may be flushed: before it for its size, after it for its place.
+\* Adds a record to the buffer, or writes a large one alone after flushing the buffer.
 Taken(s, record) ==
   LET is_large == record.size >= max_bytes
       reason == CASE s.buffer = <<>> -> None
@@ -164,26 +163,26 @@ Taken(s, record) ==
      ELSE IF IsStuck(s) THEN Flushed(s, reason)
      ELSE With(Flushed(s, reason), Then)
 
-\* What is in the buffer is flushed; then the timer is set anew, unless the writer closes.
+\* The delay trigger: flushes the buffer and re-arms the timer unless the writer closes.
 Ticked(s) ==
   LET SetAnew(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
                     THEN [t EXCEPT !.timer = max_delay_ms] ELSE t
   IN With(IF s.buffer # <<>> /\ s.status # "closed" THEN Flushed(s, "delay") ELSE s, SetAnew)
 
-\* The writer is closed: what is in the buffer fails or goes, no timer is set, those who wait are told.
+\* Completes a close: buffered records fail (or are flushed), the timer is cancelled, close futures complete.
 Ended(s) ==
   LET flushes == s.buffer # <<>> /\ close_buffered = "flushes"
       gone == IF flushes THEN Flushed(s, "close") ELSE s
-      told == IF flushes /\ ~IsStuck(s) THEN gone ELSE Failed(gone, NumbersOf(gone.buffer), "closed")
+      completed == IF flushes /\ ~IsStuck(s) THEN gone ELSE Failed(gone, NumbersOf(gone.buffer), "closed")
       is_empty == closed_buffer = "empty"
-  IN [told EXCEPT !.closed = @ + s.closers, !.status = "closed", !.timer = None, !.closers = 0,
+  IN [completed EXCEPT !.closed = @ + s.closers, !.status = "closed", !.timer = None, !.closers = 0,
                   !.buffer = IF is_empty THEN <<>> ELSE @, !.size = IF is_empty THEN 0 ELSE @]
 
 Run(s, task) ==
   LET Of(t) == IF task.is = "record" THEN Taken(t, task.record) ELSE IF task.is = "tick" THEN Ticked(t) ELSE Ended(t)
   IN With([s EXCEPT !.ran = Append(@, task)], Of)
 
-\* The writer's thread gets a task.
+\* Submits a task to the executor.
 Given(s, task) == IF thread = "immediate" THEN Run(s, task) ELSE [s EXCEPT !.tasks = Append(@, task)]
 
 RECURSIVE RunAll(_, _)
@@ -196,7 +195,7 @@ RunAll(s, list) ==
 AfterAdd(s, bytes, fails) ==
   LET number == Cardinality(Known(s)) + 1
       record == [number |-> number, size |-> bytes, fails_on |-> fails]
-      added == [s EXCEPT !.unanswered = Append(@, number), !.added = <<record>>]
+      added == [s EXCEPT !.pending_callbacks = Append(@, number), !.added = <<record>>]
   IN Told(IF IsBatching THEN Given(added, TaskOf(record))
           ELSE IF s.status # "open" THEN Failed(added, <<number>>, "closed")
           ELSE IF fails = "single" /\ unserialisable_alone = "exception" THEN [added EXCEPT !.thrown = TRUE]
@@ -215,7 +214,7 @@ AfterTasks(s, n) ==
   LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
   IN Told(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
 
-\* So much time has passed, in which the timer was not due.
+\* Advances the time, within which the timer is not due.
 Later(s, ms) ==
   [s EXCEPT !.buffer = [k \in DOMAIN @ |-> [@[k] EXCEPT !.since = @ - ms]],
             !.timer = IF @ = None THEN None ELSE @ - ms]
@@ -230,12 +229,12 @@ AfterTime(s, ms) == Told(Passed(s, ms))
 -----------------------------------------------------------------------------
 (* The ledger. *)
 
-\* The first write in flight is stored.
+\* Completes the first write in flight.
 AfterCompletion(s) ==
   LET Ends(t) == Completed(t, Head(s.in_flight))
   IN IF s.in_flight = <<>> THEN s ELSE Told(With([s EXCEPT !.in_flight = Tail(@)], Ends))
 
-\* The first write in flight fails; it may be stored all the same.
+\* Fails the first write in flight; its entry may be durable.
 AfterFailure(s, is_stored) ==
   LET write == Head(s.in_flight)
       failed == Failed([s EXCEPT !.in_flight = Tail(@)], write.records, "write_failed")
@@ -255,21 +254,21 @@ Become(given) ==
     /\ size' = s.size
     /\ timer' = s.timer
     /\ in_flight' = s.in_flight
-    /\ unanswered' = s.unanswered
+    /\ pending_callbacks' = s.pending_callbacks
     /\ closers' = s.closers
     /\ fenced' = s.fenced
     /\ ledger' = s.ledger
     /\ next_entry' = s.next_entry
     /\ log' = s.log
 
-\* Nothing is buffered; a tick comes after the delay.
+\* An empty open writer; a free-running tick is armed.
 Init == /\ status = "open"
         /\ tasks = <<>>
         /\ buffer = <<>>
         /\ size = 0
         /\ timer = IF IsBatching /\ delay_from = "tick" THEN max_delay_ms ELSE None
         /\ in_flight = <<>>
-        /\ unanswered = <<>>
+        /\ pending_callbacks = <<>>
         /\ closers = 0
         /\ fenced = FALSE
         /\ ledger = 1

@@ -1,4 +1,4 @@
-"""How recordings of the shipped buffered writer map to the machine."""
+"""Maps recordings of the shipped buffered writer to the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from fuzz.trace.file import Operation
 from fuzz.trace.recording import Deviation, Recording, error_or
-from model.txn_writer.state import Answer, Config, State, Told
+from model.txn_writer.state import Callback, Config, Effects, State
 
 Names = Mapping[str, Any]
 
@@ -18,7 +18,7 @@ COUNTED = {"add": "record", "run_writer_tasks": "ran", "advance_time": "timer_fi
 
 
 def settings(recorded: Names) -> Names:
-    """The settings of the machine; limits below zero, which mean what zero means, are taken for it."""
+    """The machine's settings; negative limits mean 0."""
     return {
         "batching": recorded["batch_enabled"],
         "max_records": max(recorded["max_records"], 0),
@@ -32,7 +32,7 @@ def settings(recorded: Names) -> Names:
 
 
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
-    """The clock moves on to the operation's time, and the operation happens."""
+    """Advances the clock to the operation's time, then takes the operation."""
     arguments = dict(operation.args)
     now = arguments.pop("now_ms", s.now)
     if operation.op == "advance_time":
@@ -42,7 +42,7 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
 
 
 def arguments_of(s: State, op: str, recorded: dict[str, Any]) -> Names:
-    """The arguments of an operation. Raises ValueError for a write that is not the first in flight, or a ledger."""
+    """The arguments of an operation. Raises ValueError if a write or ledger number is not the next one."""
     if op == "add":
         return {"size": recorded["bytes"], "fails_on": recorded.get("serializer_fails_on") or "nothing"}
     if op in ("complete_write", "fail_write"):
@@ -57,39 +57,39 @@ def arguments_of(s: State, op: str, recorded: dict[str, Any]) -> Names:
     return recorded
 
 
-def callback(answer: Answer) -> Names:
-    """What a record's callback was told, as recorded."""
+def callback(answer: Callback) -> Names:
+    """A callback completion in the recorded form."""
     if answer.position is None:
         reason = FAILURES.get(answer.outcome, answer.outcome)
         return {"record": answer.record, "outcome": "failed", "reason": reason}
-    place = {"batch_index": answer.place, "batch_size": answer.batch}
+    place = {"batch_index": answer.batch_index, "batch_size": answer.batch_size}
     return {"record": answer.record, "outcome": "ok", **answer.position._asdict(), **place}
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
-    """An outcome as it was recorded."""
+    """An outcome in the recorded form."""
 
-    def happened(told: Told) -> Names:
+    def recorded_form(effects: Effects) -> Names:
         kinds = {True: "batch", False: "single"}
-        found: dict[str, Any] = {COUNTED[op]: told.number} if op in COUNTED else {}
+        found: dict[str, Any] = {COUNTED[op]: effects.number} if op in COUNTED else {}
         found["writes"] = [
             {"write": w.number, "kind": kinds[w.batched], "records": list(w.records), "bytes": w.size}
-            for w in told.writes
+            for w in effects.writes
         ]
-        found["callbacks"] = [callback(answer) for answer in told.answers]
+        found["callbacks"] = [callback(each) for each in effects.callbacks]
         if op == "close":
-            found["already_done"] = told.number == 1
-        if told.closed:
+            found["already_done"] = effects.number == 1
+        if effects.closed:
             found["close_completed"] = True
-        if told.thrown:
+        if effects.thrown:
             found["error"] = "exception_to_caller"
         return found
 
-    return error_or(outcome, happened)
+    return error_or(outcome, recorded_form)
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """What an observer saw, as it was recorded: nobody looked into the ledger."""
+    """An observation in the recorded form, which has no ledger contents."""
     names = ("records", "bytes", "oldest_waited_ms")
     flushes = [
         {"reason": REASONS.get(reason, reason), **dict(zip(names, numbers, strict=True))}
@@ -99,7 +99,7 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
 
 
 def deviation(name: str, setting: str, breaks: str, smallest: str) -> Deviation:
-    """A deviation of one rule; its smallest trace is named by set and name, or empty."""
+    """A known deviation by one rule, with its smallest trace, or none."""
     return Deviation(name, (setting,), breaks, smallest and f"txn_log_buffered_writer/dev/{smallest}")
 
 
@@ -114,22 +114,22 @@ recordings = (
         observation=observation,
         deviations=(
             deviation(
-                "a_batch_that_cannot_be_serialised_stays",
+                "unserialisable_batch_stays_buffered",
                 "unserialisable_batch",
-                "the_buffer_is_below_its_limits",
+                "buffer_is_below_thresholds",
                 "edge/batch_serializer_fails_poisons_buffer",
             ),
             deviation(
-                "an_exception_takes_the_place_of_the_callback",
+                "unserialisable_record_throws",
                 "unserialisable_alone",
-                "no_caller_gets_an_exception",
+                "add_never_throws",
                 "edge/single_serializer_fails_unbatched",
             ),
-            deviation("a_second_close_returns_at_once", "second_close", "a_close_is_done_when_it_says_so", ""),
+            deviation("second_close_returns_at_once", "second_close", "completed_close_means_closed", ""),
             deviation(
-                "a_closed_writer_keeps_what_it_held",
+                "closed_writer_keeps_buffer",
                 "closed_buffer",
-                "a_closed_writer_holds_nothing",
+                "closed_writer_has_empty_buffer",
                 "edge/close_then_timer_task",
             ),
         ),

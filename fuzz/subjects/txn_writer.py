@@ -43,7 +43,7 @@ def situation(cfg: Config, s: State) -> str:
     return "writes" if s.in_flight else "idle"
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     """How much is buffered, queued, in flight; where the timer is; how the last entry ended."""
     fill = 0 if not s.buffer else 1 + (2 * s.size >= cfg.max_bytes) + 2 * (2 * len(s.buffer) >= cfg.max_records)
     return (
@@ -54,7 +54,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         "close" in s.tasks,
         min(len(s.in_flight), 4),
         s.timer is None,
-        bool(s.log) and (s.log[-1].batched, s.log[-1].told, min(len(s.log[-1].records), 3)),
+        bool(s.log) and (s.log[-1].batched, s.log[-1].acknowledged, min(len(s.log[-1].records), 3)),
         s.fenced,
         "batch" in [each.fails_on for each in s.buffer],
         min(s.closers, 2),
@@ -180,9 +180,9 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     tasks, waiting = tuple([read_task(each) for each in v["tasks"]]), v["in_flight"]
     buffer = tuple([Buffered(b["number"], b["size"], b["fails_on"], b["since"]) for b in v["buffer"]])
     in_flight = tuple([Write(i, w["batched"], w["records"], w["size"]) for i, w in enumerate(waiting, 1)])
-    log = tuple([Entry(Position(*e["position"]), e["batched"], e["records"], e["told"]) for e in v["log"]])
+    log = tuple([Entry(Position(*e["position"]), e["batched"], e["records"], e["acknowledged"]) for e in v["log"]])
     known = [each.number for each in (*tasks, *buffer) if not isinstance(each, str)]
-    known += [*v["unanswered"], *[number for each in (*waiting, *v["log"]) for number in each["records"]]]
+    known += [*v["pending_callbacks"], *[number for each in (*waiting, *v["log"]) for number in each["records"]]]
     return State(
         0,
         v["status"],
@@ -191,7 +191,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
         v["size"],
         v["timer"],
         in_flight,
-        v["unanswered"],
+        v["pending_callbacks"],
         v["closers"],
         v["fenced"],
         v["ledger"],
@@ -236,12 +236,12 @@ def more_bytes(s: State) -> State:
 
 def answered_twice(s: State) -> State | None:
     """A record in flight was answered already."""
-    return s._replace(unanswered=s.unanswered[1:]) if s.in_flight else None
+    return s._replace(pending_callbacks=s.pending_callbacks[1:]) if s.in_flight else None
 
 
 def never_answered(s: State) -> State:
     """A record is nowhere, and its caller waits."""
-    return s._replace(unanswered=(*s.unanswered, s.next_record), next_record=s.next_record + 1)
+    return s._replace(pending_callbacks=(*s.pending_callbacks, s.next_record), next_record=s.next_record + 1)
 
 
 def buffered_after_close(s: State) -> State | None:
@@ -308,7 +308,7 @@ subject = Subject(
         "fenced": {"fence": 20, "complete_write": 0.5},
         "large batches": {"add": 20, "run_writer_tasks": 4, "close": 0.2, "fence": 0.2},
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
     measures={"records": records, "tasks": tasks, "ledgers": ledgers, "closers": closers, "age": age},
     scopes={"smoke": SMOKE, "ci": CI, "failures": FAILURES_SCOPE, "nightly": NIGHTLY},
     corrupt={

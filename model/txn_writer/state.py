@@ -1,8 +1,7 @@
-"""The buffered writer of a transaction log: settings, rules, state, and what a step tells.
+"""Buffered writer of a transaction log: settings, rules, state, and the effects of a step.
 
-A record is known by its number, in the order of the calls; sizes are bytes of serialised records, times milliseconds.
-A write is one entry on its way to the ledger: a plain one with one record, or a batch, which has a header even around
-a single record, so that a reader tells one from the other by the first bytes.
+Records are numbered in call order. Sizes are bytes of serialised records, times are milliseconds. A write is one entry
+submitted to the ledger: plain with one record, or a batch, which has a header even with a single record.
 """
 
 from __future__ import annotations
@@ -11,72 +10,83 @@ from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Setting
 from model.positions import Position
-from model.values import AtLeast, record
+from model.values import AtLeast, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
 
 
 class Config(NamedTuple):
-    """Settings, the circumstances of a run, then the rules on which versions and proposals differ.
+    """Broker settings, the circumstances of a run, then the rules on which versions and proposals differ.
 
-    The settings have the names of a transaction log. The same writer serves pending acknowledgements, under
-    `transactionPendingAckBatchedWriteEnabled` and so on, with the same defaults.
+    The settings are those of the transaction log. The pending-ack store uses the same writer with
+    `transactionPendingAckBatchedWriteEnabled` and so on, and the same defaults.
     """
 
-    #: whether records are batched; a batch of at most one record means that they are not
+    #: whether records are batched; effective only with `max_records` above 1
     batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", "false")] = True
-    #: with how many records a batch is written
+    #: a batch is flushed when it has this many records
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", "512")] = 512
-    #: with how many bytes of records a batch is written; a record of as many is written alone
+    #: a batch is flushed when its records have this many bytes; a record of this size is written alone
     max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", "4194304")] = 4194304
-    #: after how long the timer comes, in milliseconds; a record waits so long at most, and as long as the thread is
-    #: busy
+    #: the period of the delay trigger in milliseconds
     max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", "1")] = 1
 
-    #: the time at the start, in milliseconds
+    #: the start time in milliseconds
     start: int = 0
-    #: how many bytes magic and version of a batch take
+    #: bytes of magic and version before a batch
     header_bytes: Annotated[int, AtLeast(0)] = 4
-    #: when tasks of the writer's thread run: within the call that makes them, or when they are told to
+    #: whether executor tasks run within the call that submits them, or on `run_writer_tasks`
     thread: Literal["immediate", "queued"] = "immediate"
-    #: when a write ends: within the call that begins it, or when it is told to, first in first out
+    #: whether a ledger write completes within the call that submits it, or on `complete_write`, first in first out
     writes: Literal["at_once", "queued"] = "queued"
 
-    #: a batch with a record that cannot be serialised among others: all its records fail; or the exception escapes, the
-    #: batch stays in the buffer, and the large record that made it be written is forgotten
-    unserialisable_batch: Literal["fails", "escapes"] = "fails"
-    #: with batching off, a record that cannot be serialised: its callback is told, or its caller gets an exception
-    unserialisable_alone: Literal["callback", "exception"] = "callback"
-    #: a second close while the first one is running: told when the writer is closed, or at once
-    second_close: Literal["waits", "returns"] = "waits"
-    #: what the buffer of a closed writer holds: nothing, or still what it held
-    closed_buffer: Literal["empty", "stale"] = "empty"
-    #: what max_bytes is: a size with which a batch is written, so that it has less than twice as much; or a size that
-    #: no batch exceeds, for it is written before
-    size_limit: Literal["trigger", "cap"] = "trigger"
-    #: what the delay counts from: a tick that comes again and again, or the first record of the batch
-    delay_from: Literal["tick", "first_record"] = "tick"
-    #: what becomes of buffered records at close
-    close_buffered: Literal["fails", "flushes"] = "fails"
+    #: a batch that cannot be serialised fails all its records; or the exception escapes to the executor, the batch
+    #: stays in the buffer, and a large record that triggered the flush is lost
+    unserialisable_batch: Annotated[
+        Literal["fails", "escapes"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.doFlush, master 2026-07")
+    ] = "fails"
+    #: without batching, a record that cannot be serialised fails its callback, or throws to the caller
+    unserialisable_alone: Annotated[
+        Literal["callback", "exception"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.asyncAddData, master 2026-07")
+    ] = "callback"
+    #: the future of a second close: that of the first close, or already completed
+    second_close: Annotated[
+        Literal["waits", "returns"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.close, master 2026-07")
+    ] = "waits"
+    #: the buffer of a closed writer: empty, or a reference to the recycled `FlushContext`
+    closed_buffer: Annotated[
+        Literal["empty", "stale"],
+        Rule(Origin.RECORDED, "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"),
+    ] = "empty"
+    #: `max_bytes` triggers a flush, so a batch is smaller than twice that; or caps a batch, which is flushed before
+    size_limit: Annotated[
+        Literal["trigger", "cap"], Rule(Origin.INFERRED, "option: PIP-160 says that a batch never exceeds the size")
+    ] = "trigger"
+    #: the delay trigger is a free-running tick, or counts from the first record of the batch
+    delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, "PIP-160, Approach")] = "tick"
+    #: buffered records fail at close, or are flushed
+    close_buffered: Annotated[
+        Literal["fails", "flushes"], Rule(Origin.INFERRED, "option: PIP-160 does not define close")
+    ] = "fails"
 
 
 def is_batching(cfg: Config) -> bool:
-    """Whether records are batched at all."""
+    """Whether records are batched (`TxnLogBufferedWriter.batchEnabled`: at most one record per batch disables it)."""
     return cfg.batching and cfg.max_records > 1
 
 
 # ---- state --------------------------------------------------------------------------------------------
 
-#: Where serialising a record fails: when its size is asked for, when it is written alone, when it is in a batch.
+#: Where serialisation of a record fails: `getSerializedSize`, a plain entry, or a batch.
 FailsOn = Literal["nothing", "size", "single", "batch"]
-#: Why a buffer is flushed: it has enough records; enough bytes; a record comes that is large alone; the timer; close.
+#: The trigger of a flush: max records, max size, a large record, max delay, or close.
 Reason = Literal["records", "size", "large", "delay", "close"]
-#: How a record's callback is told.
+#: The result of a callback: success, writer closed, ledger fenced, write failed, or serialisation failed.
 Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
 
 class Record(NamedTuple):
-    """A record whose task waits for the writer's thread."""
+    """A record whose task is queued in the executor."""
 
     number: int
     size: int
@@ -84,7 +94,7 @@ class Record(NamedTuple):
 
 
 class Buffered(NamedTuple):
-    """A record in the buffer, and since when."""
+    """A buffered record and the time it was added."""
 
     number: int
     size: int
@@ -93,7 +103,7 @@ class Buffered(NamedTuple):
 
 
 class Write(NamedTuple):
-    """An entry on its way to the ledger; its size counts the header of a batch."""
+    """An entry submitted to the ledger; the size of a batch includes its header."""
 
     number: int
     batched: bool
@@ -102,16 +112,16 @@ class Write(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry in the ledger. Its callers were told so, or that it had failed."""
+    """A durable entry; its callbacks succeeded (acknowledged) or failed."""
 
     position: Position
     batched: bool
     records: tuple[int, ...]
-    told: bool
+    acknowledged: bool
 
 
 class Flush(NamedTuple):
-    """A buffer that was flushed: why, how many records and bytes it had, how long its first record had waited."""
+    """A flush: its trigger, number of records, bytes, and age of its oldest record."""
 
     reason: Reason
     records: int
@@ -119,62 +129,64 @@ class Flush(NamedTuple):
     waited: int
 
 
-#: What waits for the writer's thread: a record, the timer's tick, or the end of a close.
+#: A task of the single-threaded executor: a record, a timer tick, or a close.
 Task = Record | Literal["tick", "close"]
 
 
 @record
 class State(NamedTuple):
-    """A writer, and the ledger behind it."""
+    """A buffered writer and its ledger."""
 
     now: int
     status: Literal["open", "closing", "closed"]
     tasks: tuple[Task, ...]
     buffer: tuple[Buffered, ...]
-    size: int  # of the buffer's records
-    timer: int | None  # its deadline
+    size: int  # bytes of the buffered records (`bytesSize`)
+    timer: int | None  # deadline of the armed timer
     in_flight: tuple[Write, ...]
-    unanswered: tuple[int, ...]  # records whose callbacks were not told yet
-    closers: int  # callers of close who wait
-    fenced: bool  # the ledger takes no further write
-    ledger: int  # of the next entry
+    pending_callbacks: tuple[int, ...]  # records whose callbacks have not completed
+    closers: int  # pending close futures
+    fenced: bool  # the ledger rejects further writes
+    ledger: int  # id of the ledger of the next entry
     next_entry: int
     log: tuple[Entry, ...]
     next_record: int
     next_write: int
-    flushes: tuple[Flush, ...]  # of the last step, for an observer; they change nothing
+    flushes: tuple[Flush, ...]  # of the last step, for observers only
 
 
 def start(cfg: Config) -> State:
-    """Nothing is buffered; a tick comes after the delay."""
+    """An empty open writer; a free-running tick is armed."""
     ticks = is_batching(cfg) and cfg.delay_from == "tick"
     timer = cfg.start + cfg.max_delay_ms if ticks else None
     return State(cfg.start, "open", (), (), 0, timer, (), (), 0, False, 1, 0, (), 1, 1, ())
 
 
-# ---- what a step tells --------------------------------------------------------------------------------
+# ---- effects of a step --------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
-    """What a record's callback is told; where the record is if it is stored, with its place in a batch."""
+class Callback(NamedTuple):
+    """The completion of a record's callback: the result, and for success the position, with batch index and size in a
+    batch.
+    """
 
     record: int
     outcome: Outcome
     position: Position | None = None
-    place: int | None = None  # in its batch
-    batch: int | None = None  # how many records the batch has
+    batch_index: int | None = None
+    batch_size: int | None = None
 
 
-class Told(NamedTuple):
-    """What came of a step.
+class Effects(NamedTuple):
+    """Effects of a step.
 
-    The number is that of the action: of the record, the ledger or the write; how many tasks ran, how often the timer
-    fired; of a close, 1 if it is done.
+    `number` depends on the action: the record, ledger or write; the number of tasks run or timer ticks; for a close, 1
+    if it is complete on return.
     """
 
     number: int
     writes: tuple[Write, ...] = ()
-    answers: tuple[Answer, ...] = ()
+    callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    closed: int = 0  # callers of close who are told that it is done
-    thrown: bool = False  # the caller gets an exception
+    closed: int = 0  # completed close futures
+    thrown: bool = False  # the call threw an exception

@@ -191,7 +191,7 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
         cfg = Config(max_records=draw.choice((2, 3)), max_bytes=draw.choice((1, 4, 9)), size_limit=limit)
         s = state.start(cfg)
         for n in range(8):
-            out = model.Happening()
+            out = model.EffectCollector()
             if draw.random() < 0.1:
                 s, what = model.ticked(cfg, s, out), "a tick"
             else:
@@ -230,15 +230,17 @@ def told_its_place() -> Answer:
         proof.show("its own", answer["record"] == records.at(k), there, direct=True)
         where = as_term(equal(answer["position"], Position(s.fields["ledger"], s.fields["next_entry"])))
         proof.show("where it is", where, there, direct=True)
-        placed = [as_term(equal(answer[name], value)) for name, value in (("place", k), ("batch", records.length))]
-        bare = [as_term(equal(answer[name], None)) for name in ("place", "batch")]
+        placed = [
+            as_term(equal(answer[name], value)) for name, value in (("batch_index", k), ("batch_size", records.length))
+        ]
+        bare = [as_term(equal(answer[name], None)) for name in ("batch_index", "batch_size")]
         batched = write.fields["batched"]
         proof.show("in a batch", z3.Implies(batched, z3.And(*placed)), there, direct=True)
         proof.show("alone", z3.Implies(z3.Not(batched), z3.And(*bare)), there, direct=True)
     for n in range(1, 101):
-        heard_, numbers = model.Happening(), tuple(range(n, 2 * n))
+        heard_, numbers = model.EffectCollector(), tuple(range(n, 2 * n))
         after = model.completed(state.start(Config()), Write(1, True, numbers, 0), heard_)
-        places = [(answer.record, answer.place, answer.batch) for answer in heard_.answers]
+        places = [(answer.record, answer.batch_index, answer.batch_size) for answer in heard_.callbacks]
         wanted = [(number, i, n) for i, number in enumerate(numbers)]
         proof.run(f"{n} records", places == wanted and after.log[-1].records == numbers, places[:2])
     return proof.answer()

@@ -25,7 +25,7 @@ def triggers_agree(held: int, first: int, second: int, size: int, max_records: i
         buffer = (*buffer, Buffered(2, second, "nothing", 0))
     numbers = tuple([each.number for each in buffer])
     total = sum([each.size for each in buffer])
-    s = start(cfg)._replace(buffer=buffer, size=total, unanswered=numbers, next_record=len(buffer) + 1)
+    s = start(cfg)._replace(buffer=buffer, size=total, pending_callbacks=numbers, next_record=len(buffer) + 1)
     twin = TxnWriter.load(cfg, s)
     said = twin.add(size, "nothing")
     after, told = model.add(cfg, s, size, "nothing")
