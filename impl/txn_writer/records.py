@@ -31,12 +31,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError, EncodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from impl.txn_writer.schema import BATCH_FIELD, CLASSES, ENUMS, MESSAGES
+from impl.txn_writer.schema import CLASSES
 from model.machine import BadValue
-
-MAGIC = b"\x0e\x01"
-VERSION = 1
-HEADER = MAGIC + VERSION.to_bytes(2, "big")
+from model.txn_writer.wire import BATCH_FIELD, ENUMS, HEADER, MAGIC, MESSAGES, VERSION
 
 OPS = tuple(ENUMS["TransactionMetadataOp"])
 STATUSES = tuple(ENUMS["TxnStatus"])

@@ -71,11 +71,10 @@ def flushes_in(out: Listener) -> list[tuple[Any, Heard]]:
 
 
 @claim(
-    "a-batch-is-less-than-two-limits",
+    "batch-respects-limits",
     "z3",
-    "For any limits (of records, 2 at least) and any records: a buffer that is flushed, by a record, the timer or a "
-    "close, has at most max_records records, and their size is at most 2 * max_bytes - 2; where the limit is a cap, at "
-    "most max_bytes. Between steps a buffer is below both limits, and its size is that of its records.",
+    "For any limits (max_records at least 2) and any records: a flushed buffer has at most max_records records, and "
+    "their size is at most 2 * max_bytes - 2; with the size limit as a cap, at most max_bytes.",
     Control(
         "a record that is as large as the limit is buffered",
         MODEL,
@@ -110,11 +109,10 @@ def batch_is_less_than_two_limits() -> Answer:
 
 
 @claim(
-    "records-are-counted-before-bytes",
+    "records-trigger-precedes-size-trigger",
     "z3",
-    "For any limits (of records, 2 at least) and any records: a record flushes at most once; it is flushed with its "
-    "buffer, for the number of records if that is reached, else for their size if that is, and else not at all; a "
-    "record that is large alone flushes what was there before it, without it, and leaves an empty buffer.",
+    "For any limits (max_records at least 2) and any records: adding a record flushes at most once; the trigger is "
+    "max records if that is reached, otherwise max size if that is reached, and otherwise nothing is flushed.",
     Control(
         "bytes are looked at before records",
         MODEL,
@@ -202,15 +200,15 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
 
 
 @claim(
-    "each-record-is-told-its-place-in-its-batch",
+    "callback-has-batch-index",
     "z3",
-    "For an entry of any number of records, when it is stored: each is told once and in order, with the position of "
-    "the entry; in a batch with its index and with how many records the batch has, and else without.",
+    "For an entry with any number of records: when it is stored, each callback completes once and in order with the "
+    "position of the entry, with batch index and batch size in a batch and without them otherwise.",
     Control(
-        "places in a batch count from one",
+        "batch indexes start at 1",
         MODEL,
-        '[Answer(number, "ok", position, i, batch) for',
-        '[Answer(number, "ok", position, i + 1, batch) for',
+        '[Callback(number, "ok", position, i, batch) for',
+        '[Callback(number, "ok", position, i + 1, batch) for',
     ),
 )
 def told_its_place() -> Answer:
@@ -220,7 +218,7 @@ def told_its_place() -> Answer:
     records = write.fields["records"]
     known = [k >= 0, k < records.length]
     Reader(known).paths(model.completed, s, write, out)
-    told = out.said("answers +=")
+    told = out.said("callbacks +=")
     proof.need("batches are told, and plain records", len(told) == 2)
     for heard in told:
         [all_of_them] = heard.arguments
@@ -247,10 +245,10 @@ def told_its_place() -> Answer:
 
 
 @claim(
-    "what-makes-a-batch-be-written-agrees",
+    "flush-triggers-of-implementation-and-model-agree",
     "crosshair",
-    "When a record of any size comes to a buffer of none, one or two records of any sizes, with any limits of records "
-    "and bytes: implementation and model flush for the same reason, write the same entries, and keep the same buffer.",
+    "For a record of any size, a buffer of up to two records of any sizes, and any limits: implementation and model "
+    "flush by the same trigger, submit the same entries and keep the same buffer.",
     Control(
         "the implementation counts bytes first",
         "impl.txn_writer.writer",

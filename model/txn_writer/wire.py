@@ -1,0 +1,175 @@
+"""Wire format, metric names and admin statistics of PIP-160, as data.
+
+A plain entry is one serialised record. A batched entry is `MAGIC`, `VERSION` (two bytes each, big-endian), then a
+message with all records of the batch in its only field, `BATCH_FIELD`. The layout is proto2: fields are identified by
+number and type. Source: PIP-160 (protocol changes, metrics changes, CLI), PIP-31.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from model.txn_writer.state import Reason
+
+# ---- entries ------------------------------------------------------------------------------------------
+
+#: The first two bytes of a batched entry. A plain entry starts with a protobuf tag; 0x0e has wire type 6, which does
+#: not exist.
+MAGIC = b"\x0e\x01"
+VERSION = 1
+HEADER = MAGIC + VERSION.to_bytes(2, "big")
+
+PACKAGE = "pulsar.proto"
+
+#: enumeration -> value -> number
+ENUMS: dict[str, dict[str, int]] = {
+    "TransactionMetadataOp": {"NEW": 0, "ADD_PARTITION": 1, "ADD_SUBSCRIPTION": 2, "UPDATE": 3},
+    "TxnStatus": {"OPEN": 0, "COMMITTING": 1, "COMMITTED": 2, "ABORTING": 3, "ABORTED": 4},
+    "PendingAckOp": {"ACK": 1, "COMMIT": 2, "ABORT": 3},
+    "AckType": {"Individual": 0, "Cumulative": 1},
+}
+
+
+class Field(NamedTuple):
+    """A field of a message."""
+
+    number: int
+    name: str
+    label: str
+    kind: str
+    default: str = ""
+
+
+#: The number of the only field of a batched message.
+BATCH_FIELD = 1
+
+MESSAGES: dict[str, tuple[Field, ...]] = {
+    "Subscription": (
+        Field(1, "topic", "required", "string"),
+        Field(2, "subscription", "required", "string"),
+    ),
+    "TransactionMetadataEntry": (
+        Field(1, "metadata_op", "optional", "TransactionMetadataOp"),
+        Field(2, "txnid_least_bits", "optional", "uint64", default="0"),
+        Field(3, "txnid_most_bits", "optional", "uint64", default="0"),
+        Field(4, "expected_status", "optional", "TxnStatus"),
+        Field(5, "new_status", "optional", "TxnStatus"),
+        Field(6, "partitions", "repeated", "string"),
+        Field(7, "subscriptions", "repeated", "Subscription"),
+        Field(8, "timeout_ms", "optional", "uint64"),
+        Field(9, "start_time", "optional", "uint64"),
+        Field(10, "last_modification_time", "optional", "uint64"),
+        Field(11, "max_local_txn_id", "optional", "uint64"),
+        Field(12, "owner", "optional", "string"),
+    ),
+    "PendingAckMetadata": (
+        Field(1, "ledgerId", "required", "uint64"),
+        Field(2, "entryId", "required", "uint64"),
+        Field(3, "ack_set", "repeated", "int64"),
+        Field(4, "batch_size", "optional", "int32"),
+    ),
+    "PendingAckMetadataEntry": (
+        Field(1, "pending_ack_op", "optional", "PendingAckOp"),
+        Field(2, "ack_type", "optional", "AckType"),
+        Field(3, "txnid_least_bits", "optional", "uint64"),
+        Field(4, "txnid_most_bits", "optional", "uint64"),
+        Field(5, "pending_ack_metadata", "repeated", "PendingAckMetadata"),
+    ),
+    "BatchedTransactionMetadataEntry": (
+        Field(BATCH_FIELD, "transaction_logs", "repeated", "TransactionMetadataEntry"),
+    ),
+    "BatchedPendingAckMetadataEntry": (Field(BATCH_FIELD, "pending_ack_logs", "repeated", "PendingAckMetadataEntry"),),
+}
+
+# ---- metrics ------------------------------------------------------------------------------------------
+
+#: The transaction coordinators' logs, or the pending-ack stores.
+Log = Literal["txn_tc", "pending_ack"]
+
+
+class Metric(NamedTuple):
+    """A metric: PIP-160's name after its prefix, the shipped name after its own prefix, and the buckets of a histogram.
+
+    The client library appends `_total` to a counter, and `_bucket`, `_count` and `_sum` to a histogram.
+    """
+
+    name: str
+    shipped: str
+    about: str
+    reason: Reason | None = None  # of a counter: the trigger
+    buckets: tuple[float, ...] = ()
+
+
+#: PIP-160's prefix, the shipped prefix, and PIP-160's labels. The shipped labels are cluster and broker.
+PREFIXES: dict[Log, tuple[str, str, tuple[str, ...]]] = {
+    "txn_tc": ("pulsar_txn_tc", "pulsar_txn_tc_bufferedwriter", ("cluster", "coordinator_id")),
+    "pending_ack": ("pulsar_pending_ack", "pulsar_txn_pending_ack_store_bufferedwriter", ("cluster",)),
+}
+
+#: Names that end in `_count` got a second one, `_record_count_count`, until apache/pulsar#17905 and #17921.
+RECORDS = Metric(
+    "_batched_log_records_count_per_entry",
+    "_batch_records",
+    "Records in a batch.",
+    buckets=(10, 50, 100, 200, 500, 1000),
+)
+#: Bytes of the records without framing. PIP-160 prints 12400 for the bucket of 100 KiB; the bucket that it calls 1 MB
+#: is 1232896 in both.
+SIZE = Metric(
+    "_batched_log_entry_size_bytes",
+    "_batch_size_bytes",
+    "Bytes of the records of a batch.",
+    buckets=(128, 512, 1024, 2048, 4096, 16384, 102400, 1232896),
+)
+#: PIP-160's buckets are milliseconds; the spelling is PIP-160's. The shipped histogram observes seconds with the
+#: buckets 1, 5 and 10, so nearly everything falls into the first.
+DELAY = Metric(
+    "_batched_log_olderst_record_delay_time_seconds",
+    "_batch_oldest_record_delay_seconds",
+    "Age of the oldest record of a batch.",
+    buckets=(0.001, 0.005, 0.01),
+)
+#: PIP-160 has no counter for large records.
+TRIGGERS = (
+    Metric(
+        "_batched_log_triggering_count_by_records",
+        "_flush_trigger_max_records",
+        "Batches flushed by max records.",
+        "records",
+    ),
+    Metric("_batched_log_triggering_count_by_size", "_flush_trigger_max_size", "Batches flushed by max size.", "size"),
+    Metric(
+        "_batched_log_triggering_count_by_delay_time",
+        "_flush_trigger_max_delay",
+        "Batches flushed by max delay.",
+        "delay",
+    ),
+    Metric(
+        "_batched_log_triggering_count_by_large_record",
+        "_flush_trigger_large_data",
+        "Batches flushed by a large record.",
+        "large",
+    ),
+)
+METRICS = (RECORDS, SIZE, DELAY, *TRIGGERS)
+
+#: Names that PIP-160 prints otherwise; apache/pulsar#16758 has them regular.
+PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_log_records_count_per_entry"}
+
+# ---- admin commands -----------------------------------------------------------------------------------
+
+
+class Command(NamedTuple):
+    """A command of PIP-160's section "CLI". None shipped; apache/pulsar#16748 proposed the statistics."""
+
+    name: str
+    log: Log
+    about: str
+
+
+COMMANDS = (
+    Command("--set-txn-tc-batch-log", "txn_tc", "sets the batching settings of the transaction logs"),
+    Command("--get-txn-tc-batch-log-stat", "txn_tc", "returns the batching settings and statistics of a coordinator"),
+    Command("--set-txn-pending-ack-batch-log", "pending_ack", "sets the batching settings of the pending-ack stores"),
+    Command("--get-txn-pending-ack-batch-log-stat", "pending_ack", "returns those of a pending-ack store"),
+)
