@@ -319,7 +319,7 @@ def test_who_waited_behind_one_that_waited_too_long_gets_what_is_free() -> None:
     ]
     _, outcome = after(LIMITED, *steps)
     assert (got(outcome), issued(outcome)) == ([(3, False, [])], [(4, 4)])
-    s, outcome = after(LIMITED._replace(timer_hands_permits_on=False), *steps)
+    s, outcome = after(LIMITED._replace(timer_grants_next=False), *steps)
     assert issued(outcome) == []
     assert (s.limiter.free, [w.permits for w in s.limiter.waiting]) == (126, [74])
 

@@ -89,7 +89,7 @@ ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == GivenUp(expired.c, expired.failed)
-  IN IF timer_hands_permits_on /\ expired.failed # {} THEN HandOn(left) ELSE left
+  IN IF timer_grants_next /\ expired.failed # {} THEN HandOn(left) ELSE left
 
 ExpireWaitingReads == Become(AfterExpiry)
 

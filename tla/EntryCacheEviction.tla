@@ -127,7 +127,7 @@ GivenAgain(c, s, p, n, copies) ==
       New(e) == [e EXCEPT !.expected_reads = n, !.copies = copies]
   IN IF duplicate_put = "latest_handler"
      THEN [c EXCEPT !.queue = Changed(@, Chosen, New), !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
-     ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, copies, IF rejection_counts_as_read THEN MarkedRead(n) ELSE n)]
+     ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, copies, IF rejection_marks_read THEN MarkedRead(n) ELSE n)]
 
 Come(c, s, p, b, n, copies) ==
   IF IsCached(c, s, p) THEN GivenAgain(c, s, p, n, copies) ELSE Cached(c, s, p, b, n, copies)

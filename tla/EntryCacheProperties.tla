@@ -42,17 +42,17 @@ HeldNames == UNION {each.copies.held : each \in Holders}
 GrantedNames == UNION {each.copies.granted : each \in Holders}
 
 \* A request that is not answered waits for permits, or for a read that storage has not answered.
-EveryRequestWaitsForSomething ==
+PendingRequestWaitsForPermitsOrStorage ==
   \A q \in InSet(requests) : q.number \in WaitingForPermits \/ AwaitedBy(q) # <<>>
 
 \* The request that has waited longest would not fit: nobody waits for permits that are free.
-WhoWaitsForPermitsCouldNotHaveThem == waiting = <<>> \/ ~Fits(Contents, Head(waiting).permits)
+FirstQueuedRequestDoesNotFit == waiting = <<>> \/ ~Fits(Contents, Head(waiting).permits)
 
 -----------------------------------------------------------------------------
 (* Of adding and evicting. *)
 
 \* An entry that is added again expects the reads of the latest addition, which knows the cursors of now best.
-TheLatestCounterStands ==
+LatestInsertSetsExpectedReadCount ==
   \A topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
     LET after == AfterInsert(topic, p, b, n)
         key == <<after.homes[topic], p>>
@@ -97,8 +97,8 @@ OnlyDeliveredReleasesDecrementReadCount ==
 (* What must come in the end, once only the fair actions go on happening. *)
 
 \* If storage answers again and again, and readers give back what they got, every request is answered.
-EveryRequestIsAnswered == requests = <<>>
+EveryRequestCompletes == requests = <<>>
 
 \* An eviction that was begun comes to its end, and the total below the trigger, unless nothing is left to evict.
-TheTaskRuns == tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
+ScheduledEvictionCompletes == tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
 =============================================================================

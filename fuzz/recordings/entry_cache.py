@@ -118,7 +118,7 @@ recordings = (
             Deviation(
                 "a_duplicate_put_keeps_the_first_counter",
                 ("duplicate_put",),
-                "the_latest_counter_stands",
+                "latest_insert_sets_expected_read_count",
                 "entry_cache_manager/dev/random/42",
             ),
             Deviation(
@@ -135,7 +135,7 @@ recordings = (
             ),
             Deviation(
                 "a_rejection_counts_as_a_read",
-                ("duplicate_put", "rejection_counts_as_read"),
+                ("duplicate_put", "rejection_marks_read"),
                 "only_delivered_releases_decrement_read_count",
                 "entry_cache_manager/dev/edge/partial_hit_storage_fails",
             ),

@@ -1,15 +1,12 @@
-"""The broker's entry cache, with structures whose cost is right.
-
-The same behaviour as `model/entry_cache/machine.py`, mutable and indexed:
+"""The broker's entry cache with efficient structures; the reference rules of `model/entry_cache`.
 
     range caches   those of `impl/range_cache.py`: a paged index for each, one double-ended removal queue
-    reads          the joinable ones of a ledger never overlap, so they stand sorted, and what to join is found by
-                   bisection
+    reads          joinable reads of a ledger are kept sorted; the read to join is found by bisection
     requests       a tree of ranges for each (`impl/entry_cache/shared_reads.py`)
     limiter        a double-ended queue, and the permits by request (`impl/entry_cache/reads_limiter.py`)
-    copies         one counter object shared by a cached entry and all its copies
+    copies         one handler shared by a cached entry and all its copies
 
-Complexities below count dictionary and queue operations as one; n is the number of entries of a read.
+Complexities count dictionary and queue operations as one; n is the number of entries of a read.
 """
 
 from __future__ import annotations
@@ -21,8 +18,8 @@ from typing import cast
 from impl.entry_cache.reads_limiter import Permits
 from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding, Wanted
 from impl.range_cache import PagedRangeCache, RangeCaches, ReadCountHandler, Wrapper
-from model import watermark
 from model.entry_cache.machine import ENTRY_OVERHEAD
+from model.entry_cache.reads_limiter import Rules
 from model.entry_cache.state import (
     ABSENT,
     DISABLED,
@@ -34,11 +31,12 @@ from model.entry_cache.state import (
     Reading,
     Released,
     State,
-    derived,
 )
 from model.machine import Refused
 from model.positions import EARLIEST, Position
+from model.range_cache import Config as RangeConfig
 from model.range_cache import Count, Removed
+from model.watermark import TRIGGER_SHARE
 
 
 class Store(RangeCaches):
@@ -107,16 +105,27 @@ class Store(RangeCaches):
         self._copies = dict(sorted(self._copies.items()))
 
 
+def range_config(cfg: Config, caches: int) -> RangeConfig:
+    """Returns the settings of the range caches."""
+    return RangeConfig(
+        caches=caches,
+        ttl_ns=cfg.ttl_ns,
+        max_requeue_times=cfg.max_requeue_times,
+        extend_ttl_of_recently_accessed=cfg.extend_ttl_of_recently_accessed,
+        max_bytes=cfg.max_bytes,
+        watermark=cfg.watermark,
+    )
+
+
 class EntryCaches:
     """The entry caches of a broker. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
-        known = derived(cfg)
         self.cfg = cfg
-        self._stored = known.stored
+        self._stored = {(each.cache, each.ledger): each.entry_bytes for each in cfg.stored}
         self._homes = list(range(cfg.caches)) if cfg.max_bytes else [DISABLED] * cfg.caches
         self._owners = list(range(cfg.caches)) if cfg.max_bytes else []
-        self._store = Store(known.ranges._replace(caches=len(self._owners)))
+        self._store = Store(range_config(cfg, len(self._owners)))
         self.total_bytes = 0
         self._max_bytes = cfg.max_bytes
         self._watermark = cfg.watermark
@@ -126,12 +135,10 @@ class EntryCaches:
         self._failing = 0
         self._queued = {"immediate": False, "queued": True}[cfg.storage_reads]
         self._tasks_queued = {"immediate": False, "queued": True}[cfg.eviction_task]
-        self._keeps_first = {"keep": True, "latest_handler": False}[cfg.duplicate_put]
-        self._reads_again = {"read_again": True, "never_answered": False}[cfg.short_answer]
         self._reads: dict[int, Outstanding] = {}
         self._joinable: dict[tuple[int, int], Joinable] = {}
         self._requests: dict[int, Asking] = {}
-        self._permits = Permits(known.limiter)
+        self._permits = Permits(Rules(cfg.max_reads_in_flight_bytes, cfg.permits_queue_size, cfg.permits_timeout_ns))
         self._next_request = self._next_read = 1
         self._next_held = -1
         self._insertions = self._hit_entries = self._hit_bytes = self._miss_entries = self._miss_bytes = 0
@@ -142,7 +149,7 @@ class EntryCaches:
     # ---- the total, and eviction
 
     def _set_trigger(self) -> None:
-        self._trigger = watermark.share_of(self._max_bytes, watermark.TRIGGER_SHARE)
+        self._trigger = int(TRIGGER_SHARE * self._max_bytes)
 
     def _home(self, cache: int) -> int:
         home = self._homes[cache]
@@ -163,7 +170,7 @@ class EntryCaches:
 
     def _size_check(self) -> int:
         total = self.total_bytes
-        wanted = watermark.bytes_to_evict(total, self._max_bytes, self._watermark)
+        wanted = total - int(self._watermark * self._max_bytes)
         if total <= self._trigger or wanted <= 0:
             return 0
         self._size_evictions += 1
@@ -192,8 +199,6 @@ class EntryCaches:
     def do_cache_eviction(self) -> int:
         """The periodic eviction. As RangeCaches.time_pass and size_pass."""
         expired = self._forget(self._store.time_pass(self._store.now_ns - self.cfg.ttl_ns))
-        if self.cfg.periodic_eviction_erases_mark:
-            self._marked = False
         return expired + self._size_check()
 
     # ---- adding entries
@@ -208,8 +213,7 @@ class EntryCaches:
         if present is None:
             self._add(Wrapper(store, position, bytes, counter, self._store.now_ns))
             return True
-        if not self._keeps_first:
-            present.counter = counter
+        present.counter = counter
         return False
 
     # ---- reading
@@ -351,10 +355,8 @@ class EntryCaches:
         present = self._store.slot(store, position)
         if present is None:
             self._add(Wrapper(store, position, size, counter, self._store.now_ns))
-        elif not self._keeps_first:
+        else:
             present.counter = counter
-        elif self.cfg.rejection_counts_as_read:
-            counter.mark_read()
 
     # ---- answers
 
@@ -443,12 +445,8 @@ class EntryCaches:
             wanted.held = [each for part in parts for each in part.held]
             wanted.parts = []
             return
-        if not self._reads_again and all(part.kind == "found" for part in parts):
-            return
         for copy in wanted.copies():
-            counter = self._store.unhold(copy)
-            if self.cfg.undelivered_release_marks_read:
-                counter.mark_read()
+            self._store.unhold(copy)
         wanted.parts = []
         if wanted.kind == "joined":
             wanted.kind = "failed"
@@ -504,7 +502,7 @@ class EntryCaches:
         """The limiter's timer. O(requests that fail, and those that begin)."""
         failed = self._permits.expire(self._store.now_ns)
         self._give_up(failed)
-        if failed and self.cfg.timer_hands_permits_on:
+        if failed:
             self._hand_on()
         return self._reading(None)
 
@@ -611,7 +609,7 @@ class EntryCaches:
         wrong = self._store.check()
         if self.total_bytes != self._store.sizes():
             wrong.append("the total is not the sum of the caches' sizes")
-        if self._trigger != watermark.share_of(self._max_bytes, watermark.TRIGGER_SHARE):
+        if self._trigger != int(TRIGGER_SHARE * self._max_bytes):
             wrong.append("the trigger is not that of the maximum")
         listed = {id(read) for each in self._joinable.values() for read in each.reads}
         if listed != {id(read) for read in self._reads.values() if read.joinable}:
@@ -664,7 +662,7 @@ class EntryCaches:
     def load(cls, cfg: Config, state: State) -> EntryCaches:
         """An implementation in the given state of the model. O(all)."""
         self = cls(cfg)
-        self._store = Store.load(derived(cfg).ranges._replace(caches=len(state.owners)), state.ranges)
+        self._store = Store.load(range_config(cfg, len(state.owners)), state.ranges)
         self._owners, self._homes = list(state.owners), list(state.homes)
         self.total_bytes, self._max_bytes, self._watermark = state.total_bytes, state.max_bytes, state.watermark
         self._set_trigger()

@@ -1,7 +1,7 @@
-"""How much memory reads from storage may be promised at a time: the same as `model/entry_cache/reads_limiter.py`, mutable.
+"""Bytes that storage reads may occupy at a time: `InflightReadsLimiter`, as in `model/entry_cache/reads_limiter.py`.
 
-A request's permits are found by its number, and the request by the number of a copy, so that giving an entry back
-costs the same however many reads are in flight.
+The permits of a request are found by its number, and the request by the number of a copy, so a release costs the same
+whatever the number of reads in flight.
 """
 
 from __future__ import annotations

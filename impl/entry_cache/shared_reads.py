@@ -1,7 +1,7 @@
-"""Requests, the outstanding reads of storage that they wait for, and which of these can be joined.
+"""Pending requests, the storage reads that they wait for, and which reads can be joined.
 
-The same as `model/entry_cache/shared_reads.py`. The joinable reads of a ledger never overlap, so they stand in order, and what to
-join is found by bisection. n is the number of those who wait for a read.
+Same behaviour as `model/entry_cache/shared_reads.py`. Joinable reads of a ledger never overlap, so they are kept
+sorted, and the read to join is found by bisection. n is the number of requests that wait for a read.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ State: cursors by name, clock, time of the last removal, and the data structure 
 
 A shipped container without any flag set gives the same answers as the definition.
 
-Not modelled: `ManagedCursorImpl` itself and when it becomes active, the lock, iterators concurrent with changes. The heap
-accepts a missing position for its only cursor and throws for any other; here it always throws.
+Not modelled: `ManagedCursorImpl` itself and when it becomes active, the lock, iterators concurrent with changes. The
+heap accepts a missing position for its only cursor and throws for any other; here it always throws.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How the entry cache's total grows and shrinks, and when it evicts; used by `model/entry_cache/machine.py`.
+"""Total size and eviction of the entry cache (`RangeEntryCacheManagerImpl`); used by `model/entry_cache/machine.py`.
 
-triggered    above 98 % of the maximum, unless an eviction is marked: a task is begun
-size check   still above: a size pass over the range caches, down to the watermark
+trigger      above 98 % of the maximum, unless an eviction is marked: a task is scheduled
+size check   still above: a size pass over the removal queue, down to the watermark
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from model.range_cache import Entry, Removed
 
 
 def forget(s: State, after: ranges.State, removed: Removed) -> State:
-    """Entries have left: the total shrinks, and the metric counts them, whatever made them leave (entriesRemoved)."""
+    """`entriesRemoved`: subtracts removed entries from the total and counts them as evicted, whatever removed them."""
     counters = s.counters
     if removed.entries:
         counters = counters._replace(evicted_entries=counters.evicted_entries + removed.entries)
@@ -23,7 +23,10 @@ def forget(s: State, after: ranges.State, removed: Removed) -> State:
 
 
 def size_check(cfg: Config, s: State) -> tuple[State, int]:
-    """If the total is still above the trigger, a size pass down to the watermark; and how many entries it removed."""
+    """Runs a size pass down to the watermark if the total is above the trigger.
+
+    Returns the number of entries evicted.
+    """
     wanted = watermark.bytes_to_evict(s.total_bytes, s.max_bytes, s.watermark)
     if wanted <= 0 or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s, 0
@@ -33,7 +36,7 @@ def size_check(cfg: Config, s: State) -> tuple[State, int]:
 
 
 def trigger_eviction(cfg: Config, s: State) -> State:
-    """Above the trigger an eviction task is begun, unless one is marked (triggerEvictionWhenNeeded)."""
+    """`triggerEvictionWhenNeeded`: schedules an eviction task above the trigger, unless one is marked."""
     if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s
     if cfg.eviction_task == "immediate":
@@ -42,7 +45,7 @@ def trigger_eviction(cfg: Config, s: State) -> State:
 
 
 def cached(cfg: Config, s: State, entry: Entry) -> State:
-    """The entry goes to its cache and to the queue's tail, the total grows, and eviction may be triggered."""
+    """Returns the state after an entry was added to its range cache and the removal queue; may trigger eviction."""
     sizes = s.ranges.sizes
     store = entry.cache
     sizes = sizes[:store] + (sizes[store] + entry.bytes,) + sizes[store + 1 :]
@@ -55,26 +58,26 @@ def cached(cfg: Config, s: State, entry: Entry) -> State:
 def given_again(
     cfg: Config, caches: ranges.State, present: Entry, count: int | None, copies: tuple[int, ...]
 ) -> ranges.State:
-    """An entry comes that is cached already: it is rejected, though its counter may be taken over.
+    """Returns the range caches after a cached entry was inserted again: it is rejected, its handler may be taken over.
 
-    `copies` are those of the newcomer, which share its counter.
+    `copies` are the copies of the rejected entry, which share its read count.
     """
     if cfg.duplicate_put == "latest_handler":
         caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))
         return caches._replace(
             orphaned_copies=ranges.add_orphaned_copies(present.copies, present.expected_reads, caches.orphaned_copies)
         )
-    if cfg.rejection_counts_as_read:
+    if cfg.rejection_marks_read:
         count = ranges.marked_read(count)
     return caches._replace(orphaned_copies=ranges.add_orphaned_copies(copies, count, caches.orphaned_copies))
 
 
 def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
-    """Entries leave by position, and the total with them."""
+    """Returns the state after entries were removed by position."""
     after, removed = ranges.detach(derived(cfg).ranges, s.ranges, gone)
     return forget(s, after, removed) if gone else s
 
 
 def entries_of(s: State, store: int, wanted: Callable[[Entry], bool]) -> list[Entry]:
-    """The entries of a range cache that are wanted."""
+    """Returns the entries of a range cache that satisfy a predicate."""
     return [e for e in s.ranges.queue if e is not None and e.cache == store and wanted(e)]

@@ -1,28 +1,27 @@
-"""The broker's entry cache: how a message is cached when it is added, and found again or fetched when it is read.
+"""The broker's entry cache: `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` (PIP-430).
 
-Source: PIP-430. It is made of `model/range_cache.py`, `model/entry_cache/shared_reads.py`, `model/entry_cache/reads_limiter.py` and
-`model/watermark.py`.
-Step grain: one call on the cache, one eviction task, one answer of storage. What may happen inside such a call is in
-`model/cache_steps/machine.py`.
+Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`PendingReadsManager`),
+`model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`. Step grain: one call on the
+cache, one eviction task, one answer of storage. The steps inside such a call are in `model/cache_steps`.
 
-    insert       absent: cached, the total grows, and eviction is triggered when it is above 98 % of the maximum
-                 present: rejected
-    trigger      an eviction task is begun and marked, unless one is marked already
-    task         still above the trigger: a size pass down to the watermark; then the mark is taken off
-    periodic     a time pass for what is older than the time to live, then as a task
-    read         all cached: answered at once
-                 none cached: the range is read from storage, or an outstanding read of it is joined
-                 some cached: those are held, each gap is read; if a gap fails, the whole range is read again
-    storage      answers a read, or fails, or brings less than was asked; entries that expect reads are cached
+    insert     absent: the entry is cached and the total size grows; eviction is triggered above 98 % of the maximum
+               present: the entry is rejected; its read count handler may replace the present one
+    trigger    an eviction task is scheduled and marked, unless one is marked already
+    task       still above the trigger: a size pass down to the watermark; then the mark is cleared
+    periodic   a time pass, then the same size check
+    read       all entries cached: a cache hit, answered at once
+               none cached: the range is read from storage, or an outstanding read of it is joined
+               some cached: these are held, each gap is read; if a gap fails, the whole range is read again
+    storage    completes or fails a read, or returns too few or foreign entries; entries with expected reads are cached
 
-State: the range caches and the one removal queue; which of them is a topic's cache now, for one that was removed may
-still be filled by reads that began before; the total and the eviction's mark; the outstanding reads and the requests
-that wait for them; the limiter. Copies that a reader got are numbered from 1 up, copies that are held for a request
-which is not answered yet from -1 down.
+State: range caches and the removal queue; the range cache of each topic, which changes when the topic's cache is
+removed, while reads that started before still fill the old one; total size and eviction mark; outstanding storage reads
+and the requests that wait for them; the limiter. Copies that were delivered are numbered from 1 up, copies held for a
+pending request from -1 down.
 
-Not modelled: cursors and their positions (`expected_reads` is handed in, where the broker asks for it when storage
-answers); copying on insert; ledgers that grow while they are read; values released behind the cache's back (see
-`model/range_cache.py`); threads.
+Not modelled: cursors and positions (`expected_reads` is given, where the broker asks the active cursors when the
+storage read completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read;
+values deallocated while cached (see `model/range_cache.py`); threads.
 """
 
 from __future__ import annotations
@@ -66,7 +65,10 @@ ENTRY_OVERHEAD = 64
 
 
 def home_of(s: State, cache: int) -> tuple[State, int]:
-    """A topic's cache; one that was removed is created anew, disabled if the maximum is 0 now (getEntryCache)."""
+    """`getEntryCache`:
+
+    returns the range cache of a topic. A removed one is created again, disabled if the maximum is 0.
+    """
     home = s.homes[cache]
     if home != ABSENT:
         return s, home
@@ -78,7 +80,7 @@ def home_of(s: State, cache: int) -> tuple[State, int]:
 
 
 def with_home(s: State, cache: int, home: int) -> tuple[int, ...]:
-    """The topics' caches, with another one for this topic."""
+    """Returns the range caches of all topics, with another one for this topic."""
     return s.homes[:cache] + (home,) + s.homes[cache + 1 :]
 
 
@@ -87,7 +89,7 @@ def with_home(s: State, cache: int, home: int) -> tuple[int, ...]:
 
 @entry_cache.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """A queued task runs: the size check, then the mark is taken off. The outcome is how many entries went."""
+    """Runs a scheduled eviction task (`doEvictToWatermarkWhenOverThreshold`); returns the number of entries evicted."""
     if not s.tasks:
         return refused(s, "illegal_state", "no eviction task is queued")
     s, evicted = size_check(cfg, s)
@@ -96,9 +98,10 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 
 @entry_cache.action
 def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
-    """The periodic eviction: what is older than the time to live, then the size check.
+    """`doCacheEviction`: evicts expired entries, then checks the size (`managedLedgerCacheEvictionIntervalMs`).
 
-    A task that is queued keeps its mark, so that no second one is begun; a version takes the mark off.
+    A scheduled task keeps its mark, so that no second task is scheduled. With `periodic_eviction_erases_mark` it is
+    cleared.
     """
     after, removed = ranges.evict_entries(
         derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns
@@ -116,7 +119,10 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
 def insert(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """A new entry is cached when it was added to the ledger; true if it was absent. Never refused for lack of space."""
+    """`RangeEntryCacheImpl.insert`: caches an added entry; returns whether it was absent.
+
+    An insert is never rejected for lack of space.
+    """
     s, store = home_of(s, cache)
     if store == DISABLED:
         return s, False
@@ -134,9 +140,10 @@ def insert(
 def read(
     cfg: Config, s: State, cache: Cache, ledger: int, first: EntryId, last: EntryId, expected_reads: int
 ) -> Step[State, Reading]:
-    """A range of a ledger is read, both ends included. Entries that must be fetched expect `expected_reads` reads.
+    """`asyncReadEntry` of a range of a ledger, both ends included; entries from storage expect `expected_reads` reads.
 
-    The request may have to wait for permits first; what it asks for is the ledger's mean size, and some overhead.
+    The request first acquires permits for its estimated size: the mean entry size of the ledger plus an overhead, per
+    entry.
     """
     known = derived(cfg)
     stored = known.stored.get((cache, ledger), ())
@@ -160,29 +167,29 @@ def read(
 
 @entry_cache.action
 def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Reading]:
-    """One entry is read, as a replay does it. It expects no reads, so what is fetched is not cached."""
+    """`asyncReadEntry` of one position, as for a replay. It expects no further reads, so the entry is not cached."""
     if position.entry < 0:
         return refused(s, "illegal_argument", "the ledger has no such entry")
     return read(cfg, s, cache, position.ledger, position.entry, position.entry, 0)
 
 
 def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
-    """What a read of so many entries is thought to need: the ledger's mean size and an overhead, for each."""
+    """Returns the estimated size of a read: the mean entry size of the ledger plus an overhead, per entry."""
     return entries * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
 
 
 @entry_cache.action
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
-    """The limiter's timer: requests that waited as long as the timeout for their permits fail.
+    """The limiter's timer: requests that have waited for permits as long as the timeout fail.
 
-    Whoever waited behind them may have enough permits now; in a version they wait for the next release.
+    Requests behind them may then fit and start. Without `timer_grants_next` they wait for the next release.
     """
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
     if not failed:
         return s, Reading(None, (), ())
     done = Done([], [])
     s = give_up(s._replace(limiter=limits), failed, done)
-    if cfg.timer_hands_permits_on:
+    if cfg.timer_grants_next:
         s = hand_on(cfg, s, done)
     return s, Reading(None, tuple(done.issued), tuple(done.answered))
 
@@ -192,9 +199,9 @@ def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
 
 @entry_cache.action
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
-    """Storage answers an outstanding read, or fails it; all who waited for it go on, in the order in which they came.
+    """Storage completes or fails an outstanding read; waiting requests continue in the order of their arrival.
 
-    A failure makes the other outstanding reads of that ledger unfit for joining.
+    A failure makes the other outstanding reads of that ledger unavailable for joining.
     """
     r = outstanding(s, storage_read)
     if r is None:
@@ -209,9 +216,9 @@ Oddity = Literal["short", "twice", "beyond", "other_ledger", "wraps"]
 def answer_oddly(
     cfg: Config, s: State, storage_read: int, entries: Annotated[int, AtLeast(0)], oddity: Oddity
 ) -> Step[State, Reading]:
-    """Storage brings only the first entries of what it was asked for, and perhaps one that it was not asked for.
+    """Storage returns only the first entries of a read, and possibly an entry that was not requested.
 
-    What was not asked for is left out; whoever needs all of a range does not have it.
+    Entries that were not requested are ignored. A request that needs the complete range does not get it.
     """
     r = outstanding(s, storage_read)
     if r is None:
@@ -222,12 +229,12 @@ def answer_oddly(
 
 
 def outstanding(s: State, number: int) -> StorageRead | None:
-    """The outstanding read of that number."""
+    """Returns the outstanding read of a number."""
     return next((r for r in s.reads if r.number == number), None)
 
 
 def brought(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
-    """An odd answer: the first entries, and one that is there twice, or that nobody asked for."""
+    """Returns an odd answer: the first entries, and one that is duplicate or was not requested."""
     asked = [Position(r.ledger, r.first + i) for i in range(entries)]
     odd = {
         "short": [],
@@ -240,7 +247,10 @@ def brought(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
 
 
 def accepted(r: StorageRead, positions: list[Position]) -> int:
-    """How many of the first entries of a read are there, each once and in order; the rest of the answer is no use."""
+    """Returns how many of the first entries of a read an answer contains, in order.
+
+    The rest of the answer is ignored.
+    """
     for i, position in enumerate(positions):
         if position != Position(r.ledger, r.first + i) or position.entry > r.last:
             return i
@@ -249,7 +259,7 @@ def accepted(r: StorageRead, positions: list[Position]) -> int:
 
 @entry_cache.fault
 def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Where storage answers at once, its next reads fail; this many, whatever was said before."""
+    """The next storage reads fail, where storage answers in the same step; replaces the previous count."""
     if cfg.storage_reads == "queued":
         return refused(s, "illegal_state", "a queued read fails when it is completed")
     return s._replace(failing=count), None
@@ -260,9 +270,9 @@ def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast
 
 @entry_cache.action
 def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Released]:
-    """A reader gives back an entry that it has dealt with: one read fewer to expect ("Dynamic Updates").
+    """A consumer's dispatcher releases an entry: its expected read count decreases by one ("Dynamic Updates").
 
-    With the last entry of a request its permits are free again.
+    The release of the last entry of a request returns its permits.
     """
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.marked_read, keep_copy=False)
     if not isinstance(count, Count):
@@ -284,7 +294,10 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
 
 @entry_cache.action
 def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Count]:
-    """The copy's entry goes to the replay queue: it will be read once more ("Dynamic Updates")."""
+    """The entry of a copy is added to the replay queue:
+
+    its expected read count increases by one ("Dynamic Updates").
+    """
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.replayed, keep_copy=True)
     return (s._replace(ranges=caches), count) if isinstance(count, Count) else (s, count)
 
@@ -294,14 +307,14 @@ def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Stat
 
 @entry_cache.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """What a topic's cache holds before a position, in whatever ledger, is removed."""
+    """`invalidateEntries`: removes the entries of a topic before a position, in any ledger."""
     s, store = home_of(s, cache)
     return remove(cfg, s, entries_of(s, store, lambda e: EARLIEST <= e.position < position)), None
 
 
 @entry_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """A ledger's entries are removed from a topic's cache; nobody joins its outstanding reads any more."""
+    """`invalidateAllEntries`: removes the entries of a ledger; its outstanding reads are no longer joined."""
     s, store = home_of(s, cache)
     s = remove(cfg, s, entries_of(s, store, lambda e: e.position.ledger == ledger))
     return s._replace(reads=without_joining(s.reads, store, ledger)) if s.reads and store >= 0 else s, None
@@ -309,20 +322,23 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 
 @entry_cache.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """A topic's cache is emptied; nobody joins its outstanding reads any more."""
+    """`EntryCache.clear`: removes all entries of a topic; its outstanding reads are no longer joined."""
     s, store = home_of(s, cache)
     return emptied(cfg, s, store), None
 
 
 def emptied(cfg: Config, s: State, store: int) -> State:
-    """A range cache without entries, and without reads that could be joined."""
+    """Returns the state without the entries of a range cache, and without reads of it that can be joined."""
     s = remove(cfg, s, entries_of(s, store, lambda e: True))
     return s._replace(reads=without_joining(s.reads, store, None)) if s.reads and store >= 0 else s
 
 
 @entry_cache.action
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
-    """Every topic's cache is emptied; one that was removed before, and filled since, is not reached."""
+    """`RangeEntryCacheManagerImpl.clear`:
+
+    clears the caches of all topics, but not removed ones that were filled since.
+    """
     for home in s.homes:
         if home >= 0:
             s = emptied(cfg, s, home)
@@ -331,9 +347,10 @@ def clear_all(cfg: Config, s: State) -> Step[State, None]:
 
 @entry_cache.action
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """A topic's cache is forgotten, then emptied; the next use begins with a new one.
+    """`removeEntryCache`: forgets the range cache of a topic, then clears it; the next use creates a new one.
 
-    A read that began before may still fill the old one: such entries count, and are evicted, but never found.
+    A read that started before may still fill the old one. Such entries count in the total and are evicted, but never
+    found.
     """
     store = s.homes[cache]
     if store == ABSENT:
@@ -344,7 +361,7 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
 
 @entry_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """Entries that expect reads or do not count them, and their bytes; see the range caches' action of that name."""
+    """Returns the entries with expected reads, or without a count, and their bytes (`getNonEvictableSize`)."""
     after, held = ranges.non_evictable_size(derived(cfg).ranges, s.ranges)
     assert isinstance(held, Removed)
     return s._replace(ranges=after), held
@@ -361,25 +378,25 @@ def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @entry_cache.action
 def set_max_cache_bytes(cfg: Config, s: State, value: Bytes) -> Step[State, None]:
-    """The maximum changes while the broker runs; by itself that evicts nothing (updateCacheSizeAndThreshold)."""
+    """`updateCacheSizeAndThreshold`: changes the maximum; this alone evicts nothing."""
     return s._replace(max_bytes=value), None
 
 
 @entry_cache.action
 def set_eviction_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)]) -> Step[State, None]:
-    """The watermark changes while the broker runs; by itself that evicts nothing."""
+    """Changes the watermark (dynamic `managedLedgerCacheEvictionWatermark`); this alone evicts nothing."""
     return s._replace(watermark=value), None
 
 
 @entry_cache.action
 def set_max_requeue_times(cfg: Config, s: State, value: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """The maximum of extensions changes while the broker runs; entries keep their counts."""
+    """Changes the maximum number of requeues; entries keep their requeue counts."""
     return s._replace(ranges=s.ranges._replace(max_requeue_times=value)), None
 
 
 @entry_cache.action
 def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
-    """The extension for recent access is switched while the broker runs; entries keep their marks."""
+    """Switches the requeue for recent access; entries keep their accessed marks."""
     return s._replace(ranges=s.ranges._replace(extend_ttl_of_recently_accessed=value)), None
 
 
@@ -388,10 +405,10 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @entry_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Only differences matter: time is counted from now, and whatever has a number is numbered in order.
+    """Time is relative to now; range caches, requests, reads and copies are numbered in a fixed order.
 
-    Range caches: those of the topics, then those that were removed and still hold or await something. Held copies by
-    the requests that hold them; open copies by the grants that name them, then as they stand.
+    Range caches: those of the topics, then removed ones that still hold or await entries. Held copies are numbered by
+    their requests; open copies by the grants that name them, then in queue order.
     """
     s = s._replace(counters=Counters())
     return names.renumber_copies(names.renumber_requests(names.renumber_stores(names.from_now(s))))
@@ -399,7 +416,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @entry_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The topics' caches, the queue, the open copies with their counters, the eviction, and the metrics."""
+    """The caches of the topics, the removal queue, the open copies with their read counts, eviction, and metrics."""
     seen: dict[str, Any] = ranges.observe(derived(cfg).ranges, s.ranges)
     disabled, empty = {"disabled": True, "bytes": 0}, {"entries": 0, "bytes": 0, "keys": []}
     unused = disabled if s.max_bytes == 0 else empty
@@ -427,9 +444,9 @@ recorded = entry_cache.profile(
         duplicate_put="keep",
         removal_marks_read=True,
         undelivered_release_marks_read=True,
-        rejection_counts_as_read=True,
+        rejection_marks_read=True,
         periodic_eviction_erases_mark=True,
-        timer_hands_permits_on=False,
+        timer_grants_next=False,
     ),
 )
 

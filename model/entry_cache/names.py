@@ -1,7 +1,4 @@
-"""The canonical form of the entry cache's states: what has a number gets another, in an order that is always the same.
-
-Used by `model/entry_cache/machine.py` alone; nothing here is a rule of the broker.
-"""
+"""Canonical form of the entry cache's states: numbers are assigned in a fixed order. No rule of the broker is here."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from model.range_cache import OrphanedCopies
 
 
 def from_now(s: State) -> State:
-    """The same state with the clock at zero."""
+    """Returns the state with the clock at zero."""
     now = s.ranges.now_ns
     if not now:
         return s
@@ -24,7 +21,7 @@ def from_now(s: State) -> State:
 
 
 def renumber_stores(s: State) -> State:
-    """The same state with its range caches in order, and without those that nothing can be known of any more."""
+    """Returns the state with its range caches in order, without those that can no longer be observed."""
     used = list(s.homes)
     used += [e.cache for e in s.ranges.queue if e is not None]
     used += [r.store for r in s.reads] + [q.store for q in s.requests]
@@ -46,7 +43,7 @@ def renumber_stores(s: State) -> State:
 
 
 def renumber_requests(s: State) -> State:
-    """The same state with requests and outstanding reads numbered from 1, in their order."""
+    """Returns the state with requests and outstanding reads numbered from 1."""
     asking = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
     to = {old: new for new, old in enumerate(asking, 1)}
     read_to = {r.number: i for i, r in enumerate(s.reads, 1)}
@@ -67,7 +64,7 @@ def renumber_requests(s: State) -> State:
 
 
 def renumber_copies(s: State) -> State:
-    """The same state with copies numbered: held ones by their requests, open ones by grants, then as they stand."""
+    """Returns the state with copies numbered: held ones by request, open ones by grant, then in queue order."""
     held = [h.copy for r in s.requests for h in all_held((r.part,))]
     named = [c for g in s.limiter.grants for c in g.copies]
     to = {old: -i for i, old in enumerate(held, 1)} | {old: i for i, old in enumerate(named, 1)}
@@ -98,7 +95,9 @@ def renumber_copies(s: State) -> State:
 
 
 def as_seen(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
-    """What can be told of copies without an entry before all are numbered: those that have numbers, how many have
-    none, and their counter."""
+    """Returns what is known of orphaned copies before all are numbered:
+
+    assigned numbers, how many have none, and the count.
+    """
     numbered = sorted([to[c] for c in group.copies if c in to])
     return numbered, len(group.copies), group.expected_reads is None, group.expected_reads or 0

@@ -1,10 +1,10 @@
-"""How the entry cache answers a read; used by `model/entry_cache/machine.py`.
+"""How a read is answered (`RangeEntryCacheImpl.asyncReadEntriesByPosition`); used by `model/entry_cache/machine.py`.
 
-look up    what is cached is held, each gap is asked for
+look up    cached entries are held, each gap is requested
 ask        an outstanding read is joined, or storage is asked
-take in    what storage brings is held for all who waited, and cached if reads of it are expected
-settle     parts that are good only together: all there, or given back; a mixed range is then asked for anew
-deliver    what was held becomes the reader's open copies
+take in    entries from storage are held for all waiting requests, and cached if reads of them are expected
+settle     parts that are complete only together: all complete, or released; a mixed range is then read again
+deliver    held entries become open copies of the reader
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ H = TypeVar("H", Entry, OrphanedCopies)
 
 
 class Done(NamedTuple):
-    """What one step has set off so far; the lists grow while it goes on."""
+    """What a step has caused so far; the lists grow during the step."""
 
     issued: list[Issued]
     answered: list[Answered]
@@ -45,14 +45,14 @@ class Done(NamedTuple):
 
 
 def begin(cfg: Config, s: State, request: Request, done: Done) -> State:
-    """A request that has its permits looks into the cache."""
+    """A request that holds its permits looks up its range."""
     first, last = request.part.first, request.part.last
     s, part = look_up(cfg, s, request, first, last, done)
     return go_on(cfg, s, request._replace(part=part), done)
 
 
 def look_up(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
-    """What is cached is held and marked as accessed; every maximal run of missing entries is asked for."""
+    """Holds the cached entries and marks them accessed; requests every maximal run of missing entries."""
     if request.store == DISABLED:
         return ask(cfg, s, request, first, last, done)
     found = cached_range(s.ranges, request.store, request.ledger, first, last)
@@ -86,13 +86,13 @@ def look_up(cfg: Config, s: State, request: Request, first: int, last: int, done
 
 
 def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last: int) -> list[Entry]:
-    """What a range cache holds of a range, in order."""
+    """Returns the entries of a range that a range cache holds, in order."""
     held = [e for e in caches.queue if e is not None and e.cache == store and e.position.ledger == ledger]
     return sorted([e for e in held if first <= e.position.entry <= last])
 
 
 def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
-    """A range that is not cached: an outstanding read of it is joined, or storage is asked."""
+    """A range that is not cached: joins an outstanding read of it, or asks storage."""
     joined = candidate(s.reads, request.store, request.ledger, first, last) if request.store >= 0 else None
     if joined is None:
         return ask_storage(cfg, s, request, first, last, done)
@@ -110,7 +110,7 @@ def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Do
 
 
 def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
-    """Storage is asked for a range; it answers in this step, or later."""
+    """Asks storage for a range; storage answers in this step or later."""
     number = s.next_read
     done.issued.append(Issued(number, request.cache, request.ledger, first, last))
     storage_read = StorageRead(
@@ -140,11 +140,10 @@ def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, 
 def take_in(
     cfg: Config, s: State, storage_read: StorageRead, entries: int, wanted: tuple[tuple[int, int], ...]
 ) -> tuple[State, list[tuple[Held, ...]]]:
-    """Storage brought entries: each has a counter of its own, and is cached if reads of it are expected.
+    """Storage returned entries: each gets a read count, and is cached if reads of it are expected.
 
-    Where there is no cache, no reads are expected.
-
-    Everyone who waited gets copies of what they wanted; all copies of an entry share its counter with the cached one.
+    Without a cache no reads are expected. Every waiting request gets copies of the entries that it needs; all copies of
+    an entry share its read count with the cached entry.
     """
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
@@ -176,7 +175,7 @@ def take_in(
 def come_from_storage(
     cfg: Config, s: State, storage_read: StorageRead, entry: int, size: int, count: int | None, copies: tuple[int, ...]
 ) -> State:
-    """An entry of which reads are expected is cached, unless its position was taken meanwhile (readFromStorage)."""
+    """`readFromStorage`: caches an entry with expected reads, unless its position was cached in the meantime."""
     position = Position(storage_read.ledger, entry)
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
@@ -185,7 +184,7 @@ def come_from_storage(
 
 
 def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[State, Reading]:
-    """A read is answered with its first entries, or fails (None)."""
+    """Answers a read with its first entries, or fails it (None)."""
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
     order = tuple(dict.fromkeys(r.waiting))
     requests = {request.number: request for request in s.requests}
@@ -205,12 +204,12 @@ def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[
 
 
 def awaiting(part: Part, number: int) -> list[Part]:
-    """The parts that wait for this read, from left to right."""
+    """Returns the parts that wait for a read, from left to right."""
     return [each for each in awaited(part) if each.read == number]
 
 
 def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
-    """The tree with the next answers in place of the parts that waited for this read, from left to right."""
+    """Returns the tree with the next answers in place of the parts that waited for a read, from left to right."""
     if part.kind == "awaited":
         return answers.pop(0) if part.read == number else part
     if not part.parts:
@@ -222,7 +221,7 @@ def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
 
 
 def go_on(cfg: Config, s: State, request: Request, done: Done) -> State:
-    """A request goes on as far as it can: it waits for more, or it is answered."""
+    """A request continues as far as possible: it waits for more, or completes, or fails."""
     s, part = settle(cfg, s, request, request.part, done)
     if not is_settled(part):
         return s._replace(requests=tuple(sorted((*s.requests, request._replace(part=part)))))
@@ -233,11 +232,10 @@ def go_on(cfg: Config, s: State, request: Request, done: Done) -> State:
 
 
 def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> tuple[State, Part]:
-    """Works a tree of parts out, as far as it does not wait for anything.
+    """Evaluates a tree of parts as far as nothing is awaited.
 
-    Parts that were joined, and parts that are mixed with cached entries, are good only together: if one of them
-    fails, or storage brought less than was asked, all that was gathered is given back undelivered. A mixed range is
-    then read again, in one piece.
+    Joined parts, and parts mixed with cached entries, are complete only together: if one fails, or storage returned too
+    few entries, all held entries are released undelivered. A mixed range is then read again as a whole.
     """
     if not part.parts:
         return s, part
@@ -260,7 +258,7 @@ def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> t
 
 
 def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
-    """What was gathered is given back undelivered: nobody has read it."""
+    """Releases held entries that were not delivered; no read took place."""
     change = ranges.marked_read if cfg.undelivered_release_marks_read else ranges.unchanged
     caches = s.ranges
     for each in held:
@@ -269,7 +267,7 @@ def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
 
 
 def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], done: Done) -> State:
-    """The reader gets the entries: what was held for it becomes its open copies."""
+    """Completes a request: its held entries become open copies of the reader."""
     first = s.ranges.next_copy
     caches, counts = renumbered(s.ranges, {h.copy: first + i for i, h in enumerate(held)})
     entries = [
@@ -287,7 +285,7 @@ def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], don
 
 
 def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[int, int | None]]:
-    """The same state with the next numbers for some held copies, and their counters by the new number."""
+    """Returns the range caches with the next open numbers for some held copies, and their read counts."""
     counts: dict[int, int | None] = {}
 
     def moved(holder: H) -> H:
@@ -306,14 +304,14 @@ def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[
 
 
 def permits_back(cfg: Config, s: State, request: int, done: Done) -> State:
-    """The request needs its permits no longer."""
+    """Returns the permits of a request."""
     if not s.limiter.grants:
         return s
     return hand_on(cfg, s._replace(limiter=limiter.give_back(s.limiter, request)), done)
 
 
 def hand_on(cfg: Config, s: State, done: Done) -> State:
-    """Permits were given back: those who wait for some begin, or have waited too long."""
+    """After permits were returned, waiting requests start, or fail if they have waited too long."""
     while s.limiter.waiting:
         limits, granted, failed = limiter.hand_on(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
         if limits is s.limiter:
@@ -327,6 +325,6 @@ def hand_on(cfg: Config, s: State, done: Done) -> State:
 
 
 def give_up(s: State, numbers: list[int], done: Done) -> State:
-    """Requests that waited too long for their permits fail."""
+    """Requests that have waited too long for permits fail."""
     done.answered.extend(Answered(number, False, ()) for number in numbers)
     return s._replace(requests=tuple([r for r in s.requests if r.number not in numbers])) if numbers else s

@@ -1,16 +1,14 @@
-"""How much memory reads from storage may be promised at a time (the broker's InflightReadsLimiter).
+"""Bytes that storage reads may occupy at a time (`InflightReadsLimiter`).
 
-Source: semantics of `InflightReadsLimiter` after pull requests 23901 and 26296. A side model: `model/entry_cache/machine.py`
-asks it before every read and tells it when a read's last entry is given back.
+Source: the class after apache/pulsar#23901 and #26296. Setting: `managedLedgerMaxReadsInFlightSizeInMB`.
 
-    acquire   it fits: taken at once, even when others wait
-              it never fits, and everything is free: everything is taken
-              otherwise it waits in a queue, unless the queue is full
-    release   the permits come back; then from the head of the queue:
-              waited too long -> failed; fits -> granted; else stop
-    expire    from the head: waited long enough -> failed; then as at a release
+    acquire   fits: granted at once, even if others wait
+              larger than the maximum while all permits are free: all permits are granted
+              otherwise queued, or rejected if the queue is full
+    release   permits are returned; then from the head of the queue: overdue -> fails; fits -> granted; else stop
+    expire    from the head: timed out -> fails; then as after a release
 
-A limiter whose maximum is 0 is switched off. Not modelled: callbacks that throw (the broker loses their permits).
+A maximum of 0 switches the limiter off. Not modelled: callbacks that throw (the broker loses their permits).
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class Waiting(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Permits that a request holds until the last of its entries is given back."""
+    """Permits that a request holds until the last of its entries is released."""
 
     request: int
     permits: int  # bytes
@@ -38,7 +36,7 @@ class Grant(NamedTuple):
 
 @record
 class Limiter(NamedTuple):
-    """The permits that are left, who waits for some, and who holds the others."""
+    """Free permits, the queue, and granted permits."""
 
     free: int  # bytes
     waiting: tuple[Waiting, ...]  # the one that waits longest first
@@ -62,29 +60,29 @@ def start(rules: Rules) -> Limiter:
 
 
 def fits(rules: Rules, free: int, permits: int) -> bool:
-    """There are enough, or there can never be enough and nobody holds any."""
+    """Whether the permits can be granted: enough are free, or the request exceeds the maximum and all are free."""
     return free >= permits or (permits > rules.max_bytes and free == rules.max_bytes)
 
 
 def is_overdue(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
-    """At a release, who has waited longer than the timeout."""
+    """Whether a queued request has waited longer than the timeout, as checked at a release."""
     return now_ns - waiting.since_ns > timeout_ns
 
 
 def is_expired(waiting: Waiting, now_ns: int, timeout_ns: int) -> bool:
-    """At the timer, who has waited as long as the timeout."""
+    """Whether a queued request has waited as long as the timeout, as checked by the timer."""
     return now_ns - waiting.since_ns >= timeout_ns
 
 
 def take(rules: Rules, limiter: Limiter, request: int, permits: int) -> Limiter:
-    """The request holds its permits, or all there are if it wants more than that."""
+    """Grants a request its permits, or all if it exceeds the maximum."""
     taken = min(permits, rules.max_bytes)
     grants = tuple(sorted((*limiter.grants, Grant(request, taken, ()))))
     return limiter._replace(free=limiter.free - taken, grants=grants)
 
 
 def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: int) -> tuple[Limiter, Answer]:
-    """A request asks for permits. Small ones overtake those that wait."""
+    """`acquire`: small requests overtake queued ones."""
     if rules.max_bytes == 0:
         return limiter, "granted"
     if fits(rules, limiter.free, permits):
@@ -95,7 +93,7 @@ def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: 
 
 
 def give_back(limiter: Limiter, request: int) -> Limiter:
-    """The request's permits are free again."""
+    """`release`: the permits of a request are free again."""
     for grant in limiter.grants:
         if grant.request == request:
             others = tuple(g for g in limiter.grants if g is not grant)
@@ -104,7 +102,7 @@ def give_back(limiter: Limiter, request: int) -> Limiter:
 
 
 def hand_on(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
-    """After a release, from the head of the queue: the requests that are granted, and those that waited too long."""
+    """After a release: returns the queued requests that are granted, and those that have waited too long."""
     granted: list[int] = []
     failed: list[int] = []
     while limiter.waiting:
@@ -121,7 +119,7 @@ def hand_on(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[
 
 
 def expire(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int]]:
-    """At the timer, from the head of the queue: the requests that waited as long as the timeout."""
+    """The timer: returns the queued requests that have waited as long as the timeout."""
     failed: list[int] = []
     while limiter.waiting and is_expired(limiter.waiting[0], now_ns, rules.timeout_ns):
         failed.append(limiter.waiting[0].request)

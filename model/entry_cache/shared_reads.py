@@ -1,22 +1,19 @@
-"""Reads from storage that several requests share (the broker's PendingReadsManager).
+"""Storage reads that several requests share (`PendingReadsManager`).
 
-Source: PIP-430's read path, with the rules of pull requests 12258 and 15955 for sharing. A side model of
-`model/entry_cache/machine.py`, which says what happens to the entries.
+Source: PIP-430's read path, with apache/pulsar#12258 and #15955. `model/entry_cache/machine.py` uses it.
 
-    a range that an outstanding read includes            joins it
-    a range that an outstanding read overlaps            joins it for what they have in common;
-                                                         what is missing on either side is looked up anew
-    any other range                                      is read from storage
+    a range that an outstanding read includes    joins it
+    a range that an outstanding read overlaps    joins it for the common part; the rest on either side is looked up
+    any other range                              is read from storage
 
-What a request waits for is a tree of parts, each a range of entry ids:
+A request waits for a tree of parts, each a range of entry ids:
 
-    found      the entries are at hand (held copies)
-    failed     there is no answer
+    found      the entries are held
+    failed     the read failed
     permits    waits for the limiter, before anything else
     awaited    waits for one outstanding read
-    joined     parts side by side: what an outstanding read brings, and what was missing beside it
-    mixed      parts side by side: entries from the cache, and the gaps between them; if any of it fails,
-               the whole range is read again
+    joined     the common part with an outstanding read, and the parts beside it
+    mixed      cached entries and the gaps between them; if a gap fails, the whole range is read again
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from model.values import record
 
 
 class Held(NamedTuple):
-    """An entry at hand for a request that is not answered yet."""
+    """An entry that is held for a pending request."""
 
     entry: int
     bytes: int
@@ -49,7 +46,7 @@ class Part(NamedTuple):
 
 @record
 class StorageRead(NamedTuple):
-    """A read that storage has not answered yet."""
+    """A read that storage has not completed."""
 
     number: int
     store: int  # the range cache that the entries go to; negative for none
@@ -64,7 +61,7 @@ class StorageRead(NamedTuple):
 
 @record
 class Request(NamedTuple):
-    """A read that is not answered yet."""
+    """A pending read request."""
 
     number: int
     store: int
@@ -75,22 +72,22 @@ class Request(NamedTuple):
 
 
 def is_settled(part: Part) -> bool:
-    """Nothing is waited for any more."""
+    """Whether nothing is awaited."""
     return part.kind in ("found", "failed")
 
 
 def is_complete(part: Part) -> bool:
-    """All entries of the range are at hand; a short answer of storage leaves some out."""
+    """Whether all entries of the range are held; a short answer of storage leaves some out."""
     return part.kind == "found" and len(part.held) == part.last - part.first + 1
 
 
 def all_held(parts: tuple[Part, ...]) -> tuple[Held, ...]:
-    """The entries that parts hold, in order."""
+    """Returns the held entries of parts, in order."""
     return tuple([h for part in parts for h in (part.held if part.kind == "found" else all_held(part.parts))])
 
 
 def awaited(part: Part) -> Iterator[Part]:
-    """The parts that wait for an outstanding read, from left to right."""
+    """Yields the parts that wait for an outstanding read, from left to right."""
     if part.kind == "awaited":
         yield part
     for each in part.parts:
@@ -98,26 +95,26 @@ def awaited(part: Part) -> Iterator[Part]:
 
 
 def includes(read: StorageRead, first: int, last: int) -> bool:
-    """Everything that is asked for is on its way."""
+    """Whether the read covers the whole range."""
     return read.first <= first and last <= read.last
 
 
 def overlaps(read: StorageRead, first: int, last: int) -> bool:
-    """Something that is asked for is on its way."""
+    """Whether the read covers a part of the range."""
     return read.first <= last and first <= read.last
 
 
 def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ...]:
-    """A range that overlaps a read: what is missing before it, what they have in common, what is missing behind it.
+    """Splits a range that overlaps a read: the part before it, the common part, the part after it.
 
-    Each is the first and the last entry; where nothing is missing, the last one comes before the first.
+    Each is a first and a last entry; an empty part has its last entry before its first.
     """
     low, high = max(first, read.first), min(last, read.last)
     return (first, low - 1), (low, high), (high + 1, last)
 
 
 def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: int, last: int) -> StorageRead | None:
-    """The outstanding read to join: one that includes the range, else one that misses entries only on the right,
+    """Returns the outstanding read to join: one that includes the range, else one that lacks entries only on the right,
     else only on the left, else on both sides; among equals the latest.
     """
     by_worth: dict[int, StorageRead] = {}
@@ -131,7 +128,7 @@ def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: in
 
 
 def without_joining(reads: tuple[StorageRead, ...], store: int, ledger: int | None) -> tuple[StorageRead, ...]:
-    """Nobody joins the outstanding reads of a cache's ledger (None: of all its ledgers) any more."""
+    """Returns the reads, those of a cache's ledger (None: of all its ledgers) not joinable."""
     return tuple(
         [
             read._replace(joinable=False) if read.store == store and ledger in (None, read.ledger) else read

@@ -1,4 +1,4 @@
-"""Settings, state and outcomes of the entry cache; what they are for is said in `model/entry_cache/machine.py`."""
+"""Settings, state and outcomes of the entry cache; `model/entry_cache/machine.py` describes them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from model.entry_cache.reads_limiter import Limiter
 from model.entry_cache.shared_reads import Request, StorageRead
 from model.machine import Setting
 from model.positions import Position
-from model.values import AtLeast, Between, record
+from model.values import AtLeast, Between, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
 
 
 class Stored(NamedTuple):
-    """What storage holds of a ledger: the bytes of its entries, from entry 0 on."""
+    """The entries of a ledger in storage: their sizes, from entry 0 on."""
 
     cache: int
     ledger: int
@@ -25,39 +25,39 @@ class Stored(NamedTuple):
 
 
 class Config(NamedTuple):
-    """Settings of the broker and its surroundings, then the rules on which versions differ."""
+    """Settings of the broker and its environment, then the rules on which versions differ."""
 
-    #: how many topics there are; their caches are numbered from 0
+    #: number of topics; their caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: what can be read from storage
+    #: the entries in storage
     stored: tuple[Stored, ...] = (
         Stored(0, 1, (10, 11, 9, 10)),
         Stored(0, 2, (10, 10)),
         Stored(1, 1, (10, 7, 13, 10)),
     )
-    #: whether storage answers in the step that asks, or later
+    #: whether storage answers in the same step or later
     storage_reads: Literal["immediate", "queued"] = "queued"
-    #: whether an eviction task runs in the step that triggers it, or later
+    #: whether an eviction task runs in the step that triggers it or later
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: how long an entry may stay without an extension
+    #: TTL of an entry that is not requeued
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms")] = (
         1_000_000_000
     )
-    #: how often an entry with expected reads is put back at the tail; 0 switches that off
+    #: requeues of an entry with expected reads; 0 disables them
     max_requeue_times: Annotated[
         int, AtLeast(0), Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", "5")
     ] = 5
-    #: whether an entry that was looked up since its last visit is put back at the tail, however often
+    #: whether an entry that was accessed since its last visit is requeued, without a limit
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
     ] = False
-    #: the size that all caches together should stay below; a cache that is created while it is 0 is disabled
+    #: maximum size of all caches together; a cache created while it is 0 is disabled
     max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
-    #: the share of the maximum that a size pass brings the caches down to
+    #: fraction of the maximum size down to which a size pass evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9")] = 0.9
-    #: the bytes that reads may be promised at a time; 0 switches the limiter off
+    #: bytes of storage reads in flight; 0 switches the limiter off
     max_reads_in_flight_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightSizeInMB", "0")] = 0
-    #: how long a read waits for its permits
+    #: how long a read waits for permits
     permits_timeout_ns: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis", "60000 ms")
     ] = 60_000_000_000
@@ -66,31 +66,41 @@ class Config(NamedTuple):
         int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize", "10000")
     ] = 10_000
 
-    #: what becomes of the counter of an entry that is added again: kept, or the newcomer's takes its place
-    duplicate_put: Literal["keep", "latest_handler"] = "latest_handler"
-    #: whether leaving the cache lowers the counter that open copies still share
-    removal_marks_read: bool = False
-    #: whether giving back what was gathered for a read, but never delivered, lowers the counters
-    undelivered_release_marks_read: bool = False
-    #: whether the cache's rejection of an entry from storage lowers the counter that the reader shares
-    rejection_counts_as_read: bool = False
-    #: whether the periodic eviction takes the mark off although a task is still queued
-    periodic_eviction_erases_mark: bool = False
-    #: whether the limiter's timer, too, hands permits on to those who waited behind one that it fails
-    timer_hands_permits_on: bool = True
-    #: what comes of a request that needs all of a range when storage answers short: read again, or never answered
-    short_answer: Literal["read_again", "never_answered"] = "read_again"
+    #: read count handler after a duplicate put: the present one, or that of the rejected entry
+    duplicate_put: Annotated[
+        Literal["keep", "latest_handler"], Rule(Origin.RECORDED, "RangeCache.putIfAbsent, master 2026-07")
+    ] = "latest_handler"
+    #: whether removal from the cache decrements the read count that open copies share
+    removal_marks_read: Annotated[bool, Rule(Origin.RECORDED, "RangeCache.removeEntry, master 2026-07")] = False
+    #: whether the release of held entries that were not delivered decrements their read counts
+    undelivered_release_marks_read: Annotated[
+        bool, Rule(Origin.RECORDED, "RangeEntryCacheImpl, a partial cache hit whose gap fails, master 2026-07")
+    ] = False
+    #: whether the rejection of an entry from storage decrements the read count that the reader shares
+    rejection_marks_read: Annotated[bool, Rule(Origin.RECORDED, "RangeEntryCacheImpl.insert, master 2026-07")] = False
+    #: whether the periodic eviction clears the mark although a task is scheduled
+    periodic_eviction_erases_mark: Annotated[
+        bool, Rule(Origin.RECORDED, "RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
+    ] = False
+    #: whether the limiter's timer grants permits to requests behind those that it fails
+    timer_grants_next: Annotated[
+        bool, Rule(Origin.INFERRED, "InflightReadsLimiter, the timeout task, master 2026-07")
+    ] = True
+    #: a request that needs a complete range, after a short answer: the range is read again, or it never completes
+    short_answer: Annotated[Literal["read_again", "never_answered"], Rule(Origin.READ, "OpReadEntryNullSlotTest")] = (
+        "read_again"
+    )
 
 
 # ---- state --------------------------------------------------------------------------------------------
 
-#: In place of a range cache's number: the topic's cache was removed and not used since; it stores nothing.
+#: Instead of the number of a range cache: the topic's cache was removed and not used since; the cache is disabled.
 ABSENT, DISABLED = -1, -2
 
 
 @record
 class Counters(NamedTuple):
-    """What the broker's metrics count from its start."""
+    """Counters behind the broker's metrics, since its start."""
 
     insertions: int = 0
     hit_entries: int = 0
@@ -150,7 +160,7 @@ def start(cfg: Config) -> State:
 
 
 class Derived(NamedTuple):
-    """What a config says in the words of the parts that this machine is made of."""
+    """A config in the types of the parts of this machine."""
 
     ranges: ranges.Config
     limiter: limiter.Rules
@@ -161,7 +171,7 @@ _KEPT: list[tuple[Config, Derived]] = []
 
 
 def derived(cfg: Config) -> Derived:
-    """The config in other words; kept for the latest one, since it is asked for at every step."""
+    """Returns the derived config; the latest is cached because every step asks for it."""
     if _KEPT and _KEPT[0][0] is cfg:
         return _KEPT[0][1]
     same = {name: getattr(cfg, name) for name in ranges.Config._fields if name in Config._fields}
@@ -173,7 +183,7 @@ def derived(cfg: Config) -> Derived:
 
 
 class Issued(NamedTuple):
-    """A read that storage was asked for."""
+    """A read that was sent to storage."""
 
     number: int
     cache: int
@@ -183,7 +193,7 @@ class Issued(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """An entry that a reader got: its copy is open until it is released."""
+    """An entry that was delivered: its copy is open until it is released."""
 
     position: Position
     bytes: int
@@ -192,7 +202,7 @@ class Delivered(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """A request that is answered, well or not."""
+    """A request that completed or failed."""
 
     request: int
     ok: bool
@@ -200,7 +210,7 @@ class Answered(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a call set off: the reads that storage was asked for, and the requests that were answered."""
+    """What a call caused: reads sent to storage, and requests that completed or failed."""
 
     request: int | None
     issued: tuple[Issued, ...]
@@ -208,7 +218,7 @@ class Reading(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The counter after a copy was released, and what the permits set off that became free."""
+    """The read count after a release, and what the returned permits caused."""
 
     expected_reads: int | None
     issued: tuple[Issued, ...]
