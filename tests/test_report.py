@@ -18,10 +18,11 @@ from fuzz.campaign.summary import campaign_failures
 from fuzz.campaign.worker import BLOCK, Spec
 from fuzz.commands.campaign import shown_findings
 from fuzz.report.campaign import line_style, render
-from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, show_findings, trace_in
+from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, readable, show_findings, trace_in
 from fuzz.report.why import why
 from fuzz.run.coverage import Total
 from fuzz.subject import find_subject, subject_names
+from model.machine import Refused
 
 Ran = tuple[Plan, State, list[Shown]]
 
@@ -227,6 +228,12 @@ def test_the_deciding_condition_is_found(predicate: Any, condition: str, shown: 
     reasons = why(predicate, (4, (1, 2, 9)))
     [reason] = [each for each in reasons if each.condition == condition]
     assert dict(reason.values) == shown
+
+
+def test_sets_and_keys_of_any_type_are_shown_as_plain_data() -> None:
+    value = {(1, 2): {Refused("b", "c"), Refused("a", "c")}, "k": (frozenset({2, 1}), 3)}
+    expected = {"[1, 2]": [{"kind": "a", "why": "c"}, {"kind": "b", "why": "c"}], "k": [[1, 2], 3]}
+    assert readable(value) == expected
 
 
 def test_a_predicate_without_source_has_no_reasons() -> None:

@@ -229,9 +229,20 @@ def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Con
 
 def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
     return [
-        Condition(reason.condition, reason.value, _apart({text: shown_value(value) for text, value in reason.values}))
+        Condition(reason.condition, reason.value, _apart({text: readable(value) for text, value in reason.values}))
         for reason in why(holds, arguments)
     ]
+
+
+def readable(value: Any) -> Any:
+    """A value of a property's expression as plain data; a set becomes a list in order."""
+    if isinstance(value, set | frozenset):
+        return [readable(each) for each in sorted(value, key=repr)]
+    if isinstance(value, dict):
+        return {said(readable(key)) if not isinstance(key, str) else key: readable(v) for key, v in value.items()}
+    if isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
+        return [readable(each) for each in value]
+    return shown_value(value)
 
 
 def _apart(values: dict[str, Any]) -> dict[str, Any]:
