@@ -12,7 +12,7 @@ Complexities count dictionary and queue operations as one.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Self
 
@@ -371,21 +371,25 @@ class RangeCaches:
     def check(self) -> list[str]:
         """Structural invariants that do not hold, one line each. O(all)."""
         wrong = []
-        mapped = [wrapper for home in self._caches for wrapper in home]
+        mapped: list[Wrapper] = []
+        for number, home in enumerate(self._caches):
+            wrappers = list(home)
+            mapped += wrappers
+            if home.bytes != sum([wrapper.bytes for wrapper in wrappers]):
+                wrong.append(f"the size of cache {number} is not the sum of its entries' bytes")
+            for wrapper in wrappers:
+                if self._caches[wrapper.cache].find(wrapper.position) is not wrapper:
+                    wrong.append("an entry is not mapped at its own position")
+            for pages in home.ledgers.values():
+                if not pages:
+                    wrong.append("an empty ledger is kept")
+                if not all(pages.values()):
+                    wrong.append("an empty page is kept")
         queued = [wrapper for wrapper in self._queue if wrapper.live]
-        if Counter(queued) != Counter(mapped):
+        if len(queued) != len(mapped) or set(queued) != set(mapped):
             wrong.append("the caches and the live wrappers of the queue are not the same")
-        if any(self._caches[wrapper.cache].find(wrapper.position) is not wrapper for wrapper in mapped):
-            wrong.append("an entry is not mapped at its own position")
-        if any(not page for home in self._caches for pages in home.ledgers.values() for page in pages.values()):
-            wrong.append("an empty page is kept")
-        if any(not pages for home in self._caches for pages in home.ledgers.values()):
-            wrong.append("an empty ledger is kept")
         if any(copy >= self._next_copy for copy in self._copies):
             wrong.append("the number of an open copy can be given again")
-        for number, home in enumerate(self._caches):
-            if home.bytes != sum([wrapper.bytes for wrapper in home]):
-                wrong.append(f"the size of cache {number} is not the sum of its entries' bytes")
         return wrong
 
     def view(self) -> State:

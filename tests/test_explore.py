@@ -194,8 +194,8 @@ def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pyt
     """Of a seeded bug, whose classes only this process has: a hang and differences are found as by one process."""
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.5)
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
-    for mutant in ("duplicate-put-leaves-slot-in-queue", "mark-survives-reuse"):
-        space = bounded(plant(find_mutant(mutant)), "smoke")
+    for mutant in ("duplicate-put-leaves-slot-in-queue", "requeue-keeps-accessed"):
+        space = bounded(seed_bug(find_mutant(mutant)), "smoke")
         alone, shared = (explore(space, properties=False, jobs=jobs).violations for jobs in (1, 2))
         assert alone
         assert [v.finding.cause for v in alone] == [v.finding.cause for v in shared]
@@ -240,7 +240,7 @@ def test_seeded_bugs_are_found(mutant: str, cause: str) -> None:
 
 def test_a_step_that_does_not_come_back_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
-    found = explore(bounded(seed_bug(find_mutant("mark-survives-reuse")), "smoke"), properties=False)
+    found = explore(bounded(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke"), properties=False)
     assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in found.violations]
 
 

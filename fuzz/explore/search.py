@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 from fuzz.explore.shared import WORTH_SHARING, run_shared, usable_cores
 from fuzz.run.call import Arguments, Call, Calls
 from fuzz.run.checks import Skipped, all_but, broken_in_state, broken_in_step, checks_for, event_of
+from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import Decoder, usable
 from fuzz.run.pair import Depth, Pair
@@ -261,9 +262,12 @@ class Search:
 
     def __init__(self, space: Bounded, implementation: bool, properties: bool, start: Any = None) -> None:
         self.space = space
-        #: model and implementation; None when the model runs alone
+        #: None when the model runs alone
         has_second = implementation and space.target.second is Second.IMPLEMENTATION
-        self.pair = Pair(space.target, fold_history=False) if has_second else None
+        self.implementation: Any = space.subject.implementation if has_second else None
+        self.body: Any = None  # an implementation in the state that is expanded, if the last move left one
+        self.after: Any = None
+        self.outcome: Any = None
         self.checks = checks_for(space.subject, space.cfg, with_history(space.subject))
         self.properties = properties
         first = space.start if start is None else start
@@ -274,7 +278,6 @@ class Search:
         self.births: list[int] = []
         self.failed: set[tuple[Kind, str]] = set()
         self.taking: Move = space.fixed[0] if space.fixed else next(iter(space.moves(space.start)))
-        self.is_loaded = False  # whether the pair is in the state that is expanded
 
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
         """Expands states in the order in which they were found, until none is left or a step does not return."""
@@ -300,10 +303,10 @@ class Search:
 
     def expand(self, number: int) -> None:
         """Takes every transition of a state."""
-        space, graph, numbers, pair = self.space, self.graph, self.numbers, self.pair
+        space, graph, numbers, implementation = self.space, self.graph, self.numbers, self.implementation
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
         targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.checks.of_steps
-        self.is_loaded = False
+        self.body = None
         properties = self.properties
         if properties:
             for each in broken_in_state(self.checks, cfg, state):
@@ -312,11 +315,12 @@ class Search:
             self.taking = move
             name, act, index, arguments = move
             crashed = False
-            if pair is None:
+            if implementation is None:
                 after, outcome = act(cfg, state, *arguments)
             else:
-                crashed = self.compare(pair, number, Call(name, arguments))
-                after, outcome = pair.state, pair.outcome
+                if not self.compare(number, move):
+                    crashed = self.step_of(number, move)
+                after, outcome = self.after, self.outcome
             if properties and of_steps[index] and not crashed:
                 event = event_of(space.subject, name, arguments, outcome)
                 for each in broken_in_step(self.checks, cfg, state, event, index, after):
@@ -342,19 +346,39 @@ class Search:
         name, _, _, arguments = self.taking
         self.fail(Cause(Kind.HANG, name), number, Call(name, arguments))
 
-    def compare(self, pair: Pair, number: int, call: Call) -> bool:
-        """Takes a call on model and implementation, loaded with the state if needed. Returns whether one crashed."""
-        state = self.graph.states[number]
-        if not self.is_loaded:
-            pair.load(state)
+    def compare(self, number: int, move: Move) -> bool:
+        """Takes a move on model and implementation. Returns whether both agree, and on the state after it.
+
+        As the fast loop of lockstep does, it only notices: `step_of` says what is wrong.
+        """
+        name, act, _, arguments = move
+        state, cfg, body = self.graph.states[number], self.space.cfg, self.body
+        self.body = None
+        try:
+            if body is None:
+                body = self.implementation.load(cfg, state)
+            self.after, self.outcome = after, outcome = act(cfg, state, *arguments)
+            theirs = getattr(body, name)(*arguments)
+            if theirs is not outcome and not same(outcome, theirs):
+                return False
+            if refusal_changed_state(state, outcome, after) or not same(after, body.view()) or body.check():
+                return False
+        except Exception:
+            return False
+        if after is state or after == state:
+            self.body = body  # it is still in the state from which the next move starts
+        return True
+
+    def step_of(self, number: int, move: Move) -> bool:
+        """Takes a move with a pair loaded with the state, and keeps what is wrong. Returns whether one side crashed."""
+        pair, call = Pair(self.space.target, fold_history=False), Call(move[0], move[3])
+        pair.load(self.graph.states[number])
         difference = pair.step(call, Depth.STATE)
-        self.is_loaded = difference is None and pair.state == state
-        if self.is_loaded:
-            pair.state = state
-        elif difference is not None:
-            self.fail(difference.cause, number, call)
-            return difference.cause.kind is Kind.CRASH
-        return False
+        self.after, self.outcome = pair.state, pair.outcome
+        if difference is None:
+            difference = Difference(Cause(Kind.UNSTABLE, call.action), "a second step from the same state agrees")
+        self.fail(difference.cause, number, call)
+        return difference.cause.kind is Kind.CRASH
 
     def fail(self, cause: Cause, number: int, call: Call | None) -> None:
         """Keeps the first failure of each broken property, and of each other kind for each action: a nearest one."""
