@@ -1,8 +1,7 @@
-"""The caches before the central removal queue, with structures whose cost is right.
+"""Range caches before the removal queue (branch 4.0), indexed.
 
-The same behaviour as `model/legacy_cache.py`. Each cache is a list of positions in order and a dictionary from
-position to entry: a lookup costs O(1), an insertion a binary search and a move of what lies behind, and taking
-entries from the front what it takes and a move of the rest.
+Same behaviour as `model/legacy_cache.py`. A cache is a sorted list of positions and a dictionary from position to
+entry: lookup is O(1), insertion a binary search and a shift, removal from the front what it removes and a shift.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from model.range_cache import NOTHING, Removed
 
 
 class OrderedCache:
-    """One topic's entries in the order of positions, and their size."""
+    """The entries of one topic, ordered by position, and their size."""
 
     __slots__ = ("bytes", "entries", "positions")
 
@@ -27,7 +26,7 @@ class OrderedCache:
         self.bytes = sum([e.bytes for e in self.entries.values()])
 
     def add(self, position: Position, size: int, timestamp_ns: int) -> bool:
-        """Stores an entry unless its position is taken. O(log n) and a move of what lies behind."""
+        """Stores an entry unless its position is cached. O(log n), and a shift of the entries behind."""
         if position in self.entries:
             return False
         self.entries[position] = Entry(position, size, timestamp_ns)
@@ -36,7 +35,7 @@ class OrderedCache:
         return True
 
     def take(self, low: int, high: int) -> Removed:
-        """Removes the entries from the low-th up to, not including, the high-th. O(taken) and a move of the rest."""
+        """Removes the entries with index from `low` to `high`, exclusive. O(removed), and a shift of the rest."""
         if low >= high:
             return NOTHING
         freed = sum([self.entries.pop(position).bytes for position in self.positions[low:high]])
@@ -45,7 +44,7 @@ class OrderedCache:
         return Removed(high - low, freed)
 
     def take_until_free(self, bytes_to_free: int) -> Removed:
-        """Removes from the lowest position on until enough is free. O(taken) and a move of the rest."""
+        """Removes the lowest positions until enough bytes are freed. O(removed), and a shift of the rest."""
         freed = count = 0
         for position in self.positions:
             if freed >= bytes_to_free:
@@ -55,7 +54,7 @@ class OrderedCache:
         return self.take(0, count)
 
     def take_expired(self, threshold_ns: int) -> Removed:
-        """Removes from the lowest position on up to the first younger entry. O(taken) and a move of the rest."""
+        """Removes the lowest positions up to the first unexpired entry. O(removed), and a shift of the rest."""
         count = 0
         for position in self.positions:
             if self.entries[position].timestamp_ns > threshold_ns:
@@ -64,7 +63,7 @@ class OrderedCache:
         return self.take(0, count)
 
     def index_after(self, position: Position, inclusive: bool) -> int:
-        """How many entries come before a position, or up to it. O(log n)."""
+        """The number of entries before a position, or up to it. O(log n)."""
         return bisect_right(self.positions, position) if inclusive else bisect_left(self.positions, position)
 
     def view(self) -> tuple[Entry, ...]:
@@ -75,31 +74,28 @@ class OrderedCache:
         """Structural invariants that do not hold. O(n)."""
         wrong = []
         if self.positions != sorted(self.entries):
-            wrong.append("the positions in order are not those of the entries")
+            wrong.append("the sorted positions are not those of the entries")
         if self.bytes != sum([e.bytes for e in self.entries.values()]):
-            wrong.append("a cache does not hold as many bytes as it says")
+            wrong.append("the size of a cache is not the sum of its entries' bytes")
         if any(position != e.position for position, e in self.entries.items()):
-            wrong.append("an entry stands at another position than its own")
+            wrong.append("an entry is stored at another position than its own")
         return wrong
 
 
-def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int, in_doubles: bool) -> list[tuple[int, int]]:
-    """The policy: (cache, size) in its order -> (cache, bytes asked of it). O(n log n)."""
+def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int) -> list[tuple[int, int]]:
+    """The policy's request to each cache: (cache, size) -> (cache, bytes to free). O(n log n)."""
     half = sum([size for _, size in sizes]) // 2
     by_size = sorted(sizes, key=lambda each: each[1], reverse=True)
     total = count = 0
     while total < half:
         total += by_size[count][1]
         count += 1
-    if in_doubles:
-        asked = [(cache, int(bytes_to_free * (size / total))) for cache, size in by_size[:count]]
-    else:
-        asked = [(cache, bytes_to_free * size // total) for cache, size in by_size[:count]]
+    asked = [(cache, bytes_to_free * size // total) for cache, size in by_size[:count]]
     return [each for each in asked if each[1]]
 
 
 class LegacyCaches:
-    """All caches of a broker, each for itself. Methods are named as the actions."""
+    """All caches of a broker, evicted separately. Methods are named after the model's actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -107,11 +103,11 @@ class LegacyCaches:
         self._caches = [OrderedCache() for _ in range(cfg.caches)]
 
     def put(self, cache: int, position: Position, bytes: int, timestamp_ns: int) -> bool:
-        """Stores an entry unless its position is taken. As OrderedCache.add."""
+        """Stores an entry unless its position is cached. As OrderedCache.add."""
         return self._caches[cache].add(position, bytes, timestamp_ns)
 
     def put_mismatched(self, cache: int, position: Position, value_position: Position, bytes: int) -> bool | Refused:
-        """As put with the time of now, but the value says which position it has."""
+        """As put, with the current time and the position of the value."""
         if value_position != position:
             return Refused("illegal_argument", "the value's position is not the key")
         return self._caches[cache].add(position, bytes, self.now_ns)
@@ -121,11 +117,9 @@ class LegacyCaches:
         found = self._caches[cache].entries.get(position)
         return None if found is None else Hit(position, found.bytes)
 
-    def get_range(self, cache: int, first: Position, last: Position) -> tuple[Hit, ...] | Refused:
+    def get_range(self, cache: int, first: Position, last: Position) -> tuple[Hit, ...]:
         """Looks up every entry from first to last. O(log n + found)."""
         home = self._caches[cache]
-        if first > last:
-            return self._inverted_range() or ()
         positions = home.positions[home.index_after(first, False) : home.index_after(last, True)]
         return tuple([Hit(position, home.entries[position].bytes) for position in positions])
 
@@ -133,34 +127,27 @@ class LegacyCaches:
         """Whether the position is cached. O(1)."""
         return position in self._caches[cache].entries
 
-    def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed | Refused:
+    def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed:
         """Removes a range. As OrderedCache.take."""
-        if first > last:
-            return self._inverted_range() or NOTHING
         home = self._caches[cache]
         return home.take(home.index_after(first, False), home.index_after(last, last_inclusive))
 
-    def _inverted_range(self) -> Refused | None:
-        if self.cfg.inverted_range == "illegal_argument":
-            return Refused("illegal_argument", "the first position is after the last")
-        return None
-
     def invalidate_ledger(self, cache: int, ledger: int) -> Removed:
-        """Removes one ledger's entries. As OrderedCache.take."""
+        """Removes the entries of a ledger. As OrderedCache.take."""
         home = self._caches[cache]
         return home.take(home.index_after(Position(ledger, 0), False), home.index_after(Position(ledger + 1, 0), False))
 
     def clear(self, cache: int) -> Removed:
-        """Removes everything. O(n)."""
+        """Removes all entries. O(n)."""
         home = self._caches[cache]
         return home.take(0, len(home.positions))
 
     def time_pass(self, cache: int, threshold_ns: int) -> Removed:
-        """Removes up to the first younger entry. As OrderedCache.take."""
+        """Removes up to the first unexpired entry. As OrderedCache.take."""
         return self._caches[cache].take_expired(threshold_ns)
 
     def size_pass(self, cache: int, bytes_to_free: int) -> Removed | Refused:
-        """Removes until enough is free. As OrderedCache.take."""
+        """Removes until enough bytes are freed. As OrderedCache.take."""
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
         return self._caches[cache].take_until_free(bytes_to_free)
@@ -172,11 +159,11 @@ class LegacyCaches:
         if len(set(caches)) < len(caches):
             return Refused("illegal_argument", "the policy is given each cache once")
         sizes = [(c, self._caches[c].bytes) for c in caches]
-        asked = proportional_shares(sizes, bytes_to_free, self.cfg.share_arithmetic == "double")
+        asked = proportional_shares(sizes, bytes_to_free)
         return tuple([Eviction(cache, share, self._caches[cache].take_until_free(share)) for cache, share in asked])
 
     def advance(self, nanos: int) -> None:
-        """Time passes. O(1)."""
+        """Advances the clock. O(1)."""
         self.now_ns += nanos
 
     def check(self) -> list[str]:
@@ -184,7 +171,7 @@ class LegacyCaches:
         return [line for home in self._caches for line in home.check()]
 
     def view(self) -> State:
-        """The model's state of which this is an implementation. O(all)."""
+        """The model's state. O(all)."""
         return State(self.now_ns, tuple([home.view() for home in self._caches]))
 
     @classmethod

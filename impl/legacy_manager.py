@@ -1,24 +1,21 @@
-"""The broker's cache before the central removal queue, over the ordered caches of `impl/legacy_cache.py`.
-
-The same behaviour as `model/legacy_manager.py`, with the total kept instead of summed.
-"""
+"""Broker caches before the removal queue (branch 4.0), indexed. Same behaviour as `model/legacy_manager.py`."""
 
 from __future__ import annotations
 
 from collections import deque
 
 from impl.legacy_cache import OrderedCache, proportional_shares
-from model import watermark
 from model.legacy_manager import Config, Counters, Found, Held, State, StorageRead
 from model.machine import Failed, Refused
 from model.positions import Position
 from model.range_cache import Removed
+from model.watermark import TRIGGER_SHARE
 
 _NO_POLICY = Failed("illegal_argument", "the policy needs bytes to free and at least one cache")
 
 
 class LegacyManager:
-    """The caches of a broker under a common limit. Methods are named as the actions."""
+    """The caches of a broker under one size limit. Methods are named after the model's actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -50,12 +47,12 @@ class LegacyManager:
     # ---- inserting
 
     def insert(self, cache: int, position: Position, bytes: int) -> bool | Failed:
-        """Offers an entry. As OrderedCache.add, and an eviction if its task runs inside."""
+        """Inserts an entry. As OrderedCache.add, and an eviction if the task is immediate."""
         home = self._use(cache)
         if home is None:
             return False
         total = self.total_bytes
-        if not self.eviction_in_progress and watermark.is_over_threshold(total, self.max_bytes):
+        if not self.eviction_in_progress and total > int(self.max_bytes * TRIGGER_SHARE):
             self.eviction_in_progress = True
             if self.cfg.eviction_task == "queued":
                 self._tasks.append(total)
@@ -70,16 +67,16 @@ class LegacyManager:
     def _evict(self, size_at_signal: int) -> int | Failed:
         self.eviction_in_progress = False
         self._size_evictions += 1
-        wanted = watermark.bytes_to_evict(size_at_signal, self.max_bytes, self.watermark)
+        wanted = size_at_signal - int(self.max_bytes * self.watermark)
         existing = {c: home for c, home in sorted(self._caches.items()) if home is not None}
         if wanted <= 0 or not existing:
             return _NO_POLICY
         sizes = [(c, home.bytes) for c, home in existing.items()]
-        asked = proportional_shares(sizes, wanted, self.cfg.share_arithmetic == "double")
+        asked = proportional_shares(sizes, wanted)
         return sum([self._took(existing[cache].take_until_free(share)).entries for cache, share in asked])
 
     def run_eviction_task(self) -> int | Failed | Refused:
-        """The oldest waiting task has its turn. O(caches log caches + evicted)."""
+        """Runs the oldest queued task. O(caches log caches + evicted)."""
         if not self._tasks:
             return Refused("illegal_state", "no eviction task is waiting")
         return self._evict(self._tasks.popleft())
@@ -124,41 +121,41 @@ class LegacyManager:
     # ---- removing
 
     def time_pass(self, cache: int, threshold_ns: int) -> int:
-        """Removes up to the first younger entry of one cache. As OrderedCache.take."""
+        """Removes up to the first unexpired entry of one cache. As OrderedCache.take."""
         home = self._use(cache)
         return 0 if home is None else self._took(home.take_expired(threshold_ns)).entries
 
     def size_pass(self, cache: int, bytes_to_free: int) -> Removed | Refused:
-        """Removes from one cache until enough is free. As OrderedCache.take."""
+        """Removes from one cache until enough bytes are freed. As OrderedCache.take."""
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
         home = self._use(cache)
         return Removed(0, 0) if home is None else self._took(home.take_until_free(bytes_to_free))
 
     def invalidate_entries_before(self, cache: int, position: Position) -> None:
-        """Removes what comes before a position. As OrderedCache.take."""
+        """Removes the entries before a position. As OrderedCache.take."""
         home = self._use(cache)
         if home is not None:
             self._took(home.take(home.index_after(Position(-1, 0), False), home.index_after(position, False)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
-        """Removes one ledger's entries. As OrderedCache.take."""
+        """Removes the entries of a ledger. As OrderedCache.take."""
         home = self._use(cache)
         if home is not None:
             first, end = Position(ledger, 0), Position(ledger + 1, 0)
             self._took(home.take(home.index_after(first, False), home.index_after(end, False)))
 
     def clear_cache(self, cache: int) -> None:
-        """Removes everything from one cache. O(n)."""
+        """Removes all entries of one cache. O(n)."""
         self._clear(self._use(cache))
 
     def clear_all(self) -> None:
-        """Removes everything. O(all)."""
+        """Removes all entries. O(all)."""
         for home in self._caches.values():
             self._clear(home)
 
     def remove_entry_cache(self, cache: int) -> None:
-        """Removes a cache with all it holds. O(n)."""
+        """Removes a cache and its entries. O(n)."""
         self._clear(self._caches.pop(cache, None))
 
     def _clear(self, home: OrderedCache | None) -> None:
@@ -168,7 +165,7 @@ class LegacyManager:
     # ---- time and settings
 
     def advance(self, nanos: int) -> None:
-        """Time passes. O(1)."""
+        """Advances the clock. O(1)."""
         self.now_ns += nanos
 
     def set_max_bytes(self, value: int) -> None:
@@ -190,7 +187,7 @@ class LegacyManager:
         return wrong
 
     def view(self) -> State:
-        """The model's state of which this is an implementation. O(all)."""
+        """The model's state. O(all)."""
         counters = Counters(
             self._insertions,
             self._hits,

@@ -1,63 +1,82 @@
-"""What the broker's cache before the central removal queue promises, and what it was seen to do instead."""
+"""Guarantees of the broker's caches before the removal queue."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 from invariants.properties import Event, always, sometimes
-from model import watermark
-from model.legacy_cache import front_of_size, shares, size
-from model.legacy_manager import Config, Counters, State, entries_of, legacy_manager, total_bytes
+from model.legacy_cache import Entry
+from model.legacy_manager import Config, Counters, Held, State, legacy_manager
 from model.machine import Failed, Refused
+from model.watermark import TRIGGER_SHARE
 
 READS = ("read", "read_one")
+INVALIDATIONS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "clear_all", "remove_entry_cache")
+
+
+def entries_of(held: Held) -> tuple[Entry, ...]:
+    """The entries of a cache; none if absent or disabled."""
+    return () if isinstance(held, str) else held
+
+
+def total_bytes(s: State) -> int:
+    """The bytes of all caches."""
+    return sum(e.bytes for held in s.caches for e in entries_of(held))
 
 
 def entry_count(s: State) -> int:
-    """How many entries are cached."""
+    """The number of cached entries."""
     return sum(len(entries_of(held)) for held in s.caches)
 
 
+def lowest(entries: tuple[Entry, ...], bytes_to_free: int) -> tuple[Entry, ...]:
+    """The entries that stay when the lowest positions are removed until enough bytes are freed."""
+    while entries and bytes_to_free > 0:
+        bytes_to_free -= entries[0].bytes
+        entries = entries[1:]
+    return entries
+
+
 @always(legacy_manager)
-def entries_are_in_order(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, in the order of positions."""
+def entries_are_ordered_by_position(cfg: Config, s: State) -> bool:
+    """A cache holds at most one entry at a position, ordered by position."""
     held = [entries_of(each) for each in s.caches]
     return all(all(a.position < b.position for a, b in pairwise(each)) for each in held)
 
 
 @always(legacy_manager)
-def what_went_in_came_out_or_is_there(cfg: Config, s: State) -> bool:
-    """Every entry that was inserted is cached or was counted as evicted."""
+def insertions_equal_cached_plus_evicted(cfg: Config, s: State) -> bool:
+    """Every inserted entry is cached or counted as evicted."""
     return s.counters.insertions == s.counters.evicted_entries + entry_count(s)
 
 
 @always(legacy_manager)
-def one_eviction_at_a_time(cfg: Config, s: State) -> bool:
-    """At most one eviction task waits, and exactly while an eviction is marked."""
+def at_most_one_eviction_in_progress(cfg: Config, s: State) -> bool:
+    """At most one eviction task is queued, exactly while an eviction is in progress."""
     return len(s.tasks) == int(s.eviction_in_progress) or (cfg.eviction_task == "immediate" and not s.tasks)
 
 
 @always(legacy_manager)
-def counters_never_fall(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A counter never goes back."""
+def counters_are_monotonic(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """No counter decreases."""
     return all(a >= b for a, b in zip(after.counters, before.counters, strict=True))
 
 
 @always(legacy_manager, on=("insert",))
-def nothing_goes_in_at_the_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry is refused when the caches hold the maximum or more as the call begins (in this generation only)."""
+def insert_at_maximum_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert is rejected if the total size at its beginning is the maximum or more."""
     return event.outcome is not True or total_bytes(before) < before.max_bytes
 
 
 @always(legacy_manager, on=("insert",))
-def an_insert_reports_what_it_did(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert reports success exactly when the entry went in."""
+def insert_returns_whether_entry_was_stored(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert returns whether the entry was stored."""
     return (event.outcome is True) == (after.counters.insertions == before.counters.insertions + 1)
 
 
 @always(legacy_manager, on=READS)
-def a_read_counts_each_entry_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that succeeds counts every entry as a hit or as a miss, all alike; one that fails counts none (#20257)."""
+def read_counts_each_entry_once_as_hit_or_miss(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A successful read counts each entry once, all as hits or all as misses; a failed read counts none."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     was, now = before.counters, after.counters
@@ -67,8 +86,8 @@ def a_read_counts_each_entry_once(cfg: Config, before: State, event: Event, afte
 
 
 @always(legacy_manager, on=READS)
-def a_read_gives_the_whole_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that succeeds gives every entry of its range, in order."""
+def read_returns_whole_range(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A successful read returns every entry of its range, in order."""
     if isinstance(event.outcome, Refused | Failed) or event.outcome.outcome == "failed":
         return True
     asked = event.arguments
@@ -78,68 +97,142 @@ def a_read_gives_the_whole_range(cfg: Config, before: State, event: Event, after
 
 
 @always(legacy_manager, on=("read_one",))
-def a_single_read_stores_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """What a single read brings from storage does not go into the cache."""
+def single_read_is_not_cached(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A single read from storage is not cached."""
     return after.counters.insertions == before.counters.insertions
 
 
 @always(legacy_manager, on=("run_eviction_task",))
-def the_task_takes_whole_shares(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction takes from each cache what the whole part of its share asks for.
-
-    A version that rounds the quotient of two sizes first asks a byte too little now and then, and breaks it.
-    """
+def eviction_task_removes_truncated_shares(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An eviction task removes from each cache the lowest positions for its truncated share."""
     if isinstance(event.outcome, Refused | Failed):
         return True
-    wanted = watermark.bytes_to_evict(before.tasks[0], before.max_bytes, before.watermark)
-    existing = [(c, size(held)) for c, held in enumerate(before.caches) if not isinstance(held, str)]
-    asked = dict(shares(existing, wanted, "whole"))
+    wanted = before.tasks[0] - int(before.max_bytes * before.watermark)
+    sizes = [sum(e.bytes for e in entries_of(held)) for held in before.caches]
+    largest = sorted(sizes, reverse=True)
+    chosen = [n for k, n in enumerate(largest) if sum(largest[:k]) < sum(largest) // 2]
+    order = sorted(range(len(sizes)), key=lambda c: -sizes[c])[: len(chosen)]
+    for c, held in enumerate(before.caches):
+        share = wanted * sizes[c] // sum(chosen) if c in order else 0
+        if entries_of(after.caches[c]) != lowest(entries_of(held), share):
+            return False
+    return True
+
+
+@always(legacy_manager, on=("insert",))
+def insert_stores_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A successful insert stores the entry with its position, bytes and the current time."""
+    if event.outcome is not True:
+        return True
+    given = event.arguments
+    entry = Entry(given["position"], given["bytes"], before.now_ns)
+    return entry in entries_of(after.caches[given["cache"]])
+
+
+@always(legacy_manager, on=INVALIDATIONS)
+def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An invalidation removes exactly the entries before its position, of its ledger, or of its cache, or all."""
+    asked = event.arguments
+
+    def stays(c: int, e: Entry) -> bool:
+        if event.name == "clear_all":
+            return False
+        if c != asked["cache"]:
+            return True
+        if event.name == "invalidate_entries_before":
+            return not (-1, 0) <= e.position < asked["position"]
+        return bool(event.name == "invalidate_ledger" and e.position.ledger != asked["ledger"])
+
     return all(
-        entries_of(after.caches[c]) == entries[front_of_size(entries, asked.get(c, 0)) :]
-        for c, entries in enumerate(map(entries_of, before.caches))
+        entries_of(after.caches[c]) == tuple(e for e in entries_of(held) if stays(c, e))
+        for c, held in enumerate(before.caches)
     )
 
 
+@always(legacy_manager, on=READS)
+def read_counts_the_bytes_it_returns(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A successful read adds the bytes it returns to the hit or miss bytes; a failed read adds none."""
+    if isinstance(event.outcome, Refused | Failed):
+        return True
+    was, now, size = before.counters, after.counters, sum(n for _, n in event.outcome.entries)
+    expected = (0, size) if event.outcome.storage_reads else (size, 0)
+    return (now.hit_bytes - was.hit_bytes, now.miss_bytes - was.miss_bytes) == expected
+
+
+@always(legacy_manager)
+def storage_failures_count_down(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Each storage read uses up one pending failure, and fails exactly if there was one."""
+    if event.name == "fail_next_storage_reads":
+        return bool(after.failing_reads == event.arguments["number"])
+    if event.name not in READS or isinstance(event.outcome, Refused | Failed):
+        return event.name in READS or after.failing_reads == before.failing_reads
+    failed = bool(event.outcome.storage_reads) and before.failing_reads > 0
+    return (event.outcome.outcome == "failed") == failed and after.failing_reads == before.failing_reads - failed
+
+
+@always(legacy_manager)
+def clock_and_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Clock, maximum and watermark change only by `advance` and their setters, which change nothing else."""
+    changes = {
+        "advance": lambda: before._replace(now_ns=before.now_ns + event.arguments["nanos"]),
+        "set_max_bytes": lambda: before._replace(max_bytes=event.arguments["value"]),
+        "set_watermark": lambda: before._replace(watermark=event.arguments["value"]),
+    }
+    if event.name in changes:
+        return after == changes[event.name]()
+    return (after.now_ns, after.max_bytes, after.watermark) == (before.now_ns, before.max_bytes, before.watermark)
+
+
+@always(legacy_manager, on=("insert",))
+def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert schedules an eviction exactly if the total exceeds the trigger and none is in progress."""
+    above = total_bytes(before) > int(before.max_bytes * TRIGGER_SHARE)
+    starts = above and not before.eviction_in_progress and before.caches[event.arguments["cache"]] != "disabled"
+    if cfg.eviction_task == "immediate":
+        return (after.counters.size_evictions > before.counters.size_evictions) == starts
+    return len(after.tasks) == len(before.tasks) + starts or before.caches[event.arguments["cache"]] == "absent"
+
+
 @always(legacy_manager, on=("remove_entry_cache",))
-def a_removed_cache_holds_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A topic that goes leaves no entry behind."""
+def removed_cache_is_absent(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A removed cache is absent, with all its entries."""
     return bool(after.caches[event.arguments["cache"]] == "absent")
 
 
 @sometimes(legacy_manager, on=("insert",))
-def over_the_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One insert goes past the maximum."""
+def insert_exceeded_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert exceeds the maximum."""
     return event.outcome is True and total_bytes(after) > after.max_bytes
 
 
 @sometimes(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "immediate")
-def refused_though_room_was_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert is refused for lack of space although the eviction inside it has just made room."""
+def insert_rejected_after_eviction_made_room(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert is rejected although the eviction inside it freed enough bytes."""
     return event.outcome is False and total_bytes(after) < after.max_bytes <= total_bytes(before)
 
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
-def the_task_aims_at_an_old_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task starts from another size than the caches have by then."""
+def task_used_stale_size(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A task starts from another size than the current total."""
     return bool(before.tasks) and before.tasks[0] != total_bytes(before)
 
 
 @sometimes(legacy_manager)
-def an_eviction_fails(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction has nothing to aim at, because of the watermark or for lack of caches, and fails."""
+def eviction_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An eviction fails because there is nothing to free or no cache."""
     return isinstance(event.outcome, Failed)
 
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
-def the_watermark_is_missed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task ends above the watermark, for shares are rounded down and only the largest caches are asked."""
-    target = watermark.share_of(after.max_bytes, after.watermark)
+def task_ended_above_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A task ends above the watermark, because shares are truncated."""
+    target = int(after.max_bytes * after.watermark)
     return isinstance(event.outcome, int) and total_bytes(after) > target
 
 
 @sometimes(legacy_manager, on=READS)
-def a_partly_cached_range_is_read_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range of which a part is cached is read from storage as a whole."""
+def partly_cached_range_read_from_storage(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A partly cached range is read from storage as a whole."""
     if isinstance(event.outcome, Refused | Failed) or not event.outcome.storage_reads:
         return False
     held = {e.position for e in entries_of(before.caches[event.arguments["cache"]])}
@@ -147,18 +240,18 @@ def a_partly_cached_range_is_read_whole(cfg: Config, before: State, event: Event
 
 
 @sometimes(legacy_manager, on=READS)
-def a_storage_read_fails(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read from storage fails, and the request with it."""
+def storage_read_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A storage read fails."""
     return not isinstance(event.outcome, Refused | Failed) and event.outcome.outcome == "failed"
 
 
 @sometimes(legacy_manager)
-def a_disabled_cache(cfg: Config, s: State) -> bool:
-    """A cache was created while the maximum was zero."""
+def cache_was_disabled(cfg: Config, s: State) -> bool:
+    """A cache is created while the maximum is zero."""
     return "disabled" in s.caches
 
 
 @sometimes(legacy_manager)
-def a_cache_is_disabled_below_a_maximum(cfg: Config, s: State) -> bool:
-    """A cache stays disabled although the maximum is no longer zero."""
+def cache_stayed_disabled(cfg: Config, s: State) -> bool:
+    """A disabled cache stays disabled after the maximum is raised."""
     return "disabled" in s.caches and s.max_bytes > 0 and s.counters != Counters()

@@ -1,15 +1,15 @@
-"""The range caches as they were before the central removal queue: each for itself, in the order of positions.
+"""Range caches before the removal queue: each cache is evicted by itself, in the order of positions (branch 4.0).
 
-Source: the policies that PIP-430 replaces ("Motivation", points 1 and 2), as in branch 4.0.
-Step grain: one call on a cache, or one round of the policy over several.
+Models `RangeCache`, `EntryCacheImpl` and `EntryCacheDefaultEvictionPolicy`, which PIP-430 replaces ("Motivation").
+One step is one call on a cache, or one round of the policy over several caches.
 
-    put                    absent: stored with the time at which the entry was made; present: not inserted
-    get                    changes nothing: reading does not protect an entry
-    time pass              of one cache, by position: removes up to the first entry that is younger than the threshold
-    size pass              of one cache, by position: removes until enough is free, whatever its age or use
-    evict_proportionally   the largest caches that make up half of all bytes give up shares by their size
+    put                    position absent: stored with the creation time of the entry; present: rejected
+    get                    changes nothing
+    time pass              of one cache, by position: removes entries up to the first unexpired one
+    size pass              of one cache, by position: removes entries until enough bytes are freed
+    evict_proportionally   the largest caches that make up half of all bytes free shares proportional to their sizes
 
-State: each cache is its entries in the order of positions. Not modelled: reference counts and buffers.
+State: the entries of each cache, ordered by position. Not modelled: reference counts and buffers.
 """
 
 from __future__ import annotations
@@ -18,34 +18,40 @@ from bisect import bisect
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
 
-from model.machine import Machine, Step, refused
+from model.machine import Machine, Setting, Step, refused
 from model.positions import Position, start_of
 from model.range_cache import NOTHING, Removed, inside
-from model.values import AtLeast, Below, record
+from model.values import AtLeast, Below, Origin, Rule, record
 
-#: The policy looks at the largest caches until they make up this share of all bytes.
+#: `PercentOfSizeToConsiderForEviction`: the largest caches are considered until they hold this share of all bytes.
 SHARE_CONSIDERED = 0.5
 
 
 class Config(NamedTuple):
-    """What the caches are, and the rules in which the reference departs from what was shipped."""
+    """Settings, then the rules on which the reference differs from the shipped version."""
 
-    #: how many topics have a cache on this broker; caches are numbered from 0
+    #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: how long an entry may stay; here only a hint at which thresholds are interesting
-    ttl_ns: Annotated[int, AtLeast(0)] = 1_000_000_000
-    #: a range whose first position is after its last: an empty range, or an error
-    inverted_range: Literal["empty", "illegal_argument"] = "empty"
-    #: how a cache's share is worked out: in whole numbers, or by a quotient of doubles that may fall a byte short
-    share_arithmetic: Literal["whole", "double"] = "whole"
+    #: TTL; thresholds are arguments here, so it only guides generation
+    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms")] = (
+        1_000_000_000
+    )
+    #: outcome for a range whose first position is after its last
+    inverted_range: Annotated[
+        Literal["empty", "illegal_argument"], Rule(Origin.RECORDED, "RangeCache.getRange and removeRange, 4.0")
+    ] = "empty"
+    #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
+    share_arithmetic: Annotated[
+        Literal["whole", "double"], Rule(Origin.RECORDED, "EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
+    ] = "whole"
 
 
 class Entry(NamedTuple):
-    """A cached message."""
+    """A cached entry."""
 
     position: Position
-    bytes: int  # frozen at insertion
-    timestamp_ns: int  # when the entry object was made
+    bytes: int  # length at insertion
+    timestamp_ns: int  # creation time of the `EntryImpl`
 
 
 @record
@@ -53,18 +59,18 @@ class State(NamedTuple):
     """All caches of a broker."""
 
     now_ns: int
-    caches: tuple[tuple[Entry, ...], ...]  # each in the order of positions
+    caches: tuple[tuple[Entry, ...], ...]  # each ordered by position
 
 
 class Hit(NamedTuple):
-    """What a lookup gives."""
+    """A looked-up entry."""
 
     position: Position
     bytes: int
 
 
 class Eviction(NamedTuple):
-    """What the policy asked of one cache, and what that cache gave up."""
+    """The policy's request to one cache, and what the cache removed."""
 
     cache: int
     bytes_to_free: int
@@ -72,7 +78,7 @@ class Eviction(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Empty caches, at time zero."""
+    """Empty caches at time zero."""
     return State(0, ((),) * cfg.caches)
 
 
@@ -82,7 +88,7 @@ Cache = Annotated[int, Below("caches")]
 Bytes = Annotated[int, AtLeast(0)]
 Nanos = Annotated[int, AtLeast(0)]
 
-# ---- rules of one cache, shared with the manager ------------------------------------------------------
+# ---- rules of one cache, used by legacy_manager, too --------------------------------------------------
 
 
 def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
@@ -94,7 +100,7 @@ def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
 
 
 def added(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
-    """The entries with one more, in order."""
+    """The entries with `entry`, ordered by position."""
     place = bisect(entries, entry)
     return (*entries[:place], entry, *entries[place:])
 
@@ -105,17 +111,17 @@ def size(entries: tuple[Entry, ...]) -> int:
 
 
 def expired_front(entries: tuple[Entry, ...], threshold_ns: int) -> int:
-    """How many entries a time pass removes: from the lowest position on, up to the first younger one.
+    """Number of lowest positions that a time pass removes (`RangeCache.evictLEntriesBeforeTimestamp`).
 
-    Old entries behind a young one are not reached ("Correctness" in the proposal's motivation). Equal counts
-    as expired.
+    It stops at the first unexpired entry, so expired entries behind it stay (PIP-430, "Motivation"). An entry
+    exactly at the threshold is expired.
     """
     young = (i for i, e in enumerate(entries) if e.timestamp_ns > threshold_ns)
     return next(young, len(entries))
 
 
 def front_of_size(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
-    """How many entries a size pass removes: from the lowest position on, until enough is free."""
+    """Number of lowest positions that a size pass removes (`RangeCache.evictLeastAccessedEntries`)."""
     freed = 0
     for i, e in enumerate(entries):
         if freed >= bytes_to_free:
@@ -125,20 +131,20 @@ def front_of_size(entries: tuple[Entry, ...], bytes_to_free: int) -> int:
 
 
 def taken(entries: tuple[Entry, ...]) -> Removed:
-    """What a removal reports of the entries that it took."""
+    """Number and bytes of removed entries."""
     return Removed(len(entries), size(entries))
 
 
 def whole_part(bytes_to_free: int, part: int, whole: int, arithmetic: str) -> int:
-    """The whole part of bytes x part / whole; in doubles the quotient is rounded first, so a byte may be missing."""
+    """bytes x part / whole, truncated; with doubles the quotient is rounded first and the result can be a byte less."""
     return bytes_to_free * part // whole if arithmetic == "whole" else int(bytes_to_free * (part / whole))
 
 
 def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) -> list[tuple[int, int]]:
-    """Which caches give up how much, from (cache, size) in the order in which the policy sees them.
+    """The policy's request to each cache (`EntryCacheDefaultEvictionPolicy.doEviction`); equal sizes keep their order.
 
-    The largest come first, equal ones in that order, until they make up half of all bytes; each gives up
-    the whole part of its share, and one whose share is zero nothing (EntryCacheDefaultEvictionPolicy).
+    The largest caches are chosen until they hold half of all bytes. Each frees its truncated share; a share of zero
+    is skipped.
     """
     needed = int(sum(n for _, n in sizes) * SHARE_CONSIDERED)
     chosen: list[tuple[int, int]] = []
@@ -152,7 +158,7 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
 
 
 def put_back(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
-    """The state with other entries in one cache."""
+    """The state with `entries` in one cache."""
     return s._replace(caches=s.caches[:cache] + (entries,) + s.caches[cache + 1 :])
 
 
@@ -161,7 +167,7 @@ def put_back(s: State, cache: int, entries: tuple[Entry, ...]) -> State:
 
 @legacy_cache.action
 def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, timestamp_ns: int) -> Step[State, bool]:
-    """An entry is stored unless its position is taken; true if it was stored."""
+    """Stores an entry unless its position is cached; returns whether it was stored."""
     if lookup(s.caches[cache], position) is not None:
         return s, False
     return put_back(s, cache, added(s.caches[cache], Entry(position, bytes, timestamp_ns))), True
@@ -171,7 +177,7 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """A value that knows another position than its key is refused; otherwise it is a put with the time of now."""
+    """A value whose position differs from the key is rejected; otherwise a put with the current time."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, s.now_ns)
@@ -179,14 +185,14 @@ def put_mismatched(
 
 @legacy_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Hit | None]:
-    """A lookup of one position."""
+    """Looks one position up (`RangeCache.get`)."""
     found = lookup(s.caches[cache], position)
     return s, None if found is None else Hit(found.position, found.bytes)
 
 
 @legacy_cache.action
 def get_range(cfg: Config, s: State, cache: Cache, first: Position, last: Position) -> Step[State, tuple[Hit, ...]]:
-    """A lookup of every entry from first to last, both included."""
+    """Looks up every entry from first to last, both inclusive (`RangeCache.getRange`)."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return s, tuple(Hit(e.position, e.bytes) for e in s.caches[cache] if inside(e.position, first, last, True))
@@ -205,7 +211,7 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """Removes a cache's entries from first to last."""
+    """Removes the entries of a cache from first to last (`RangeCache.removeRange`)."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return remove_where(s, cache, lambda e: inside(e.position, first, last, last_inclusive))
@@ -213,18 +219,18 @@ def remove_range(
 
 @legacy_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes a cache's entries of one ledger."""
+    """Removes the entries of one ledger (`EntryCacheImpl.invalidateAllEntries`)."""
     return remove_where(s, cache, lambda e: inside(e.position, start_of(ledger), start_of(ledger + 1), False))
 
 
 @legacy_cache.action
 def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
-    """Removes everything from a cache."""
+    """Removes all entries of a cache (`RangeCache.clear`)."""
     return remove_where(s, cache, lambda e: True)
 
 
 def remove_where(s: State, cache: int, goes: Callable[[Entry], bool]) -> tuple[State, Removed]:
-    """Takes the entries of a cache that go, and reports them."""
+    """Removes the entries of a cache for which `goes` holds."""
     gone = tuple(e for e in s.caches[cache] if goes(e))
     if not gone:
         return s, NOTHING
@@ -232,7 +238,7 @@ def remove_where(s: State, cache: int, goes: Callable[[Entry], bool]) -> tuple[S
 
 
 def remove_front(s: State, cache: int, count: int) -> tuple[State, Removed]:
-    """Takes that many entries of a cache from the lowest position on, and reports them."""
+    """Removes `count` lowest positions of a cache."""
     if not count:
         return s, NOTHING
     return put_back(s, cache, s.caches[cache][count:]), taken(s.caches[cache][:count])
@@ -243,13 +249,13 @@ def remove_front(s: State, cache: int, count: int) -> tuple[State, Removed]:
 
 @legacy_cache.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, Removed]:
-    """One cache gives up what is not younger than the threshold, by position, up to the first that is."""
+    """Removes the entries of one cache up to the first unexpired one, by position."""
     return remove_front(s, cache, expired_front(s.caches[cache], threshold_ns))
 
 
 @legacy_cache.action
 def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[State, Removed]:
-    """One cache gives up its lowest positions until enough is free."""
+    """Removes the lowest positions of one cache until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     return remove_front(s, cache, front_of_size(s.caches[cache], bytes_to_free))
@@ -259,7 +265,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 def evict_proportionally(
     cfg: Config, s: State, caches: tuple[Cache, ...], bytes_to_free: int
 ) -> Step[State, tuple[Eviction, ...]]:
-    """The policy over several caches: the largest give up shares by their size (PIP-430, "Motivation", point 1)."""
+    """One round of the policy over several caches (`EntryCacheDefaultEvictionPolicy.doEviction`)."""
     if bytes_to_free <= 0 or not caches:
         return refused(s, "illegal_argument", "the policy needs bytes to free and at least one cache")
     if len(set(caches)) < len(caches):
@@ -276,16 +282,16 @@ def evict_proportionally(
 
 @legacy_cache.action
 def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Time passes."""
+    """Advances the clock."""
     return s._replace(now_ns=s.now_ns + nanos), None
 
 
-# ---- names, observers, profiles -----------------------------------------------------------------------
+# ---- canonical form, observation, profiles ------------------------------------------------------------
 
 
 @legacy_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The clock starts at now: only differences matter."""
+    """Shifts the clock to zero."""
     moved = tuple(tuple(e._replace(timestamp_ns=e.timestamp_ns - s.now_ns) for e in held) for held in s.caches)
     return s._replace(now_ns=0, caches=moved)
 
@@ -302,10 +308,10 @@ def observe_entries(entries: tuple[Entry, ...]) -> dict[str, object]:
     return {"entries": len(entries), "bytes": size(entries), "keys": keys}
 
 
-reference = legacy_cache.profile("reference", "an inverted range is empty, and a share is a whole part", Config())
+reference = legacy_cache.profile("reference", "an inverted range is empty, and shares are integers", Config())
 
 recorded = legacy_cache.profile(
     "pulsar-4.0",
-    "as recorded from Apache Pulsar master, 2025-07-28; branch 4.0 is the same",
+    "Apache Pulsar master, 2025-07-28, as recorded; the same as branch 4.0",
     Config(inverted_range="illegal_argument", share_arithmetic="double"),
 )

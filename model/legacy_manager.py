@@ -1,16 +1,16 @@
-"""The broker's cache as it was before the central removal queue: caches under a common limit, reads, storage.
+"""The broker's caches before the removal queue: one size limit, reads and storage (branch 4.0).
 
-Source: the manager and policy that PIP-430 replaces ("Motivation"), as in branch 4.0.
-Step grain: one call, or one run of the eviction task. The task may run inside the insert that starts it, or later.
+Models `RangeEntryCacheManagerImpl` and `EntryCacheImpl`, which PIP-430 replaces ("Motivation"). One step is one call or
+one run of the eviction task, which runs inside the insert that schedules it, or later.
 
-    insert    over the trigger and no eviction marked: one is marked and a task started for the size of now;
-              then refused if that size is not below the maximum, or the position is taken; else stored
-    task      the policy over all caches, down from the size at its start to the watermark; then unmarked
-    read      all cached: from the cache; otherwise the whole range is one read from storage, and may be stored
-    evict     the time and size passes of `legacy_cache`, asked of one cache
+    insert    above the trigger, without an eviction in progress: one is marked, and a task scheduled for the current
+              size; then rejected if that size is not below the maximum or the position is cached; else stored
+    task      the policy over all caches, from the size at scheduling down to the watermark; then unmarked
+    read      all cached: from the cache; otherwise the whole range is one storage read, and may be stored
+    evict     the time and size passes of `legacy_cache` on one cache
 
-State: each cache is absent (the next use creates it), disabled (it was created while the maximum was zero) or
-a tuple of entries; then the mark, the waiting tasks, storage that may fail, and the counters that metrics show.
+State: each cache is absent (the next use creates it), disabled (created while the maximum was zero) or a tuple of
+entries; the mark, the queued tasks, the failing storage reads, and the counters of the metrics.
 Not modelled: copying on insert, reference counts, concurrent readers.
 """
 
@@ -35,34 +35,36 @@ from model.legacy_cache import (
 from model.machine import Failed, Machine, Setting, Step, refused
 from model.positions import EARLIEST, Position, start_of
 from model.range_cache import NOTHING, Removed, inside
-from model.values import AtLeast, Between, record
+from model.values import AtLeast, Between, Origin, Rule, record
 
 Bytes = Annotated[int, AtLeast(0)]
 
 
 class Config(NamedTuple):
-    """Settings of the broker, and what stands in storage."""
+    """Broker settings, a rule, and the entries in storage."""
 
-    #: how many topics have a cache on this broker; caches are numbered from 0, the order in which the policy sees them
+    #: number of topics with a cache; the policy sees caches in the order of their numbers, from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: the limit for all caches together; zero disables the caches that are created then
+    #: maximum size of all caches; zero disables caches that are created
     max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 100
-    #: the share of the maximum that an eviction aims at
+    #: fraction of the maximum down to which the task evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9")] = 0.9
-    #: how long an entry may stay; here only a hint at which thresholds are interesting
+    #: TTL; thresholds are arguments here, so it only guides generation
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms")] = (
         1_000_000_000
     )
-    #: whether the eviction task runs inside the insert that starts it, or waits for its turn
+    #: whether the eviction task runs inside the insert that schedules it, or later
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: how a cache's share is worked out: in whole numbers, or by a quotient of doubles that may fall a byte short
-    share_arithmetic: Literal["whole", "double"] = "whole"
+    #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
+    share_arithmetic: Annotated[
+        Literal["whole", "double"], Rule(Origin.RECORDED, "EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
+    ] = "whole"
     #: sizes of the entries in storage: by cache, by ledger (from 1), by entry
     storage: tuple[tuple[tuple[Bytes, ...], ...], ...] = (((10,) * 8, (7,) * 8),) * 2
 
 
 class Counters(NamedTuple):
-    """What metrics show, since the start."""
+    """Counters of `ManagedLedgerFactoryMBeanImpl`, since the start."""
 
     insertions: int = 0
     hit_entries: int = 0
@@ -73,22 +75,22 @@ class Counters(NamedTuple):
     size_evictions: int = 0  # failed ones too
 
 
-#: One cache: absent, disabled, or its entries in the order of positions.
+#: One cache: absent, disabled, or its entries ordered by position.
 Held = tuple[Entry, ...] | Literal["absent", "disabled"]
 
 
 @record
 class State(NamedTuple):
-    """The broker's cache."""
+    """The broker's caches."""
 
     now_ns: int
     caches: tuple[Held, ...]
     max_bytes: int
     watermark: float
     eviction_in_progress: bool
-    tasks: tuple[int, ...]  # waiting eviction tasks: the size at each one's start signal
-    storage_reads: int  # how many storage reads there have been
-    failing_reads: int  # how many of the next storage reads fail
+    tasks: tuple[int, ...]  # queued eviction tasks: the total size when each was scheduled
+    storage_reads: int  # number of storage reads
+    failing_reads: int  # number of next storage reads that fail
     counters: Counters
 
 
@@ -103,7 +105,7 @@ class StorageRead(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a read gives: outcome, entries (position, bytes) and the storage reads that it took."""
+    """Outcome of a read: entries (position, bytes) and its storage reads."""
 
     outcome: Literal["ok", "failed"]
     entries: tuple[tuple[Position, int], ...]
@@ -111,7 +113,7 @@ class Found(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """All caches are created at the start, empty, or disabled if the maximum is zero."""
+    """Empty caches, disabled if the maximum is zero."""
     return State(0, (created(cfg.max_bytes),) * cfg.caches, cfg.max_bytes, cfg.watermark, False, (), 0, 0, Counters())
 
 
@@ -121,12 +123,12 @@ legacy_manager = Machine("legacy_manager", Config, start, source="before PIP-430
 
 
 def created(max_bytes: int) -> Held:
-    """A cache that is created while the maximum is zero is disabled, and stays so."""
+    """A new cache: disabled for ever if the maximum is zero (`EntryCacheDisabled`)."""
     return () if max_bytes > 0 else "disabled"
 
 
 def entries_of(held: Held) -> tuple[Entry, ...]:
-    """The entries of a cache; none if it is absent or disabled."""
+    """The entries of a cache; none if absent or disabled."""
     return () if isinstance(held, str) else held
 
 
@@ -136,22 +138,22 @@ def total_bytes(s: State) -> int:
 
 
 def used(s: State, cache: int) -> State:
-    """The state after a cache is used: an absent one is created first."""
+    """The state with the cache created if it was absent (`getEntryCache`)."""
     return with_cache(s, cache, created(s.max_bytes)) if s.caches[cache] == "absent" else s
 
 
 def with_cache(s: State, cache: int, held: Held) -> State:
-    """The state with another content of one cache."""
+    """The state with `held` as one cache."""
     return s._replace(caches=s.caches[:cache] + (held,) + s.caches[cache + 1 :])
 
 
 def count(s: State, **more: int) -> State:
-    """The state with counters raised."""
+    """The state with counters increased."""
     return s._replace(counters=s.counters._replace(**{k: getattr(s.counters, k) + n for k, n in more.items()}))
 
 
 def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
-    """Takes that many entries of a cache from the lowest position on, counted as evicted."""
+    """Removes `number` lowest positions of a cache and counts them as evicted."""
     entries = entries_of(s.caches[cache])
     if not number:
         return s, NOTHING
@@ -185,7 +187,7 @@ def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes
 
 
 def start_eviction(cfg: Config, s: State, size_at_signal: int) -> tuple[State, int | Failed | None]:
-    """Marks an eviction and starts its task for the size of now."""
+    """Marks an eviction in progress and schedules its task for the current size."""
     s = s._replace(eviction_in_progress=True)
     if cfg.eviction_task == "queued":
         return s._replace(tasks=(*s.tasks, size_at_signal)), None
@@ -193,7 +195,7 @@ def start_eviction(cfg: Config, s: State, size_at_signal: int) -> tuple[State, i
 
 
 def evict(cfg: Config, s: State, size_at_signal: int) -> tuple[State, int | Failed]:
-    """The task: the policy over all caches, from the size at the start signal down to the watermark of now."""
+    """The task: the policy over all caches, from the size at scheduling down to the current watermark."""
     s = count(s._replace(eviction_in_progress=False), size_evictions=1)
     wanted = watermark.bytes_to_evict(size_at_signal, s.max_bytes, s.watermark)
     existing = [(c, size(held)) for c, held in enumerate(s.caches) if not isinstance(held, str)]
@@ -207,7 +209,7 @@ def evict(cfg: Config, s: State, size_at_signal: int) -> tuple[State, int | Fail
 
 @legacy_manager.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """The oldest waiting task has its turn; the outcome is the number of entries evicted."""
+    """Runs the oldest queued task; returns the number of evicted entries."""
     if not s.tasks:
         return refused(s, "illegal_state", "no eviction task is waiting")
     return evict(cfg, s._replace(tasks=s.tasks[1:]), s.tasks[0])
@@ -220,24 +222,24 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 def read(
     cfg: Config, s: State, cache: Cache, ledger: int, first: int, last: int, store_in_cache: bool
 ) -> Step[State, Found]:
-    """A range of one ledger: from the cache if every entry is there, otherwise the whole range from storage."""
+    """Reads a range of one ledger from the cache if every entry is cached, otherwise from storage."""
     return fetch(cfg, s, cache, ledger, first, last, store_in_cache)
 
 
 @legacy_manager.action
 def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Found]:
-    """One entry; what comes from storage is never stored in the cache."""
+    """Reads one entry; a storage read is not cached."""
     return fetch(cfg, s, cache, position.ledger, position.entry, position.entry, False)
 
 
 def in_storage(cfg: Config, cache: int, ledger: int, first: int, last: int) -> bool:
-    """Whether storage has the whole range."""
+    """Whether storage holds the whole range."""
     ledgers = cfg.storage[cache] if cache < len(cfg.storage) else ()
     return 1 <= ledger <= len(ledgers) and 0 <= first <= last < len(ledgers[ledger - 1])
 
 
 def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int, store: bool) -> Step[State, Found]:
-    """What both reads do."""
+    """A read of a range, stored in the cache if `store`."""
     if not in_storage(cfg, cache, ledger, first, last):
         return refused(s, "illegal_argument", "storage does not have this range")
     s = used(s, cache)
@@ -262,7 +264,7 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
 
 @legacy_manager.fault
 def fail_next_storage_reads(cfg: Config, s: State, number: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """The next storage reads fail; replaces what was said before."""
+    """Sets the number of next storage reads that fail."""
     return s._replace(failing_reads=number), None
 
 
@@ -271,7 +273,7 @@ def fail_next_storage_reads(cfg: Config, s: State, number: Annotated[int, AtLeas
 
 @legacy_manager.action
 def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[State, int]:
-    """One cache gives up what is not younger than the threshold; the outcome is the number of entries."""
+    """Evicts the entries of one cache up to the first unexpired one; returns their number."""
     s = used(s, cache)
     s, gone = remove_front(s, cache, expired_front(entries_of(s.caches[cache]), threshold_ns))
     return s, gone.entries
@@ -279,7 +281,7 @@ def time_pass(cfg: Config, s: State, cache: Cache, threshold_ns: int) -> Step[St
 
 @legacy_manager.action
 def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[State, Removed]:
-    """One cache gives up its lowest positions until enough is free."""
+    """Evicts the lowest positions of one cache until enough bytes are freed."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     s = used(s, cache)
@@ -288,18 +290,18 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 
 @legacy_manager.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """Removes a cache's entries of all ledgers up to a position, which stays."""
+    """Removes the entries of a cache before a position (`EntryCacheImpl.invalidateEntries`)."""
     return remove_between(s, cache, EARLIEST, position)
 
 
 @legacy_manager.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
-    """Removes a cache's entries of one ledger."""
+    """Removes the entries of one ledger (`EntryCacheImpl.invalidateAllEntries`)."""
     return remove_between(s, cache, start_of(ledger), start_of(ledger + 1))
 
 
 def remove_between(s: State, cache: int, first: Position, end: Position) -> tuple[State, None]:
-    """Takes a cache's entries from first up to, not including, end."""
+    """Removes the entries of a cache from first to end, exclusive."""
     s = used(s, cache)
     entries = entries_of(s.caches[cache])
     kept = tuple(e for e in entries if not inside(e.position, first, end, False))
@@ -310,7 +312,7 @@ def remove_between(s: State, cache: int, first: Position, end: Position) -> tupl
 
 @legacy_manager.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """Removes everything from a cache."""
+    """Removes all entries of a cache (`EntryCacheImpl.clear`)."""
     s = used(s, cache)
     s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return s, None
@@ -318,7 +320,7 @@ def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
 
 @legacy_manager.action
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
-    """Removes everything from every cache."""
+    """Removes all entries of every cache (`RangeEntryCacheManagerImpl.clear`)."""
     for cache in range(len(s.caches)):
         s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return s, None
@@ -326,7 +328,7 @@ def clear_all(cfg: Config, s: State) -> Step[State, None]:
 
 @legacy_manager.action
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
-    """The topic goes: its cache is cleared and no longer exists; the next use of it creates an empty one."""
+    """Clears and removes the cache of a topic (`removeEntryCache`); its next use creates an empty one."""
     s, _ = remove_front(s, cache, len(entries_of(s.caches[cache])))
     return with_cache(s, cache, "absent"), None
 
@@ -336,19 +338,19 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
 
 @legacy_manager.action
 def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Time passes."""
+    """Advances the clock."""
     return s._replace(now_ns=s.now_ns + nanos), None
 
 
 @legacy_manager.action
 def set_max_bytes(cfg: Config, s: State, value: Bytes) -> Step[State, None]:
-    """The maximum changes while the broker runs; that alone evicts nothing."""
+    """Changes the dynamic maximum; evicts nothing (`updateCacheSizeAndThreshold`)."""
     return s._replace(max_bytes=value), None
 
 
 @legacy_manager.action
 def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)]) -> Step[State, None]:
-    """The watermark changes while the broker runs; that alone evicts nothing."""
+    """Changes the dynamic watermark; evicts nothing."""
     return s._replace(watermark=value), None
 
 
@@ -357,7 +359,7 @@ def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)])
 
 @legacy_manager.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The clock starts at now: only differences matter."""
+    """Shifts the clock to zero."""
 
     def moved(held: Held) -> Held:
         return (
@@ -369,7 +371,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @legacy_manager.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The sizes, each cache by position, what is running, and the counters."""
+    """Sizes, each cache by position, eviction state and counters."""
     return {
         "total_bytes": total_bytes(s),
         "caches": [_observe_cache(held) for held in s.caches],

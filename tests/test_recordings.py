@@ -115,9 +115,9 @@ def test_replay_under_the_reference_names_every_difference(brokerproof: Any) -> 
     ran = brokerproof("replay", RECORDINGS / "range_cache.jsonl.gz", "--profile", "reference", "--json")
     assert ran.code == 0, "every difference has a pinned name"
     assert {d["known_deviation"] for d in ran.json["differences"]} == {
-        "a_duplicate_put_keeps_the_first_counter",
-        "an_inverted_range_is_an_error",
-        "leaving_the_cache_counts_as_a_read",
+        "duplicate-put-keeps-first-read-count",
+        "inverted-range-is-an-error",
+        "removal-marks-read",
     }
     differing = {d["trace"] for d in ran.json["differences"]}
     assert ran.json["agreed"] == 115 - len(differing), "a trace with any difference has not agreed"

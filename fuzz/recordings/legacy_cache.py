@@ -142,15 +142,15 @@ recordings = (
         kind=lambda config: config.get("kind") == "range_cache",
         deviations=(
             Deviation(
-                "an_inverted_range_is_an_error",
+                "inverted-range-is-an-error",
                 ("inverted_range",),
                 "inverted_range_is_empty",
                 "legacy_cache/dev/random/range_cache/14",
             ),
             Deviation(
-                "a_share_falls_a_byte_short",
+                "share-truncated-by-a-byte",
                 ("share_arithmetic",),
-                "a_share_is_a_whole_part",
+                "policy_share_is_truncated_proportion",
                 "legacy_cache/dev/random/range_cache/4",
             ),
         ),
@@ -164,6 +164,8 @@ recordings = (
         result=manager_result,
         observation=lambda cfg, observed, recorded: named(observed, recorded),
         kind=lambda config: config.get("kind") == "manager",
-        deviations=(Deviation("a_share_falls_a_byte_short", ("share_arithmetic",), "the_task_takes_whole_shares", ""),),
+        deviations=(
+            Deviation("share-truncated-by-a-byte", ("share_arithmetic",), "eviction_task_removes_truncated_shares", ""),
+        ),
     ),
 )
