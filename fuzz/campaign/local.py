@@ -8,14 +8,15 @@ frequent defect does not hide a rare one. The second phase replays and shrinks o
 from __future__ import annotations
 
 import multiprocessing
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from multiprocessing.pool import AsyncResult, Pool
 from typing import NamedTuple
 
 from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, target_of
-from fuzz.mutation.kill_matrix import leave_interrupts
 from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause
@@ -27,6 +28,8 @@ from model.machine import BadValue
 _SHRINK_SECONDS, _SHRINK_SHARE = 1.0, 0.5
 #: Seconds between two reports of progress.
 _REPORT_SECONDS = 0.2
+#: The most blocks of seeds that a process is given at a time.
+_MOST_BLOCKS = 64
 
 
 class Request(NamedTuple):
@@ -111,14 +114,14 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
             progress(run, f"shrinking {number} of {len(run.causes)}")
             run.findings.append(shrunk(request, cause, seed, _until(end, len(run.causes) - number + 1)))
     else:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(request.jobs, mp_context=context, initializer=leave_interrupts) as pool:
+        with _pool(request.jobs) as pool:
             _hunt_in(pool, request, run, started, progress)
             run.hunting_seconds = time.monotonic() - started
             progress(run, "shrinking")
             until = _until(end, max(1, -(-len(run.causes) // request.jobs)))
-            futures = [pool.submit(shrunk, request, cause, seed, until) for cause, seed in _in_order(run)]
-            run.findings = [future.result() for future in futures]
+            run.findings = pool.starmap(
+                shrunk, [(request, cause, seed, until) for cause, seed in _in_order(run)], chunksize=1
+            )
     run.findings = merged(run.findings)
     run.seconds = time.monotonic() - started
     return run
@@ -162,31 +165,44 @@ def _hunt_here(request: Request, run: Run, started: float, progress: Progress) -
         run.coverage.add(row)
 
 
-def _hunt_in(pool: ProcessPoolExecutor, request: Request, run: Run, started: float, progress: Progress) -> None:
+def _pool(jobs: int) -> Pool:
+    """Processes that ignore interrupts from the first moment on: the parent handles them, and ends the pool."""
+    context = multiprocessing.get_context("spawn")
+    if threading.current_thread() is not threading.main_thread():
+        return context.Pool(jobs)
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return context.Pool(jobs)
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _hunt_in(pool: Pool, request: Request, run: Run, started: float, progress: Progress) -> None:
     last = None if request.traces is None else request.seed + request.traces
     following, blocks = request.seed, 1
-    pending: set[Future[_Hunted]] = set()
+    pending: list[AsyncResult[_Hunted]] = []
     while True:
         until = _hunting_ends(request, started, len(run.causes))
         is_over = (until is not None and time.monotonic() >= until) or (bool(run.causes) and request.stop_at_first)
         while not is_over and len(pending) < 2 * request.jobs and (last is None or following < last):
             count = blocks * BLOCK if last is None else min(blocks * BLOCK, last - following)
             skipped = frozenset(cause.what for cause in run.causes if cause.broken_property is not None)
-            pending.add(pool.submit(_hunt_share, _Share(request, following, count, skipped, until)))
+            pending.append(pool.apply_async(_hunt_share, (_Share(request, following, count, skipped, until),)))
             following += count
         if not pending:
             return
         began = time.monotonic()
-        done, pending = wait(pending, timeout=_REPORT_SECONDS, return_when=FIRST_COMPLETED)
-        for future in done:
-            hunted = future.result()
+        pending[0].wait(_REPORT_SECONDS)
+        done = [each for each in pending if each.ready()]
+        pending = [each for each in pending if each not in done]
+        for hunted in [each.get() for each in done]:
             run.traces += hunted.traces
             run.steps += hunted.steps
             run.note(hunted.causes)
             for row in hunted.coverage:
                 run.coverage.add(row)
-        if len(done) > request.jobs or (done and time.monotonic() - began < _REPORT_SECONDS):
-            blocks = min(64, blocks + 1)
+        if done and time.monotonic() - began < _REPORT_SECONDS:
+            blocks = min(_MOST_BLOCKS, blocks + 1)  # shares are short: larger ones cost less
         progress(run, "fuzzing")
 
 
