@@ -85,11 +85,18 @@ def message_is_pending_in_at_most_one_transaction(cfg: Config, s: State) -> bool
 
 
 @always(pending_acks)
+def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
+    """The individual acks of a transaction are in order of entries, one per entry, and every transaction has one."""
+    acks = [[ack.entry for ack in each.acks] for each in s.individual_acks]
+    return all(entries and entries == sorted(set(entries)) for entries in acks)
+
+
+@always(pending_acks)
 def closed_store_has_no_memory(cfg: Config, s: State) -> bool:
     """A store that is not open has no pending acks, no index, and no buffered or queued requests."""
     has_requests = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
-    has_memory = has_acks or s.log_index.current_lag > 0 or s.low_watermark > 0
+    has_memory = has_acks or s.log_index != (0, cfg.min_lag, -1, ()) or s.low_watermark > 0
     return not has_requests and (s.status in ("ready", "initializing") or not has_memory)
 
 
@@ -425,6 +432,37 @@ def lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
     known = s.log if s.status == "ready" else s.log[: s.replayed]
     first = keys[-1].log_position + 1 if keys else 0
     return s.log_index.current_lag == sum(len(entry) for entry in known[first:])
+
+
+@always(pending_acks, given=trims_by_index)
+def lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
+    """The next key needs `min_lag * keys ** exponent` records, at most the maximum lag, and `min_lag` without keys."""
+    keys = len(s.log_index.keys)
+    if keys == 0:
+        return s.log_index.max_lag == cfg.min_lag
+    lag = cfg.min_lag * keys**cfg.lag_exponent
+    return bool(s.log_index.max_lag == (lag if cfg.max_lag is None else min(lag, cfg.max_lag)))
+
+
+@always(pending_acks, on=(*APPENDS, "read_entry"), given=trims_by_index)
+def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An appended or replayed entry with acks adds a key exactly if it reaches the lag; the lag counts all its records.
+
+    The key has the last acked position of the log, and the position of the entry.
+    """
+    if is_error(event) or after.status not in ("ready", "initializing"):
+        return True
+    is_append = event.name in APPENDS
+    entry = log_with_in_flight(before)[len(before.log)] if is_append else before.log[before.read_position]
+    position = len(before.log) if is_append else before.read_position
+    old, new = before.log_index, after.log_index
+    last = max([ack.entry for record in entry for ack in record.acks], default=-1)
+    newest, lag = max(old.max_ack_position, last), old.current_lag + len(entry)
+    is_reached = last >= 0 and lag >= old.max_lag
+    if new.max_ack_position != newest or new.current_lag != (0 if is_reached else lag):
+        return False
+    trimmed: int = event.outcome.trimmed if is_append else event.outcome
+    return not is_reached or bool(newest < after.durable_cursor.mark or new.keys[-1] == (newest, position - trimmed))
 
 
 @always(pending_acks, on=("written", "read_entry"))
