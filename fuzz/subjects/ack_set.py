@@ -86,7 +86,7 @@ SMOKE = Scope(
     bounds={"open_batches": 2},
     reasons={
         "open_batches": "two: one, and another that must not change; excludes more",
-        "actions": "all",
+        "actions": "all actions of the model",
         "batch_size": "four messages: two inner ones and two at the ends; excludes word boundaries",
         "batch": "two that may be open, and one that is not; batches are symmetric",
         "index": "both ends, one within, and one beyond",

@@ -221,7 +221,7 @@ NIGHTLY = Scope(
     bounds={"pending": 6, "overdue": 3, "reach": 8},
     reasons=dict(CI.reasons)
     | {
-        "actions": "all",
+        "actions": "all actions of the model",
         "backoff": "three delays, of which the shortest is shorter than a bucket",
         "redelivery_count": WHY["redelivery_count"],
         "receive_chunks.last_chunk": IDS.reasons["last_chunk"],
