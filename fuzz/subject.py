@@ -1,13 +1,13 @@
-"""A subject: how to drive one component. Data, no logic.
+"""A subject: how the engines drive one component. Data, no logic.
 
-    domains     which values each argument takes: the edges of every comparison, not just a range
-    settings    which values of the config a trace may draw, over its profile
-    weights     how often each action is chosen, and how that changes with the situation
-    swarms      other weights, one of which a trace may draw: a trace that does less goes deeper
+    domains     the values of each argument: both sides of every comparison, not just a range
+    settings    the values of a setting that a trace draws, over its profile's config
+    weights     how often each action is chosen; `in_situation` has factors for situations of the state
+    swarms      other weights, one of which a trace draws: a trace with fewer actions goes deeper
     scopes      bounds for the engines that visit every state
-    abstract    what counts as the same kind of state, for coverage
+    abstract    the coverage key of a state
 
-The subjects of this project are the modules of `fuzz/subjects/`, each with one name `subject`.
+The subjects of this project are the `subject` of each module of `fuzz/subjects/`.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ import fuzz.subjects
 from invariants.properties import Property, properties_of
 from model.machine import BadValue, Machine
 
-#: the values of one argument: always the same, or depending on the state
+#: The values of one argument: fixed, or a function of config and state.
 Domain = tuple[Any, ...] | Callable[[Any, Any], tuple[Any, ...]]
 
 
 class Implementation(Protocol):
-    """What an implementation gives to the engines, besides one method per action."""
+    """What the engines need of an implementation, besides one method for each action."""
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each."""
+        """Structural invariants that are broken, one line each."""
 
     def view(self) -> Any:
-        """The model's state of which this is an implementation."""
+        """The model's state that the implementation is in."""
 
     @classmethod
     def load(cls, cfg: Any, state: Any) -> Implementation:
@@ -59,7 +59,7 @@ class Scope:
     """Bounds that make a component's states finite, each with what it excludes.
 
     `actions` are those that are driven; `settings` go over the profile's config; `domains` replace the subject's;
-    `bounds` limits measures of the subject, and a step to a state beyond one is not taken. `reasons` has a sentence
+    `bounds` limits measures of the subject; a state beyond one is checked, and not entered. `reasons` has a sentence
     for the choice of actions, each setting, each domain and each bound: why it is sound, or what it excludes.
     """
 
@@ -92,27 +92,29 @@ class Subject:
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
-    #: states made wrong, or None where that is not possible: an implementation that is loaded with one must notice
+    #: by name, state -> a corrupted state, or None: an implementation loaded with it must fail or report it in `check`
     corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    names: tuple[str, ...] = ()  # arguments that name something given on the way: later ones shift when one goes
+    names: tuple[str, ...] = ()  # arguments that are names given at run time
     steps: int = 256  # of one trace
-    min_steps_for_coverage: int = 400_000  # steps after which a witness or action that never came is a failure
+    min_steps_for_coverage: int = (
+        400_000  # steps after which a coverage goal or action that was never reached is a failure
+    )
     tla: str | None = None  # the twin's TLA+ module
     from_tla: Callable[[Any, Mapping[str, Any]], Any] | None = None  # config and the twin's variables -> a state
     canary: bool = False
 
     @property
     def name(self) -> str:
-        """The component's name, the same on every floor."""
+        """The component's name, the same in every layer."""
         return self.machine.name
 
     @property
     def properties(self) -> tuple[Property, ...]:
-        """What must hold of the component."""
+        """The component's properties."""
         return properties_of(self.invariants)
 
     def domain(self, action: str, param: str) -> Domain:
-        """The values of an argument. Raises BadValue when the subject does not say them."""
+        """The values of an argument. Raises BadValue when the subject has none."""
         for key in (f"{action}.{param}", param):
             if key in self.domains:
                 return self.domains[key]

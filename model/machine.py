@@ -1,20 +1,19 @@
-"""The kernel: the words that every engine and every component share.
+"""The kernel: the terms that every engine and every component share.
 
 A component is a machine: a config, a state, and actions.
 
     State        immutable, compared by value; integers for time, sizes and ids
     Action       a pure function (config, state, *arguments) -> (state, outcome); its docstring is the rule
-    Fault        an action that nobody wants: crash, lost reply, failed write, clock step
-    Refusal      an action that is not allowed: the outcome says why, and the state is the same object
-    Failure      an action that was begun and did not succeed: the outcome says why, the state may differ
+    Fault        an action of the environment: crash, lost reply, failed write, clock step
+    Refusal      the outcome of an action that is not allowed; the state is the same object
+    Failure      the outcome of an action that was begun and did not succeed; the state may differ
     Config       one field a rule or a setting, in base units; see `Setting` for the broker's name of it
     Profile      a named config: the reference, a shipped version, a proposal's other design
-    Canonical    states that differ only in names given on the way are one state
-    Observation  what an outsider can see of a state, as plain data
+    Canonical    symmetry reduction: states that differ only in names given at run time have one canonical form
+    Observation  what an outside observer can see of a state, as plain data
 
-There is no clock, no randomness and no I/O in a machine: time passes through an action. What is not here,
-on purpose: bounds (a scope in the subject), how to drive a machine (the subject), what must hold (the
-invariants).
+A machine has no clock, no randomness and no I/O: time passes by an action. Bounds are in the subject's scopes, domains
+and weights in the subject, properties in `invariants/`.
 
 A machine is built by decorating functions:
 
@@ -22,7 +21,7 @@ A machine is built by decorating functions:
 
     @lease.action
     def acquire(cfg: Config, s: State, client: int) -> Step[State, int]:
-        '''A free or expired lease goes to whoever asks (section 1).'''
+        '''A client acquires a lease that is free or expired (section 1).'''
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
     `kind` is the kind of error a broker would give (illegal_argument, illegal_state, null_pointer,
-    unsupported) or `not_open` for a name that nothing carries; `why` says it to a person.
+    unsupported), or `not_open` for an unknown name; `why` is a sentence for a person.
     """
 
     kind: str
@@ -84,12 +83,12 @@ class Failed(NamedTuple):
     why: str
 
 
-#: What an action gives: the state after it, and what the caller is told.
+#: The result of an action: the state after it, and the outcome that the caller receives.
 Step = tuple[S, O | Refused | Failed]
 
 
 def refused(state: S, kind: str, why: str) -> tuple[S, Refused]:
-    """A refusal is a stutter: the same state, and the reason."""
+    """A refusal: the same state object, and the reason."""
     return state, Refused(kind, why)
 
 
@@ -129,7 +128,7 @@ class Action(NamedTuple):
 
 
 class Profile(NamedTuple):
-    """A named config, and one line that says what it stands for."""
+    """A named config, and one line about it."""
 
     name: str
     about: str
@@ -137,9 +136,9 @@ class Profile(NamedTuple):
 
 
 class Machine(Generic[C, S]):
-    """A component's state machine: built by decorators in `model/`, turned by the engines.
+    """A component's state machine: built by decorators in `model/`, driven by the engines.
 
-    `start` gives the first state of a config; `source` says which proposal the machine states.
+    `start` returns the first state of a config; `source` names the proposal that the machine specifies.
     """
 
     def __init__(self, name: str, config: type[C], start: Callable[[C], S], *, source: str) -> None:
@@ -168,22 +167,22 @@ class Machine(Generic[C, S]):
     def fault(
         self, rule: Callable[Concatenate[C, S, P], tuple[S, Any]]
     ) -> Callable[Concatenate[C, S, P], tuple[S, Any]]:
-        """Decorator: this function is a fault, an action that the environment takes and nobody wants."""
+        """Decorator: this function is a fault, an action of the environment."""
         self._add(rule, fault=True)
         return rule
 
     def canonical_form(self, rule: Callable[[C, S], S]) -> Callable[[C, S], S]:
-        """Decorator: how names given on the way are renumbered, so that equal states become equal values."""
+        """Decorator: this function renumbers names given at run time, so that equal states become equal values."""
         self.canonical = rule
         return rule
 
     def observation(self, rule: Callable[[C, S], Any]) -> Callable[[C, S], Any]:
-        """Decorator: what an outside observer can see of a state, as plain data."""
+        """Decorator: this function returns what an outside observer can see of a state, as plain data."""
         self.observe = rule
         return rule
 
     def profile(self, name: str, about: str, config: C) -> Profile:
-        """Names a config. Raises BadValue when a setting makes no sense."""
+        """Names a config. Raises BadValue for a bad setting."""
         profile = Profile(name, about, self.configure(plain(config)))
         self.profiles[name] = profile
         return profile
@@ -191,7 +190,7 @@ class Machine(Generic[C, S]):
     def configure(self, settings: Mapping[str, Any], base: C | None = None) -> C:
         """A config from plain settings, over `base` (default: the fields' defaults).
 
-        Raises BadValue naming the setting that is unknown or makes no sense.
+        Raises BadValue, naming the setting that is unknown or has a bad value.
         """
         for name in settings:
             if name not in self.settings:

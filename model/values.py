@@ -1,4 +1,4 @@
-"""Plain data, and what may stand in it.
+"""Plain data, and the types that it fits.
 
 Everything that crosses the border of a model (an argument in a trace, a setting on the command line, an
 outcome in a report) is plain data: null, booleans, integers, floats, strings, lists and string-keyed
@@ -27,11 +27,11 @@ N = TypeVar("N", bound="type[tuple[Any, ...]]")
 
 
 class BadValue(ValueError):
-    """A value that makes no sense where it stands; the message names the place and the mend."""
+    """A bad value; the message names it, the rule and the fix."""
 
 
 class BadComponent(BadValue, TypeError):
-    """A mistake in how a component is written; the message names the place and the mend."""
+    """A mistake in the definition of a component; the message names it, the rule and the fix."""
 
 
 class AtLeast(NamedTuple):
@@ -82,8 +82,8 @@ class Rule(NamedTuple):
 def record(cls: N) -> N:
     """Gives a NamedTuple a `_replace` that costs a third of the standard one.
 
-    A model makes a new state at every step, so this is the hottest line of the house. The generated
-    function does what the standard one does, unknown field names refused included.
+    A model makes a new state at every step, so this is the hottest function of the project. It raises TypeError for
+    unknown field names, as the standard one raises ValueError.
     """
     fields: tuple[str, ...] = cls._fields  # type: ignore[attr-defined]
     parameters = ", ".join(f"{name}=_same" for name in fields)
@@ -117,7 +117,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no plain form")
 
 
-#: Turns plain data into a value: (data, name of its place, config) -> value, or BadValue.
+#: Turns plain data into a value: (data, name of the argument or setting, config) -> value, or raises BadValue.
 Fitter = Callable[[Any, str, Any], Any]
 
 

@@ -68,7 +68,7 @@ BAD = {
     "not a number": (OPEN + '{"op":"clear","args":{"x":NaN}}\n', "t.jsonl:2: not JSON"),
     "unknown component": (
         OPEN.replace("range_cache", "nope"),
-        f"no subject stands for the component nope; known are {', '.join(RECORDED)}\n",
+        f"no subject for the component nope; recordings are known of {', '.join(RECORDED)}\n",
     ),
     "unknown operation": (
         OPEN + CLEAR.replace('"clear"', '"explode"'),

@@ -151,7 +151,7 @@ class Bounded:
         )
         self._decoder = Decoder(subject, domains)
         plans = [self._decoder.plans[name] for name in scope.actions]
-        #: what is the same in every state comes first, so that only the rest is worked out anew
+        #: moves with fixed arguments come first: they are the same in every state
         self.fixed = [(p.name, p.run, p.index, arguments) for p in plans if not p.free for arguments in p.listed]
         self.free = [p for p in plans if p.free]
 

@@ -1,7 +1,7 @@
 """Coverage in the model's terms: pairs of actions, abstract states, coverage goals reached.
 
-Coverage from parts of a run adds up to the coverage of the whole, in any order: counts are added, and of
-first sightings the smallest seed is kept. That is what makes it the same at any number of partitions.
+Coverage of parts of a run is merged in any order: counts are added, and the smallest first seed is kept. So the result
+does not depend on the number of partitions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RowKind = Literal["pair", "refused", "abstract", "goal"]
 
 
 class Row(NamedTuple):
-    """One thing seen: how often (0: not counted) and at which seed first (-1: not noted)."""
+    """One coverage key, the number of times it was seen (0: not counted) and its first seed (-1: not recorded)."""
 
     kind: str
     key: str
@@ -26,7 +26,7 @@ class Row(NamedTuple):
 
 
 class Coverage:
-    """Counts and first sightings of one subject. Counting a step is two list operations."""
+    """Counts and first seeds of one subject. Counting a step costs two list operations."""
 
     def __init__(self, subject: Subject) -> None:
         self.actions = list(subject.machine.actions)
@@ -40,16 +40,16 @@ class Coverage:
         self.steps = 0
 
     def taken(self, action: int) -> int:
-        """How often an action was taken."""
+        """Returns the number of times that an action was taken."""
         return sum(self.pairs[action :: len(self.actions)])
 
     def rows(self) -> Iterator[Row]:
-        """Everything seen, as rows of a table, in a fixed order."""
+        """The coverage as rows of a table, in a fixed order."""
         names = [*self.actions, ""]
         size = len(self.actions)
-        for place, count in enumerate(self.pairs):
+        for pair, count in enumerate(self.pairs):
             if count:
-                yield Row("pair", f"{names[place // size]} {names[place % size]}", count, -1)
+                yield Row("pair", f"{names[pair // size]} {names[pair % size]}", count, -1)
         for action, count in enumerate(self.refused):
             if count:
                 yield Row("refused", names[action], count, -1)
@@ -61,13 +61,13 @@ class Coverage:
 
 
 class Total:
-    """Coverage put together from rows."""
+    """Coverage merged from rows."""
 
     def __init__(self) -> None:
         self.seen: dict[tuple[str, str], tuple[int, int]] = {}
 
     def add(self, row: Row) -> None:
-        """Adds one row: counts add up, the first seed is the smallest."""
+        """Adds one row: counts are added, the smallest first seed is kept."""
         key = row.kind, row.key
         count, first = self.seen.get(key, (0, row.first_seed))
         self.seen[key] = count + row.times, min(first, row.first_seed)
@@ -81,7 +81,7 @@ class Total:
         return {key: value for (each, key), value in self.seen.items() if each == kind}
 
     def taken(self) -> dict[str, int]:
-        """How often each action was taken."""
+        """The number of times that each action was taken."""
         counts: dict[str, int] = {}
         for pair, (count, _) in self.of("pair").items():
             name = pair.split(" ")[1]
@@ -89,7 +89,7 @@ class Total:
         return counts
 
     def summary(self, subject: Subject, configs: list[Any]) -> dict[str, Any]:
-        """The coverage as one object: what was seen of what could be, and what never came."""
+        """The coverage as one object, with the goals and actions that were never reached."""
         taken, refused = self.taken(), self.of("refused")
         actions = {n: {"taken": taken.get(n, 0), "refused": refused.get(n, (0, 0))[0]} for n in subject.machine.actions}
         return {

@@ -1,12 +1,12 @@
-"""A seed in, a sequence of actions out.
+"""Generates the trace of a seed.
 
-One decoder turns choices into actions, whoever makes the choices: a seeded generator in the fast loop,
-Hypothesis in a state machine, the explorer when it takes every one. A choice depends on the state, so a
-sequence is generated as it is run.
+One decoder turns choices into calls. A seeded generator makes the choices in the fast loop, Hypothesis in its state
+machine, and the explorer takes all of them. The domains of arguments depend on the state, so a trace is generated while
+it runs.
 
-How a trace's seed is used: the first numbers choose the settings and the swarm, the rest, one or two a
-step, the actions and their arguments. Python promises that a seeded generator gives the same floats in all
-versions, so a seed means the same trace wherever the code is the same.
+The first numbers of a seed's generator choose the settings and the swarm; the others choose actions and arguments, one
+or two numbers a step. Python documents that a seeded generator returns the same floats in every version, so a seed
+gives the same trace wherever the code is the same.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from fuzz.subject import Domain, Subject
 from model.machine import Action, BadValue, plain
 from model.values import fit, settings_named
 
-#: Where choices come from: a seeded generator, or what stands in for one.
+#: The source of choices: a seeded generator, or a substitute.
 Chance = random.Random
 
-#: Fixed arguments are listed beforehand, every combination, so that one draw chooses among them.
+#: The largest number of combinations of fixed arguments; all are listed, so that one draw chooses among them.
 _MOST_LISTED = 20_000
-#: Length of the table from which an action is drawn, mostly with its arguments; weights are rounded to its grain.
-#: A longer one does not fit the processor's cache, and then every step waits for memory.
+#: Length of the table from which a call is drawn; weights are rounded to multiples of 1 / length. A longer table does
+#: not fit the processor's cache.
 _TABLE_BITS = 10
 _TABLE = 1 << _TABLE_BITS
 
 
 class Recipe(NamedTuple):
-    """What a trace's seed decided before the first step."""
+    """The choices of a trace that precede its first step."""
 
     seed: int
     config: Any
@@ -45,7 +45,7 @@ class Recipe(NamedTuple):
 
 
 class ActionPlan:
-    """How the arguments of one action are drawn: fixed ones listed beforehand, the others from the state."""
+    """Draws the arguments of one action: fixed domains are listed, the others are evaluated in the state."""
 
     __slots__ = ("fixed", "free", "index", "listed", "name", "order", "run")
 

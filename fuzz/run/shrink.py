@@ -1,19 +1,18 @@
-"""The shortest run that still shows the same difference.
+"""Shrinking: a short counterexample with the same cause.
 
-Delta debugging over actions, then over arguments and settings. While it works, an argument that depends on
-the state is kept as its rank in its domain ("the second open copy", "the edge of the time to live"), not
-as a value: so it keeps its meaning when an earlier action goes, and a copy that got another number is still
-found.
+Delta debugging over calls, then over arguments and settings. A state-dependent argument is kept as its rank in its
+domain ("the second open copy", "the last entry"), not as a value. It keeps its meaning when an earlier call is removed
+and names given at run time change.
 
-    remove     runs of actions, from half of all down to single ones, then pairs
-    simplify   every argument and setting towards the front of its domain, where the simplest values stand,
-               one by one and, where a value occurs in several steps, everywhere at once
-    trade      one action less for one argument changed elsewhere
-    substitute one action less for another action in the place of one, in runs that are already very short
-    order      neighbours into the machine's order of actions, so that equal causes get equal shapes
+    remove      chunks of calls, from half of all down to single ones, then pairs
+    simplify    every argument and setting towards the front of its domain, where the simplest values are: one by one,
+                and a value that occurs in several calls in all of them at once
+    trade       one call less for one argument changed elsewhere
+    substitute  one call less for another action at one index, in counterexamples that are already very short
+    order       neighbours into the machine's order of actions, so that equal causes get equal signatures
 
-A candidate counts only if its cause, what failed, is the same. Everything is measured in steps executed, so that a
-shrunk trace is a function of its finding; only a run that must end at some time cuts shrinking short.
+A candidate is accepted if its cause is the same. The budget is counted in steps executed, so a shrunk trace is a
+function of its finding, unless a deadline ends shrinking early.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ from fuzz.run.replay import replay
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.target import Target
 
-#: Steps that shrinking one finding may execute: a few seconds.
+#: The largest number of steps that shrinking one finding executes: a few seconds.
 BUDGET_STEPS = 120_000
-#: While a hang is shrunk, a candidate hangs sooner: a run that does costs this much each time it is tried.
+#: The watchdog's limit while a hang is shrunk: every candidate that hangs costs this much.
 _HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
-#: Actions are substituted only in runs that are already this short: there are hundreds to try for each place.
+#: Calls are substituted only in counterexamples this short: there are hundreds of candidates for each index.
 _VERY_SHORT = 6
-#: Actions are traded only in runs that are already this short.
+#: Calls are traded only in counterexamples this short.
 _SHORT = 24
 
 
 class Rank(NamedTuple):
-    """An argument that is the value of its domain at this place, whatever that is in the state at hand."""
+    """An argument given by its index in its domain, whatever value that is in the present state."""
 
-    place: int
+    rank: int
 
 
 #: A call whose state-dependent arguments are ranks.
@@ -53,7 +52,7 @@ Symbolic = tuple[str, Arguments]
 
 
 class Candidate(NamedTuple):
-    """A run to try: settings, and actions whose state-dependent arguments are ranks."""
+    """A counterexample to try: settings, and calls whose state-dependent arguments are ranks."""
 
     config: Any
     steps: tuple[Symbolic, ...]
@@ -75,14 +74,14 @@ class Shrinker:
         self.left = budget_steps
         self.until = until
         self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.cause.kind is Kind.HANG else HANG_SECONDS
-        self.places = {name: i for i, name in enumerate(subject.machine.actions)}
+        self.order_of = {name: i for i, name in enumerate(subject.machine.actions)}
         self.tried: set[Candidate] = set()
         self.found = finding
         self.best = finding
         self.candidate = Candidate(finding.config, self._symbolic(finding))
 
     def run(self) -> Finding:
-        """The shortest finding with the same cause; the one it was given, if the shortest does not hold in the end."""
+        """The shortest counterexample with the same cause; the given finding if a replay does not confirm it."""
         try:
             self._accept(self.candidate)
             size = None
@@ -152,7 +151,7 @@ class Shrinker:
             if not isinstance(argument, Rank):
                 values.append(argument)
             elif domain:
-                values.append(domain[min(argument.place, len(domain) - 1)])
+                values.append(domain[min(argument.rank, len(domain) - 1)])
             else:
                 return None
         return tuple(values)
@@ -214,12 +213,12 @@ class Shrinker:
             any(self._accept(c) for c in self._simpler_setting(name, values))
         while any(self._accept(c) for c in self._renamed()):
             pass
-        place = 0
-        while place < len(self.candidate.steps):
+        at = 0
+        while at < len(self.candidate.steps):
             improved = True
-            while improved and place < len(self.candidate.steps):
-                improved = any(self._accept(c) for c in self._variants(self.candidate, place, only_simpler=True))
-            place += 1
+            while improved and at < len(self.candidate.steps):
+                improved = any(self._accept(c) for c in self._variants(self.candidate, at, only_simpler=True))
+            at += 1
 
     def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
         """The run with values of a setting that stand before its own, the simplest first."""
@@ -256,20 +255,20 @@ class Shrinker:
 
         return name, tuple([new if is_meant(p.name, a) else a for p, a in zip(params, arguments, strict=True)])
 
-    def _variants(self, base: Candidate, place: int, *, only_simpler: bool) -> Iterator[Candidate]:
+    def _variants(self, base: Candidate, at: int, *, only_simpler: bool) -> Iterator[Candidate]:
         """The run with one argument of one step changed: to values before its own in the domain, or to any."""
-        name, arguments = base.steps[place]
+        name, arguments = base.steps[at]
         params = self.subject.machine.actions[name].params
         for i, (param, now) in enumerate(zip(params, arguments, strict=True)):
             domain = self.subject.domain(name, param.name)
             if isinstance(domain, tuple):
                 values: Iterable[Any] = domain[: domain.index(now)] if only_simpler and now in domain else domain
             else:
-                values = [Rank(r) for r in range(now.place if isinstance(now, Rank) and only_simpler else 8)]
+                values = [Rank(r) for r in range(now.rank if isinstance(now, Rank) and only_simpler else 8)]
             for value in values:
                 changed = (name, (*arguments[:i], value, *arguments[i + 1 :]))
                 if value != now:
-                    yield base._replace(steps=(*base.steps[:place], changed, *base.steps[place + 1 :]))
+                    yield base._replace(steps=(*base.steps[:at], changed, *base.steps[at + 1 :]))
 
     def _trade(self) -> None:
         """One action less for one argument changed elsewhere: what two did, one may do with another value."""
@@ -279,7 +278,7 @@ class Shrinker:
             for gone in reversed(range(len(self.candidate.steps))):
                 shorter = self._without([gone])
                 variants = (
-                    v for place in range(len(shorter.steps)) for v in self._variants(shorter, place, only_simpler=False)
+                    v for at in range(len(shorter.steps)) for v in self._variants(shorter, at, only_simpler=False)
                 )
                 if any(self._accept(v) for v in itertools.chain(self._other_settings(shorter), variants)):
                     again = True
@@ -293,45 +292,45 @@ class Shrinker:
                     yield base._replace(config=base.config._replace(**{name: value}))
 
     def _plainer(self) -> None:
-        """An action in the place of one that takes more arguments, in runs that are already short."""
+        """Another action for one that takes more arguments, in counterexamples that are already short."""
         if len(self.candidate.steps) > _SHORT:
             return
         actions = self.subject.machine.actions
-        for place in reversed(range(len(self.candidate.steps) - 1)):
+        for at in reversed(range(len(self.candidate.steps) - 1)):
             again = True
-            while again and place < len(self.candidate.steps) - 1:
-                count = len(actions[self.candidate.steps[place][0]].params)
-                again = any(self._accept(c) for c in self._instead(place, count))
+            while again and at < len(self.candidate.steps) - 1:
+                count = len(actions[self.candidate.steps[at][0]].params)
+                again = any(self._accept(c) for c in self._instead(at, count))
 
-    def _instead(self, place: int, fewer_than: int) -> Iterator[Candidate]:
-        """The run with every action of fewer arguments in one place."""
+    def _instead(self, at: int, fewer_than: int) -> Iterator[Candidate]:
+        """The candidate with each action of fewer arguments at one index."""
         base, state = self.candidate, self.subject.machine.start(self.candidate.config)
-        for name, symbolic in base.steps[:place]:
+        for name, symbolic in base.steps[:at]:
             arguments = self._arguments(base.config, state, name, symbolic)
             if arguments is not None:
                 state, _ = self.subject.machine.step(base.config, state, name, arguments)
         names = tuple(n for n, a in self.subject.machine.actions.items() if len(a.params) < fewer_than)
         for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
-            yield base._replace(steps=(*base.steps[:place], action, *base.steps[place + 1 :]))
+            yield base._replace(steps=(*base.steps[:at], action, *base.steps[at + 1 :]))
 
     def _substitute(self) -> None:
-        """One action less for another action, with any arguments, in the place of one; the last one first."""
+        """One call less for another action, with any arguments, at one index; the last index first."""
         while 2 < len(self.candidate.steps) <= _VERY_SHORT:
             count = len(self.candidate.steps)
-            places = [(gone, place) for place in reversed(range(count - 1)) for gone in reversed(range(count - 1))]
-            if not any(self._accept(c) for gone, place in places for c in self._substitutes(gone, place)):
+            indices = [(gone, at) for at in reversed(range(count - 1)) for gone in reversed(range(count - 1))]
+            if not any(self._accept(c) for gone, at in indices for c in self._substitutes(gone, at)):
                 return
 
-    def _substitutes(self, gone: int, place: int) -> Iterator[Candidate]:
-        """The run without one step, and every other action in one place of what is left."""
+    def _substitutes(self, gone: int, at: int) -> Iterator[Candidate]:
+        """The candidate without one call, and with each other action at one index of the rest."""
         base = self._without([gone])
         state = self.subject.machine.start(base.config)
-        for name, symbolic in base.steps[:place]:
+        for name, symbolic in base.steps[:at]:
             arguments = self._arguments(base.config, state, name, symbolic)
             if arguments is not None:
                 state, _ = self.subject.machine.step(base.config, state, name, arguments)
         for action in decoder(self.subject, base.config).every(base.config, state):
-            yield base._replace(steps=(*base.steps[:place], action, *base.steps[place + 1 :]))
+            yield base._replace(steps=(*base.steps[:at], action, *base.steps[at + 1 :]))
 
     def _order(self) -> None:
         """Swaps neighbours that stand against the machine's order of actions, where the run stays the same finding."""
@@ -340,7 +339,7 @@ class Shrinker:
             again = False
             for i in range(len(self.candidate.steps) - 2):
                 steps = self.candidate.steps
-                if i + 1 < len(steps) and self.places[steps[i][0]] > self.places[steps[i + 1][0]]:
+                if i + 1 < len(steps) and self.order_of[steps[i][0]] > self.order_of[steps[i + 1][0]]:
                     swapped = (*steps[:i], steps[i + 1], steps[i], *steps[i + 2 :])
                     again = self._accept(self.candidate._replace(steps=swapped)) or again
 

@@ -1,12 +1,12 @@
 """A Hypothesis state machine for any component, made from its subject.
 
-Each action is a rule whose arguments are drawn from the subject's domains in the state at hand. After every
-rule the outcomes are compared, and the view, the structure and the properties are checked, as in a replay.
+Each action is a rule whose arguments are drawn from the subject's domains in the present state. `Pair.step` takes it
+and checks everything, as in a replay.
 
     TestComponent = stateful_test(find_subject(name))
 
-Hypothesis shrinks what it finds in its own way; it is one more pair of eyes, and the slow baseline of the
-fast loop.
+Hypothesis generates and shrinks in its own way. It is a second search for differences, and the baseline of the fast
+loop's benchmark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model.machine import Action
 
 
 class _Lockstep(RuleBasedStateMachine):
-    """The rules are added by `stateful_machine`."""
+    """The base class; `stateful_machine` adds the rules."""
 
     subject: Subject
     profile_config: Any
@@ -37,7 +37,7 @@ class _Lockstep(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def open(self, data: st.DataObject) -> None:
-        """Draws the settings, as a trace's seed does."""
+        """Draws the settings, as `recipe` does for a seed."""
         defaults = self.subject.machine.config._field_defaults
         drawn = {
             name: data.draw(st.sampled_from(values), label=name)
@@ -57,7 +57,7 @@ def stateful_machine(
 ) -> type[RuleBasedStateMachine]:
     """A state machine class with one rule for each action that the subject drives.
 
-    Outcomes are compared at every step, all else at every `check_every`-th.
+    Outcomes are compared at every step, everything else at every `check_every`-th step.
     """
     config = find_profile(subject, profile)
     members: dict[str, Any] = {"subject": subject, "profile_config": config, "check_every": check_every}

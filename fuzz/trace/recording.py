@@ -5,8 +5,8 @@ actions a recorded operation is, how an outcome and an observation look in the r
 ways the recorded version deviates from the reference. A trace that the engines wrote needs none of that: its
 operations are the actions themselves.
 
-Each operation goes through model and implementation; three things must agree: the two with each other, the
-outcome with the recorded result, and what an observer sees with the recorded observation.
+Each operation runs on model and implementation. Three comparisons must agree: model and implementation, the outcome and
+the recorded result, the model's observation and the recorded one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import fuzz.recordings
 from fuzz.run.call import Call
+from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
@@ -60,7 +61,7 @@ class Recording:
 
 
 class Mismatch(NamedTuple):
-    """The first place at which a trace does not agree."""
+    """The first operation at which a trace does not agree, and how."""
 
     trace: str
     line: int
@@ -73,7 +74,7 @@ class Mismatch(NamedTuple):
 
 @dataclass
 class Replayed:
-    """What came of one trace."""
+    """The result of replaying one trace."""
 
     trace: Trace
     operations: int = 0
@@ -81,20 +82,22 @@ class Replayed:
 
 
 def recordings() -> list[Recording]:
-    """All recordings that the subjects of this project know."""
+    """The mappings of all recorded components."""
     modules = sorted(m.name for m in pkgutil.iter_modules(fuzz.recordings.__path__))
     return [r for name in modules for r in importlib.import_module(f"fuzz.recordings.{name}").recordings]
 
 
 def recording_of(trace: Trace) -> Recording:
-    """How a trace maps to a subject. Raises BadTrace when nothing stands for its component."""
+    """The mapping of a trace to a subject. Raises BadTrace when no mapping has its component."""
     if OWN in trace.header:
         return own_recording(trace.component)
     for each in recordings():
         if each.component == trace.component and each.kind(trace.config):
             return each
     known = ", ".join(sorted({r.component for r in recordings()}))
-    raise BadTrace(trace.path, trace.line, f"no subject stands for the component {trace.component}; known are {known}")
+    raise BadTrace(
+        trace.path, trace.line, f"no subject for the component {trace.component}; recordings are known of {known}"
+    )
 
 
 def own_recording(subject: str) -> Recording:
@@ -119,10 +122,10 @@ class Replayer:
         self.profile = profile
 
     def replay(self, trace: Trace) -> Replayed:
-        """What comes of a trace: agreement, or its differences, each named if a pinned deviation explains it.
+        """Replays a trace. Returns its mismatches, each with the known deviation that explains it, if one does.
 
-        Raises BadTrace when an operation or its arguments make no sense. Cost: one run, and a run more for
-        each deviation that is tried.
+        Raises BadTrace for an unknown operation or bad arguments. Cost: one run, and one more for each deviation
+        that is tried.
         """
         with watchdog(HANG_SECONDS * (1 + len(trace.operations) / 100)):
             try:
@@ -190,13 +193,13 @@ class Replayer:
                     return
             if operation.result is not ABSENT:
                 result = recording.result(cfg, operation.op, pair.outcome, config)
-                if result != operation.result:
+                if not same(result, operation.result):
                     yield Mismatch(trace.id, operation.line, operation.op, operation.result, result, ["result"])
                     continue
             if operation.observe is not ABSENT:
                 seen = recording.observation(cfg, observe(cfg, pair.state), config)
                 seen = recording.as_recorded(seen, operation.observe)
-                if seen != operation.observe:
+                if not same(seen, operation.observe):
                     yield self._unlike(trace, operation, seen)
 
     def _pair(self, trace: Trace, cfg: Any) -> Pair:
