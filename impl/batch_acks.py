@@ -1,16 +1,15 @@
-"""A cursor's acknowledgements, with structures whose cost is right.
+"""A cursor's acknowledgements with efficient structures; the reference rules of `model/batch_acks`.
 
-The same behaviour as `model/batch_acks/machine.py`. n are the ranges of deleted entries after the mark, k the partly
-acknowledged entries, l the ledgers:
+n are the ranges of deleted entries after the mark-delete position, k the entries with an ack set, l the ledgers:
 
-    deleted   ranges in order, none across the end of a ledger, two lists of numbers: an acknowledgement is a binary
-              search; what the mark passes is cut off in front
-    partial   a dictionary from entry to mask, with the entries in order beside it for records and the mark
-    counted   messages before an entry are a product and a sum, so a cumulative acknowledgement looks only at the
-              ranges and parts that it passes, each of which it drops
-    records   are put together when a write begins, O(n + k) up to the caps, never by an acknowledgement
+    deleted   ranges in order, none across the end of a ledger, as two lists: an acknowledgement is a binary search, and
+              ranges that the mark-delete position passes are cut off in front
+    ack sets  a dictionary from entry to mask, and the entries in order for records
+    counts    the messages before an entry are a product and a sum, so a cumulative ack visits only the ranges and ack
+              sets that it passes, and drops them
+    records   are built when a write starts, O(n + k) up to the caps, never by an acknowledgement
 
-Complexities below count the shift of a list in memory as one.
+Complexities count the shift of a list in memory as one.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from impl.ack_set import array, number
 from model.ack_set import AckSet
 from model.batch_acks.machine import Ack, Delivered, Written
 from model.batch_acks.state import Acks, Config, Partial, Reset, State, Waiting, Write
-from model.machine import Failed, Refused
+from model.machine import Refused
 from model.positions import Position
 
 _TO_COME, _TOO_EARLY = "after the last entry", "before the mark-delete position"
 
 
 class Snapshot(NamedTuple):
-    """A record: the mark, the ranges by first entry and end, and the parts, all in order."""
+    """A record: the first entry that is not deleted, ranges by first entry and end, and ack sets, all in order."""
 
     mark: int
     firsts: Sequence[int]
@@ -39,7 +38,7 @@ class Snapshot(NamedTuple):
     parts: Sequence[tuple[int, int]]
 
     def view(self) -> Acks:
-        """The model's form of it. O(n + k)."""
+        """Returns the model's form. O(n + k)."""
         deleted = 0
         for first, end in zip(self.firsts, self.ends, strict=True):
             deleted |= (1 << end) - (1 << first)
@@ -47,7 +46,7 @@ class Snapshot(NamedTuple):
 
 
 class Ledgers:
-    """How many entries the ledgers have, and the number of the first of each."""
+    """The number of entries of each ledger, and the number of its first entry."""
 
     __slots__ = ("counts", "firsts", "total")
 
@@ -57,36 +56,36 @@ class Ledgers:
         self.total = sum(self.counts)
 
     def add(self) -> Position:
-        """Another entry. O(1)."""
+        """Adds an entry. O(1)."""
         self.counts[-1] += 1
         self.total += 1
         return Position(len(self.counts), self.counts[-1] - 1)
 
     def roll(self) -> int:
-        """Another ledger. O(1)."""
+        """Adds a ledger. O(1)."""
         self.counts.append(0)
         self.firsts.append(self.total)
         return len(self.counts)
 
     def number(self, position: Position) -> int | None:
-        """The number of an entry, or None. O(1)."""
+        """Returns the number of an entry, or None. O(1)."""
         ledger, entry = position
         if 0 < ledger <= len(self.counts) and 0 <= entry < self.counts[ledger - 1]:
             return self.firsts[ledger - 1] + entry
         return None
 
     def is_to_come(self, position: Position) -> bool:
-        """Whether a position is after the last entry. O(log l)."""
+        """Returns whether a position is after the last entry. O(log l)."""
         return position > (self.position(self.total - 1) if self.total else (1, -1))
 
     def position(self, number: int) -> Position:
-        """Where an entry is, or the next one will be. O(log l)."""
+        """Returns the position of an entry, or of the next one. O(log l)."""
         at = (bisect_right(self.firsts, number) if number < self.total else len(self.firsts)) - 1
         return Position(at + 1, number - self.firsts[at])
 
 
 class Deleted:
-    """Ranges of deleted entries, in order; none goes over the end of a ledger."""
+    """Ranges of deleted entries in order; none crosses the end of a ledger."""
 
     __slots__ = ("_ledgers", "ends", "firsts")
 
@@ -96,12 +95,12 @@ class Deleted:
         self.ends: list[int] = []
 
     def has(self, entry: int) -> bool:
-        """Whether an entry is in a range. O(log n)."""
+        """Returns whether a range contains an entry. O(log n)."""
         at = bisect_right(self.firsts, entry) - 1
         return at >= 0 and entry < self.ends[at]
 
     def add(self, entry: int) -> None:
-        """An entry that is in no range becomes one, or part of its neighbours. O(log n + log l)."""
+        """Adds an entry that no range contains; joins neighbouring ranges. O(log n + log l)."""
         firsts, ends = self.firsts, self.ends
         at = bisect_right(firsts, entry)
         joins_before = at > 0 and ends[at - 1] == entry and not self._begins_ledger(entry)
@@ -122,7 +121,7 @@ class Deleted:
         return at < len(self._ledgers.firsts) and self._ledgers.firsts[at] == entry
 
     def cut(self, mark: int) -> int:
-        """Drops what lies before a mark, and moves it over what follows; where it comes to stand. O(dropped)."""
+        """Drops ranges before a mark, moves the mark over ranges that follow, and returns it. O(dropped)."""
         firsts, ends, at = self.firsts, self.ends, 0
         while at < len(firsts) and firsts[at] <= mark:
             mark = max(mark, ends[at])
@@ -132,12 +131,12 @@ class Deleted:
         return mark
 
     def load(self, firsts: Sequence[int], ends: Sequence[int]) -> None:
-        """Takes over ranges. O(n)."""
+        """Replaces the ranges. O(n)."""
         self.firsts, self.ends = list(firsts), list(ends)
 
 
 class Parts:
-    """Partly acknowledged entries: the mask of what is left of each, and the entries in order."""
+    """Entries with an ack set: the mask of the remaining messages of each, and the entries in order."""
 
     __slots__ = ("masks", "order")
 
@@ -146,18 +145,18 @@ class Parts:
         self.order: list[int] = []
 
     def put(self, entry: int, remaining: int) -> None:
-        """What is left of an entry. O(log k) for a new one, else O(1)."""
+        """Sets the remaining messages of an entry. O(log k) for a new one, else O(1)."""
         if entry not in self.masks:
             insort(self.order, entry)
         self.masks[entry] = remaining
 
     def drop(self, entry: int) -> None:
-        """Nothing is known of parts of an entry. O(log k)."""
+        """Drops the ack set of an entry. O(log k)."""
         if self.masks.pop(entry, None) is not None:
             del self.order[bisect_left(self.order, entry)]
 
     def cut(self, mark: int) -> None:
-        """Drops the entries before a mark. O(dropped)."""
+        """Drops the ack sets before a mark. O(dropped)."""
         if self.order and self.order[0] < mark:
             at = bisect_left(self.order, mark)
             for entry in self.order[:at]:
@@ -165,7 +164,7 @@ class Parts:
             del self.order[:at]
 
     def load(self, parts: Sequence[tuple[int, int]]) -> None:
-        """Takes over parts. O(k)."""
+        """Replaces the ack sets. O(k)."""
         self.masks = dict(parts)
         self.order = [entry for entry, _ in parts]
 
@@ -188,18 +187,15 @@ class BatchAcks:
         self._next_ticket = 1
         self._sizes = cfg.batch_sizes
         self._before = list(accumulate(self._sizes, initial=0))  # messages before each place in the turn
-        self._replaces = {"and": False, "replace_if_further": True}[cfg.cumulative_sets]
-        self._applies_last_only = {"all": False, "last": True}[cfg.queue_applies]
-        self._max_ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
 
     # ---- the topic
 
     def add_entry(self) -> Position:
-        """Another entry. O(1)."""
+        """Adds an entry. O(1)."""
         return self._ledgers.add()
 
     def roll_ledger(self) -> int:
-        """Another ledger. O(1)."""
+        """Adds a ledger. O(1)."""
         return self._ledgers.roll()
 
     # ---- acknowledgements
@@ -208,12 +204,12 @@ class BatchAcks:
         return self._sizes[entry % len(self._sizes)]
 
     def _messages_before(self, entry: int) -> int:
-        """How many messages come before an entry. O(1)."""
+        """Returns the number of messages before an entry. O(1)."""
         turns, place = divmod(entry, len(self._sizes))
         return turns * self._before[-1] + self._before[place]
 
     def _left(self, entry: int) -> int:
-        """How many messages of an entry that is not deleted are left. O(1)."""
+        """Returns the number of unacknowledged messages of an entry that is not deleted. O(1)."""
         size, remaining = self._size(entry), self._parts.masks.get(entry)
         return size if remaining is None else (remaining & ((1 << size) - 1)).bit_count()
 
@@ -221,26 +217,24 @@ class BatchAcks:
         return entry < self._mark or self._deleted.has(entry)
 
     def _wrong_set(self, entry: int, given: int, place: str) -> Refused | None:
-        """Why an ack set is refused, if it is."""
+        """Returns why an ack set is rejected, if it is."""
         size = self._size(entry)
-        if given >> size and self.cfg.batch_sizes_are_known:
+        if given >> size:
             return Refused("illegal_argument", f"{place}ack_set has a bit beyond the batch of {size}")
         return None
 
     def _missing(self, position: Position, place: str) -> Refused | None:
-        """Why an entry that is not there is refused at once: it is not to come, either."""
+        """Returns why a position without entry is rejected, unless the entry may still be added."""
         if self._ledgers.is_to_come(position):
             return None
         return Refused("illegal_argument", f"{place}position is {list(position)}, where no entry is")
 
-    def _leaves(self, ack_set: AckSet | None, mask: int) -> int | None:
-        """The mask of what an acknowledgement leaves; None if it does not count."""
-        if not ack_set or (mask == 0 and self.cfg.zero_words_mean_whole) or self._batch_acks:
-            return mask
-        return None
+    def _leaves(self, mask: int) -> int | None:
+        """Returns the mask that an acknowledgement leaves; None if it has no effect."""
+        return mask if mask == 0 or self._batch_acks else None
 
-    def ack_individual(self, acks: tuple[Ack, ...]) -> int | Refused | Failed:
-        """Acknowledges entries, all or none. O(log n + log k + log l) for each, and what the mark passes."""
+    def ack_individual(self, acks: tuple[Ack, ...]) -> int | Refused:
+        """Acknowledges all entries of a list, or none. O(log n + log k + log l) for each, and what the mark passes."""
         planned: list[tuple[int, int | None]] = []
         beyond = None
         for i, (position, ack_set) in enumerate(acks):
@@ -252,39 +246,29 @@ class BatchAcks:
             else:
                 refusal = self._wrong_set(entry, mask, f"acks[{i}].") if mask else None
                 if beyond is None:
-                    planned.append((entry, self._leaves(ack_set, mask)))
+                    planned.append((entry, self._leaves(mask)))
             if refusal is not None:
                 return refusal
         if beyond is not None:
-            return self._failed(planned, beyond)
+            return Refused("illegal_argument", beyond)
         news = changes = 0
         for entry, leaves in planned:
             changed, count = self._ack(entry, leaves)
             changes += changed
             news += count
-        if self.cfg.partial_acks_are_dirty:
-            self._dirty = self._dirty or changes > 0
-        else:
-            self._dirty = self._dirty or bool(self._deleted.firsts)
+        self._dirty = self._dirty or changes > 0
         self._settle(self._mark)
         return news
 
-    def _failed(self, planned: list[tuple[int, int | None]], beyond: str) -> Refused | Failed:
-        """A list with an entry that is to come: as shipped, what stands before it has its effect all the same."""
-        changes = 0
-        if not self.cfg.lists_are_atomic:
-            changes = sum([self._ack(entry, leaves)[0] for entry, leaves in planned])
-        return Failed("illegal_argument", beyond) if changes else Refused("illegal_argument", beyond)
-
     def _ack(self, entry: int, leaves: int | None) -> tuple[bool, int]:
-        """One acknowledgement, without the mark: whether it changes anything, and how many messages are news."""
+        """Acknowledges one entry without moving the mark; returns whether it changed, and the number of newly
+        acknowledged messages.
+        """
         if leaves is None or self._is_deleted(entry):
             return False, 0
         masks, everything = self._parts.masks, (1 << self._size(entry)) - 1
         old, left = masks.get(entry), self._left(entry)
         remaining = leaves if old is None else leaves & old
-        if old is None and self.cfg.batch_sizes_are_known:
-            remaining &= everything
         if remaining == 0:
             self._parts.drop(entry)
             self._deleted.add(entry)
@@ -297,20 +281,21 @@ class BatchAcks:
         return True, left - (remaining & everything).bit_count()
 
     def _settle(self, mark: int) -> None:
-        """The mark moves on, to there and over what follows, and the reader with it. O(dropped)."""
+        """Moves the mark over deleted entries that follow, and the read position with it. O(dropped)."""
         self._mark = self._deleted.cut(mark)
         self._parts.cut(self._mark)
         self._read_next = max(self._read_next, self._mark)
 
-    def ack_cumulative(self, position: Position, ack_set: AckSet | None) -> int | Refused | Failed:
-        """Acknowledges all before an entry, and it. O(log n + log k + log l), and what the mark passes."""
+    def ack_cumulative(self, position: Position, ack_set: AckSet | None) -> int | Refused:
+        """Acknowledges everything before an entry, and the entry.
+
+        O(log n + log k + log l), and what the mark passes.
+        """
         entry, mask = self._ledgers.number(position), number(ack_set) if ack_set else 0
         refusal = self._missing(position, "") if entry is None else self._wrong_set(entry, mask, "")
         if refusal is not None:
             return refusal
-        if self._replaces and self._batch_acks and ack_set:
-            return self._replace_and_move(position, entry, mask)
-        leaves = self._leaves(ack_set, mask)
+        leaves = self._leaves(mask)
         if entry is None or entry + (leaves == 0) < self._mark:
             return Refused("illegal_argument", f"position is {_TO_COME if entry is None else _TOO_EARLY}")
         begin, parts, target = self._mark, len(self._parts.order), entry + (leaves == 0)
@@ -325,7 +310,7 @@ class BatchAcks:
         return news
 
     def _news_before(self, target: int) -> int:
-        """How many messages after the mark and before an entry are not acknowledged. O(ranges and parts of these)."""
+        """Returns the number of unacknowledged messages from the mark to an entry. O(ranges and ack sets between)."""
         news = self._messages_before(target) - self._messages_before(self._mark)
         news -= self._messages_deleted_before(target)
         for entry in self._parts.order:
@@ -335,25 +320,8 @@ class BatchAcks:
                 news -= self._size(entry) - self._left(entry)
         return news
 
-    def _replace_and_move(self, position: Position, entry: int | None, given: int) -> int | Refused | Failed:
-        """As shipped: sets are changed first, then the mark moves up to the entry. O(entries)."""
-        begin, parts = self._mark, self._parts
-        masks, order = parts.masks.copy(), parts.order.copy()
-        passed = range(begin, 0 if entry is None else entry + 1)
-        left = sum([0 if self._is_deleted(each) else self._left(each) for each in passed])
-        self._replace(position, entry, given)
-        if entry is None or entry < begin:
-            wrong = f"position is {_TO_COME if entry is None else _TOO_EARLY}"
-            if masks != parts.masks and not self.cfg.cumulative_checks_first:
-                return Failed("illegal_argument", wrong)
-            parts.masks, parts.order = masks, order
-            return Refused("illegal_argument", wrong)
-        self._settle(entry)
-        self._dirty = self._dirty or self._mark != begin or masks != parts.masks
-        return left - sum([0 if self._is_deleted(each) else self._left(each) for each in passed])
-
     def _messages_deleted_before(self, target: int) -> int:
-        """How many messages the deleted entries after the mark and before there have. O(ranges before it)."""
+        """Returns the number of messages of deleted entries from the mark to an entry. O(ranges between)."""
         count = 0
         for first, end in zip(self._deleted.firsts, self._deleted.ends, strict=True):
             if first >= target:
@@ -361,32 +329,17 @@ class BatchAcks:
             count += self._messages_before(min(end, target)) - self._messages_before(first)
         return count
 
-    def _replace(self, position: Position, entry: int | None, given: int) -> None:
-        """As shipped: a set takes the place of another one if it begins later, and sets before it are dropped."""
-        ledgers = self._ledgers
-        if entry is None:
-            if position.ledger != len(ledgers.counts) or position.entry < ledgers.counts[-1]:
-                return
-            entry = ledgers.firsts[-1] + position.entry
-        old = self._parts.masks.get(entry)
-        if old is None or (given & -given).bit_length() > (old & -old).bit_length():
-            if given == (1 << self._size(entry)) - 1:
-                self._parts.drop(entry)
-            else:
-                self._parts.put(entry, given)
-        self._parts.cut(entry)
-
     # ---- reads
 
     def begin_read(self) -> Refused | None:
-        """A read is in flight. O(1)."""
+        """Starts a read. O(1)."""
         if self._reading:
             return Refused("illegal_state", "a read is in flight")
         self._reading = True
         return None
 
     def end_read(self) -> Delivered | Refused | None:
-        """The next entry that is not deleted. O(log n + log l), and a range for each ledger that is passed."""
+        """Delivers the next entry that is not deleted. O(log n + log l), and a range for each ledger that is passed."""
         if not self._reading:
             return Refused("illegal_state", "no read is in flight")
         self._reading = False
@@ -406,32 +359,25 @@ class BatchAcks:
     # ---- writes
 
     def _record(self, applied: Reset | None) -> Snapshot:
-        """The record that is written now. O(n + k), as far as the caps allow."""
-        ranges, parts = self._max_ranges, self.cfg.max_batch_records
-        if applied is not None and self.cfg.resets_write_the_state_after:
+        """Returns the record of memory, or of the state after a reset. O(n + k), up to the caps."""
+        ranges, parts = self.cfg.max_ranges, self.cfg.max_batch_records
+        if applied is not None:
             part = ((applied.to, applied.remaining),) if applied.remaining else ()
             return Snapshot(applied.to, (), (), part[:parts])
-        order, masks, firsts, ends = self._parts.order, self._parts.masks, self._deleted.firsts, self._deleted.ends
-        mark = self._mark
-        if applied is not None:
-            cut = Deleted(self._ledgers)
-            cut.load(firsts, ends)
-            mark = cut.cut(applied.to)
-            order, firsts, ends = order[bisect_left(order, mark) :], cut.firsts, cut.ends
-        held = [(entry, masks[entry]) for entry in order[:parts]]
-        return Snapshot(mark, firsts[:ranges], ends[:ranges], held)
+        held = [(entry, self._parts.masks[entry]) for entry in self._parts.order[:parts]]
+        return Snapshot(self._mark, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
 
     def _begin(self, operations: Sequence[Waiting]) -> None:
-        """A write begins that has the effect of these operations. O(n + k)."""
+        """Starts a write with the effect of queued operations. O(n + k)."""
         resets = tuple([each for each in operations if each is not None])
-        applied = operations[-1] if self._applies_last_only else resets[-1] if resets else None
+        applied = resets[-1] if resets else None
         self._writing = self._record(applied), resets, applied
         self._waiting = []
         if applied is None:
             self._dirty = False
 
     def _begin_waiting(self) -> None:
-        """What waited begins, if it can."""
+        """Starts the queued operations if nothing is in flight."""
         if self._waiting and not self._reading and self._writing is None:
             if self._dirty or self._waiting != [None]:
                 self._begin(self._waiting)
@@ -439,7 +385,7 @@ class BatchAcks:
                 self._waiting = []
 
     def flush(self) -> bool:
-        """Begins a write, or lets it wait. O(n + k)."""
+        """Starts a write, or queues it. O(n + k)."""
         if not self._dirty:
             return False
         if self._reading or self._writing is not None:
@@ -450,7 +396,7 @@ class BatchAcks:
         return True
 
     def written(self) -> Written | Refused:
-        """The write is done. O(1), and what waits begins."""
+        """Completes the write. O(1), and queued operations start."""
         if self._writing is None:
             return Refused("illegal_state", "no write is in flight")
         return self._stored(self._writing, self._writing[0])
@@ -465,33 +411,30 @@ class BatchAcks:
         return Written(True, tuple([each.ticket for each in resets]))
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Memory becomes what a record says, and reading goes on at its mark. O(n + k)."""
+        """Replaces memory by a record; the read position is its mark. O(n + k)."""
         self._deleted.load(snapshot.firsts, snapshot.ends)
         self._parts.load(snapshot.parts)
         self._mark = self._read_next = snapshot.mark
 
     def write_fails(self, rescued: bool) -> Written | Refused:
-        """The write fails, or comes to the metadata store. O(1), and what waits begins."""
+        """Fails the write, or stores it in the metadata store. O(1), and queued operations start."""
         if self._writing is None:
             return Refused("illegal_state", "no write is in flight")
         record, resets, applied = self._writing
         if rescued:
-            return self._stored(self._writing, self._in_metadata(record))
+            return self._stored(self._writing, record)
         self._writing = None
         self._dirty = self._dirty or applied is None
         self._begin_waiting()
         return Written(False, tuple([each.ticket for each in resets]))
 
-    def _in_metadata(self, record: Snapshot) -> Snapshot:
-        return record if self.cfg.metadata_keeps_sets else record._replace(parts=())
-
     def is_fully_persistable(self) -> bool:
-        """Whether everything fits. O(1)."""
-        fits = len(self._parts.order) <= self.cfg.max_batch_records or not self.cfg.persistable_counts_sets
+        """Returns whether a record can hold everything. O(1)."""
+        fits = len(self._parts.order) <= self.cfg.max_batch_records
         return fits and len(self._deleted.firsts) <= self.cfg.max_ranges
 
     def reset(self, position: Position, ack_set: AckSet | None) -> int | Refused:
-        """Begins a reset, or lets it wait. O(log l), and a record."""
+        """Starts a reset, or queues it. O(log l), and a record."""
         ledgers, given = self._ledgers, number(ack_set) if ack_set else 0
         to = ledgers.number(position)
         if to is None and not ack_set and position == ledgers.position(ledgers.total):
@@ -516,7 +459,7 @@ class BatchAcks:
     # ---- the end, and the beginning
 
     def _recover(self, durable: Snapshot, batch_acks: bool) -> None:
-        """Begins anew with a record. O(n + k)."""
+        """Recovers from a record. O(n + k)."""
         self._take(durable if batch_acks else durable._replace(parts=()))
         self._settle(self._mark)
         self._durable, self._batch_acks = durable, batch_acks
@@ -525,7 +468,7 @@ class BatchAcks:
         self._writing, self._waiting = None, []
 
     def crash(self, write_survives: bool) -> Refused | None:
-        """Memory is lost. O(n + k)."""
+        """Loses memory and recovers. O(n + k)."""
         if not write_survives:
             self._recover(self._durable, self._batch_acks)
         elif self._writing is None:
@@ -535,19 +478,16 @@ class BatchAcks:
         return None
 
     def reopen(self, batch_acks: bool) -> Refused | None:
-        """A clean close and a new beginning. O(n + k)."""
+        """Closes and opens the cursor. O(n + k)."""
         if self._reading or self._writing is not None:
             return Refused("illegal_state", "a read or a write is in flight")
-        record = self._record(None)
-        if len(self._deleted.firsts) <= self.cfg.max_ranges_in_metadata:
-            record = self._in_metadata(record)
-        self._recover(record, batch_acks)
+        self._recover(self._record(None), batch_acks)
         return None
 
     # ---- what the engines need
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(n + k)."""
+        """Returns the structural invariants that do not hold, one line each. O(n + k)."""
         wrong = []
         firsts, ends, parts = self._deleted.firsts, self._deleted.ends, self._parts
         if any(first >= end for first, end in zip(firsts, ends, strict=True)):
@@ -555,13 +495,13 @@ class BatchAcks:
         for end, first in zip(ends, firsts[1:], strict=False):
             if end > first or (end == first and not self._deleted._begins_ledger(first)):
                 wrong.append("two ranges of a ledger overlap or touch")
-        if firsts and (firsts[0] < self._mark or (firsts[0] == self._mark and self.cfg.lists_are_atomic)):
+        if firsts and (firsts[0] <= self._mark):
             wrong.append("a range is not after the mark")
         if ends and ends[-1] > self._ledgers.total:
             wrong.append("an entry is deleted that is not there")
         if parts.order != sorted(parts.masks):
             wrong.append("the partly acknowledged entries are not in order")
-        if self.cfg.cumulative_checks_first and any(self._is_deleted(entry) for entry in parts.order):
+        if any(self._is_deleted(entry) for entry in parts.order):
             wrong.append("a deleted entry is partly acknowledged")
         if self._read_next < self._mark:
             wrong.append("the reader stands before the mark")
@@ -570,7 +510,7 @@ class BatchAcks:
         return wrong
 
     def view(self) -> State:
-        """The model's state of this. O(n + k + l)."""
+        """Returns the model's state. O(n + k + l)."""
         parts = self._parts
         acks = Snapshot(
             self._mark, self._deleted.firsts, self._deleted.ends, [(entry, parts.masks[entry]) for entry in parts.order]
@@ -593,7 +533,7 @@ class BatchAcks:
         )
 
     def _snapshot(self, acks: Acks) -> Snapshot:
-        """A record as it is kept here. O(entries)."""
+        """Returns a record of the model in this form. O(entries)."""
         ranges = Deleted(self._ledgers)
         for entry in range(acks.deleted.bit_length()):
             if acks.deleted >> entry & 1:
@@ -602,7 +542,7 @@ class BatchAcks:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> BatchAcks:
-        """A cursor in a given state. O(entries)."""
+        """Returns an implementation in the given state of the model. O(entries)."""
         body = cls(cfg)
         body._ledgers = Ledgers(state.ledgers)
         body._deleted = Deleted(body._ledgers)

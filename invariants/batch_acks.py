@@ -1,8 +1,7 @@
-"""What a cursor promises about acknowledgements.
+"""Guarantees of a cursor's acknowledgements.
 
-Each promise is said entry by entry, with the mask of the messages that are left: nothing is left of a deleted entry,
-and everything of one that nobody has acknowledged. A property that some shipped version breaks says so in its last
-sentence.
+Each property computes, entry by entry, the mask of the messages that are left: none of a deleted entry, all of one that
+was never acknowledged.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ Left = list[int]
 
 
 def everything(cfg: Config, entry: int) -> int:
-    """The mask of all messages of an entry."""
+    """Returns the mask of all messages of an entry."""
     return (1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1
 
 
 def left(cfg: Config, acks: Acks, count: int) -> Left:
-    """What is left of the first entries."""
+    """Returns the masks of the unacknowledged messages of the first entries."""
     parts = {p.entry: p.remaining for p in acks.partial}
     return [
         0 if n < acks.mark or acks.deleted >> n & 1 else parts.get(n, -1) & everything(cfg, n) for n in range(count)
@@ -34,34 +33,34 @@ def left(cfg: Config, acks: Acks, count: int) -> Left:
 
 
 def entries(s: State) -> int:
-    """How many entries there are."""
+    """Returns the number of entries."""
     return sum(s.ledgers)
 
 
 def left_in(cfg: Config, s: State) -> Left:
-    """What is left of all entries, in memory."""
+    """Returns the masks of the unacknowledged messages of all entries, in memory."""
     return left(cfg, s.acks, entries(s))
 
 
 def is_part(some: Left, more: Left) -> bool:
-    """Whatever is left in the first is left in the second."""
+    """Whether every message left in the first is left in the second."""
     return all(a & ~b == 0 for a, b in zip(some, more, strict=True))
 
 
 def number(s: State, ack: Ack) -> int:
-    """The number of an entry that there is."""
+    """Returns the number of an existing entry."""
     return sum(s.ledgers[: ack.position.ledger - 1]) + ack.position.entry
 
 
 def asked(s: State, ack: Ack) -> int:
-    """The mask of what an acknowledgement leaves; everything, if parts do not count."""
+    """Returns the mask that an acknowledgement leaves; all bits if batch-index acks have no effect."""
     words = ack.ack_set or ()
     mask = sum(word % 2**64 << 64 * i for i, word in enumerate(words))
     return mask if s.batch_acks or mask == 0 else -1
 
 
 def ranges(ledgers: tuple[int, ...], deleted: int) -> list[list[int]]:
-    """The ranges of deleted entries, each of one ledger."""
+    """Returns the ranges of deleted entries, each within one ledger."""
     found: list[list[int]] = []
     last = None
     for n in range(deleted.bit_length()):
@@ -76,12 +75,12 @@ def ranges(ledgers: tuple[int, ...], deleted: int) -> list[list[int]]:
 
 
 def fits(cfg: Config, s: State, acks: Acks) -> bool:
-    """A record can hold all of it."""
+    """Whether a record can hold all acknowledgements."""
     return len(ranges(s.ledgers, acks.deleted)) <= cfg.max_ranges and len(acks.partial) <= cfg.max_batch_records
 
 
 def left_after(cfg: Config, reset: Reset, count: int) -> Left:
-    """What is left of the first entries after a reset."""
+    """Returns the masks of the first entries after a reset."""
     rest = [0 if n < reset.to else everything(cfg, n) for n in range(count)]
     if reset.remaining and reset.to < count:
         rest[reset.to] &= reset.remaining
@@ -89,18 +88,18 @@ def left_after(cfg: Config, reset: Reset, count: int) -> Left:
 
 
 def is_error(event: Event) -> bool:
-    """The call did not succeed."""
+    """Whether the call did not succeed."""
     return isinstance(event.outcome, Refused | Failed)
 
 
 def done_resets(before: State, event: Event) -> tuple[Reset, ...]:
-    """The resets whose callers are told that they are done."""
+    """Returns the resets that complete successfully."""
     is_end = event.name in ENDS and not is_error(event) and event.outcome.stored
     return before.writing.resets if is_end and before.writing is not None else ()
 
 
 def is_set_back(before: State, event: Event) -> bool:
-    """What is acknowledged may become less: a reset has its effect, or the cursor begins anew."""
+    """Whether acknowledgements may become fewer: a reset takes effect, or the cursor recovers."""
     is_reset = event.name in ENDS and before.writing is not None and before.writing.applied is not None
     return is_reset or event.name in RESTARTS
 
@@ -109,11 +108,8 @@ def is_set_back(before: State, event: Event) -> bool:
 
 
 @always(batch_acks)
-def what_is_acknowledged_stays_so(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No message is redelivered that was acknowledged, unless a reset or a new beginning of the cursor comes between.
-
-    As shipped, a cumulative acknowledgement into a batch forgets messages after it that were acknowledged one by one.
-    """
+def acknowledged_message_stays_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An acknowledged message stays acknowledged until a reset takes effect or the cursor recovers."""
     return (
         after.acks is before.acks
         or is_set_back(before, event)
@@ -122,11 +118,11 @@ def what_is_acknowledged_stays_so(cfg: Config, before: State, event: Event, afte
 
 
 @always(batch_acks, on=("ack_individual",))
-def an_individual_ack_acknowledges_what_it_says(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an acknowledgement of a list, exactly what was left in memory and in all of its sets is left.
+def individual_ack_intersects_remaining_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After an individual ack, the remaining messages of each entry are those left before and in all of its ack sets.
 
-    No set, an empty one and one of zeros mean the whole entry; parts count only where the broker is set up for them. As
-    shipped, a set of zeros is ignored where parts do not count, and a bit beyond the batch keeps an entry for ever.
+    No ack set, an empty one and one of zero words acknowledge the whole entry. Other ack sets have an effect only with
+    batch-index acks.
     """
     if is_error(event):
         return True
@@ -138,10 +134,9 @@ def an_individual_ack_acknowledges_what_it_says(cfg: Config, before: State, even
 
 
 @always(batch_acks, on=("ack_cumulative",))
-def a_cumulative_ack_acknowledges_what_it_says(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a cumulative ack nothing is left before its entry, and of the entry what was left in it and in the set.
-
-    As shipped, a set replaces what was known of the entry, and a set of zeros is ignored.
+def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a cumulative ack, no message before its entry is left, and of the entry those left before and in the ack
+    set.
     """
     if is_error(event):
         return True
@@ -153,8 +148,8 @@ def a_cumulative_ack_acknowledges_what_it_says(cfg: Config, before: State, event
 
 
 @always(batch_acks, on=("ack_individual",))
-def the_order_of_a_list_does_not_matter(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Acknowledgements one by one give the same, whatever order they come in."""
+def order_of_individual_acks_is_irrelevant(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Individual acks have the same effect one by one, in any order."""
     if is_error(event):
         return True
     turned = before
@@ -164,18 +159,14 @@ def the_order_of_a_list_does_not_matter(cfg: Config, before: State, event: Event
 
 
 @always(batch_acks, on=ACKS)
-def a_failed_ack_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A caller who is told of a failure can rely on it: nothing was acknowledged, nothing was forgotten.
-
-    As shipped, what stands in a list before the entry that is not there stays acknowledged, and a cumulative
-    acknowledgement that is refused changes sets all the same.
-    """
+def failed_ack_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An acknowledgement that fails acknowledges nothing and forgets nothing."""
     return not is_error(event) or after == before
 
 
 @always(batch_acks, on=ACKS)
-def news_are_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement tells how many messages it acknowledged that were not acknowledged before."""
+def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An acknowledgement returns the number of messages that it newly acknowledged."""
     if is_error(event):
         return True
     news = [a & ~b for a, b in zip(left_in(cfg, before), left_in(cfg, after), strict=True)]
@@ -183,17 +174,14 @@ def news_are_counted(cfg: Config, before: State, event: Event, after: State) -> 
 
 
 @always(batch_acks)
-def only_acks_resets_and_restarts_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Reading, writing, new ledgers and questions leave what is acknowledged as it is."""
+def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Reads, writes, ledger rollovers and queries do not change acknowledgements."""
     return event.name in (*ACKS, "add_entry") or is_set_back(before, event) or after.acks == before.acks
 
 
 @always(batch_acks, on=("add_entry",))
-def nothing_of_a_new_entry_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every message of an entry that is just added is left, and an addition acknowledges nothing else.
-
-    As shipped it is broken, and messages are lost: a set of an entry to come is refused and remembered all the same.
-    """
+def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Every message of an added entry is unacknowledged, and the addition acknowledges nothing else."""
     return left_in(cfg, after) == [*left_in(cfg, before), everything(cfg, entries(before))]
 
 
@@ -201,11 +189,8 @@ def nothing_of_a_new_entry_is_acknowledged(cfg: Config, before: State, event: Ev
 
 
 @always(batch_acks)
-def an_entry_has_one_status(cfg: Config, s: State) -> bool:
-    """An entry is untouched, deleted, or partly acknowledged: then some but not all of its messages are left.
-
-    As shipped, an entry can be kept with nothing left of it, with messages that it does not have, or though deleted.
-    """
+def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
+    """An entry is untouched, deleted, or has an ack set with some but not all of its messages remaining."""
     numbers = [p.entry for p in s.acks.partial]
     if numbers != sorted(set(numbers)):
         return False
@@ -216,30 +201,27 @@ def an_entry_has_one_status(cfg: Config, s: State) -> bool:
 
 
 @always(batch_acks)
-def the_mark_is_as_far_as_it_can_be(cfg: Config, s: State) -> bool:
-    """The mark stands before the first entry that is not deleted, across ledgers; what is deleted after it is known.
-
-    As shipped, it does not move after a list that failed.
-    """
+def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) -> bool:
+    """The mark-delete position is directly before the first entry that is not deleted, across ledgers."""
     return s.acks.deleted & (2 ** (s.acks.mark + 1) - 1) == 0 and s.acks.deleted >> entries(s) == 0
 
 
 @always(batch_acks)
-def the_mark_goes_back_only_by_a_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The mark never moves back unless a reset or a new beginning moves it, and the reader never stands before it."""
+def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The mark-delete position moves back only by a reset or a recovery, and the read position is never before it."""
     moved_on = after.acks.mark >= before.acks.mark or is_set_back(before, event)
     return moved_on and after.read_next >= after.acks.mark
 
 
 @always(batch_acks)
-def without_batch_acks_no_part_is_kept(cfg: Config, s: State) -> bool:
-    """Where acknowledgements of parts do not count, no entry is partly acknowledged."""
+def no_ack_set_without_batch_index_acks(cfg: Config, s: State) -> bool:
+    """Without batch-index acks, no entry has an ack set."""
     return s.batch_acks or s.acks.partial == ()
 
 
 @always(batch_acks, on=("end_read",))
-def a_read_gives_what_is_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A consumer gets the next entry that is not deleted, and is told which of its messages are left."""
+def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read delivers the next entry that is not deleted, with the bits of its unacknowledged messages."""
     if is_error(event):
         return True
     rest = left_in(cfg, before)
@@ -258,11 +240,8 @@ def a_read_gives_what_is_left(cfg: Config, before: State, event: Event, after: S
 
 
 @always(batch_acks, on=("crash",))
-def recovery_never_invents(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a crash nothing is acknowledged that was not acknowledged before, or by the reset that was being written.
-
-    As shipped, a reset that is done is followed by what was acknowledged before it, when a crash comes next.
-    """
+def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a crash, only messages are acknowledged that were before, or that the reset in flight acknowledges."""
     if is_error(event):
         return True
     known, found = left_in(cfg, before), left_in(cfg, after)
@@ -273,11 +252,8 @@ def recovery_never_invents(cfg: Config, before: State, event: Event, after: Stat
 
 
 @always(batch_acks)
-def what_is_not_dirty_is_durable(cfg: Config, s: State) -> bool:
-    """With nothing left to write, a recovery would find all that is acknowledged, as far as a record can hold it.
-
-    As shipped, parts of entries alone are never written, and a reset's own set is not.
-    """
+def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
+    """If the cursor is not dirty, a recovery finds all acknowledgements, as far as a record can hold them."""
     if s.dirty or not fits(cfg, s, s.acks) or (s.writing is not None and s.writing.applied is not None):
         return True
     record = s.durable if s.writing is None else s.writing.record
@@ -286,10 +262,10 @@ def what_is_not_dirty_is_durable(cfg: Config, s: State) -> bool:
 
 
 @always(batch_acks, on=("reopen",))
-def a_clean_close_keeps_all_that_fits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor that is closed and opened again knows all that a record can hold; parts, if they count again.
+def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a clean close and reopen, the cursor has all acknowledgements that a record can hold.
 
-    As shipped until pull request 26474, the metadata store gives no parts of entries back.
+    Ack sets are kept if batch-index acks still have an effect.
     """
     if is_error(event) or not fits(cfg, before, before.acks):
         return True
@@ -298,8 +274,8 @@ def a_clean_close_keeps_all_that_fits(cfg: Config, before: State, event: Event, 
 
 
 @always(batch_acks)
-def only_a_finished_write_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A recovery finds the record that was written last, whole: nothing later, and nothing of a write that failed."""
+def only_completed_write_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A recovery finds the record of the last completed write, complete; nothing of a failed or later write."""
     if event.name == "reopen" or after.durable is before.durable:
         return True
     if event.name in (*ENDS, "crash") and before.writing is not None:
@@ -312,18 +288,18 @@ def only_a_finished_write_is_durable(cfg: Config, before: State, event: Event, a
 
 
 @always(batch_acks)
-def a_record_is_no_larger_than_allowed(cfg: Config, s: State) -> bool:
-    """A record holds no more ranges and no more parts of entries than the settings say.
-
-    As shipped, it holds one range more.
-    """
+def record_respects_configured_limits(cfg: Config, s: State) -> bool:
+    """A record holds at most the configured numbers of ranges and ack sets."""
     records = [s.durable] if s.writing is None else [s.durable, s.writing.record]
     return all(fits(cfg, s, each) for each in records)
 
 
 @always(batch_acks)
-def a_record_keeps_the_lowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """What a record cannot hold is what lies after all that it holds: the oldest entries stand in the mark's way."""
+def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A record that cannot hold everything keeps the lowest ranges and ack sets:
+
+    those next to the mark-delete position.
+    """
     write = after.writing
     if write is None or write is before.writing or write.applied is not None:
         return True
@@ -336,11 +312,8 @@ def a_record_keeps_the_lowest(cfg: Config, before: State, event: Event, after: S
 
 
 @always(batch_acks, on=("is_fully_persistable",))
-def fully_persistable_means_everything(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor says that it can be written whole only if its ranges and its parts of entries all fit.
-
-    As shipped, only the ranges are counted.
-    """
+def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`is_fully_persistable` is true exactly if ranges and ack sets fit in a record."""
     return event.outcome is fits(cfg, before, before.acks)
 
 
@@ -348,11 +321,9 @@ def fully_persistable_means_everything(cfg: Config, before: State, event: Event,
 
 
 @always(batch_acks, on=ENDS)
-def a_reset_that_is_done_has_its_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When callers are told that resets are done, reading goes on where the last of them says, and nothing after it
-    is acknowledged but what its set leaves out.
-
-    As shipped, a reset that waited with a later operation is reported as done and does nothing.
+def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When resets complete, reading restarts where the last of them says, and after it only what its ack set excludes is
+    acknowledged.
     """
     resets = done_resets(before, event)
     if not resets:
@@ -362,8 +333,8 @@ def a_reset_that_is_done_has_its_effect(cfg: Config, before: State, event: Event
 
 
 @always(batch_acks, on=("reset",))
-def a_reset_waits_for_its_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset remembers the entry and the set that were asked for, in the last place, and changes nothing itself."""
+def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A reset is queued last with its entry and ack set, and changes nothing itself."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
@@ -374,8 +345,8 @@ def a_reset_waits_for_its_write(cfg: Config, before: State, event: Event, after:
 
 
 @always(batch_acks)
-def every_reset_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The caller of a reset is told once whether it is done, in the order of asking, unless the cursor begins anew."""
+def reset_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A reset completes or fails exactly once, in the order of requests, unless the cursor recovers."""
     if event.name in RESTARTS:
         return is_error(event) or not open_tickets(after)
     told = list(event.outcome.resets) if event.name in ENDS and not is_error(event) else []
@@ -384,7 +355,7 @@ def every_reset_is_answered(cfg: Config, before: State, event: Event, after: Sta
 
 
 def open_tickets(s: State) -> list[int]:
-    """The tickets of the resets that are not done, in the order of asking."""
+    """Returns the tickets of pending resets, in the order of requests."""
     on_the_way = s.writing.resets if s.writing is not None else ()
     return [each.ticket for each in (*on_the_way, *s.waiting) if each is not None]
 
@@ -393,8 +364,8 @@ def open_tickets(s: State) -> list[int]:
 
 
 @sometimes(batch_acks, on=("ack_individual",))
-def the_last_message_of_an_entry_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry that was partly acknowledged is deleted by a set that leaves other messages of it."""
+def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry with an ack set is deleted by an ack set that leaves other messages."""
     if is_error(event):
         return False
     parts = {p.entry: p.remaining for p in before.acks.partial}
@@ -405,16 +376,16 @@ def the_last_message_of_an_entry_is_acknowledged(cfg: Config, before: State, eve
 
 
 @sometimes(batch_acks, on=("ack_individual",))
-def the_mark_moves_over_what_was_deleted_before(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement closes a gap, and the mark moves into another ledger."""
+def mark_delete_position_advances_into_next_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An ack closes a gap, and the mark-delete position advances into another ledger."""
     moved = after.acks.mark - before.acks.mark > len(event.arguments["acks"])
     first, last = (position_of(s.ledgers, max(s.acks.mark - 1, 0)) for s in (before, after))
     return moved and before.acks.deleted > 0 and first.ledger < last.ledger
 
 
 @sometimes(batch_acks, on=("ack_cumulative",))
-def a_cumulative_ack_into_a_part(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative acknowledgement leaves a part of an entry of which another part was acknowledged one by one."""
+def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cumulative ack leaves messages of an entry that had an ack set."""
     if is_error(event) or not event.outcome:
         return False
     entry = number(before, Ack(event.arguments["position"], None))
@@ -422,15 +393,15 @@ def a_cumulative_ack_into_a_part(cfg: Config, before: State, event: Event, after
 
 
 @sometimes(batch_acks, on=("ack_individual",))
-def a_list_has_an_entry_that_is_not_there(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry of a list that is not the first one is after the last entry."""
+def ack_list_has_position_without_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The last position of a list is after the last entry."""
     acks = event.arguments["acks"]
     return is_error(event) and len(acks) > 1 and acks[-1].position.ledger == len(before.ledgers)
 
 
 @sometimes(batch_acks)
-def an_empty_ledger_lies_between(cfg: Config, s: State) -> bool:
-    """Entries are deleted on both sides of a ledger that has none."""
+def empty_ledger_between_deleted_entries(cfg: Config, s: State) -> bool:
+    """Entries are deleted on both sides of an empty ledger."""
     if 0 not in s.ledgers[1:-1]:
         return False
     here = sum(s.ledgers[: s.ledgers.index(0, 1)])
@@ -438,48 +409,48 @@ def an_empty_ledger_lies_between(cfg: Config, s: State) -> bool:
 
 
 @sometimes(batch_acks)
-def a_record_cannot_hold_everything(cfg: Config, s: State) -> bool:
-    """More is acknowledged than a record can hold, in ranges and in parts."""
+def record_cannot_hold_everything(cfg: Config, s: State) -> bool:
+    """Neither ranges nor ack sets fit in a record."""
     too_many = len(ranges(s.ledgers, s.acks.deleted)) > cfg.max_ranges
     return too_many and len(s.acks.partial) > cfg.max_batch_records
 
 
 @sometimes(batch_acks, on=("crash",))
-def a_crash_forgets_a_part(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A crash forgets some messages of an entry, and remembers others."""
+def crash_loses_part_of_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A crash loses some acknowledged messages of an entry and keeps others."""
     found = {p.entry: p.remaining for p in after.acks.partial}
     return any(p.entry in found and found[p.entry] != p.remaining for p in before.acks.partial)
 
 
 @sometimes(batch_acks, on=("crash",))
-def a_crash_finds_what_was_being_written(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record that was on its way when the cursor crashed is found, and is another one than the last."""
+def crash_recovers_record_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A record in flight is recovered after a crash, and differs from the last one."""
     return not is_error(event) and event.arguments["write_survives"] and after.durable != before.durable
 
 
 @sometimes(batch_acks, on=ENDS)
-def a_reset_was_followed_by_a_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset that has waited with a write after it is done."""
+def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A queued reset starts with a write."""
     return not done_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 
 @sometimes(batch_acks, on=("written",))
-def a_reset_begins_within_a_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset is done whose set leaves a part of its entry, after entries that are to be read again."""
+def reset_into_batch_behind_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A reset with an ack set completes, to an entry before the mark-delete position."""
     resets = done_resets(before, event)
     return bool(resets) and resets[-1].remaining > 0 and resets[-1].to < before.acks.mark
 
 
 @sometimes(batch_acks, on=("end_read",))
-def a_part_is_delivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A consumer gets an entry of which some messages are acknowledged, after one that is deleted."""
+def entry_with_ack_set_is_delivered(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A consumer receives an entry with an ack set, after a deleted entry."""
     outcome = event.outcome
     return isinstance(outcome, Delivered) and outcome.ack_set is not None and after.read_next > before.read_next + 1
 
 
 @sometimes(batch_acks, on=("reopen",))
-def parts_are_forgotten_when_they_no_longer_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor with parts of entries begins anew where they do not count."""
+def ack_sets_are_dropped_when_switched_off(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cursor with ack sets reopens without batch-index acks."""
     return not is_error(event) and before.acks.partial != () and not after.batch_acks
 
 
@@ -487,6 +458,6 @@ def parts_are_forgotten_when_they_no_longer_count(cfg: Config, before: State, ev
 
 
 @eventually(batch_acks, fair=("flush", "written", "end_read"))
-def what_is_acknowledged_becomes_durable(cfg: Config, s: State) -> bool:
-    """When reads and writes come to an end and flushes go on, nothing is left to be written."""
+def acknowledgements_become_durable(cfg: Config, s: State) -> bool:
+    """If reads and writes complete and flushes continue, nothing stays dirty."""
     return not s.dirty and s.writing is None

@@ -1,25 +1,26 @@
-"""Batch acknowledgements: what a cursor deletes, remembers and finds again when messages come in batches.
+"""A cursor's acknowledgements of entries and of messages inside batches: `ManagedCursorImpl` (PIP-54).
 
-Source: PIP-54. Step grain: one call of a consumer, the begin or the end of one write or read of the cursor.
+Step grain: one call of a consumer, the start or the end of one write or read of the cursor.
 
-    individual    a list of entries, each whole or with an ack set; what is left is what is left in all sets; with
-                  nothing left the entry is deleted. All of the list or nothing
-    cumulative    everything before an entry, and the entry or the part of it that the set acknowledges
-    mark          moves over deleted entries, over ends of ledgers, too
-    whole         dominates: a part of a deleted entry is no news, and a deletion forgets the parts
+    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set; the remaining messages are those in
+                     all sets; an entry without remaining messages is deleted. All of the list, or nothing
+    cumulative ack   `asyncMarkDelete`: everything before an entry, and the entry or the messages that the set acks
+    mark-delete      the mark-delete position advances over individually deleted entries, across ledgers
+    deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
+    record           a write persists the mark-delete position, the lowest ranges of individually deleted entries, and
+                     the lowest ack sets, as many as the settings allow
+    crash            recovers the last record: acks may be lost, none is invented; a clean close loses none that fits
+    reset            seek: `asyncResetCursor` to an entry or a message of it; memory changes when the record is stored
+    queue            while the cursor reads or writes, resets and writes wait; then all take effect, with one record
 
-An acknowledgement that succeeds is in memory; a write that begins later takes it along. A record holds the mark, the
-lowest ranges of deleted entries and the lowest parts, as many as the settings allow. A crash falls back to the last
-record: it may forget, and never invents. A clean close keeps whatever a record can hold.
+Differences from the shipped broker (each a rule of `Config`; see fuzz/defects/batch_acks.toml): cumulative acks with an
+ack set, lists with positions that have no entry, zero words, batch sizes, dirty ack sets, records of resets, the queue,
+caps.
 
-    reset         read from this entry on, from this message of it on: the record first, and with it the memory
-    waiting       while the cursor reads or writes, resets and writes wait; then all of them have their effect, in
-                  order, and one record is written
-
-Not modelled: the 60 seconds between writes (a write may begin at any time), several writes in flight, the number of
-bytes of a record, properties of the cursor, pending acknowledgements of transactions, and the client, which collects
-the acknowledgements of a batch. A set that acknowledges nothing leaves no trace here; shipped, it leaves a record. What
-a shipped cursor remembers of entries before the mark until its next write is forgotten at once here.
+Not modelled: the interval between writes (a write may start at any time), several writes in flight, record sizes in
+bytes, properties of the cursor, pending acks of transactions (`model/pending_acks`), and the client, which groups the
+acks of a batch. An ack set that acknowledges nothing leaves no trace here; the shipped cursor stores it. Entries before
+the mark-delete position are forgotten at once here; the shipped cursor keeps them until its next write.
 """
 
 from __future__ import annotations
@@ -63,21 +64,21 @@ batch_acks = Machine("batch_acks", Config, start, source="PIP-54")
 
 
 class Ack(NamedTuple):
-    """One entry of a list of acknowledgements; without a set it is all of it."""
+    """An entry of an individual ack; without an ack set, all of its messages."""
 
     position: Position
     ack_set: AckSet | None
 
 
 class Delivered(NamedTuple):
-    """An entry as a consumer gets it; the set says which of its messages are not acknowledged, if not all of them."""
+    """An entry as a consumer receives it; the ack set has the bits of its unacknowledged messages, if not all."""
 
     position: Position
     ack_set: AckSet | None
 
 
 class Written(NamedTuple):
-    """The end of a write: whether it holds all that there was, and the tickets of the resets that are done, or not."""
+    """The result of a write: whether the record is stored, and the tickets of the resets that completed or failed."""
 
     stored: bool
     resets: tuple[int, ...]
@@ -88,14 +89,14 @@ class Written(NamedTuple):
 
 @batch_acks.action
 def add_entry(cfg: Config, s: State) -> Step[State, Position]:
-    """Another entry in the last ledger."""
+    """`OpAddEntry`: adds an entry to the last ledger."""
     count = s.ledgers[-1]
     return s._replace(ledgers=(*s.ledgers[:-1], count + 1)), Position(len(s.ledgers), count)
 
 
 @batch_acks.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
-    """The next entry comes into a new ledger; the last one may have stayed empty."""
+    """Ledger rollover: the next entry goes to a new ledger; the last one may be empty."""
     return s._replace(ledgers=(*s.ledgers, 0)), len(s.ledgers) + 1
 
 
@@ -103,25 +104,27 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
 
 
 def total(s: State) -> int:
-    """How many entries there are."""
+    """Returns the number of entries."""
     return sum(s.ledgers)
 
 
 def is_to_come(s: State, position: Position) -> bool:
-    """The position lies after the last entry."""
+    """Whether a position is after the last entry."""
     count = total(s)
     return position > (position_of(s.ledgers, count - 1) if count else Position(1, -1))
 
 
 def wrong_ack(cfg: Config, s: State, entry: int | None, position: Position, ack_set: AckSet | None) -> str:
-    """What is wrong with an acknowledgement of an entry; empty if nothing is, or if the entry is to come."""
+    """Returns what is wrong with an acknowledgement, or an empty text; a position after the last entry is not wrong
+    here.
+    """
     if entry is None:
         return "" if is_to_come(s, position) else f"position is {list(position)}, where no entry is"
     return wrong_set(cfg, entry, ack_set) if ack_set else ""
 
 
 def wrong_set(cfg: Config, entry: int, ack_set: AckSet) -> str:
-    """What is wrong with an ack set; empty if nothing is."""
+    """Returns what is wrong with an ack set, or an empty text."""
     size = size_of(cfg, entry)
     if cfg.batch_sizes_are_known and mask_of(ack_set) >> size:
         return f"ack_set has a bit beyond the batch of {size}"
@@ -130,9 +133,9 @@ def wrong_set(cfg: Config, entry: int, ack_set: AckSet) -> str:
 
 @batch_acks.action
 def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, int]:
-    """Entries are acknowledged, whole or in part: all of the list or, if an entry is not there, nothing.
+    """`asyncDelete`: acknowledges entries, whole or in part; all of the list, or nothing if a position has no entry.
 
-    The outcome is how many messages were not acknowledged before and are now.
+    The outcome is the number of messages that are newly acknowledged.
     """
     entries: list[tuple[int, AckSet | None]] = []
     beyond = ""
@@ -158,7 +161,7 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
 
 
 def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet | None) -> Acks:
-    """What is acknowledged after one more individual acknowledgement. The mark does not move yet."""
+    """Returns the acknowledgements after one individual ack, before the mark-delete position advances."""
     leaves = what_it_leaves(cfg, batch_acks, ack_set)
     if leaves is None or is_deleted(acks, entry):
         return acks
@@ -166,7 +169,10 @@ def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet
 
 
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
-    """The state with other acknowledgements: the mark moves, reading goes on after it, and they are to be written."""
+    """Returns the state with other acknowledgements:
+
+    the mark-delete and read positions advance, and the cursor is dirty.
+    """
     news = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
         news = after.deleted != 0
@@ -178,9 +184,10 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
 
 @batch_acks.action
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
-    """Everything before an entry is acknowledged, and the entry, or the part of it that the set acknowledges.
+    """`asyncMarkDelete`: acknowledges everything before an entry, and the entry or the messages that the set acks.
 
-    An entry after the last one or before the mark is refused. The outcome counts the messages that are news.
+    An entry after the last one or before the mark-delete position is rejected. The outcome is the number of messages that
+    are newly acknowledged.
     """
     entry = number_of(s.ledgers, position)
     wrong = wrong_ack(cfg, s, entry, position, ack_set)
@@ -204,7 +211,7 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
 
 
 def too_early_or_to_come(s: State, entry: int | None, leaves: int | None) -> str:
-    """Why a cumulative acknowledgement cannot move the mark to its entry; empty if it can."""
+    """Returns why the mark-delete position cannot advance to an entry, or an empty text."""
     if entry is None:
         return "position is after the last entry"
     if entry + (leaves == 0) < s.acks.mark:
@@ -213,7 +220,10 @@ def too_early_or_to_come(s: State, entry: int | None, leaves: int | None) -> str
 
 
 def replaced(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
-    """As shipped: the set takes the place of an entry's own if it begins later; parts before the entry are dropped."""
+    """Shipped rule:
+
+    the ack set replaces that of its entry if its first bit is later; ack sets of earlier entries are dropped.
+    """
     if entry is None or given is None:
         return s.acks
     old = remaining_of(s.acks, entry)
@@ -229,7 +239,7 @@ def replaced(cfg: Config, s: State, entry: int | None, given: int | None) -> Ack
 
 @batch_acks.action
 def begin_read(cfg: Config, s: State) -> Step[State, None]:
-    """The cursor reads; what is to be written waits."""
+    """The cursor starts a read; writes wait."""
     if s.reading:
         return refused(s, "illegal_state", "a read is in flight")
     return s._replace(reading=True), None
@@ -237,7 +247,7 @@ def begin_read(cfg: Config, s: State) -> Step[State, None]:
 
 @batch_acks.action
 def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
-    """The next entry that is not deleted, with what is left of it; None if there is none. Then what waits begins."""
+    """Delivers the next entry that is not deleted, with its ack set; None if there is none. Queued operations start."""
     if not s.reading:
         return refused(s, "illegal_state", "no read is in flight")
     s = s._replace(reading=False)
@@ -253,12 +263,12 @@ def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
 
 
 def is_busy(s: State) -> bool:
-    """A read or a write is in flight: the next write waits."""
+    """Whether a read or a write is in flight."""
     return s.reading or s.writing is not None
 
 
 def begun(cfg: Config, s: State, operations: tuple[Waiting, ...]) -> State:
-    """A write begins that has the effect of these operations, in order: of the last reset, if there is one."""
+    """Starts a write with the effect of operations in order: of the last reset, if there is one."""
     resets = tuple([each for each in operations if each is not None])
     applied = resets[-1] if resets else None
     if cfg.queue_applies == "last":
@@ -268,7 +278,7 @@ def begun(cfg: Config, s: State, operations: tuple[Waiting, ...]) -> State:
 
 
 def with_waiting_begun(cfg: Config, s: State) -> State:
-    """What waited begins, if nothing is in the way any more and there is anything to write."""
+    """Starts the queued operations if nothing is in flight and there is something to write."""
     if not s.waiting or is_busy(s):
         return s
     if s.dirty or s.waiting != (None,):
@@ -278,7 +288,7 @@ def with_waiting_begun(cfg: Config, s: State) -> State:
 
 @batch_acks.action
 def flush(cfg: Config, s: State) -> Step[State, bool]:
-    """A write of what memory has begins, or waits for the read or write in flight; true if it begins."""
+    """Starts a write of memory, or queues it behind the read or write in flight; returns whether it started."""
     if not s.dirty:
         return s, False
     if not is_busy(s):
@@ -290,14 +300,17 @@ def flush(cfg: Config, s: State) -> Step[State, bool]:
 
 @batch_acks.action
 def written(cfg: Config, s: State) -> Step[State, Written]:
-    """The write is done, a recovery would find it. If it is a reset's, memory is now as the reset says."""
+    """The write completes:
+
+    recovery finds its record. If it is the record of a reset, memory becomes the state after it.
+    """
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     return stored(cfg, s, s.writing, s.writing.record)
 
 
 def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, Written]:
-    """A record is durable; those who wait for it are told."""
+    """A record is durable; the resets that wait for it complete."""
     s = s._replace(durable=durable, writing=None)
     if write.applied is not None:
         s = s._replace(acks=after_reset(write.applied), read_next=write.applied.to, dirty=False)
@@ -305,13 +318,13 @@ def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, W
 
 
 def tickets(write: Write) -> tuple[int, ...]:
-    """Who waits for a write."""
+    """Returns the tickets of the resets that wait for a write."""
     return tuple([each.ticket for each in write.resets])
 
 
 @batch_acks.fault
 def write_fails(cfg: Config, s: State, rescued: bool) -> Step[State, Written]:
-    """The cursor's ledger does not take the record. The metadata store does instead, or all is still to be written."""
+    """The cursor ledger rejects the record; the metadata store takes it (`rescued`), or everything stays dirty."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing
@@ -323,16 +336,16 @@ def write_fails(cfg: Config, s: State, rescued: bool) -> Step[State, Written]:
 
 @batch_acks.action
 def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
-    """Whether a record can hold all that is acknowledged now."""
+    """`isCursorDataFullyPersistable`: whether a record can hold everything that is acknowledged."""
     ranges, parts = range_starts(s.ledgers, s.acks.deleted).bit_count(), len(s.acks.partial)
     return s, ranges <= cfg.max_ranges and (parts <= cfg.max_batch_records or not cfg.persistable_counts_sets)
 
 
 @batch_acks.action
 def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
-    """Reading is to begin anew at an entry, or after the last one; with a set, at what the set leaves of the entry.
+    """`asyncResetCursor`: reading restarts at an entry or after the last one; with an ack set, at its remaining messages.
 
-    The outcome is a ticket; the end of a write says that the reset is done. Until then nothing has changed.
+    The outcome is a ticket; a later write completes it. Until then nothing changes.
     """
     to = number_of(s.ledgers, position)
     if to is None and position == position_of(s.ledgers, total(s)) and not ack_set:
@@ -356,14 +369,14 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 
 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
-    """A cursor that knows what its record says, and reads from the mark on; nobody waits for anything."""
+    """Returns a cursor that was recovered from a record; it reads from the mark-delete position on."""
     acks = settled(durable if batch_acks else durable._replace(partial=()))
     return State(s.ledgers, acks, acks.mark, durable, False, None, (), False, batch_acks, s.next_ticket)
 
 
 @batch_acks.fault
 def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
-    """Memory is lost; the last record is found, or the one that was in flight, if it came through."""
+    """Memory is lost; the last record is recovered, or the one in flight if it was stored."""
     if write_survives and s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     durable = s.writing.record if write_survives and s.writing is not None else s.durable
@@ -372,9 +385,9 @@ def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
 
 @batch_acks.action
 def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
-    """A clean close and a new beginning, with acknowledgements of parts or without: memory is written and read again.
+    """Clean close and reopen, with or without batch-index acks: memory is written and recovered.
 
-    With few ranges it goes to the metadata store, with more to the cursor's ledger.
+    With at most `max_ranges_in_metadata` ranges the record goes to the metadata store, otherwise to the cursor ledger.
     """
     if is_busy(s):
         return refused(s, "illegal_state", "a read or a write is in flight")
@@ -389,7 +402,7 @@ def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
 
 @batch_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The tickets that are open are numbered in the order in which they wait."""
+    """Numbers the open tickets in the order in which they wait."""
     open_resets = [*(s.writing.resets if s.writing else ()), *[each for each in s.waiting if each is not None]]
     if s.next_ticket == len(open_resets) + 1:
         return s
@@ -409,7 +422,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @batch_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Where the cursor stands, in memory and in storage, and what it knows of entries after the mark."""
+    """The positions in memory and in storage, individually deleted entries, and ack sets."""
     entries = range(s.acks.mark, total(s))
     return {
         "mark_delete_position": mark_delete_position(s.ledgers, s.acks.mark).as_plain(),

@@ -1,11 +1,11 @@
-"""What a cursor knows of acknowledgements: settings, state, and the small functions on entries and masks.
+"""State of a cursor's acknowledgements: settings, state, and functions on entries and masks.
 
-Entries are numbered from 0, through all ledgers; empty ledgers have no numbers. What is acknowledged is a triple, in
-memory, on its way to storage and in storage alike:
+Entries are numbered from 0 across all ledgers; empty ledgers have no numbers. Acknowledgements, in memory and in
+records, are a triple:
 
-    mark      every entry before this number is deleted; the entry before it is the mark-delete position
-    deleted   a mask: bit n is entry n, which is deleted although an entry before it is not
-    partial   entries of which some messages are acknowledged, each with the mask of those that are left
+    first_unacked  every entry before this number is deleted; the entry before it is at the mark-delete position
+    deleted        a mask: bit n is entry n, individually deleted (`individualDeletedMessages`)
+    partial        entries with an ack set (`batchDeletedIndexes`), each with the mask of its remaining messages
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 from model.ack_set import AckSet, all_of, first_of, mask_of
 from model.machine import Setting
 from model.positions import Position
-from model.values import AtLeast, record
+from model.values import AtLeast, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
 
@@ -23,57 +23,71 @@ from model.values import AtLeast, record
 class Config(NamedTuple):
     """Settings, then the rules on which versions differ."""
 
-    #: how many messages the entries have, in turn: entry n has as many as place n modulo the length says
+    #: batch sizes, in turn: entry n has the size at index n modulo the length
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)
-    #: how many entries the first ledger has at the start
+    #: entries of the first ledger at the start
     entries: Annotated[int, AtLeast(0)] = 4
-    #: whether acknowledgements of parts of entries count at the start
+    #: whether batch-index acks have an effect at the start
     batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.1, then true")] = True
-    #: how many ranges of deleted entries a record holds; the lowest are kept
+    #: ranges of individually deleted entries that a record holds; the lowest are kept
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
     ] = 200_000
-    #: how many partly acknowledged entries a record holds; the lowest are kept
+    #: ack sets that a record holds; the lowest are kept
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
     ] = 200_000
-    #: with how many ranges at most a cursor that is closed goes to the metadata store
+    #: ranges up to which a closed cursor is stored in the metadata store
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
     ] = 200_000
 
-    #: what a cumulative acknowledgement into a batch leaves of it: what is left in both, or only its own set, if that
-    #: begins later
-    cumulative_sets: Literal["and", "replace_if_further"] = "and"
-    #: whether a cumulative acknowledgement is looked at before it changes anything
-    cumulative_checks_first: bool = True
-    #: whether a list with an entry that is not there yet acknowledges nothing; else what stands before that entry
-    lists_are_atomic: bool = True
-    #: whether a set of zero words means the whole entry wherever it comes, as an empty array does
-    zero_words_mean_whole: bool = True
-    #: whether acknowledgements of parts of entries alone are to be written
-    partial_acks_are_dirty: bool = True
-    #: whether the cursor knows how many messages an entry has
-    batch_sizes_are_known: bool = True
-    #: whether the record of a reset is the state after it; else its position with what was acknowledged before
-    resets_write_the_state_after: bool = True
-    #: which of the operations that waited for a read or a write have their effect: all, in order, or the last one
-    queue_applies: Literal["all", "last"] = "all"
-    #: whether a record holds as many ranges as it may; else one more
-    range_cap_is_exact: bool = True
-    #: whether "fully persistable" also asks for the partly acknowledged entries
-    persistable_counts_sets: bool = True
-    #: whether the metadata store gives back partly acknowledged entries
-    metadata_keeps_sets: bool = True
+    #: remaining messages after a cumulative ack with an ack set: those in both sets, or the given set if its first bit
+    #: is later
+    cumulative_sets: Annotated[
+        Literal["and", "replace_if_further"], Rule(Origin.READ, "ManagedCursorImpl.asyncMarkDelete, master 2026-07")
+    ] = "and"
+    #: whether a cumulative ack is validated before its ack set is stored
+    cumulative_checks_first: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncMarkDelete, master 2026-07")] = (
+        True
+    )
+    #: whether a list with a position after the last entry has no effect; otherwise the acks before that position have
+    lists_are_atomic: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    #: whether an ack set of zero words acknowledges the whole entry, as an empty array does
+    zero_words_mean_whole: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    #: whether batch-index acks alone make the cursor dirty
+    partial_acks_are_dirty: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    #: whether the cursor knows batch sizes
+    batch_sizes_are_known: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    #: whether the record of a reset is the state after it; otherwise its position with the previous acks
+    resets_write_the_state_after: Annotated[
+        bool, Rule(Origin.READ, "ManagedCursorImpl.internalResetCursor, master 2026-07")
+    ] = True
+    #: which queued operations take effect: all in order, or the last one
+    queue_applies: Annotated[
+        Literal["all", "last"], Rule(Origin.READ, "ManagedCursorImpl.flushPendingMarkDeletes, since #25047")
+    ] = "all"
+    #: whether a record holds at most the configured number of ranges; otherwise one more
+    range_cap_is_exact: Annotated[
+        bool, Rule(Origin.READ, "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
+    ] = True
+    #: whether ack sets count for `isCursorDataFullyPersistable`
+    persistable_counts_sets: Annotated[
+        bool, Rule(Origin.READ, "ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07")
+    ] = True
+    #: whether ack sets are recovered from the metadata store
+    metadata_keeps_sets: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.recover, before apache/pulsar#26474")] = (
+        True
+    )
 
 
 # ---- state --------------------------------------------------------------------------------------------
 
 
 class Partial(NamedTuple):
-    """An entry of which some messages are acknowledged, and the mask of those that are left."""
+    """An entry with an ack set: some messages are acknowledged, the mask has the remaining ones."""
 
     entry: int
     remaining: int
@@ -89,22 +103,22 @@ class Acks(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """A reset that was asked for: the caller's ticket, the entry that is to be read next, and what is left of it."""
+    """A requested reset: ticket, the entry to read next, and the mask of its remaining messages."""
 
     ticket: int
     to: int
-    remaining: int  # 0: all of it
+    remaining: int  # 0: all messages
 
 
 class Write(NamedTuple):
-    """A record on its way to storage."""
+    """A record in flight."""
 
     record: Acks
-    resets: tuple[Reset, ...]  # those whose callers wait for it
-    applied: Reset | None  # the one whose effect it has
+    resets: tuple[Reset, ...]  # resets that complete with it
+    applied: Reset | None  # the reset that takes effect
 
 
-#: An operation that waits: a reset, or None for a write of what is in memory.
+#: A queued operation: a reset, or None for a write of memory.
 Waiting = Reset | None
 
 
@@ -112,15 +126,15 @@ Waiting = Reset | None
 class State(NamedTuple):
     """A cursor on its ledgers."""
 
-    ledgers: tuple[int, ...]  # how many entries each has; their ids count from 1
+    ledgers: tuple[int, ...]  # number of entries of each; ledger ids start at 1
     acks: Acks  # in memory
-    read_next: int  # the entry that is read next
-    durable: Acks  # what a recovery finds
-    dirty: bool  # memory has acknowledgements that no write has begun with
+    read_next: int  # read position
+    durable: Acks  # the record that a recovery finds
+    dirty: bool  # memory has acknowledgements that no write has started with
     writing: Write | None
-    waiting: tuple[Waiting, ...]  # for a read or a write
+    waiting: tuple[Waiting, ...]  # queued behind a read or a write
     reading: bool
-    batch_acks: bool  # acknowledgements of parts of entries count
+    batch_acks: bool  # batch-index acks have an effect
     next_ticket: int
 
 
@@ -133,7 +147,7 @@ def start(cfg: Config) -> State:
 
 
 def number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
-    """The number of the entry at a position; None if there is none."""
+    """Returns the number of the entry at a position, or None."""
     ledger, entry = position
     if 1 <= ledger <= len(ledgers) and 0 <= entry < ledgers[ledger - 1]:
         return sum(ledgers[: ledger - 1]) + entry
@@ -141,13 +155,13 @@ def number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
 
 
 def number_to_come(ledgers: tuple[int, ...], position: Position) -> int | None:
-    """The number that a position after the last entry of the last ledger will have; None for any other."""
+    """Returns the number that a position after the last entry will have; None for any other position."""
     ledger, entry = position
     return sum(ledgers[:-1]) + entry if ledger == len(ledgers) and entry >= ledgers[-1] else None
 
 
 def position_of(ledgers: tuple[int, ...], number: int) -> Position:
-    """Where an entry stands; the number after the last entry is the next position of the last ledger."""
+    """Returns the position of an entry; the number after the last entry is the next position of the last ledger."""
     for i, count in enumerate(ledgers[:-1], 1):
         if number < count:
             return Position(i, number)
@@ -156,12 +170,12 @@ def position_of(ledgers: tuple[int, ...], number: int) -> Position:
 
 
 def mark_delete_position(ledgers: tuple[int, ...], mark: int) -> Position:
-    """The last entry before which, itself included, everything is deleted; before the first one at the start."""
+    """Returns the mark-delete position: the entry before the first one that is not deleted."""
     return position_of(ledgers, mark - 1) if mark else Position(1, -1)
 
 
 def size_of(cfg: Config, entry: int) -> int:
-    """How many messages an entry has."""
+    """Returns the number of messages of an entry."""
     return cfg.batch_sizes[entry % len(cfg.batch_sizes)]
 
 
@@ -169,12 +183,12 @@ def size_of(cfg: Config, entry: int) -> int:
 
 
 def is_deleted(acks: Acks, entry: int) -> bool:
-    """Every message of the entry is acknowledged."""
+    """Whether every message of the entry is acknowledged."""
     return entry < acks.mark or bool(acks.deleted >> entry & 1)
 
 
 def remaining_of(acks: Acks, entry: int) -> int | None:
-    """The mask of what is left of a partly acknowledged entry; None if it is not one."""
+    """Returns the mask of the remaining messages of an entry with an ack set, or None."""
     for p in acks.partial:
         if p.entry == entry:
             return p.remaining
@@ -182,7 +196,7 @@ def remaining_of(acks: Acks, entry: int) -> int | None:
 
 
 def left_of(cfg: Config, acks: Acks, entry: int) -> int:
-    """How many messages of an entry are not acknowledged."""
+    """Returns the number of unacknowledged messages of an entry."""
     if is_deleted(acks, entry):
         return 0
     size, remaining = size_of(cfg, entry), remaining_of(acks, entry)
@@ -190,12 +204,12 @@ def left_of(cfg: Config, acks: Acks, entry: int) -> int:
 
 
 def without(partial: tuple[Partial, ...], entry: int) -> tuple[Partial, ...]:
-    """The partly acknowledged entries but one."""
+    """Returns the ack sets without that of an entry."""
     return tuple([p for p in partial if p.entry != entry])
 
 
 def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> tuple[Partial, ...]:
-    """The partly acknowledged entries, with so much left of one."""
+    """Returns the ack sets with that of an entry replaced."""
     new = Partial(entry, remaining)
     for i, p in enumerate(partial):
         if p.entry >= entry:
@@ -204,13 +218,13 @@ def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> 
 
 
 def whole(acks: Acks, entry: int) -> Acks:
-    """An entry is deleted; what was known of its parts is not needed any more."""
+    """Deletes an entry and drops its ack set."""
     partial = without(acks.partial, entry) if acks.partial else ()
     return Acks(acks.mark, acks.deleted | 1 << entry, partial)
 
 
 def up_to(acks: Acks, mark: int) -> Acks:
-    """Everything before a number is deleted, and nothing is remembered of it; the mark moves over what follows."""
+    """Deletes everything before a number; the mark-delete position advances over deleted entries that follow."""
     mark += first_of(~(acks.deleted >> mark))
     deleted, partial = acks.deleted >> mark << mark, acks.partial
     if partial and partial[0].entry < mark:
@@ -219,7 +233,7 @@ def up_to(acks: Acks, mark: int) -> Acks:
 
 
 def settled(acks: Acks) -> Acks:
-    """The mark moves over the deleted entries that follow it, and nothing is remembered of what lies before it."""
+    """The mark-delete position advances over deleted entries that follow; ack sets before it are dropped."""
     mark, deleted, partial = acks
     if deleted >> mark & 1 or (partial and partial[0].entry < mark):
         return up_to(acks, mark)
@@ -227,7 +241,7 @@ def settled(acks: Acks) -> Acks:
 
 
 def what_it_leaves(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
-    """The mask of what an acknowledgement leaves of an entry: 0 for the whole entry; None if it does not count."""
+    """Returns the mask that an acknowledgement leaves of an entry: 0 for the whole entry, None if it has no effect."""
     if not ack_set:
         return 0
     mask = mask_of(ack_set)
@@ -237,7 +251,9 @@ def what_it_leaves(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int
 
 
 def narrowed(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
-    """An entry is left with what is left in both; with nothing, it is deleted. A set of all its messages is no news."""
+    """Returns the acknowledgements after an ack set was combined with that of the entry; without remaining bits it is
+    deleted.
+    """
     old, everything = remaining_of(acks, entry), all_of(size_of(cfg, entry))
     remaining = given & (everything if old is None and cfg.batch_sizes_are_known else given if old is None else old)
     if remaining == 0:
@@ -251,7 +267,7 @@ def narrowed(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
 
 
 def range_starts(ledgers: tuple[int, ...], deleted: int) -> int:
-    """The mask of the first entries of the ranges of deleted entries; a range ends with its ledger."""
+    """Returns the mask of the first entries of ranges of deleted entries; a range ends with its ledger."""
     starts, first = deleted & ~(deleted << 1), 0
     for count in ledgers:
         starts |= deleted & 1 << first if count else 0
@@ -260,7 +276,7 @@ def range_starts(ledgers: tuple[int, ...], deleted: int) -> int:
 
 
 def lowest_ranges(ledgers: tuple[int, ...], deleted: int, most: int) -> int:
-    """The deleted entries of so many ranges, the lowest."""
+    """Returns the deleted entries of the lowest ranges, up to a number of ranges."""
     starts = range_starts(ledgers, deleted)
     while starts and most > 0:
         starts &= starts - 1
@@ -269,24 +285,24 @@ def lowest_ranges(ledgers: tuple[int, ...], deleted: int, most: int) -> int:
 
 
 def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
-    """What a record holds of it: the lowest ranges and the lowest parts, as many as it may."""
+    """Returns what a record holds: the lowest ranges and ack sets that the settings allow."""
     ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
     deleted = lowest_ranges(ledgers, acks.deleted, ranges) if acks.deleted else 0
     return Acks(acks.mark, deleted, acks.partial[: cfg.max_batch_records])
 
 
 def in_metadata(cfg: Config, acks: Acks) -> Acks:
-    """What the metadata store gives back of a record."""
+    """Returns what is recovered from the metadata store."""
     return acks if cfg.metadata_keeps_sets else acks._replace(partial=())
 
 
 def after_reset(reset: Reset) -> Acks:
-    """What is acknowledged after a reset: what comes before its entry, and what its set leaves out."""
+    """Returns the acknowledgements after a reset: everything before its entry, and what its ack set excludes."""
     return Acks(reset.to, 0, (Partial(reset.to, reset.remaining),) if reset.remaining else ())
 
 
 def record_of(cfg: Config, s: State, applied: Reset | None) -> Acks:
-    """The record that is written now, of memory or of a reset."""
+    """Returns the record of memory, or of a reset."""
     if applied is None:
         return capped(cfg, s.ledgers, s.acks)
     if cfg.resets_write_the_state_after:
