@@ -106,6 +106,7 @@ def overlap_is_exact() -> Answer:
         MODEL,
         "return s, words_of(mask_of(first) & mask_of(second))",
         "return s, words_of(mask_of(first) | mask_of(second))",
+        refutes="what both leave",
     ),
 )
 def and_is_intersection() -> Answer:
@@ -149,6 +150,7 @@ def position(name: str, ack_set: Any) -> Rec:
         MODEL,
         "return s, one - two if one >= 0 and two >= 0 else two - one",
         "return s, one - two",
+        refutes="all of an entry comes last",
     ),
 )
 def positions_are_ordered() -> Answer:

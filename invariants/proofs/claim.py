@@ -1,23 +1,27 @@
-"""A claim: a sentence about a component that a solver is asked for, and what came of it.
+"""Claims: what a solver is asked about a component, and the verdict.
 
-A component's claims are the `claims` of `invariants/proofs/<component>.py`. Each is a function that looks at the
-source as it is imported, and answers. Each has a control: a small change in the source that breaks the claim. The
-engine runs the same function where that change is made, and it must refute the claim there: a check that cannot
-tell the broken from the whole shows nothing.
+`claims` of `invariants/proofs/<component>` lists them. A claim is a sentence and a check, which reads the source as it
+is imported and answers. Its control is a seeded bug: the engine runs the same check on the changed source, where the
+statement that the control names must fail.
 
     @claim("half-is-less", "z3", "Half of a positive number is less than it.", Control(...))
     def half_is_less() -> Answer:
         '''Source: toy.'''
+
+A proved claim is scrutinised (`scrutiny.py`): no statement may hold of an arbitrary program, and no assumption may be
+impossible or exclude a reachable state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.symbolic import UnsupportedError, as_term
+from invariants.proofs.symbolic import FORGETS, UnsupportedError, as_term
 
 Verdict = Literal["proved", "confirmed_over_all_paths", "no_counterexample", "refuted", "unknown"]
 Tool = Literal["z3", "crosshair"]
@@ -26,22 +30,28 @@ Tool = Literal["z3", "crosshair"]
 STEP_MS = 20_000
 #: Seconds that CrossHair may take for one contract.
 CONTRACT_SECONDS = 20.0
+#: What the control of a contract refutes.
+POSTCONDITION = "the postcondition"
 
 
 class Control(NamedTuple):
-    """A broken variant: in `module`, `find`, which must stand there exactly once, becomes `replace`."""
+    """A seeded bug: in `module`, `find`, which occurs exactly once, becomes `replace`.
+
+    `refutes` names the statement of the proof, or the run, that fails then.
+    """
 
     about: str
     module: str
     find: str
     replace: str
+    refutes: str = ""
 
 
 class Answer(NamedTuple):
-    """What came of a claim.
+    """What came of a check.
 
-    `paths` are those that were followed by running; `steps` those of a proof; `compared` counts the random states on
-    which terms and program, or claim and program, were compared.
+    `paths` were followed by running, `steps` are those of a proof; `compared` counts the random states on which terms
+    and program, or claim and program, were compared; `failed` names the statements and runs that failed.
     """
 
     verdict: Verdict
@@ -49,10 +59,11 @@ class Answer(NamedTuple):
     paths: int | None = None
     steps: int | None = None
     compared: int | None = None
+    failed: tuple[str, ...] = ()
 
 
 class Claim(NamedTuple):
-    """A sentence, who is asked, its control and its check; `source` is where the sentence comes from."""
+    """A sentence, the tool that is asked, the control and the check; `source` says where the sentence comes from."""
 
     id: str
     tool: Tool
@@ -73,80 +84,122 @@ def claim(name: str, tool: Tool, says: str, control: Control) -> Callable[[Calla
     return made
 
 
-class Proof:
-    """Collects the steps of a proof, and runs of the program beside it.
+class Statement(NamedTuple):
+    """A statement of a proof: a goal that follows from premises. A lemma is about no program."""
 
-    A step that is `direct` speaks of the program as it is, so that a way to break it is a counterexample. Any other
-    step may fail although the claim holds, since an induction may assume too little: then a run that breaks the claim
-    refutes it. Where all steps were shown and a run breaks the claim all the same, the terms are not the program, and
-    nothing is known; nor where terms and program differ, or where a step assumes what cannot be.
+    what: str
+    goal: Any
+    given: list[Any]
+    is_lemma: bool
+
+
+class Proof:
+    """Collects the statements of a proof, and runs of the program beside it.
+
+    A counterexample to a `direct` statement is one to the claim. Any other statement may fail although the claim holds,
+    since an induction may assume too little: then a run that breaks the claim refutes it. If every statement was shown
+    and a run breaks the claim, or if terms and program differ, the reading is wrong and the verdict is `unknown`.
     """
 
     def __init__(self) -> None:
         self.steps = self.compared = 0
-        self.open: list[str] = []  # steps that were not shown
-        self.doubts: list[str] = []  # why the steps may be about nothing, or not about the program
-        self.counterexamples: list[str] = []
-        self.runs_against: list[str] = []
+        self.statements: list[Statement] = []
+        self.open: list[tuple[str, str]] = []  # statements that were not shown, and why
+        self.doubts: list[str] = []
+        self.counterexamples: list[tuple[str, str]] = []
+        self.runs_against: list[tuple[str, str]] = []
+        recording = _RECORDING.get()
+        if recording is not None:
+            recording.append(self)
 
     def show(
         self, what: str, goal: Any, given: Sequence[Any] = (), *, direct: bool = False, solver: Any = None
     ) -> bool:
-        """Asks whether the goal follows from what is given. At most STEP_MS."""
+        """Asks whether the goal follows from the premises. At most STEP_MS."""
+        return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], False), direct, solver)
+
+    def lemma(self, what: str, goal: Any, given: Sequence[Any] = (), *, solver: Any = None) -> bool:
+        """Asks for a statement about no program: it needs its premises."""
+        return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], True), False, solver)
+
+    def _ask(self, statement: Statement, direct: bool, solver: Any) -> bool:
+        self.statements.append(statement)
+        self.steps += 1
+        if FORGETS.get():
+            return True
         solver = solver or z3.Solver()
         solver.set("timeout", STEP_MS)
-        solver.add(*[as_term(g) for g in given], z3.Not(as_term(goal)))
-        self.steps += 1
+        solver.add(*statement.given, z3.Not(statement.goal))
         said = solver.check()
         if said == z3.unsat:
             return True
-        found = f"{what}: {_shown(solver.model())}" if said == z3.sat else f"{what}: {solver.reason_unknown()}"
-        (self.counterexamples if direct and said == z3.sat else self.open).append(found)
+        why = _shown(solver.model()) if said == z3.sat else solver.reason_unknown()
+        (self.counterexamples if direct and said == z3.sat else self.open).append((statement.what, why))
         return False
 
     def possible(self, what: str, given: Sequence[Any]) -> None:
-        """Asks for an example of what is given: from what cannot be, anything follows, and nothing is shown."""
+        """Asks for an example of what is given: an impossible premise implies anything."""
+        self.steps += 1
+        if FORGETS.get():
+            return
         solver = z3.Solver()
         solver.set("timeout", STEP_MS)
         solver.add(*[as_term(g) for g in given])
-        self.steps += 1
         if solver.check() != z3.sat:
             self.doubts.append(f"there is no example of {what}")
 
     def need(self, what: str, holds: bool) -> None:
-        """A step that is seen without a solver."""
+        """A step that needs no solver."""
         self.steps += 1
         if not holds:
-            self.open.append(what)
+            self.open.append((what, "it is not so"))
 
     def run(self, what: str, holds: bool, example: object = "") -> None:
         """One run of the program: it must not break the claim."""
         self.compared += 1
         if not holds:
-            self.runs_against.append(f"{what}: {example}")
+            self.runs_against.append((what, str(example)))
 
     def compare(self, what: str, terms: object, program: object) -> None:
-        """Terms worked out, against what the program gives. A difference leaves the claim open."""
+        """Terms that were evaluated, and what the program gives. A difference leaves the claim open."""
         self.compared += 1
         if terms != program:
             self.doubts.append(f"the terms are not the program: {what}: {terms}, but it runs to {program}")
 
     def answer(self) -> Answer:
-        """The verdict: proved only if every step was shown and no run disagrees. Of runs, the shortest is told."""
+        """The verdict: proved if every statement was shown and no run disagrees. Of runs, the shortest is told."""
         verdict, detail = self._verdict()
-        return Answer(verdict, detail, None, self.steps, self.compared)
+        failed = tuple(dict.fromkeys(what for what, _ in (*self.counterexamples, *self.open)))
+        return Answer(verdict, detail, None, self.steps, self.compared, failed)
 
     def _verdict(self) -> tuple[Verdict, str]:
-        shortest = min(self.runs_against, key=lambda text: (len(text), text), default="")
-        if shortest and (self.open or self.counterexamples):
-            return "refuted", f"{shortest}; not shown: {[*self.counterexamples, *self.open][0]}"
+        against = [f"{what}: {example}" for what, example in self.runs_against]
+        shortest = min(against, key=lambda text: (len(text), text), default="")
+        not_shown = [f"{what}: {why}" for what, why in (*self.counterexamples, *self.open)]
+        if shortest and not_shown:
+            return "refuted", f"{shortest}; not shown: {not_shown[0]}"
         if shortest:
             return "unknown", f"every step was shown, but a run breaks the claim: {shortest}"
         if self.doubts:
             return "unknown", self.doubts[0]
         if self.counterexamples:
-            return "refuted", self.counterexamples[0]
-        return ("unknown", f"not shown: {self.open[0]}") if self.open else ("proved", "")
+            return "refuted", not_shown[0]
+        return ("unknown", f"not shown: {not_shown[0]}") if not_shown else ("proved", "")
+
+
+#: the proofs that are made while a check is recorded
+_RECORDING: ContextVar[list[Proof] | None] = ContextVar("_RECORDING", default=None)
+
+
+@contextmanager
+def recorded() -> Iterator[list[Proof]]:
+    """Within it, every new proof is added to the list."""
+    proofs: list[Proof] = []
+    token = _RECORDING.set(proofs)
+    try:
+        yield proofs
+    finally:
+        _RECORDING.reset(token)
 
 
 def _shown(model: Any) -> str:
@@ -180,12 +233,13 @@ def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) ->
     }
     verdict = verdicts.get(worst.state, "unknown")
     said = "" if verdict in ("confirmed_over_all_paths", "no_counterexample") else worst.message
-    return Answer(verdict, said, paths)
+    failed = {MessageType.POST_FAIL: (POSTCONDITION,), MessageType.EXEC_ERR: ("it raises",)}.get(worst.state, ())
+    return Answer(verdict, said, paths, failed=failed)
 
 
 def answer(check: Callable[[], Answer]) -> Answer:
-    """Runs a check; source that cannot be put into terms leaves the claim open, and says why."""
+    """Runs a check; source outside the subset leaves the claim open, and says why."""
     try:
         return check()
     except UnsupportedError as problem:
-        return Answer("unknown", f"the source cannot be put into terms: {problem}")
+        return Answer("unknown", f"the source cannot be read: {problem}")

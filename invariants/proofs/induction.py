@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Proof
-from invariants.proofs.symbolic import Loop, Maybe, Path, Rec, Root, Seq, applications, as_term
+from invariants.proofs.symbolic import Loop, Maybe, Path, PathCondition, Rec, Root, Seq, applications, as_term
 
 Names = Mapping[str, Any]
 
@@ -42,13 +42,13 @@ class Induction:
     def begins(self, ways: Iterable[Path], assumed: Sequence[Invariant] = ()) -> None:
         """Shows that every way to the loop brings the invariants with it; `assumed` holds of the names there."""
         for way in ways:
-            for each in self.invariants:
+            for each in (i for i in self.invariants if i not in assumed):
                 self.show(f"at first, {each.about}", way, *_shown_of(each, way.names), assumed=assumed, names=way.names)
 
     def goes_round(self) -> list[Path]:
         """Shows that every round keeps the invariants. The ways out of the loop, for what follows."""
         plain = [as_term(i.holds(self.head)) for i in self.invariants if not i.places]
-        out = [Path(self.head, [*self.given, *plain, z3.Not(self.loop.goes_on(self.head))], "break")]
+        out = [Path(self.head, [*self.given, *plain, PathCondition.of(z3.Not(self.loop.goes_on(self.head)))], "break")]
         for way in self.loop.round(self.head, [*self.given, *plain]):
             if way.how != "next":
                 out.append(way)

@@ -27,6 +27,7 @@ MODEL = "model.legacy_cache"
         MODEL,
         "        if freed >= bytes_to_free:",
         "        if freed > bytes_to_free:",
+        refutes="after a round, what was passed is counted, and was needed",
     ),
 )
 def takes_what_it_needs() -> Answer:
@@ -67,7 +68,13 @@ def takes_what_it_needs() -> Answer:
     "z3",
     "For every amount, and every cache that is a part of the whole: its share in whole numbers is not negative "
     "and not more than the amount, and it is all of it where the part is the whole.",
-    Control("shares are rounded up", MODEL, "bytes_to_free * part // whole if", "bytes_to_free * part // whole + 1 if"),
+    Control(
+        "shares are rounded up",
+        MODEL,
+        "bytes_to_free * part // whole if",
+        "bytes_to_free * part // whole + 1 if",
+        refutes="a share",
+    ),
 )
 def shares_are_within() -> Answer:
     """The policy that PIP-430 replaces ("Motivation"): the largest caches give up whole parts of shares."""

@@ -237,9 +237,8 @@ def first_is_slowest() -> Answer:
     all_above = [is_heap(items, place), place > 0, place < items.length]  # by induction over the places above
     bound = in_order(items, z3.IntVal(0), above(place))
     proof.possible("a place below another", [*all_above, bound])
-    proof.show("the first, at itself", in_order(items, z3.IntVal(0), z3.IntVal(0)))
-    proof.show("the first, one further below", in_order(items, z3.IntVal(0), place), [*all_above, bound])
-    proof.show("above is nearer", z3.And(above(place) >= 0, above(place) < place), [place > 0])
+    proof.lemma("the first, one further below", in_order(items, z3.IntVal(0), place), [*all_above, bound])
+    proof.lemma("above is nearer", z3.And(above(place) >= 0, above(place) < place), [place > 0])
     start = active_cursors.start(active_cursors.recorded_heap.config)
     for some, *_ in heaps(200):
         found = active_cursors.shipped_slowest(start._replace(items=some))

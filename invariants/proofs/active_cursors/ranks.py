@@ -56,7 +56,7 @@ class Cursors:
 
     def _found(self, s: Rec, name: Any) -> Maybe:
         """Stands in for `find`, which gives the cursor of the name: `found_by_name` shows it."""
-        [place] = [self.places[each] for each, of in self.names.items() if of.eq(name)]
+        place, *_ = [*[self.places[each] for each, of in self.names.items() if of.eq(name)], z3.FreshInt("place")]
         return Maybe(z3.BoolVal(True), s.fields["cursors"].at(place))
 
     def _with(self, s: Rec, new: Rec) -> Seq:
@@ -82,7 +82,7 @@ class Cursors:
         """Shows a relation of sums for the cursors before any place; what it says of all of them is returned."""
         n, none = z3.Int("n"), z3.IntVal(0)
         begun = [each.upto(0) == 0 for each in sums]
-        self.proof.show(f"{what}, of no cursors", relation(none), [*given, *begun])
+        self.proof.lemma(f"{what}, of no cursors", relation(none), [*given, *begun])
         known_here = [*given, n >= 0, n < self.cursors.length, *[fact for each in sums for fact in each.facts(n)]]
         self.proof.possible(f"one cursor more where {what}", [*known_here, relation(n)])
         self.proof.show(f"{what}, of one cursor more", relation(n + 1), [*known_here, relation(n)])
@@ -168,6 +168,7 @@ def _returns(
         MODEL,
         "return sum([1 for p in positions(s) if p <= own])",
         "return sum([1 for p in positions(s) if p < own])",
+        refutes="a rank counts the others and oneself, of one cursor more",
     ),
 )
 def rank_counts() -> Answer:
@@ -223,6 +224,7 @@ def _against_sums(it: Cursors, total: Tally) -> None:
         MODEL,
         "return sum([1 for p in positions(s) if p <= own])",
         "return sum([1 for p in positions(s) if p != own])",
+        refutes="a rank further on is larger, of one cursor more",
     ),
 )
 def ranks_follow() -> Answer:
@@ -263,6 +265,7 @@ def ranks_follow() -> Answer:
         MODEL,
         "return cursors[:i] + (new,) + cursors[i + (c.cursor == name) :]",
         "return cursors[:i] + (new,) + cursors[i + (c.cursor > name) :]",
+        refutes="a cursor in the place of another",
     ),
 )
 def moves_change_by_one() -> Answer:
@@ -316,6 +319,7 @@ def _moved(then: Tally, before: Tally, mover: Any, by: Any) -> Callable[[Any], A
         MODEL,
         "return min(positions(s), default=None)",
         "return max(positions(s), default=None)",
+        refutes="nobody is before it",
     ),
 )
 def slowest_is_least() -> Answer:
@@ -354,6 +358,7 @@ def slowest_is_least() -> Answer:
         MODEL,
         "s.now_ms - s.last_removal_ms < cfg.grace_ms",
         "s.now_ms - s.last_removal_ms <= cfg.grace_ms",
+        refutes="what is cached",
     ),
 )
 def grace_is_strict() -> Answer:

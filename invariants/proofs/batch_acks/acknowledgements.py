@@ -46,6 +46,7 @@ STATE = "model.batch_acks.state"
         STATE,
         "    if remaining == 0:\n        return whole(acks, entry)",
         "    if given == 0:\n        return whole(acks, entry)",
+        refutes="deleted when nothing is left",
     ),
 )
 def deleted_when_nothing_left() -> Answer:
@@ -84,6 +85,7 @@ def deleted_when_nothing_left() -> Answer:
         STATE,
         "    remaining = given & (",
         "    remaining = given if old is not None else given & (",
+        refutes="the same are deleted",
     ),
 )
 def acks_commute() -> Answer:
@@ -136,6 +138,7 @@ def acks_commute() -> Answer:
         STATE,
         'cumulative_sets: Literal["and", "replace_if_further"] = "and"',
         'cumulative_sets: Literal["and", "replace_if_further"] = "replace_if_further"',
+        refutes="nothing comes back",
     ),
 )
 def cumulative_brings_nothing_back() -> Answer:
@@ -184,6 +187,7 @@ def _anything(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
         STATE,
         "mark += first_of(~(acks.deleted >> mark))",
         "mark += first_of(~(acks.deleted >> mark)) + 1",
+        refutes="the mark moves over what is deleted",
     ),
 )
 def mark_moves_over_deleted() -> Answer:

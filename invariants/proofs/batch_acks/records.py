@@ -30,6 +30,7 @@ STATE = "model.batch_acks.state"
         STATE,
         "range_cap_is_exact: bool = True",
         "range_cap_is_exact: bool = False",
+        refutes="as many ranges as the cap",
     ),
 )
 def record_keeps_caps() -> Answer:
@@ -96,6 +97,7 @@ def ranges_in(ledgers: tuple[int, ...], deleted: int) -> int:
         "model.batch_acks.machine",
         "acks = settled(durable if batch_acks else durable._replace(partial=()))",
         "acks = settled(durable._replace(mark=durable.mark + (not batch_acks)))",
+        refutes="what was left is left",
     ),
 )
 def recovery_invents_nothing() -> Answer:

@@ -224,7 +224,7 @@ def _give_back(proof: Proof, it: Limits) -> None:
         some = grants.at(place).fields["permits"] >= 0  # nobody holds less than nothing
         inside = [place >= 0, place < grants.length, once, some, *way.when, *tally.facts(place)]
         facts = [*grants.roots[0].facts([place, at]), tally.upto(0) == 0]
-        proof.show("at first, the others add up", adds_up(z3.IntVal(0)), [*way.when, *facts])
+        proof.lemma("at first, the others add up", adds_up(z3.IntVal(0)), [*way.when, *facts])
         proof.possible("a grant beside the one that is given back", [*inside, *facts, place != at])
         proof.show("one place on, the others add up", adds_up(place + 1), [*inside, *facts, adds_up(place)])
         rest = after.fields["free"] + tally.whole() == it.most

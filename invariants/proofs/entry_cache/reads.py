@@ -165,7 +165,7 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
         bind(StorageRead, "r", r._replace(first=answer[0].entry if answer else 0), bound)
         bind(Position, "position", odd, bound)
         alone = model.accepted(r._replace(first=answer[0].entry if answer else 0), [odd])
-        proof.compare(f"{odd} for {r}", int(goes_on(bound)), alone)
+        proof.compare(f"{odd} for {r}", goes_on(bound), alone)
 
 
 # ---- model and implementation, by CrossHair ---------------------------------------------------------------

@@ -112,7 +112,7 @@ def backoff_never_decreases() -> Answer:
         induction.show("the delays are within their bounds", end, *within)
         induction.show("the maximum is last", end, lambda t=table: t.at(t.length - 1) == it.maximum)
     a, p, q = z3.Reals("a p q")
-    proof.show("products are monotone", a * p <= a * q, [a >= 0, p <= q])
+    proof.lemma("products are monotone", a * p <= a * q, [a >= 0, p <= q])
     rounding_is_as_said(proof)
     for minimum, maximum, multiplier in parameters():
         made = delays.multiplier_backoff(minimum, maximum, multiplier)

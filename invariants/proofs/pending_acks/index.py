@@ -108,8 +108,8 @@ class Index:
         given = [n >= 0, n < self.keys.length, *count.facts(n), *[so_far(n, place) for place in places]]
         given += [in_order(self.keys, p, q) for p in places for q in places]
         self.proof.possible("a key", given)
-        self.proof.show("no key", so_far(z3.IntVal(0), k), count.facts(n))
-        self.proof.show("one more key", so_far(n + 1, k), given)
+        self.proof.lemma("no key", so_far(z3.IntVal(0), k), count.facts(n))
+        self.proof.lemma("one more key", so_far(n + 1, k), given)
 
 
 class Run(NamedTuple):
@@ -186,9 +186,8 @@ def trimmed_is_acknowledged() -> Answer:
     it.count_is_the_place()
     _mark_is_the_durable_one(it)
     p, q, j = it.p, it.q, it.j
-    empty: Rec = lifted(model.empty_index(Lag(1)))
-    nothing = empty.replace({"keys": Seq.empty(model.Key)})
-    it.proof.show("an empty index", it.holds(nothing, z3.IntVal(0), LAST, p, q, j))
+    it.proof.need("an empty index has no keys", not model.empty_index(Lag(1)).keys)
+    it.proof.lemma("an index without keys", it.holds(it.index, z3.IntVal(0), LAST, p, q, j), [it.keys.length == 0])
     for index, there in it.counted():
         it.proof.show("one more entry", it.holds(index, it.end + 1, LAST, p, q, j), [*there, LAST(it.end) >= -1])
     for index, trimmed, there in it.cleared():

@@ -81,8 +81,8 @@ def _counters_by_rule(edits: Edits) -> None:
     proof.show("a release", equal(_applied(released, count), merged(counts, _lowered(count), count)))
     value, first, replays, releases = z3.Ints("value first replays releases")
     known = [value == first + replays - releases]
-    proof.show("a release that counts", value - 1 == first + replays - (releases + 1), known)
-    proof.show("a replay", value + 1 == first + (replays + 1) - releases, known)
+    proof.lemma("a release that counts", value - 1 == first + replays - (releases + 1), known)
+    proof.lemma("a replay adds one", value + 1 == first + (replays + 1) - releases, known)
 
 
 def _applied(change: Any, count: Maybe) -> Any:

@@ -22,9 +22,8 @@ from invariants.proofs.range_cache.passes import (
     predicate_against,
     visited,
 )
-from invariants.proofs.symbolic import Measures, Reader, Rec, Seq, equal, unknown
+from invariants.proofs.symbolic import Measures, Reader, Rec, Seq, equal
 from model import range_cache as model
-from model.range_cache import Entry
 
 # ---- time passes ------------------------------------------------------------------------------------------
 
@@ -50,7 +49,7 @@ def removes_nothing_younger() -> Answer:
         inside = z3.And(i >= 0, i < gone.length)
         return z3.Implies(inside, gone.at(i).fields["timestamp_ns"] < n["limit"])
 
-    it.show([Invariant("what is gone is old", is_old, 1)], lambda after, removed: True)
+    it.show([Invariant("what is gone is old", is_old, 1)])
     queue, head = it.head["queue"], it.head["head"]
     for way in it.loop.round(it.head, [head >= 0]):
         moved = z3.And(queue.at(head).defined, way.names["head"] > head)
@@ -114,7 +113,7 @@ def visits_once() -> Answer:
         return z3.And(n["head"] <= slots, slots <= queue.length, z3.Implies(put_back, new))
 
     past = it.limit <= it.s.fields["now_ns"]
-    ends = it.show([Invariant("what was put back is new", back_are_new, 1)], lambda after, removed: True, given=(past,))
+    ends = it.show([Invariant("what was put back is new", back_are_new, 1)], given=(past,))
     for end in ends:
         slots = it.s.fields["queue"].length
         it.proof.show("visits", end.names["head"] <= slots, [*end.when, back_are_new(it.head, it.head["head"])])
@@ -174,7 +173,7 @@ def takes_no_more() -> Answer:
         last = z3.If(stays_counted(it.cfg, gone.at(gone.length - 1)), 0, gone.at(gone.length - 1).fields["bytes"])
         return z3.And(n["freed"] == gone.total("freed"), z3.Implies(gone.length > 0, n["freed"] - last < it.limit))
 
-    ends = it.show([Invariant("the last removal was needed", needed)], lambda after, removed: True)
+    ends = it.show([Invariant("the last removal was needed", needed)])
     for end in ends:
         _, removed = end.value
         gone = end.names["gone"]
@@ -222,8 +221,6 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
 def visit_bound() -> Answer:
     """A size pass ends: each visit uses up one of a finite number of requeues."""
     it = Pass(model.size_pass_predicate, _visits)
-    entry = unknown(Entry, "entry", item=True)
-    it.proof.show("no entry takes a negative number", it.of_entries["extra"](entry) >= 0)
     _sums_are_not_negative(it.proof)
     before = queue_of({"s": it.s})
 
@@ -233,7 +230,7 @@ def visit_bound() -> Answer:
         return head + left == before.length + before.total("extra")
 
     given = (it.cfg.fields["size_pass_requeues_expired"],)
-    ends = it.show([Invariant("each visit uses up one", used_up)], lambda after, removed: True, given=given)
+    ends = it.show([Invariant("each visit uses up one", used_up)], given=given)
     most = before.length + before.total("extra")
     for end in ends:
         queue, head = end.names["queue"], end.names["head"]
@@ -251,8 +248,7 @@ def _sums_are_not_negative(proof: Proof) -> None:
     item = numbers.at(end)
     inside = [first >= 0, first <= end, end < numbers.length, item >= 0]
     facts = numbers.roots[0].facts([end])
-    proof.show("an empty sum", numbers.total("it", first, first) >= 0)
-    proof.show(
+    proof.lemma(
         "one more", numbers.total("it", first, end + 1) >= 0, [*inside, *facts, numbers.total("it", first, end) >= 0]
     )
 

@@ -96,13 +96,13 @@ class Pass:
     def show(
         self,
         invariants: list[Invariant],
-        goal: Callable[..., Any],
+        goal: Callable[..., Any] | None = None,
         *,
         places: int = 0,
         given: tuple[Any, ...] = (),
         assumed: tuple[Invariant, ...] = (),
     ) -> list[Path]:
-        """The induction. The goal speaks of the state after the pass and its outcome, at so many arbitrary places.
+        """The induction. The goal, if any, speaks of the state after the pass and its outcome, at arbitrary places.
 
         `given` is assumed of the config, the state before and the limit; `assumed` of that state's places.
         """
@@ -112,6 +112,8 @@ class Pass:
         before = Invariant("", lambda n, i: self._fits("queue")({**n, "queue": n["s"].fields["queue"]}, i), 1)
         induction.begins(self.loop.begin(self.cfg, self.s, self.predicate, self.limit), (before, *assumed))
         ends = induction.ends(induction.goes_round())
+        if goal is None:
+            return ends
         anywhere = [z3.Int(f"any{i}") for i in range(places)]
         for end in ends:
             after, removed = end.value

@@ -39,7 +39,7 @@ class Lowest:
         n, step = z3.Int("n"), self.count(z3.Int("n") + 1)
         grows = step == self.count(n) + z3.If(self.starts[n], 1, 0)
         so_far = self.count(n) == self.count(self.cut)
-        self.proof.show("a gap one longer", step == self.count(self.cut), [grows, so_far, z3.Not(self.starts[n])])
+        self.proof.lemma("a gap one longer", step == self.count(self.cut), [grows, so_far, z3.Not(self.starts[n])])
 
     def first_of_the_rest(self) -> list[Any]:
         """What is known of the lowest start from the cut on, if there is any; the gap before it counts nothing."""
@@ -72,5 +72,5 @@ class Lowest:
             proof.possible("what is taken", [*there, empty])
             proof.show("what is taken is deleted", z3.Implies(kept[i], self.deleted[i]), there)
             proof.show("starts before the end", z3.Implies(z3.And(kept[i], self.starts[i]), i < end), [*there, empty])
-            proof.show("as many as asked for", self.count(end) <= self.bounds, there)
-            proof.show("or all", z3.Or(none_left, self.count(end) == self.bounds), there)
+            proof.lemma("as many as asked for", self.count(end) <= self.bounds, there)
+            proof.lemma("or all", z3.Or(none_left, self.count(end) == self.bounds), there)

@@ -44,7 +44,7 @@ def rounding_is_as_said(proof: Proof) -> None:
     in_range = [z3.fpLEQ(zero, a), z3.fpLEQ(a, largest)]
     in_order = [z3.fpLEQ(zero, a), z3.fpLEQ(a, b), z3.fpLEQ(b, largest)]
     bits = z3.Then("simplify", "fpa2bv", "simplify", "bit-blast", "sat")
-    proof.show("rounding keeps the order", z3.fpLEQ(nearest(a), nearest(b)), in_order, solver=bits.solver())
+    proof.lemma("rounding keeps the order", z3.fpLEQ(nearest(a), nearest(b)), in_order, solver=bits.solver())
     is_whole = z3.fpEQ(z3.fpRoundToIntegral(z3.RNE(), a), a)
     same = z3.fpEQ(z3.fpFPToFP(z3.RNE(), nearest(a), wide), a)
-    proof.show("whole numbers are doubles", same, [*in_range, is_whole], solver=bits.solver())
+    proof.lemma("whole numbers are doubles", same, [*in_range, is_whole], solver=bits.solver())

@@ -16,6 +16,7 @@ Nothing is guessed: source outside the subset, and every operation that could ra
     bitmasks      integers of any length as sets of bit positions
     operators     Python's operators and built-in functions on symbolic values
     expressions   expressions; statements, paths and loops are in `reader`
+    forgetting    readings in which nothing is known of any result, to find statements that say nothing
     evaluation    symbolic values evaluated for given inputs, to compare a reading with a run of the function
 """
 
@@ -25,9 +26,11 @@ from invariants.proofs.symbolic import bitmasks
 from invariants.proofs.symbolic.bitmasks import MASK
 from invariants.proofs.symbolic.evaluation import Evaluator, LoopEvaluator, bind, bind_seq, evaluate, evaluator
 from invariants.proofs.symbolic.expressions import Path, PathCondition
+from invariants.proofs.symbolic.forgetting import forgotten_results
 from invariants.proofs.symbolic.operators import ordered
 from invariants.proofs.symbolic.reader import AT, OVER, Loop, Reader
 from invariants.proofs.symbolic.values import (
+    FORGETS,
     SUM,
     TOKEN,
     Choice,
@@ -59,6 +62,7 @@ from invariants.proofs.symbolic.values import (
 
 __all__ = [
     "AT",
+    "FORGETS",
     "MASK",
     "OVER",
     "SUM",
@@ -93,6 +97,7 @@ __all__ = [
     "evaluate",
     "evaluator",
     "exact",
+    "forgotten_results",
     "lifted",
     "merged",
     "ordered",

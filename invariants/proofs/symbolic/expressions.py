@@ -13,7 +13,9 @@ from typing import Any, NamedTuple, NoReturn, cast, get_args, get_origin, get_ty
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.symbolic import bitmasks, operators
+from invariants.proofs.symbolic.forgetting import handed_out
 from invariants.proofs.symbolic.values import (
+    FORGETS,
     SUM,
     Choice,
     Chosen,
@@ -138,7 +140,7 @@ class Expressions:
 
     def call(self, function: Callable[..., Any], *arguments: Any, when: Sequence[Any] = ()) -> Any:
         """What a function returns, put together from all its paths. Raises UnsupportedError."""
-        return _together(self.follow(function, arguments, when), len(when))
+        return handed_out(_together(self.follow(function, arguments, when), len(when)))
 
     def can_be(self, conditions: Sequence[Any]) -> bool:
         """Whether the solver cannot rule the conditions out."""
@@ -149,7 +151,7 @@ class Expressions:
 
     def require(self, condition: Any, place: Place, node: ast.AST, what: str) -> None:
         """Raises UnsupportedError unless the condition holds here."""
-        if self.can_be([*place.path.when, *place.extra, z3.Not(as_term(condition))]):
+        if not FORGETS.get() and self.can_be([*place.path.when, *place.extra, z3.Not(as_term(condition))]):
             refuse(node, f"cannot show that {what}")
 
     def fresh(self, kind: Any, about: str, place: Place | None = None) -> Any:
@@ -434,7 +436,7 @@ class Expressions:
         item = self.value(node.elt, inner)
         if isinstance(item, Maybe) and not self.can_be([*inner.path.when, *inner.extra, z3.Not(item.defined)]):
             item = item.value
-        return z3.And(*conditions), item, [*known, *inner.path.when[before:]]
+        return handed_out(z3.And(*conditions)), handed_out(item), [*known, *inner.path.when[before:]]
 
     def is_followed(self, function: Any) -> bool:
         """Whether a call of it goes into its source."""
@@ -518,7 +520,7 @@ class Expressions:
         bound = inspect.signature(function).bind(*arguments, **named)
         bound.apply_defaults()
         if function in self.stubs:
-            return self.stubs[function](*bound.args, **bound.kwargs)
+            return self.stubs[function](*handed_out(bound.args), **bound.kwargs)
         if function in self.havoc:
             return self.fresh(get_type_hints(function, include_extras=True)["return"], function.__name__, place)
         when = [*place.path.when, *place.extra]

@@ -20,8 +20,19 @@ from typing import Any, cast, get_args
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.symbolic.expressions import HANDED_IN, Expressions, Path, Place, refuse, uncached
-from invariants.proofs.symbolic.values import Heard, Listener, Maybe, Measures, Rec, Seq, UnsupportedError, as_term
+from invariants.proofs.symbolic.expressions import HANDED_IN, Expressions, Path, PathCondition, Place, refuse, uncached
+from invariants.proofs.symbolic.forgetting import handed_out, handed_out_names
+from invariants.proofs.symbolic.values import (
+    FORGETS,
+    Heard,
+    Listener,
+    Maybe,
+    Measures,
+    Rec,
+    Seq,
+    UnsupportedError,
+    as_term,
+)
 
 __all__ = ["AT", "OVER", "Loop", "Path", "Reader", "source_of"]
 
@@ -63,9 +74,10 @@ class Reader(Expressions):
         """Paths with the facts that they were read under: these are assumptions of all that is shown of a path."""
         made = []
         for way in ways:
-            there = {each.get_id() for each in way.when}
+            when = [each for each in way.when if not (FORGETS.get() and isinstance(each, PathCondition))]
+            there = {each.get_id() for each in map(as_term, when)}
             more = [fact for fact in map(as_term, self.given) if fact.get_id() not in there]
-            made.append(Path(way.names, [*way.when, *more], way.how, way.value))
+            made.append(Path(handed_out_names(way.names), [*when, *more], way.how, handed_out(way.value)))
         return made
 
     def follow(
@@ -185,7 +197,9 @@ class Reader(Expressions):
             return []
         way = Path(path.names, path.when)
         values = tuple([self.value(each, Place(way, space)) for each in arguments])
-        listener.heard.append(Heard(what.partition(".")[2], values, list(way.when)))
+        listener.heard.append(
+            Heard(what.partition(".")[2], handed_out(values), [handed_out(each) for each in way.when])
+        )
         return [way]
 
     def _appended(self, name: str, item: Any, path: Path, space: Mapping[str, Any], node: ast.AST) -> Path:

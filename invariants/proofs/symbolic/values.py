@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -42,6 +43,10 @@ Measures = Mapping[str, Callable[[Any], Any]]
 
 #: the name of the measure that is the whole number itself
 SUM = "sum"
+
+
+#: whether readers hand out values of which nothing is known (`forgetting.py`)
+FORGETS: ContextVar[bool] = ContextVar("FORGETS", default=False)
 
 
 class UnsupportedError(Exception):
@@ -465,6 +470,8 @@ def merged(when: Any, then: Any, other: Any) -> Any:
         return _merged_seq(when, then, other)
     if z3.is_expr(then) and z3.is_expr(other) and then.sort() == other.sort():
         return z3.If(when, then, other)
+    if FORGETS.get():
+        return other if bitmasks.is_mask(other) else then
     raise UnsupportedError(f"{type(then).__name__} or {type(other).__name__}, as the case may be")
 
 

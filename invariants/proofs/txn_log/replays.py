@@ -308,10 +308,9 @@ def ended_transaction_is_not_recovered() -> Answer:
             seen.append((z3.And(*given), ends))
     for what, more in {"a record": True, "an end": z3.Or(*[z3.And(*pair) for pair in seen])}.items():
         proof.possible(what, [z3.Or(*[given for given, _ in seen]), as_term(more)])
-    nothing = After(
-        Maybe(z3.BoolVal(False), run.live.value), Maybe(z3.BoolVal(False), run.again.value), *[z3.BoolVal(False)] * 2
-    )
-    proof.show("before the first record", holds(nothing, first_is_left))
+    at_first = z3.Bools("live again begun ended")
+    first = After(Maybe(at_first[0], run.live.value), Maybe(at_first[1], run.again.value), *at_first[2:])
+    proof.lemma("before the first record", holds(first, first_is_left), [z3.Not(each) for each in at_first])
     map_is_as_said(proof)
     draw = random.Random(160)  # noqa: S311
     for _ in range(400):

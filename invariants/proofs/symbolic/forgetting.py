@@ -1,0 +1,87 @@
+"""Readings in which nothing is known of any result: what still holds then says nothing about the program.
+
+Inside `forgotten_results()`, every value that a `Reader` hands out keeps its shape, each term in it is replaced by a
+fresh constant, and the program's own conditions are dropped. A statement that a solver shows all the same is a
+tautology, or follows from its own premises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any, get_args, get_origin
+
+import z3  # type: ignore[import-untyped]
+
+from invariants.proofs.symbolic.values import FORGETS, Double, Maybe, Rec, Seq, Word
+from model.values import fields_of
+
+
+@contextmanager
+def forgotten_results() -> Iterator[None]:
+    """Within it, readers hand out values of which nothing is known."""
+    token = FORGETS.set(True)
+    try:
+        yield
+    finally:
+        FORGETS.reset(token)
+
+
+def handed_out(value: Any) -> Any:
+    """A value as a reader hands it out: as it is, or, within `forgotten_results`, of the same shape only."""
+    return _forgotten(value, _fresh) if FORGETS.get() else value
+
+
+def handed_out_names(names: Mapping[str, Any]) -> dict[str, Any]:
+    """What names stand for, as a reader hands it out."""
+    return {name: handed_out(value) for name, value in names.items()}
+
+
+def _fresh(sort: Any, _: str) -> Any:
+    return z3.FreshConst(sort, "any")
+
+
+def _forgotten(value: Any, leaf: Callable[[Any, str], Any], path: str = "") -> Any:
+    """The value with each term replaced by a leaf of its sort; `path` names the leaf within the value."""
+    if isinstance(value, Maybe):
+        return Maybe(leaf(z3.BoolSort(), f"{path}?"), _forgotten(value.value, leaf, f"{path}!"))
+    if isinstance(value, Word):
+        return Word(leaf(z3.IntSort(), path))
+    if isinstance(value, Double):
+        return Double(leaf(z3.RealSort(), path))
+    if isinstance(value, Rec):
+        fields = {
+            # a number in the place of another type stands for a bit mask, and is merged with one
+            name: each
+            if type(each) is int and not _is_int(value.kind, name)
+            else _forgotten(each, leaf, f"{path}.{name}")
+            for name, each in value.fields.items()
+        }
+        return Rec(value.kind, fields)
+    if isinstance(value, Seq):
+        return _forgotten_seq(value)
+    if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
+        return tuple([_forgotten(each, leaf, f"{path}[{i}]") for i, each in enumerate(value)])
+    if isinstance(value, bool | int):
+        return leaf(z3.BoolSort() if isinstance(value, bool) else z3.IntSort(), path)
+    return leaf(value.sort(), path) if z3.is_expr(value) else value
+
+
+def _is_int(kind: Any, field: str) -> bool:
+    of = fields_of(kind).get(field)
+    return of is int or (get_origin(of) is Annotated and get_args(of)[0] is int)
+
+
+def _forgotten_seq(seq: Seq) -> Seq:
+    columns: dict[str, Any] = {}
+
+    def at(index: Any) -> Any:
+        def column(sort: Any, path: str) -> Any:
+            if path not in columns:
+                columns[path] = z3.FreshFunction(z3.IntSort(), sort)
+            return columns[path](index)
+
+        return _forgotten(seq.at(index), column)
+
+    totals = {name: z3.FreshFunction(z3.IntSort(), z3.IntSort()) for name in seq.totals}
+    return Seq(seq.kind, z3.FreshInt("any"), at, totals, seq.measures, seq.roots, seq.origin)
