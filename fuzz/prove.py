@@ -1,8 +1,9 @@
-"""Solvers asked about what the components claim, and each claim's control refuted beside it.
+"""Asks solvers about the claims of the components, and refutes each claim's control.
 
-A claim is a check that looks at the source as it is imported. Each check runs in a process of its own, twice: on the
-source as it is, and with the control's change in one module. Everything in that process, the solver included, sees the
-changed text. A process that does not come to an end is stopped, and its claim stays open.
+Each check runs in a process of its own, twice: on the source as it is, and with the control's change in one module.
+Everything in that process, the solver included, sees the changed text. A process that does not end is stopped, and its
+claim stays open. A proof is scrutinised where it was made (`invariants/proofs/scrutiny.py`), with states that random
+runs of the model reach.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -19,12 +22,17 @@ from rich.console import Console
 
 from fuzz.mutation.seeding import replaced_source, use_source
 from fuzz.platform.progress import showing
+from fuzz.run.generate import decoder, recipe
 from fuzz.subject import find_subject, subject_names
-from invariants.proofs.claim import Answer, Claim, Control, answer
+from invariants.proofs.claim import POSTCONDITION, Answer, Claim, Control, answer, recorded
+from invariants.proofs.scrutiny import Sample, objection
 from model.machine import BadValue
 
 #: Seconds that one check may take before it is stopped.
 LIMIT = 120.0
+
+#: Random runs of which states are sampled, their length, and how many steps lie between two samples.
+SAMPLED_RUNS, SAMPLED_STEPS, SAMPLED_EVERY = 6, 60, 12
 
 #: The verdicts under which nothing was found.
 HOLDS = ("proved", "confirmed_over_all_paths", "no_counterexample")
@@ -46,10 +54,10 @@ def run_prove(names: list[str], console: Console) -> dict[str, Any]:
     """
     chosen = _chosen(names)
     rows: list[dict[str, Any]] = []
-    with showing(console, "starting") as update:
-        for subject, claim in chosen:
+    with showing(console, "starting") as update, ThreadPoolExecutor(os.cpu_count()) as threads:
+        for (subject, claim), row in zip(chosen, threads.map(lambda pair: row_of(*pair), chosen), strict=True):
+            rows.append(row)
             update(len(rows), len(chosen), f"{subject}: {claim.id}")
-            rows.append(row_of(subject, claim))
     return {"claims": rows}
 
 
@@ -71,6 +79,7 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
         broken = ask(subject, claim.id, claim.control)
     except BadValue as problem:
         broken = Answer("unknown", str(problem))
+    refuted = broken.verdict == "refuted" and refutes(claim) in broken.failed
     return {
         "id": claim.id,
         "subject": subject,
@@ -84,9 +93,20 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
         "compared": said.compared,
         "seconds": round(seconds, 3),
         "control": claim.control.about,
-        "control_refuted": broken.verdict == "refuted",
-        "control_detail": broken.detail if broken.verdict == "refuted" else f"{broken.verdict}: {broken.detail}",
+        "control_refuted": refuted,
+        "control_detail": broken.detail if refuted else _not_refuted(claim, broken),
     }
+
+
+def refutes(claim: Claim) -> str:
+    """The statement that the control of a claim refutes."""
+    return claim.control.refutes or (POSTCONDITION if claim.tool == "crosshair" else "")
+
+
+def _not_refuted(claim: Claim, broken: Answer) -> str:
+    if broken.verdict != "refuted":
+        return f"{broken.verdict}: {broken.detail}"
+    return f"refuted by {', '.join(broken.failed)}, not by {refutes(claim)!r}: {broken.detail}"
 
 
 def holds(row: dict[str, Any]) -> bool:
@@ -140,6 +160,27 @@ def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Con
         if over is not None:
             use_source(*over)
         [check] = [c.check for c in claims_about(subject) if c.id == claim]
-        pipe.send(tuple(answer(check)))
+        with recorded() as proofs:
+            said = answer(check)
+        if over is None and said.verdict == "proved":
+            why = objection(check, proofs, sampled(subject))
+            said = said if why is None else said._replace(verdict="unknown", detail=why)
+        pipe.send(tuple(said))
     except Exception:
         pipe.send(traceback.format_exc())
+
+
+def sampled(name: str) -> list[Sample]:
+    """States that random runs of a component's model reach under the reference rules, always the same."""
+    subject = find_subject(name)
+    samples: list[Sample] = []
+    for seed in range(SAMPLED_RUNS):
+        plan, chance = recipe(subject, subject.machine.config(), seed, SAMPLED_STEPS)
+        choose = decoder(subject, plan.config).chooser(plan.config, plan.swarm, chance)
+        state = subject.machine.start(plan.config)
+        for step in range(SAMPLED_STEPS):
+            chosen, arguments = choose(state)
+            state, _ = chosen.run(plan.config, state, *arguments)
+            if step % SAMPLED_EVERY == 0:
+                samples.append(Sample(plan.config, state))
+    return samples

@@ -21,6 +21,8 @@ from invariants.proofs.symbolic import PathCondition, bind, forgotten_results
 
 #: Milliseconds that the solver may take to find a statement empty or an assumption too narrow.
 SCRUTINY_MS = 1_000
+#: Characters of the longest assumption that is listed.
+SHORT = 90
 
 
 class Sample(NamedTuple):
@@ -35,7 +37,7 @@ def objection(check: Callable[[], Answer], proofs: Sequence[Proof], samples: Seq
     steps = _by_name(proofs)
     with forgotten_results(), recorded() as again, suppress(Exception):
         check()  # it may end early: claims go on with results that now have any value
-    return next(chain(_impossible(steps), _empty(steps, _by_name(again)), _narrow(steps, samples)), None)
+    return next(chain(_impossible(steps), _empty(steps, _by_name(again)), _out_of_reach(steps, samples)), None)
 
 
 def _by_name(proofs: Sequence[Proof]) -> dict[str, list[Statement]]:
@@ -49,6 +51,12 @@ def _by_name(proofs: Sequence[Proof]) -> dict[str, list[Statement]]:
 def assumptions(statement: Statement) -> list[Any]:
     """The premises of a statement that are not the program's own conditions."""
     return [each for each in statement.given if not isinstance(each, PathCondition)]
+
+
+def listed(proofs: Sequence[Proof]) -> list[str]:
+    """The assumptions of proofs that are short enough to be read: all but instances of invariants, and of sums."""
+    found = {" ".join(str(fact).split()) for p in proofs for s in p.statements for fact in assumptions(s)}
+    return sorted(text for text in found if len(text) <= SHORT)
 
 
 def _can_hold(facts: Sequence[Any]) -> bool:
@@ -80,31 +88,27 @@ def _empty(steps: dict[str, list[Statement]], forgotten: dict[str, list[Statemen
             yield f"the statement holds of any program: {what}"
 
 
-def _narrow(steps: dict[str, list[Statement]], samples: Sequence[Sample]) -> Iterator[str]:
+def _out_of_reach(steps: dict[str, list[Statement]], samples: Sequence[Sample]) -> Iterator[str]:
     bounds = [_bound(sample) for sample in samples]
-    seen: set[frozenset[int]] = set()
     for what, each in steps.items():
-        for statement in each:
-            facts = assumptions(statement)
-            ids = frozenset(fact.get_id() for fact in facts)
-            if ids in seen or statement.is_lemma:
-                continue
-            seen.add(ids)
-            for sample, bound in zip(samples, bounds, strict=True):
-                values = list(_values(facts, bound))
-                if values and not _can_hold([*facts, *values]):
-                    yield f"the premises exclude a reachable state where {what}: {sample}"
+        of_programs = [assumptions(s) for s in each if not s.is_lemma]
+        pairs = ((facts, bound) for facts in of_programs for bound in bounds)
+        if of_programs and not any(_can_hold([*facts, *_values(facts, bound)]) for facts, bound in pairs):
+            yield f"no reachable state meets the premises where {what}"
 
 
 def _bound(sample: Sample) -> dict[str, Any]:
     bound: dict[str, Any] = {}
-    bind(type(sample.cfg), "cfg", sample.cfg, bound)
-    bind(type(sample.state), "s", sample.state, bound)
+    for name, value in (("cfg", sample.cfg), ("s", sample.state)):
+        with suppress(
+            NameError, TypeError, ValueError
+        ):  # a type that is not read as a whole: what came before it counts
+            bind(type(value), name, value, bound)
     return bound
 
 
 def _values(facts: Sequence[Any], bound: dict[str, Any]) -> Iterator[Any]:
-    """What the constants and columns in some facts are in a sample, as equations."""
+    """What the constants in some facts are in a sample, as equations."""
     seen, todo = set(), list(facts)
     while todo:
         term = todo.pop()
@@ -115,10 +119,7 @@ def _values(facts: Sequence[Any], bound: dict[str, Any]) -> Iterator[Any]:
         if not z3.is_app(term) or term.decl().kind() != z3.Z3_OP_UNINTERPRETED or term.decl().name() not in bound:
             continue
         value, function = bound[term.decl().name()], term.decl()
-        if isinstance(value, dict) and function.arity() == 1:
-            for index, cell in value.items():
-                yield from _equation(function(index), cell)
-        elif function.arity() == 0:
+        if function.arity() == 0:
             yield from _equation(term, value)
 
 
