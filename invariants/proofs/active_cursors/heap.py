@@ -162,6 +162,7 @@ def _weight(item: Rec) -> Any:
         HEAP,
         "if only_sifts_down or index == 0 or rest[(index - 1) // 2].position <= last.position:",
         "if not only_sifts_down or index == 0 or rest[(index - 1) // 2].position <= last.position:",
+        refutes="after a removal",
     ),
 )
 def removal_keeps() -> Answer:
@@ -190,6 +191,7 @@ def removal_keeps() -> Answer:
         HEAP,
         "slower = left if heap[left].position < heap[right].position else right",
         "slower = right",
+        refutes="after a round, a heap except at one index",
     ),
 )
 def changes_keep() -> Answer:
@@ -223,6 +225,7 @@ def changes_keep() -> Answer:
         "model.active_cursors.machine",
         "return s.items[0].position if s.items else None",
         "return s.items[-1].position if s.items else None",
+        refutes="it is the first",
     ),
 )
 def first_is_slowest() -> Answer:

@@ -80,6 +80,7 @@ def holds_together(rules: Rules, limiter: Limiter) -> bool:
         MODEL,
         "permits > rules.max_bytes and free == rules.max_bytes",
         "permits > rules.max_bytes and free != rules.max_bytes",
+        refutes="when more are free",
     ),
 )
 def fitting_is_monotone() -> Answer:
@@ -108,6 +109,7 @@ def fitting_is_monotone() -> Answer:
         MODEL,
         "return free >= permits or (permits > rules.max_bytes and free == rules.max_bytes)",
         "return free >= permits",
+        refutes="an idle limiter",
     ),
 )
 def idle_fits_everything() -> Answer:
@@ -140,6 +142,7 @@ def fits_against(proof: Proof, fits: Any) -> None:
         MODEL,
         "return now_ns - waiting.since_ns >= timeout_ns",
         "return now_ns - waiting.since_ns > timeout_ns + 1",
+        refutes="who is overdue",
     ),
 )
 def overdue_is_expired() -> Answer:
@@ -178,6 +181,7 @@ def overdue_is_expired() -> Answer:
         MODEL,
         "taken = min(permits, rules.max_bytes)",
         "taken = permits",
+        refutes="after a request",
     ),
 )
 def permits_are_conserved() -> Answer:
@@ -289,6 +293,7 @@ def _handing_on(it: Limits) -> tuple[Loop, dict[str, Any]]:
         MODEL,
         "        else:\n            break\n    return limiter, granted, failed",
         "        else:\n            limiter = limiter._replace(waiting=rest)\n    return limiter, granted, failed",
+        refutes="after a round, who is left was behind who is answered",
     ),
 )
 def handed_on_in_turn() -> Answer:

@@ -45,6 +45,7 @@ MODEL, READS, IMPL = "model.entry_cache.machine", "model.entry_cache.shared_read
         READS,
         "(low, high), (high + 1, last)",
         "(low, high), (high, last)",
+        refutes="how often an entry is there",
     ),
 )
 def covered_once() -> Answer:
@@ -108,6 +109,7 @@ def fit_to_join() -> Answer:
         MODEL,
         "if position != Position(r.ledger, r.first + i) or position.entry > r.last:",
         "if position != Position(r.ledger, r.first + i):",
+        refutes="after a round, what was passed was asked for",
     ),
 )
 def taken_as_asked() -> Answer:

@@ -202,6 +202,7 @@ def less_what_left(s: Rec, name: str) -> tuple[Rec, Rec]:
         EVICTION,
         "total_bytes=s.total_bytes - removed.bytes",
         "total_bytes=s.total_bytes - (removed.bytes if removed.entries > 1 else 0)",
+        refutes="after insert",
     ),
 )
 def total_is_the_sum() -> Answer:
@@ -226,6 +227,7 @@ def total_is_the_sum() -> Answer:
         EVICTION,
         "if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):",
         "if s.marked or not watermark.is_over_threshold(s.total_bytes + 1, s.max_bytes):",
+        refutes="after a trigger",
     ),
 )
 def trigger_frees() -> Answer:
@@ -268,6 +270,7 @@ def trigger_frees() -> Answer:
         EVICTION,
         "if s.marked or not watermark",
         "if not watermark",
+        refutes="after insert",
     ),
 )
 def one_task_waits() -> Answer:

@@ -95,6 +95,7 @@ def is_in_order(table: Seq, i: Any, j: Any) -> Any:
         DELAYS,
         "table.append(min(int(minimum * multiplier**count), maximum))",
         "table.append(min((int(minimum * multiplier**count) + 2**63) % 2**64 - 2**63, maximum))",
+        refutes="after a round, the last delay is that of its count",
     ),
 )
 def backoff_never_decreases() -> Answer:
@@ -146,6 +147,7 @@ def parameters() -> list[tuple[int, int, float]]:
         "model.negative_acks.machine",
         'return minimum if 0 <= delay < minimum and cfg.min_delay_applies_to == "all" else delay',
         "return delay",
+        refutes="at least the minimum in ms",
     ),
 )
 def delays_keep_to_bounds() -> Answer:

@@ -46,6 +46,7 @@ def tracker(**rules: Any) -> tuple[Rec, Rec]:
         DELAYS,
         "return time // length * length",
         "return -(-time // length) * length",
+        refutes="1 bits of milliseconds, in ms",
     ),
 )
 def buckets_are_early() -> Answer:
@@ -77,6 +78,7 @@ def buckets_are_early() -> Answer:
         MODEL,
         "return time <= clock if cfg.due_at_bucket_time else time < clock",
         "return time < clock",
+        refutes="due at the deadline",
     ),
 )
 def due_at_timer() -> Answer:
@@ -140,6 +142,7 @@ def is_armed_in_time(cfg: Config, s: State) -> bool:
         MODEL,
         "return at if s.timer is None or at < s.timer else s.timer",
         "return at if s.timer is None else s.timer",
+        refutes="after a nack",
     ),
 )
 def timer_is_in_time() -> Answer:

@@ -150,6 +150,7 @@ def runs(count: int) -> Iterator[Run]:
         MODEL,
         "keys = (*keys, Key(newest, log_position))",
         "keys = (*keys, Key(ack_position, log_position))",
+        refutes="one more key",
     ),
 )
 def keys_are_in_order() -> Answer:
@@ -178,6 +179,7 @@ def keys_are_in_order() -> Answer:
         MODEL,
         "removed = sum([key.ack_position < first_unacked for key in index.keys])",
         "removed = sum([key.ack_position <= first_unacked for key in index.keys])",
+        refutes="what goes is acknowledged",
     ),
 )
 def trimmed_is_acknowledged() -> Answer:

@@ -37,6 +37,7 @@ def _size_is_sum(n: Names) -> Any:
         MODEL,
         "return e.released and cfg.released_value_stays_counted",
         "return e.released",
+        refutes="after a round, what leaves is subtracted",
     ),
 )
 def size_accounting() -> Answer:
@@ -85,7 +86,13 @@ def _sizes_add_up(cfg: Config, s: State) -> bool:
     "z3",
     "For a queue of any length: a pass reports exactly the entries and bytes that left the queue in it, each "
     "once; an entry whose bytes stay counted is not reported.",
-    Control("whatever left, one entry is reported", MODEL, "            entries += 1", "            entries = 1"),
+    Control(
+        "whatever left, one entry is reported",
+        MODEL,
+        "            entries += 1",
+        "            entries = 1",
+        refutes="after a round, what leaves is subtracted",
+    ),
 )
 def passes_report() -> Answer:
     """What apache/pulsar#10016 and #17908 broke: they reported other entries or bytes than left."""
@@ -129,6 +136,7 @@ def _reported(run: Run) -> bool:
         MODEL,
         "e._replace(timestamp_ns=s.now_ns, accessed=False,",
         "e._replace(accessed=False,",
+        refutes="after a round, the queue is in the order of time",
     ),
 )
 def times_never_decrease() -> Answer:
@@ -167,7 +175,13 @@ def _times_in_order(s: State) -> bool:
     "For caches of any size and histories of any length: a counter that is defined is its initial value plus the "
     "replays minus the releases that count, and one that is not stays undefined; where leaving the cache does not "
     "count as a read.",
-    Control("a counter stops at zero", MODEL, "count is None else count - 1", "count is None else max(count - 1, 0)"),
+    Control(
+        "a counter stops at zero",
+        MODEL,
+        "count is None else count - 1",
+        "count is None else max(count - 1, 0)",
+        refutes="marked_read",
+    ),
 )
 def read_counts() -> Answer:
     """The counters by which an entry with reads to come is kept; one without a counter never is."""

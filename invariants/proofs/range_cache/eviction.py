@@ -17,9 +17,9 @@ from invariants.proofs.range_cache.passes import (
     in_order,
     live_at,
     ordered_before,
+    predicate_against,
     queue_of,
     stays_counted,
-    predicate_against,
     visited,
 )
 from invariants.proofs.symbolic import Measures, Reader, Rec, Seq, equal
@@ -38,6 +38,7 @@ from model import range_cache as model
         MODEL,
         "return timestamp_ns < threshold_ns",
         "return timestamp_ns <= threshold_ns",
+        refutes="after a round, what is gone is old",
     ),
 )
 def removes_nothing_younger() -> Answer:
@@ -74,6 +75,7 @@ def _only_older(run: Run) -> bool:
         MODEL,
         '    if should_requeue(s, e):\n        return "REQUEUE"',
         '    if should_requeue(s, e):\n        return "STOP"',
+        refutes="at the end",
     ),
 )
 def leaves_nothing_older() -> Answer:
@@ -100,6 +102,7 @@ def leaves_nothing_older() -> Answer:
         MODEL,
         "e._replace(timestamp_ns=s.now_ns, accessed=False,",
         "e._replace(accessed=False,",
+        refutes="after a round, what was put back is new",
     ),
 )
 def visits_once() -> Answer:
@@ -133,6 +136,7 @@ def visits_once() -> Answer:
         MODEL,
         '        if result == "REQUEUE":\n',
         '        if result == "REQUEUE":\n            freed += e.bytes\n',
+        refutes="after a round, what is freed and what is left is all there was",
     ),
 )
 def reaches_its_goal() -> Answer:
@@ -162,6 +166,7 @@ def reaches_its_goal() -> Answer:
         MODEL,
         '    if freed >= bytes_to_free:\n        return "STOP"',
         '    if freed > bytes_to_free:\n        return "STOP"',
+        refutes="after a round, the last removal was needed",
     ),
 )
 def takes_no_more() -> Answer:
@@ -216,6 +221,7 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
         MODEL,
         "e.requeue_count < s.max_requeue_times",
         "e.requeue_count <= s.max_requeue_times",
+        refutes="after a round, each visit uses up one",
     ),
 )
 def visit_bound() -> Answer:
@@ -279,6 +285,7 @@ def _within_bound(run: Run) -> bool:
         MODEL,
         "has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times",
         "has_expected_reads(e.expected_reads) and e.requeue_count < min(s.max_requeue_times, 1)",
+        refutes="a due entry is removed",
     ),
 )
 def due_are_not_removed() -> Answer:
@@ -308,6 +315,7 @@ def due_are_not_removed() -> Answer:
         MODEL,
         '    if e is None:\n        return "MISSING"\n    if freed >= bytes_to_free:\n        return "STOP"\n',
         '    if freed >= bytes_to_free:\n        return "STOP"\n    if e is None:\n        return "MISSING"\n',
+        refutes="size_pass_predicate of a detached slot",
     ),
 )
 def detached_are_drained() -> Answer:

@@ -87,7 +87,11 @@ def random_amounts() -> Iterator[tuple[int, int, float]]:
     "For every maximum up to 2**53 bytes and every watermark from 0 to 1: the share is not negative and not more "
     "than the maximum.",
     Control(
-        "the product is rounded up", WATERMARK, "return int(max_bytes * share)", "return int(max_bytes * share) + 1"
+        "the product is rounded up",
+        WATERMARK,
+        "return int(max_bytes * share)",
+        "return int(max_bytes * share) + 1",
+        refutes="the share",
     ),
 )
 def share_is_within() -> Answer:
@@ -103,7 +107,11 @@ def share_is_within() -> Answer:
     "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: when the caches are "
     "over the trigger, a size pass is asked for at least one byte.",
     Control(
-        "eviction starts at the trigger", WATERMARK, "return total_bytes > share_of(", "return total_bytes >= share_of("
+        "eviction starts at the trigger",
+        WATERMARK,
+        "return total_bytes > share_of(",
+        "return total_bytes >= share_of(",
+        refutes="the amount",
     ),
 )
 def something_to_evict() -> Answer:
@@ -130,6 +138,7 @@ def _asks_for_something(total: int, most: int, share: float) -> bool:
         WATERMARK,
         "return total_bytes - share_of(max_bytes, watermark)",
         "return total_bytes - share_of(max_bytes, TRIGGER_SHARE)",
+        refutes="what is left",
     ),
 )
 def aims_at_the_watermark() -> Answer:
@@ -179,7 +188,13 @@ def _nothing() -> Rec:
     "z3",
     "Bit by bit, for every maximum from 1 to 2**53 bytes: the trigger is at least 0 and below the maximum, so "
     "that caches as full as they may be are over it.",
-    Control("the trigger is the maximum", WATERMARK, "TRIGGER_SHARE = 0.98", "TRIGGER_SHARE = 1.0"),
+    Control(
+        "the trigger is the maximum",
+        WATERMARK,
+        "TRIGGER_SHARE = 0.98",
+        "TRIGGER_SHARE = 1.0",
+        refutes="the trigger",
+    ),
 )
 def full_is_over() -> Answer:
     """Longs of 64 bits and doubles, multiplied bit by bit, rounded to the nearest."""

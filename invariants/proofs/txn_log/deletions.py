@@ -67,6 +67,7 @@ def masks_are_words(proof: Proof) -> None:
         STATE,
         "words_of(all_of(size) & ~(1 << batch_index))",
         "words_of(1 << batch_index)",
+        refutes="all bits but one",
     ),
 )
 def ack_set_deletes_one() -> Answer:
@@ -142,6 +143,7 @@ class Deletions:
         STATE,
         "return None if size == 1 else",
         "return None if batch_index == size - 1 else",
+        refutes="exactly the record is deleted",
     ),
 )
 def entry_goes_with_last_record() -> Answer:
@@ -278,6 +280,7 @@ def lowest_ranges_are_a_beginning(proof: Proof) -> None:
         STATE,
         '] = "prefix"',
         '] = "independent"',
+        refutes="an entry, and a part before it",
     ),
 )
 def caps_keep_the_order() -> Answer:

@@ -28,7 +28,13 @@ MODEL = "model.txn_log.machine"
     "z3",
     "For any number of ongoing transactions in id order: the low watermark is one below the first id, hence below all "
     "of them and below every id assigned later. The highest reported low watermark stays below all of them.",
-    Control("the low watermark is the first ongoing id", MODEL, "return s.txns[0].id - 1", "return s.txns[0].id"),
+    Control(
+        "the low watermark is the first ongoing id",
+        MODEL,
+        "return s.txns[0].id - 1",
+        "return s.txns[0].id",
+        refutes="below all",
+    ),
 )
 def watermark_is_below_all() -> Answer:
     """Participants abort their pending transactions up to the low watermark, which every commit and abort carries."""
@@ -137,6 +143,7 @@ def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments
         "model.txn_log.replay",
         "return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id",
         "return s.ledger_property_id",
+        refutes="an entry comes",
     ),
 )
 def no_id_twice() -> Answer:

@@ -50,6 +50,7 @@ class Doing:
         "model.txn_log.replay",
         "s = with_replayed(cfg, s, record, RecordPosition(entry, index))",
         "s = with_replayed(cfg, s, record, RecordPosition(entry, len(records) - 1 - index))",
+        refutes="by its entry and its index",
     ),
 )
 def known_by_its_index() -> Answer:
@@ -112,6 +113,7 @@ def _does_its_part(proof: Proof, doing: Doing, way: Path, records: Seq, k: Any, 
         "model.txn_log.state",
         "return Effect(remove_txn(txns, t.id), (*t.positions, position)",
         "return Effect(remove_txn(txns, t.id), t.positions",
+        refutes="how many are deleted",
     ),
 )
 def end_deletes_all() -> Answer:

@@ -152,6 +152,7 @@ def may_go(before: Any, after: Any) -> Any:
         STATE,
         "if t.status != EXPECTED[record.to]:",
         "if t.status in ENDED:",
+        refutes="it leaves by its end",
     ),
 )
 def transactions_go_where_they_may() -> Answer:
@@ -281,6 +282,7 @@ class After(NamedTuple):
         STATE,
         '#15472")\n    ] = True',
         '#15472")\n    ] = False',
+        refutes="one more record",
     ),
 )
 def ended_transaction_is_not_recovered() -> Answer:

@@ -80,6 +80,7 @@ def flushes_in(out: Listener) -> list[tuple[Any, Heard]]:
         MODEL,
         "is_large, went = record.size >= cfg.max_bytes, True",
         "is_large, went = record.size > cfg.max_bytes, True",
+        refutes="a flush by a record",
     ),
 )
 def batch_is_less_than_two_limits() -> Answer:
@@ -122,6 +123,7 @@ def batch_is_less_than_two_limits() -> Answer:
         "    if s.size >= cfg.max_bytes:\n"
         '        return flushed(cfg, s, "size", out)[0]\n'
         '    return flushed(cfg, s, "records", out)[0] if len(s.buffer) >= cfg.max_records else s',
+        refutes="a flush has its reason",
     ),
 )
 def records_before_bytes() -> Answer:
@@ -209,6 +211,7 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
         MODEL,
         '[Callback(number, "ok", position, i, batch) for',
         '[Callback(number, "ok", position, i + 1, batch) for',
+        refutes="in a batch",
     ),
 )
 def told_its_place() -> Answer:
