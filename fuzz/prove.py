@@ -25,7 +25,7 @@ from fuzz.platform.progress import showing
 from fuzz.run.generate import decoder, recipe
 from fuzz.subject import find_subject, subject_names
 from invariants.proofs.claim import POSTCONDITION, Answer, Claim, Control, answer, recorded
-from invariants.proofs.scrutiny import Sample, objection
+from invariants.proofs.scrutiny import Sample, listed, objection
 from model.machine import BadValue
 
 #: Seconds that one check may take before it is stopped.
@@ -91,6 +91,7 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
         "paths": said.paths,
         "steps": said.steps,
         "compared": said.compared,
+        "assumes": list(said.assumes),
         "seconds": round(seconds, 3),
         "control": claim.control.about,
         "control_refuted": refuted,
@@ -165,6 +166,7 @@ def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Con
         if over is None and said.verdict == "proved":
             why = objection(check, proofs, sampled(subject))
             said = said if why is None else said._replace(verdict="unknown", detail=why)
+            said = said._replace(assumes=tuple(listed(proofs)))
         pipe.send(tuple(said))
     except Exception:
         pipe.send(traceback.format_exc())

@@ -1,190 +1,211 @@
-"""What solvers are asked: every claim stands, and every control falls.
+"""Claims: each one holds, its control is refuted by the statement that it names, and weakened proofs are noticed.
 
-The claims' checks run as the command runs them, once for all tests. The reader of sources is in `test_terms.py` and `test_reading.py`.
+Each claim is a test of its own, run as the command runs it. Claims that take seconds are nightly; every component keeps
+quick ones. The symbolic library is tested in `test_terms.py` and `test_reading.py`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from typing import Any, NamedTuple
 
-import jsonschema
 import pytest
 import z3  # type: ignore[import-untyped]
 
-from fuzz.commands import schema_of
-from fuzz.platform.json import from_json
-from fuzz.prove import LIMIT, ask, changed, claims_about, holds
+from fuzz.prove import LIMIT, ask, changed, claims_about, holds, refutes, row_of, sampled
 from fuzz.subject import subject_names
-from invariants.proofs.claim import Control, Proof
+from invariants.proofs import scrutiny
+from invariants.proofs.claim import Claim, Control, Proof, answer, recorded
+from invariants.proofs.symbolic import Reader
 from model.machine import BadValue
 from tests.conftest import ROOT
 
 MODEL, IMPL, WATERMARK = "model.range_cache", "impl.range_cache", "model.watermark"
 
-EXPECTED = {
-    "legacy-size-pass-takes-what-it-needs": "proved",
-    "legacy-shares-are-within": "proved",
-    "size-accounting": "proved",
-    "passes-report-what-left": "proved",
-    "queue-times-never-decrease": "proved",
-    "time-pass-removes-nothing-younger": "proved",
-    "time-pass-leaves-nothing-older": "proved",
-    "time-pass-visits-a-slot-once": "proved",
-    "size-pass-reaches-its-goal": "proved",
-    "size-pass-takes-one-entry-too-much-at-most": "proved",
-    "size-pass-visit-bound": "proved",
-    "due-entries-are-not-removed": "proved",
-    "detached-slots-are-drained": "proved",
-    "read-counts-are-conserved": "proved",
-    "watermark-share-is-within": "proved",
-    "over-the-trigger-there-is-something-to-evict": "proved",
-    "eviction-aims-at-the-watermark": "proved",
-    "a-full-cache-is-over-the-trigger": "proved",
-    "counters-keep-to-their-rule": "confirmed_over_all_paths",
-    "requeues-keep-to-their-rule": "confirmed_over_all_paths",
-    "counters-agree": "confirmed_over_all_paths",
-    "should-requeue-agrees": "confirmed_over_all_paths",
-    "first-put-agrees": "confirmed_over_all_paths",
-    "time-pass-over-one-entry-agrees": "confirmed_over_all_paths",
-    "size-pass-over-two-entries-agrees": "confirmed_over_all_paths",
-    "pages-keep-the-order": "confirmed_over_all_paths",
-    "pages-agree": "no_counterexample",
-    "the-total-is-the-sum-of-sizes": "proved",
-    "a-triggered-eviction-frees-something": "proved",
-    "at-most-one-eviction-task-waits": "proved",
-    "permits-fitting-is-monotone": "proved",
-    "permits-idle-fits-everything": "proved",
-    "permits-overdue-is-expired": "proved",
-    "permits-are-conserved": "proved",
-    "permits-are-handed-on-in-turn": "proved",
-    "a-joined-range-is-covered-once": "proved",
-    "a-read-to-join-is-a-fit-one": "confirmed_over_all_paths",
-    "an-answer-is-taken-as-far-as-it-was-asked-for": "proved",
-    "the-read-to-join-agrees": "confirmed_over_all_paths",
-    "complete-parts-agree": "confirmed_over_all_paths",
-    "permit-requests-agree": "confirmed_over_all_paths",
-    "permits-handed-on-agree": "confirmed_over_all_paths",
-    "a-rank-counts-oneself-and-the-others": "proved",
-    "ranks-follow-positions": "proved",
-    "a-move-changes-another-rank-by-one-at-most": "proved",
-    "the-slowest-is-the-minimum": "proved",
-    "the-grace-period-is-strict": "proved",
-    "a-removal-keeps-the-heap": "proved",
-    "additions-and-moves-keep-the-heap": "proved",
-    "the-first-of-a-heap-is-the-slowest": "proved",
-    "a-move-in-the-list-keeps-its-counts": "confirmed_over_all_paths",
-    "moves-in-the-shipped-list-agree": "confirmed_over_all_paths",
-    "ranks-agree": "confirmed_over_all_paths",
-    "what-threads-owe-is-in-the-total": "proved",
-    "a-removal-counts-what-it-clears": "proved",
-    "one-task-has-the-marker": "proved",
-    "a-slot-is-less-than-its-length-early": "proved",
-    "a-slot-is-due-when-the-timer-wakes": "proved",
-    "the-timer-is-never-later-than-the-first-slot": "proved",
-    "a-multiplied-backoff-never-decreases": "proved",
-    "delays-keep-to-their-bounds": "proved",
-    "repeated-nack-follows-its-rule": "confirmed_over_all_paths",
-    "slots-and-wake-ups-agree": "confirmed_over_all_paths",
-    "an-entry-is-deleted-when-nothing-of-it-is-left": "proved",
-    "individual-acks-commute": "proved",
-    "a-cumulative-ack-brings-nothing-back": "proved",
-    "the-mark-moves-over-deleted-entries-only": "proved",
-    "a-record-keeps-to-its-caps": "proved",
-    "a-recovery-invents-nothing": "proved",
-    "overlap-is-exact-and-symmetric": "proved",
-    "a-conjunction-leaves-what-both-leave": "proved",
-    "positions-with-sets-are-in-one-order": "proved",
-    "an-ack-set-deletes-one-record": "proved",
-    "an-entry-goes-with-its-last-record": "proved",
-    "a-record-cut-by-its-caps-keeps-the-order": "proved",
-    "a-record-is-known-by-its-index-in-its-batch": "proved",
-    "an-end-deletes-all-records-of-its-transaction": "proved",
-    "no-ended-transaction-returns": "proved",
-    "transactions-go-where-they-may": "proved",
-    "the-watermark-is-below-all-that-live": "proved",
-    "the-watermark-of-an-empty-store-is-below-all-to-come": "confirmed_over_all_paths",
-    "no-id-is-given-twice": "proved",
-    "keys-of-the-index-are-in-order": "proved",
-    "what-is-trimmed-is-acknowledged": "proved",
-    "an-overlap-of-pending-acks-is-a-common-message": "proved",
-    "who-is-let-through-takes-what-nobody-has": "proved",
-    "an-acknowledgement-adds-its-messages-and-no-others": "proved",
-    "an-end-frees-exactly-what-its-transaction-held": "proved",
-    "a-batch-is-less-than-two-limits": "proved",
-    "records-are-counted-before-bytes": "proved",
-    "each-record-is-told-its-place-in-its-batch": "proved",
-    "what-makes-a-batch-be-written-agrees": "confirmed_over_all_paths",
-}
+#: What each claim assumes; `UPDATE_ASSUMPTIONS=1 pytest -n0 tests/test_prove.py` rewrites them.
+ASSUMPTIONS = ROOT / "invariants" / "proofs" / "assumptions"
+
+#: Claims that take several seconds on an idle machine.
+SLOW = frozenset(
+    [
+        "individual-acks-commute",
+        "what-threads-owe-is-in-the-total",
+        "one-task-has-the-marker",
+        "the-total-is-the-sum-of-sizes",
+        "a-triggered-eviction-frees-something",
+        "the-read-to-join-agrees",
+        "size-accounting",
+        "passes-report-what-left",
+        "queue-times-never-decrease",
+        "read-counts-are-conserved",
+        "size-pass-visit-bound",
+        "watermark-share-is-within",
+        "over-the-trigger-there-is-something-to-evict",
+        "eviction-aims-at-the-watermark",
+        "a-full-cache-is-over-the-trigger",
+        "time-pass-over-one-entry-agrees",
+        "size-pass-over-two-entries-agrees",
+        "pages-agree",
+        "linked-list-move-keeps-counts",
+        "counts-agree",
+        "bucket-time-is-early-by-less-than-its-length",
+        "nack-agrees-with-implementation",
+        "multiplier-backoff-is-monotone",
+    ]
+)
+
+CLAIMS = [(name, claim) for name in subject_names() for claim in claims_about(name)]
 
 
 # ---- the claims -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def proved(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Any]:
-    """Exit code and JSON of `brokerproof prove`, run once."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", "fuzz", "prove", "--json"],
-        cwd=tmp_path_factory.mktemp("prove"),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.count("\n") == 1, done.stderr
-    return done.returncode, from_json(done.stdout)
+@pytest.mark.parametrize(
+    ("subject", "claim"),
+    [pytest.param(*pair, id=pair[1].id, marks=[pytest.mark.nightly] * (pair[1].id in SLOW)) for pair in CLAIMS],
+)
+def test_a_claim_holds_and_its_control_is_refuted(subject: str, claim: Claim) -> None:
+    row = row_of(subject, claim)
+    expected = {"proved"} if claim.tool == "z3" else {"confirmed_over_all_paths", "no_counterexample"}
+    assert row["verdict"] in expected, row["detail"]
+    assert row["verdict"] != "no_counterexample" or claim.id == "pages-agree"
+    assert row["control_refuted"], row["control_detail"]
+    assert row["control_detail"], "a refutation shows its counterexample"
+    if claim.tool == "crosshair":
+        assert row["paths"] >= 2
+    else:
+        assert row["steps"] >= 1
+        assert row["compared"] >= 100
+    assert row["seconds"] < LIMIT
+    assert_listed(subject, claim, row["assumes"])
 
 
-def test_the_json_keeps_to_its_schema(proved: tuple[int, Any]) -> None:
-    schema = schema_of("prove")
-    jsonschema.Draft202012Validator(schema).validate(proved[1])
+def shape(assumption: str) -> str:
+    """An assumption without its names, which a renaming changes."""
+    return re.sub(r"(?!(?:And|Or|Not|Implies|If|True|False)\b)[A-Za-z_][\w.#' ]*(?<! )", "_", assumption)
 
 
-def test_every_claim_has_its_verdict(proved: tuple[int, Any]) -> None:
-    code, data = proved
-    rows = {row["id"]: row for row in data["claims"]}
-    details = {name: row["detail"] for name, row in rows.items() if row["detail"]}
-    assert {name: row["verdict"] for name, row in rows.items()} == EXPECTED, details
-    assert code == 0
+def assert_listed(subject: str, claim: Claim, assumes: list[str]) -> None:
+    """A claim assumes what is listed: a change of an assumption has to be made in the list, too."""
+    lists = listed_assumptions(subject)
+    if os.environ.get("UPDATE_ASSUMPTIONS"):
+        lists = {c.id: lists.get(c.id, []) for c in claims_about(subject)} | {claim.id: assumes}
+        text = "\n\n".join("\n".join([f"[{name}]", *lines]) for name, lines in lists.items())
+        (ASSUMPTIONS / f"{subject}.txt").write_text(f"{text}\n")
+    assert sorted(map(shape, lists[claim.id])) == sorted(map(shape, assumes)), assumes
 
 
-def test_every_control_is_refuted(proved: tuple[int, Any]) -> None:
-    not_refuted = {r["id"]: r["control_detail"] for r in proved[1]["claims"] if not r["control_refuted"]}
-    assert not_refuted == {}
-    assert all(row["control_detail"] for row in proved[1]["claims"]), "a refutation shows its counterexample"
-
-
-def test_every_claim_did_something(proved: tuple[int, Any]) -> None:
-    for row in proved[1]["claims"]:
-        if row["tool"] == "crosshair":
-            assert row["paths"] >= 2, row["id"]
-        else:
-            assert row["steps"] >= 1, row["id"]
-            assert row["compared"] >= 100, row["id"]
-        assert row["seconds"] < LIMIT / 2, row["id"]
+def listed_assumptions(subject: str) -> dict[str, list[str]]:
+    """What the claims about a component are listed to assume."""
+    path = ASSUMPTIONS / f"{subject}.txt"
+    parts = path.read_text().strip().split("\n\n") if path.exists() else []
+    return {head[1:-1]: lines for head, *lines in map(str.splitlines, parts)}
 
 
 @pytest.mark.parametrize("subject", [name for name in subject_names() if claims_about(name)])
 def test_claims_are_sentences_and_controls_apply(subject: str) -> None:
     claims = claims_about(subject)
+    assert [c.id for c in claims] == list(listed_assumptions(subject))
     assert len({c.id for c in claims}) == len(claims)
+    assert any(c.id not in SLOW for c in claims), "every component keeps quick claims"
     for c in claims:
         assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", c.id)
         assert c.says.endswith(".")
         assert c.source
         assert c.control.about
+        assert refutes(c), "a control names the statement that it refutes"
         assert c.control.replace in changed(c.id, c.control)
 
 
-# ---- seeded bugs -----------------------------------------------------------------------------------------
+# ---- weakened proofs --------------------------------------------------------------------------------------
 
 
-class Planted(NamedTuple):
+def half(n: int) -> int:
+    return n // 2 if n > 3 else n - 1
+
+
+def weakened(*statements: str) -> str | None:
+    """What the scrutiny finds in a proof about `half` that is made of these statements."""
+
+    def check() -> Any:
+        n, proof = z3.Int("n"), Proof()
+        given = {"": [n > 0], "narrow": [n > 0, z3.Bool("s.open")], "impossible": [n > 0, n < 0]}
+        for each in statements:
+            about, _, premises = each.partition(" ")
+            for path in Reader(given[premises]).paths(half, n):
+                goals = {"less": path.value < n, "tautology": z3.Or(path.value < n, path.value >= n), "assumed": n > 0}
+                proof.show(each, goals[about], path.when)
+        proof.lemma("a lemma", z3.Or(n > 1, n < 1), [n != 1])
+        return proof.answer()
+
+    with recorded() as proofs:
+        said = answer(check)
+    if said.verdict != "proved":
+        return said.detail
+    samples = [scrutiny.Sample(Rules(), State(is_open)) for is_open in (False,)]
+    return scrutiny.objection(check, proofs, samples)
+
+
+class Rules(NamedTuple):
+    """No settings."""
+
+
+class State(NamedTuple):
+    """A state of which one field is known."""
+
+    open: bool
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("tautology", "the statement holds of any program"),
+        ("assumed", "the statement holds of any program"),
+        ("less impossible", "the source cannot be read: no path through half is feasible"),
+        ("less narrow", "no reachable state meets the premises"),
+    ],
+)
+def test_a_weakened_statement_is_noticed(statement: str, said: str) -> None:
+    assert weakened("less") is None
+    found = weakened("less", statement)
+    assert found is not None
+    assert found.startswith(said)
+
+
+def test_premises_that_exclude_each_other_are_noticed() -> None:
+    n = z3.Int("n")
+    with recorded() as proofs:
+        Proof().show("anything", n == 7, [n > 0, n < 0])
+    assert scrutiny.objection(Proof().answer, proofs, []) == "the premises are impossible where anything"
+
+
+def test_a_lemma_needs_its_premises() -> None:
+    n = z3.Int("n")
+    for goal, given in ((z3.Or(n > 0, n <= 0), [n > 0]), (n > 0, [n > 0])):
+        with recorded() as proofs:
+            Proof().lemma("some", goal, given)
+        assert scrutiny.objection(Proof().answer, proofs, []) == "the lemma needs no premises: some"
+
+
+def test_a_control_that_fails_for_another_reason_does_not_count() -> None:
+    [claim, *_] = [c for c in claims_about("legacy_cache") if c.tool == "z3"]
+    other = claim._replace(control=claim.control._replace(refutes="another statement"))
+    row = row_of("legacy_cache", other)
+    assert not row["control_refuted"]
+    assert "not by 'another statement'" in row["control_detail"]
+
+
+def test_sampled_states_are_always_the_same() -> None:
+    samples = sampled("legacy_cache")
+    assert samples == sampled("legacy_cache")
+    assert len({sample.state for sample in samples}) > 5
+
+
+# ---- seeded bugs ------------------------------------------------------------------------------------------
+
+
+class Seeded(NamedTuple):
     """A bug that is not the claim's own control."""
 
     claim: str
@@ -194,37 +215,37 @@ class Planted(NamedTuple):
 
 
 SEEDED = {
-    "a put leaves the size": Planted("size-accounting", MODEL, "(s.sizes[cache] + bytes,)", "(s.sizes[cache],)"),
-    "a put takes the time of the start": Planted(
+    "a put leaves the size": Seeded("size-accounting", MODEL, "(s.sizes[cache] + bytes,)", "(s.sizes[cache],)"),
+    "a put takes the time of the start": Seeded(
         "queue-times-never-decrease", MODEL, "count, (), s.now_ns, 0,", "count, (), 0, 0,"
     ),
-    "a requeued entry leaves, too": Planted(
+    "a requeued entry leaves, too": Seeded(
         "passes-report-what-left",
         MODEL,
         '        if result == "REQUEUE":\n',
         '        if result == "REQUEUE":\n            gone.append(e)\n',
     ),
-    "expiry is asked of the next threshold": Planted(
+    "expiry is asked of the next threshold": Seeded(
         "time-pass-removes-nothing-younger",
         MODEL,
         'is_expired(e.timestamp_ns, threshold_ns):\n        return "STOP"',
         'is_expired(e.timestamp_ns, threshold_ns + 1):\n        return "STOP"',
     ),
-    "an undelivered copy counts": Planted(
+    "an undelivered copy counts": Seeded(
         "read-counts-are-conserved", MODEL, "marked_read if counts else unchanged,", "marked_read,"
     ),
-    "access does not extend": Planted(
+    "access does not extend": Seeded(
         "due-entries-are-not-removed", MODEL, "(s.extend_ttl_of_recently_accessed and e.accessed) or (", "False or ("
     ),
-    "the trigger is lower than the watermark may be": Planted(
+    "the trigger is lower than the watermark may be": Seeded(
         "over-the-trigger-there-is-something-to-evict", WATERMARK, "TRIGGER_SHARE = 0.98", "TRIGGER_SHARE = 0.5"
     ),
-    "the implementation raises by two": Planted("counters-agree", IMPL, "self.expected += 1", "self.expected += 2"),
+    "the implementation raises by two": Seeded("counters-agree", IMPL, "self.expected += 1", "self.expected += 2"),
 }
 
 
 @pytest.mark.parametrize("bug", SEEDED)
-def test_a_planted_bug_refutes_the_claim(bug: str) -> None:
+def test_a_seeded_bug_refutes_the_claim(bug: str) -> None:
     claim, module, find, replace = SEEDED[bug]
     said = ask("range_cache", claim, Control(bug, module, find, replace))
     assert said.verdict == "refuted", said
@@ -242,7 +263,7 @@ def test_source_that_is_not_understood_leaves_the_claim_open() -> None:
     )
     said = ask("range_cache", "time-pass-removes-nothing-younger", clever)
     assert said.verdict == "unknown"
-    assert "cannot be put into terms" in said.detail
+    assert "the source cannot be read" in said.detail
     assert "sorted" in said.detail
 
 
@@ -285,7 +306,7 @@ def test_a_proof_is_what_was_shown_and_what_ran() -> None:
     proof.show("a square", x * x >= 0)
     proof.run("two", True)
     proof.compare("three", 3, 3)
-    assert proof.answer() == ("proved", "", None, 1, 2)
+    assert proof.answer()[:5] == ("proved", "", None, 1, 2)
 
 
 def test_a_step_that_fails_is_a_refutation_only_with_a_counterexample() -> None:

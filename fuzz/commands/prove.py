@@ -50,6 +50,7 @@ class ClaimRow(Record):
     paths: int | None
     steps: int | None
     compared: int | None
+    assumes: list[str]
     seconds: Seconds
     control: Words
     control_refuted: bool

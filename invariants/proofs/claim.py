@@ -51,7 +51,8 @@ class Answer(NamedTuple):
     """What came of a check.
 
     `paths` were followed by running, `steps` are those of a proof; `compared` counts the random states on which terms
-    and program, or claim and program, were compared; `failed` names the statements and runs that failed.
+    and program, or claim and program, were compared; `failed` names the statements that failed; `assumes` has what the
+    check assumes, as far as it is short enough to be read.
     """
 
     verdict: Verdict
@@ -60,6 +61,7 @@ class Answer(NamedTuple):
     steps: int | None = None
     compared: int | None = None
     failed: tuple[str, ...] = ()
+    assumes: tuple[str, ...] = ()
 
 
 class Claim(NamedTuple):
@@ -234,7 +236,9 @@ def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) ->
     verdict = verdicts.get(worst.state, "unknown")
     said = "" if verdict in ("confirmed_over_all_paths", "no_counterexample") else worst.message
     failed = {MessageType.POST_FAIL: (POSTCONDITION,), MessageType.EXEC_ERR: ("it raises",)}.get(worst.state, ())
-    return Answer(verdict, said, paths, failed=failed)
+    lines = [line.strip() for line in (contract.__doc__ or "").splitlines()]
+    assumes = tuple([line.removeprefix("pre: ") for line in lines if line.startswith("pre: ")])
+    return Answer(verdict, said, paths, failed=failed, assumes=assumes)
 
 
 def answer(check: Callable[[], Answer]) -> Answer:

@@ -352,7 +352,7 @@ def slowest_is_least() -> Answer:
     "z3",
     "For every grace period and all times: without cursors, new entries are cached just until as many milliseconds "
     "have passed since the last removal as the grace period has, and not at that moment; not at all if it is 0 or "
-    "less; and with cursors always.",
+    "less, or under a rule without grace period; and with cursors always.",
     Control(
         "the grace period's last millisecond is one more",
         MODEL,
@@ -368,17 +368,20 @@ def grace_is_strict() -> Answer:
     [way] = it.reader.paths(model.should_cache_added_entries, it.cfg, it.s)
     after, cached = way.value
     it.proof.need("asking changes something", after is it.s)
-    inside = z3.And(grace >= 1, now < since + grace)
+    has_grace = it.cfg.fields["has_grace_period"]
+    inside = z3.And(has_grace, grace >= 1, now < since + grace)
     given = [now >= since, it.cursors.length >= 0]
     wanted = z3.Or(it.cursors.length > 0, inside)
     it.proof.show("what is cached", as_term(cached) == wanted, given, direct=True)
-    off = z3.And(grace <= 0, it.cursors.length == 0)
+    off = z3.And(z3.Or(grace <= 0, z3.Not(has_grace)), it.cursors.length == 0)
     it.proof.show("switched off", z3.Implies(off, z3.Not(as_term(cached))), given, direct=True)
     draw = random.Random(2000)  # noqa: S311
     for _ in range(200):
-        cfg, s = Config(grace_ms=draw.choice((-1, 0, 1, 2, 5))), model.start(Config())
+        cfg = Config(grace_ms=draw.choice((-1, 0, 1, 2, 5)), has_grace_period=draw.random() < 0.8)
+        s = model.start(Config())
         s = s._replace(now_ms=draw.randint(0, 6))
-        bound: dict[str, Any] = {"cfg.grace_ms": cfg.grace_ms}
+        bound: dict[str, Any] = {}
+        bind(Config, "cfg", cfg, bound)
         bind(State, "s", s, bound)
         program = model.should_cache_added_entries(cfg, s)[1]
         it.proof.compare(f"{s.now_ms} of {cfg.grace_ms}", evaluate(cached, bound), program)

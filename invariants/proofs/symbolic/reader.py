@@ -68,7 +68,10 @@ class Reader(Expressions):
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
         """Every way through a function that can be taken; `named` are its keywords. Raises UnsupportedError."""
-        return self.assuming(self.follow(function, arguments, when, named))
+        ways = self.follow(function, arguments, when, named)
+        if not ways:
+            raise UnsupportedError(f"no path through {uncached(function).__name__} is feasible under the given facts")
+        return self.assuming(ways)
 
     def assuming(self, ways: Sequence[Path]) -> list[Path]:
         """Paths with the facts that they were read under: these are assumptions of all that is shown of a path."""
