@@ -59,6 +59,7 @@ def words_are_masks(proof: Proof) -> None:
         MODEL,
         '    ] = "within_batch"',
         '    ] = "words_of_both"',
+        refutes="a message of both is an overlap",
     ),
 )
 def overlap_is_exact() -> Answer:

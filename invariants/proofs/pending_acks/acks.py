@@ -47,6 +47,7 @@ STATE, CONFLICTS = "model.pending_acks.state", "model.pending_acks.conflicts"
         STATE,
         '] = "every_batch_index"',
         '] = "trimmed_words"',
+        refutes="a common message is an overlap",
     ),
 )
 def overlap_is_a_common_message() -> Answer:
@@ -98,6 +99,7 @@ def overlap_is_a_common_message() -> Answer:
         CONFLICTS,
         'return f"entry {ack.entry} is pending" if pending else ""',
         'return ""',
+        refutes="no message is pending",
     ),
 )
 def accepted_ack_is_for_free_messages() -> Answer:
@@ -261,6 +263,7 @@ def before(acks_: Seq, p: Any, q: Any) -> Any:
         CONFLICTS,
         "is None else old.ack_set & new.ack_set",
         "is None else new.ack_set",
+        refutes="all that was acked",
     ),
 )
 def ack_adds_its_messages() -> Answer:
@@ -327,6 +330,7 @@ def _run_of_acks(proof: Proof, draw: random.Random) -> None:
         STATE,
         'Rule(Origin.READ, "MLPendingAckReplyCallBack.handleMetadataEntry, master 2026-07")\n    ] = True',
         'Rule(Origin.READ, "MLPendingAckReplyCallBack.handleMetadataEntry, master 2026-07")\n    ] = False',
+        refutes="it applies to its own cumulative ack",
     ),
 )
 def end_removes_its_own_acks() -> Answer:
