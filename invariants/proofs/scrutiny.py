@@ -23,6 +23,8 @@ from invariants.proofs.symbolic import PathCondition, bind, forgotten_results
 SCRUTINY_MS = 1_000
 #: Characters of the longest assumption that is listed.
 SHORT = 90
+#: Parts of the largest term that is written down.
+SMALL = 30
 
 
 class Sample(NamedTuple):
@@ -55,10 +57,21 @@ def assumptions(statement: Statement) -> list[Any]:
 
 def listed(proofs: Sequence[Proof]) -> list[str]:
     """The assumptions of proofs that are short enough to be read: all but instances of invariants, and of sums."""
-    found = {" ".join(str(fact).split()) for p in proofs for s in p.statements for fact in assumptions(s)}
+    facts = {fact.get_id(): fact for p in proofs for s in p.statements for fact in assumptions(s)}
+    found = {" ".join(str(fact).split()) for fact in facts.values() if _is_small(fact)}
     return sorted(
         text for text in found if len(text) <= SHORT and "!" not in text
     )  # names with ! differ from run to run
+
+
+def _is_small(term: Any) -> bool:
+    """Whether a term has few parts: writing down a large one takes long."""
+    count, todo = 0, [term]
+    while todo and count <= SMALL:
+        part = todo.pop()
+        count += 1
+        todo += part.children()
+    return count <= SMALL
 
 
 def _can_hold(facts: Sequence[Any]) -> bool:
