@@ -295,7 +295,7 @@ WRONG = {
     ),
     "unknown profile of all": (("campaign", "--profile", "x"), "no component has a profile x"),
     "unknown other profile": (("fuzz", "range_cache", "--against", "x"), "range_cache has no profile x"),
-    "unknown mutant": (("fuzz", "range_cache", "--mutant", "x"), "there is no mutant x of range_cache; there are "),
+    "unknown mutant": (("fuzz", "range_cache", "--mutant", "x"), "there is no mutant x of range_cache; similar are "),
     "unknown option": (("fuzz", "range_cache", "--nope"), "No such option: --nope"),
     "unknown command": (("nope",), "No such command 'nope'"),
     "no subject": (("fuzz",), "Missing argument 'subject'"),

@@ -208,7 +208,7 @@ def test_a_mutant_has_an_origin_and_a_unique_id() -> None:
 
 
 def test_an_unknown_mutant_names_the_known_ones() -> None:
-    with pytest.raises(BadValue, match="there is no mutant nope of range_cache; there are clear-reports"):
+    with pytest.raises(BadValue, match="there is no mutant nope of range_cache; similar are "):
         find_mutant("nope", ["range_cache"])
 
 

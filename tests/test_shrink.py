@@ -23,9 +23,9 @@ SHORTEST = {
     "lookup-compares-key-by-identity": 2,
     "duplicate-put-leaves-slot-in-queue": 2,
     "max-requeue-setting-ignored-at-start": 1,
-    "undelivered-copies-count": 3,
+    "undelivered-release-marks-read": 3,
     "replay-is-lost": 3,
-    "released-value-keeps-its-bytes": 3,
+    "deallocated-value-stays-counted": 3,
 }
 
 

@@ -31,7 +31,7 @@ from tests.test_campaign import essence
 
 pytestmark = pytest.mark.spark
 
-MUTANT = "released-value-keeps-its-bytes"  # shows now and then, so that there is work to interrupt
+MUTANT = "deallocated-value-stays-counted"  # shows now and then, so that there is work to interrupt
 PLAN = Plan((Spec("range_cache", mutant=MUTANT),), 0)
 TRACES = 12 * BLOCK
 

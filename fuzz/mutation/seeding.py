@@ -12,6 +12,7 @@ changes nothing would test nothing.
 from __future__ import annotations
 
 import ast
+import difflib
 import functools
 import importlib
 import importlib.util
@@ -29,6 +30,8 @@ import fuzz.subjects
 from fuzz.subject import Subject, find_subject
 from model.machine import BadComponent, BadValue
 
+#: An error message lists all known ids up to this number, and otherwise the similar ones.
+_MOST_NAMED = 12
 #: The layers in which a component has a module or a package of its name, lowest first.
 _LAYERS = ("model", "impl", "invariants", "fuzz.subjects")
 _importing = threading.RLock()
@@ -85,6 +88,10 @@ def reasons_of(subject: str, table: str) -> dict[str, str]:
     return {str(k): str(v) for k, v in _read_file(subject).get(table, {}).items()}
 
 
+def _similar(mutant_id: str, ids: list[str]) -> list[str]:
+    return difflib.get_close_matches(mutant_id, list(dict.fromkeys(ids)), 5, 0.0)
+
+
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
     """The mutant of that id. Raises BadValue, naming the known ids, if there is none."""
     names = subjects or sorted(m.name for m in pkgutil.iter_modules(fuzz.subjects.__path__))
@@ -92,9 +99,10 @@ def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
     for mutant in every:
         if mutant.id == mutant_id:
             return mutant
-    raise BadValue(
-        f"there is no mutant {mutant_id} of {', '.join(names)}; there are {', '.join(m.id for m in every) or 'none'}"
-    )
+    ids = [m.id for m in every]
+    known = ", ".join(ids) if len(ids) <= _MOST_NAMED else f"similar are {', '.join(_similar(mutant_id, ids))}"
+    where = names[0] if len(names) == 1 else "any component"
+    raise BadValue(f"there is no mutant {mutant_id} of {where}; {known or 'it has none'}")
 
 
 # ---- text ---------------------------------------------------------------------------------------------
