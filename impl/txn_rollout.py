@@ -1,13 +1,12 @@
-"""Upgrade and downgrade of brokers whose transaction logs hold batches, with counters and real entries.
+"""Upgrade and downgrade of brokers whose transaction logs hold batches: the `reference` behaviour of
+`model/txn_rollout`.
 
-The same behaviour as `model/txn_rollout.py`. Entries are the bytes that a ledger would hold, and an opening reads them
-with the reader of the broker's version (impl/txn_writer/records.py): an old broker fails on a batch because its reader does.
+Entries are bytes in the wire format. Opening a store reads them with the reader of the broker's version
+(`impl/txn_writer/records.py`), so an old broker fails on a batch because its reader does.
 
-How many flags are on, how many brokers are old, and how many stores write batches is counted: whether a step is allowed
-is a comparison, but for the last one, which looks at the first ledger of every store.
-
-Complexities: an opening reads what is left, O(entries); all else is O(1), or O(stores) where all stores change, or O(n)
-for the n-th entry of which something is left.
+Enabled flags, old brokers and batching stores are counted, so the preconditions are comparisons, apart from the last
+step of a downgrade, which looks at the first ledger of every store. Opening is O(entries); the n-th entry is found in
+O(n); all else is O(1), or O(stores) where all stores change.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _UNREADABLE = Failed("unsupported", "an old broker cannot read a batch")
 
 @functools.lru_cache(maxsize=64)
 def _bytes_of(batch: int) -> bytes:
-    """An entry as a ledger holds it: a plain one for 0, else a batch of so many records. O(records), once."""
+    """The bytes of an entry: plain for 0, otherwise a batch of that many records. O(records), cached."""
     records = [TransactionRecord("NEW", number, 0, timeout_ms=60_000, start_time=0) for number in range(max(batch, 1))]
     return batched_entry(records) if batch else plain_entry(records[0])
 
 
 @functools.lru_cache(maxsize=128)
 def _read(new: bool, data: bytes) -> int | None:
-    """How many records a broker of that version reads from an entry; None if it fails. O(records), once."""
+    """The number of records that a broker of that version reads; None if it fails. O(records), cached."""
     try:
         if new:
             return len(read_entry(TransactionRecord, data).records)
@@ -50,31 +49,30 @@ def _read(new: bool, data: bytes) -> int | None:
 
 
 class _Entry:
-    """An entry of which something is left."""
+    """An entry that is not fully deleted."""
 
-    __slots__ = ("batch", "data", "ended", "open")
+    __slots__ = ("batch", "data", "open")
 
-    def __init__(self, batch: int, open_: int, ended: int) -> None:
+    def __init__(self, batch: int, open_: int) -> None:
         self.data = _bytes_of(batch)
         self.batch = batch
         self.open = open_
-        self.ended = ended
 
 
 class _Store:
-    """A log: ids of ledgers and what is left in each, in two lists of one length."""
+    """A log: ledger ids and their undeleted entries, in two lists of equal length."""
 
-    __slots__ = ("batching", "ids", "ledgers", "noted", "owner")
+    __slots__ = ("batching", "ids", "last_batched_ledger", "ledgers", "owner")
 
     def __init__(self) -> None:
         self.owner: int | None = None
         self.batching = False
         self.ids = [1]
         self.ledgers: list[list[_Entry]] = [[]]
-        self.noted: int | None = None
+        self.last_batched_ledger: int | None = None
 
     def begin_ledger(self) -> None:
-        """The next entry comes into a new ledger; the last one goes if nothing is left in it."""
+        """Rolls over to a new ledger; an empty last ledger is replaced."""
         following = self.ids[-1] + 1
         if self.ledgers[-1]:
             self.ids.append(following)
@@ -83,16 +81,16 @@ class _Store:
             self.ids[-1] = following
 
     def view(self) -> Store:
-        """The model's form of it."""
+        """The model's form."""
         ledgers = [
-            Ledger(number, tuple([Entry(e.batch, e.open, e.ended) for e in entries]))
+            Ledger(number, tuple([Entry(e.batch, e.open, 0) for e in entries]))
             for number, entries in zip(self.ids, self.ledgers, strict=True)
         ]
-        return Store(self.owner, self.batching, tuple(ledgers), self.noted)
+        return Store(self.owner, self.batching, tuple(ledgers), self.last_batched_ledger)
 
 
 class TxnRollout:
-    """Brokers of two versions, and the logs of transactions that are open at them."""
+    """Brokers of two versions and their transaction log stores."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -102,8 +100,6 @@ class TxnRollout:
         self._old = cfg.brokers  # how many are
         self._on = 0  # flags
         self._batching = 0  # stores
-        #: whether every store can delete a record of a batch
-        self._always_parts = cfg.batch_index_acks or not cfg.deletion_is_tied_to_batching
 
     # ---- brokers ----
 
@@ -126,7 +122,7 @@ class TxnRollout:
     def upgrade_broker(self, broker: int) -> int | Refused:
         """See the model."""
         if self._new[broker]:
-            return Refused("illegal_state", "the broker is new already")
+            return Refused("illegal_state", "the broker is already new")
         self._new[broker] = True
         self._old -= 1
         return self._stop(broker)
@@ -134,9 +130,9 @@ class TxnRollout:
     def downgrade_broker(self, broker: int) -> int | Refused:
         """See the model."""
         if not self._new[broker]:
-            return Refused("illegal_state", "the broker is old already")
-        if self.cfg.operators_follow_the_steps and not self._may_downgrade():
-            why = "a flag is on, or not every ledger that may hold batches was noted and is gone"
+            return Refused("illegal_state", "the broker is already old")
+        if not self._may_downgrade():
+            why = "a flag is on, or a ledger that may hold batches is unknown or not trimmed"
             return Refused("illegal_state", why)
         self._on -= self._flags[broker]
         self._new[broker] = self._flags[broker] = False
@@ -144,7 +140,9 @@ class TxnRollout:
         return self._stop(broker)
 
     def _may_downgrade(self) -> bool:
-        return self._on == 0 and all(s.noted is not None and s.ids[0] > s.noted for s in self._stores)
+        return self._on == 0 and all(
+            s.last_batched_ledger is not None and s.ids[0] > s.last_batched_ledger for s in self._stores
+        )
 
     def restart_broker(self, broker: int) -> int:
         """See the model."""
@@ -157,56 +155,49 @@ class TxnRollout:
         if not on:
             self._turn(broker, False)
             return None
-        if self._old and self.cfg.operators_follow_the_steps:
-            return Refused("illegal_state", "there is an old broker left")
+        if self._old:
+            return Refused("illegal_state", "a broker is old")
         self._turn(broker, True)
         for store in self._stores:
-            store.noted = None
+            store.last_batched_ledger = None
         return None
 
     def _turn(self, broker: int, on: bool) -> int:
-        """Sets a flag; 1 if it was another."""
+        """Sets a flag. Returns 1 if it changed."""
         if self._flags[broker] == on:
             return 0
         self._flags[broker] = on
         self._on += 1 if on else -1
-        if not self.cfg.flags_are_read_at_open:
-            for store in self._stores:
-                if store.owner == broker:
-                    self._set_mode(store, on)
         return 1
 
     def turn_flags_off(self) -> int:
         """See the model."""
         return sum([self._turn(broker, False) for broker in range(len(self._flags))]) if self._on else 0
 
-    def note_ledgers(self) -> int | Refused:
+    def record_last_ledgers(self) -> int | Refused:
         """See the model."""
         if self._on:
             return Refused("illegal_state", "a flag is on")
-        if self._batching and self.cfg.ledgers_are_noted == "when_stores_have_stopped":
-            return Refused("illegal_state", "a store goes on writing batches until it is opened again")
-        if self._stores[0].noted is not None:
+        if self._batching:
+            return Refused("illegal_state", "a store writes batches until it is reopened")
+        if self._stores[0].last_batched_ledger is not None:
             return 0
         for store in self._stores:
-            store.noted = store.ids[-1]
+            store.last_batched_ledger = store.ids[-1]
         return len(self._stores)
 
     # ---- stores are opened and closed ----
 
     def _open(self, store: _Store, broker: int) -> int | None:
-        """Reads all that is left and begins a ledger; how many records there were, or None if one was unreadable."""
+        """Reads all undeleted entries and begins a ledger.
+
+        Returns the number of records, or None if an entry is unreadable.
+        """
         new, flag = self._new[broker], self._flags[broker]
         reads = [_read(new, e.data) for entries in store.ledgers for e in entries]
         if None in reads:
             return None
-        parts = flag or self._always_parts
-        count = 0
-        for entries in store.ledgers:
-            for e in entries:
-                if e.batch > 1:
-                    e.open, e.ended = (e.open + e.ended if parts else e.batch), 0
-                count += e.open
+        count = sum([e.open for entries in store.ledgers for e in entries])
         store.owner = broker
         self._set_mode(store, flag)
         store.begin_ledger()
@@ -245,9 +236,9 @@ class TxnRollout:
         if at.owner is None:
             return _CLOSED
         if at.batching:
-            at.ledgers[-1].append(_Entry(records, records, 0))
+            at.ledgers[-1].append(_Entry(records, records))
             return 1
-        at.ledgers[-1].extend([_Entry(0, 1, 0) for _ in range(records)])
+        at.ledgers[-1].extend([_Entry(0, 1) for _ in range(records)])
         return records
 
     def roll_ledger(self, store: int) -> Refused | None:
@@ -256,16 +247,9 @@ class TxnRollout:
         if at.owner is None:
             return _CLOSED
         if not at.ledgers[-1]:
-            return Refused("illegal_state", "nothing is left in the ledger")
+            return Refused("illegal_state", "the ledger has no undeleted entry")
         at.begin_ledger()
         return None
-
-    def _end(self, store: _Store, e: _Entry, count: int) -> int:
-        """So many transactions of an entry end; how many records are left of it."""
-        e.open -= count
-        if e.batch > 1 and not (store.batching or self._always_parts):
-            e.ended += count
-        return e.open + e.ended
 
     def end_transaction(self, store: int, entry: int) -> int | Refused:
         """See the model."""
@@ -277,10 +261,10 @@ class TxnRollout:
                 e = entries[entry]
                 if not e.open:
                     return Refused("illegal_argument", "no transaction of the entry is open")
-                left = self._end(at, e, 1)
-                if not left:
+                e.open -= 1
+                if not e.open:
                     del entries[entry]
-                return left
+                return e.open
             entry -= len(entries)
         return Refused("illegal_argument", "there is no such entry")
 
@@ -291,7 +275,7 @@ class TxnRollout:
             if store.owner is not None:
                 for entries in store.ledgers:
                     count += sum([e.open for e in entries])
-                    entries[:] = [e for e in entries if self._end(store, e, e.open)]
+                    entries.clear()
         return count
 
     def trim(self) -> int:
@@ -310,22 +294,22 @@ class TxnRollout:
     # ---- for the engines ----
 
     def view(self) -> State:
-        """The model's state. O(size)."""
+        """The model's state. O(size)"""
         brokers = tuple([Broker(new, flag) for new, flag in zip(self._new, self._flags, strict=True)])
         return State(brokers, tuple([store.view() for store in self._stores]))
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> TxnRollout:
-        """A cluster in a given state. O(size)."""
+        """A cluster in a given state. O(size)"""
         made = cls(cfg)
         made._new = [broker.new for broker in state.brokers]
         made._flags = [broker.flag for broker in state.brokers]
         made._stores = []
         for each in state.stores:
             store = _Store()
-            store.owner, store.batching, store.noted = each.owner, each.batching, each.noted
+            store.owner, store.batching, store.last_batched_ledger = each.owner, each.batching, each.last_batched_ledger
             store.ids = [ledger.id for ledger in each.ledgers]
-            store.ledgers = [[_Entry(*e) for e in ledger.entries] for ledger in each.ledgers]
+            store.ledgers = [[_Entry(e.batch, e.open) for e in ledger.entries] for ledger in each.ledgers]
             made._stores.append(store)
         made._old = made._new.count(False)
         made._on = made._flags.count(True)
@@ -333,14 +317,14 @@ class TxnRollout:
         return made
 
     def check(self) -> list[str]:
-        """What does not fit together."""
+        """Violated structural invariants."""
         wrong = []
         if self._old != self._new.count(False):
-            wrong.append("the number of old brokers is not theirs")
+            wrong.append("the count of old brokers is wrong")
         if self._on != self._flags.count(True):
-            wrong.append("the number of flags that are on is not theirs")
+            wrong.append("the count of enabled flags is wrong")
         if self._batching != len([1 for store in self._stores if store.batching]):
-            wrong.append("the number of stores that write batches is not theirs")
+            wrong.append("the count of batching stores is wrong")
         if any(flag and not new for new, flag in zip(self._new, self._flags, strict=True)):
             wrong.append("an old broker has a flag")
         for number, store in enumerate(self._stores):
@@ -351,15 +335,15 @@ class TxnRollout:
         wrong = []
         every = [e for entries in store.ledgers for e in entries]
         if store.owner is not None and not 0 <= store.owner < len(self._new):
-            wrong.append("its broker is none")
+            wrong.append("its broker does not exist")
         elif store.batching and (store.owner is None or not self._new[store.owner]):
-            wrong.append("it writes batches, closed or at an old broker")
+            wrong.append("it batches while closed or at an old broker")
         if not store.ids or store.ids != sorted(set(store.ids)) or len(store.ids) != len(store.ledgers):
-            wrong.append("its ledgers are not in order")
-        if store.noted is not None and store.ids and store.noted > store.ids[-1]:
-            wrong.append("a ledger was noted that is to come")
+            wrong.append("its ledgers are unordered")
+        if store.last_batched_ledger is not None and store.ids and store.last_batched_ledger > store.ids[-1]:
+            wrong.append("its recorded ledger does not exist yet")
         if any(is_batched(e.data) != (e.batch > 0) for e in every):
-            wrong.append("an entry is of the other form")
-        if not all(e.open >= 0 <= e.ended and 0 < e.open + e.ended <= _read(True, e.data) for e in every):  # type: ignore[operator]
-            wrong.append("an entry has more records left than it was written with, or none")
+            wrong.append("an entry has the wrong form")
+        if not all(0 < e.open <= _read(True, e.data) for e in every):  # type: ignore[operator]
+            wrong.append("an entry has no undeleted record, or more than were written")
         return wrong

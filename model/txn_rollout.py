@@ -1,29 +1,25 @@
-"""Upgrade and downgrade of brokers whose transaction logs hold batches.
+"""Upgrade and downgrade of brokers whose transaction logs hold batches (PIP-160, "Compatibility", "Upgrade",
+"Downgrade").
 
-Source: PIP-160, sections "Compatibility", "Upgrade" and "Downgrade". Step grain: one step of an operator, or one step
-of a store: it is opened or closed, writes an entry, deletes, begins a ledger, or trims.
+One step is one step of an operator, or one step of a store: open, close, write, delete, roll over or trim.
 
-    brokers   old ones, before PIP-160, know neither the flag nor batches; new ones have a flag, off at first
-    stores    a log of transactions is open at one broker, or closed; it writes batches or plain entries
-    logs      ledgers with what there is still to be read: plain entries of one record, and batches; the last ledger is
-              written to; a ledger goes when nothing is left in it and in those before it
-    opening   reads all that is left. A new broker reads any mixture; an old one fails on a batch, whatever is in it
-    steps     to upgrade: the flags go on when all brokers are new. Steps 3 and 4 of the upgrade change nothing here;
-              the commands of step 4 did not ship. To downgrade: the flags go off, every store is opened again, the
-              last ledger of each is noted, transactions end, logs are trimmed; when every ledger that was noted is
-              gone, brokers may be old again
+    brokers   old ones, before PIP-160, have no flag and cannot read batches; new ones have a flag, initially off
+    stores    a transaction log, open at one broker or closed; it writes batches or plain entries
+    logs      ledgers with their undeleted entries; the last one takes writes; fully deleted ledgers are trimmed in
+              order
+    opening   reads all undeleted entries. A new broker reads any mixture; an old one fails on a batch
+    upgrade   flags are enabled when all brokers are new. Steps 3 and 4 of PIP-160 have no effect here; the commands of
+              step 4 did not ship
+    downgrade flags off, every store reopened, the last ledger of each recorded, transactions end, logs are trimmed;
+              brokers may be old again when every recorded ledger is trimmed
 
-Where the proposal leaves a choice, or a version is another:
+Decisions (each a rule of `Config`; see `fuzz/defects/txn_rollout.toml`): a store reads the flag when it is opened; the
+last ledger is recorded when no store batches any more, while PIP-160 records it once the flags are off; records of a
+batch can always be deleted. In the shipped broker such a deletion is ignored, and reported as success, unless batching
+or batch index acknowledgment is on.
 
-* A store reads the flag when it is opened, and writes as it said then until it is opened again.
-* The last ledger is noted when no store writes batches any more. The proposal notes it when the flags are off.
-* A record of a batch can be deleted whatever the flag is. Shipped, only where batching is on or batch index
-  acknowledgement is; else the deletion is reported as done, nothing happens, and the transaction is back after the next
-  opening; with it comes what was deleted of that batch before.
-
-Not modelled: what is in a record, several records of a transaction, deletions that a crash forgets, the size of a
-ledger, the time that waiting takes. Stores of pending acknowledgements, which have a flag of their own, and trim
-otherwise: as their subscription moves on, and then only at their next append or opening.
+Not modelled: contents of records, several records of a transaction, deletions lost by a crash, ledger sizes, durations,
+and pending-ack stores, which have their own flag and trim only on appends or reopening.
 """
 
 from __future__ import annotations
@@ -31,31 +27,38 @@ from __future__ import annotations
 from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Failed, Machine, Setting, Step, refused
-from model.values import AtLeast, Below, record
+from model.values import AtLeast, Below, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
 
 
 class Config(NamedTuple):
-    """Settings, then the rules on which versions and operators differ."""
+    """The cluster, a broker setting, then the rules on which versions and operators differ."""
 
-    #: how many brokers there are; they are named by numbers from 0
+    #: number of brokers; they are named by numbers from 0
     brokers: Annotated[int, AtLeast(1)] = 2
-    #: how many stores there are; likewise
+    #: number of stores; likewise
     stores: Annotated[int, AtLeast(1)] = 2
-    #: whether records of batches can be deleted one by one in every log, whatever its own rule says
+    #: the broker-wide switch for batch index deletion
     batch_index_acks: Annotated[
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false up to 4.0, true from 4.1 on")
     ] = False
 
-    #: whether operators turn flags on, and make brokers old, only where the proposal's steps allow it
-    operators_follow_the_steps: bool = True
-    #: when the last ledgers with batches are noted: when no store writes batches, or as soon as the flags are off
-    ledgers_are_noted: Literal["when_stores_have_stopped", "when_flags_are_off"] = "when_stores_have_stopped"
-    #: whether a store takes the flag as it is when it is opened; else it changes with the flag
-    flags_are_read_at_open: bool = True
-    #: whether records of batches can be deleted one by one only where the store writes batches
-    deletion_is_tied_to_batching: bool = False
+    #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it
+    operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, "PIP-160, Upgrade and Downgrade")] = True
+    #: when operators record the last ledger that may hold batches: after every store was reopened, or once flags are
+    #: off
+    last_ledgers_recorded: Annotated[
+        Literal["after_stores_reopened", "after_flags_off"], Rule(Origin.READ, "PIP-160, Downgrade, note 2")
+    ] = "after_stores_reopened"
+    #: whether a store takes the flag when it is opened; otherwise it changes with the flag
+    flag_is_read_at_open: Annotated[
+        bool, Rule(Origin.INFERRED, "transactionLogBatchedWriteEnabled is marked dynamic")
+    ] = True
+    #: whether records of a batch can be deleted only while the store batches, or with `batch_index_acks`
+    batch_index_deletion_needs_batching: Annotated[
+        bool, Rule(Origin.READ, "MLTransactionLogImpl.initialize (managed ledger config), master 2026-07")
+    ] = False
 
 
 # ---- state --------------------------------------------------------------------------------------------
@@ -65,21 +68,21 @@ class Config(NamedTuple):
 class Broker(NamedTuple):
     """A broker."""
 
-    new: bool  # knows PIP-160
-    flag: bool  # stores that it opens are to write batches
+    new: bool  # has PIP-160
+    flag: bool  # `transactionLogBatchedWriteEnabled`
 
 
 @record
 class Entry(NamedTuple):
-    """An entry of which something is left."""
+    """An entry that is not fully deleted."""
 
-    batch: int  # how many records it was written with; 0: a plain entry, with one
-    open: int  # records whose transactions are open
-    ended: int  # records whose transactions have ended, and which could not be deleted
+    batch: int  # number of records written; 0 for a plain entry, which has one
+    open: int  # undeleted records of open transactions
+    ended: int  # undeleted records of ended transactions
 
 
 class Ledger(NamedTuple):
-    """A ledger, and what is left in it."""
+    """A ledger and its undeleted entries."""
 
     id: int
     entries: tuple[Entry, ...]
@@ -87,12 +90,12 @@ class Ledger(NamedTuple):
 
 @record
 class Store(NamedTuple):
-    """A log of transactions."""
+    """A transaction log store."""
 
-    owner: int | None  # the broker where it is open
-    batching: bool  # how it writes while it is open
-    ledgers: tuple[Ledger, ...]  # in order; the last one is the one that is written to
-    noted: int | None  # the last ledger that may hold batches, as the operators have noted
+    owner: int | None  # the broker that has it open
+    batching: bool  # the flag as read at open
+    ledgers: tuple[Ledger, ...]  # in order; the last one takes writes
+    last_batched_ledger: int | None  # the last ledger that may hold batches, as recorded
 
 
 @record
@@ -119,51 +122,50 @@ Number = Annotated[int, AtLeast(0)]
 
 
 def with_broker(s: State, broker: int, changed: Broker) -> State:
-    """The state with another broker in this place."""
+    """The state with one broker replaced."""
     return s._replace(brokers=(*s.brokers[:broker], changed, *s.brokers[broker + 1 :]))
 
 
 def with_store(s: State, store: int, changed: Store) -> State:
-    """The state with another store in this place."""
+    """The state with one store replaced."""
     return s._replace(stores=(*s.stores[:store], changed, *s.stores[store + 1 :]))
 
 
 def left_in(e: Entry) -> int:
-    """How many records of an entry a broker finds that opens the store now."""
+    """The number of records of an entry that a broker reads when it opens the store."""
     return e.open + e.ended
 
 
 def has_batch(store: Store) -> bool:
-    """Something is left of a batch."""
+    """Whether the log has an undeleted batch."""
     return any(e.batch for ledger in store.ledgers for e in ledger.entries)
 
 
-def deletes_parts(cfg: Config, batching: bool) -> bool:
-    """A store that writes like this can delete a record of a batch, and knows which were deleted."""
-    return batching or cfg.batch_index_acks or not cfg.deletion_is_tied_to_batching
+def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
+    """Whether a store in this mode can delete single records of a batch, and recovers such deletions."""
+    return batching or cfg.batch_index_acks or not cfg.batch_index_deletion_needs_batching
 
 
-def begun(ledgers: tuple[Ledger, ...]) -> tuple[Ledger, ...]:
-    """The ledgers with a new one after them.
-
-    A last ledger of which nothing is left is as good as one that was never written: the next one takes its place.
-    """
+def with_new_ledger(ledgers: tuple[Ledger, ...]) -> tuple[Ledger, ...]:
+    """The ledgers after a rollover. A last ledger without undeleted entries is replaced."""
     last = ledgers[-1]
     return (*(ledgers if last.entries else ledgers[:-1]), Ledger(last.id + 1, ()))
 
 
 def flags_are_off(s: State) -> bool:
-    """No store that is opened now will write batches."""
+    """Whether every flag is off."""
     return not any(broker.flag for broker in s.brokers)
 
 
 def may_downgrade(s: State) -> bool:
-    """The flags are off, and every ledger that was noted is gone: by the steps, brokers may be old again."""
-    return flags_are_off(s) and all(store.noted is not None and store.ledgers[0].id > store.noted for store in s.stores)
+    """Whether PIP-160's steps allow an old broker: flags are off and every recorded ledger is trimmed."""
+    return flags_are_off(s) and all(
+        store.last_batched_ledger is not None and store.ledgers[0].id > store.last_batched_ledger for store in s.stores
+    )
 
 
-def closed(s: State, broker: int) -> tuple[State, int]:
-    """A broker stops: its stores are closed. And how many these are."""
+def with_stores_closed(s: State, broker: int) -> tuple[State, int]:
+    """Stops a broker, which closes its stores. Returns their number."""
     count = len([store for store in s.stores if store.owner == broker])
     stores = [store._replace(owner=None, batching=False) if store.owner == broker else store for store in s.stores]
     return (s._replace(stores=tuple(stores)) if count else s), count
@@ -174,58 +176,53 @@ def closed(s: State, broker: int) -> tuple[State, int]:
 
 @txn_rollout.action
 def upgrade_broker(cfg: Config, s: State, broker: BrokerName) -> Step[State, int]:
-    """An old broker is stopped, and a new one begins in its place, its flag off. The outcome counts closed stores."""
+    """Replaces an old broker by a new one with its flag off. Returns the number of stores closed."""
     if s.brokers[broker].new:
-        return refused(s, "illegal_state", "the broker is new already")
-    s, count = closed(s, broker)
+        return refused(s, "illegal_state", "the broker is already new")
+    s, count = with_stores_closed(s, broker)
     return with_broker(s, broker, Broker(True, False)), count
 
 
 @txn_rollout.action
 def downgrade_broker(cfg: Config, s: State, broker: BrokerName) -> Step[State, int]:
-    """A new broker is stopped, and an old one begins in its place: by the steps, not before all batches are gone.
-
-    The outcome counts the stores that are closed.
-    """
+    """Replaces a new broker by an old one, if PIP-160's steps allow it. Returns the number of stores closed."""
     if not s.brokers[broker].new:
-        return refused(s, "illegal_state", "the broker is old already")
-    if cfg.operators_follow_the_steps and not may_downgrade(s):
-        return refused(
-            s, "illegal_state", "a flag is on, or not every ledger that may hold batches was noted and is gone"
-        )
-    s, count = closed(s, broker)
+        return refused(s, "illegal_state", "the broker is already old")
+    if cfg.operators_follow_steps and not may_downgrade(s):
+        return refused(s, "illegal_state", "a flag is on, or a ledger that may hold batches is unknown or not trimmed")
+    s, count = with_stores_closed(s, broker)
     return with_broker(s, broker, Broker(False, False)), count
 
 
 @txn_rollout.fault
 def restart_broker(cfg: Config, s: State, broker: BrokerName) -> Step[State, int]:
-    """A broker stops and begins again, with its flag. The outcome counts the stores that are closed."""
-    return closed(s, broker)
+    """Restarts a broker, which keeps its flag. Returns the number of stores closed."""
+    return with_stores_closed(s, broker)
 
 
 @txn_rollout.action
 def set_flag(cfg: Config, s: State, broker: BrokerName, on: bool) -> Step[State, None]:
-    """A new broker's flag goes on or off: by the steps, on only when all brokers are new.
+    """Sets the flag of a new broker; it may be enabled only when all brokers are new.
 
-    With a flag that goes on, what was noted for a downgrade is void.
+    Enabling it discards the recorded last ledgers.
     """
     old = s.brokers[broker]
     if not old.new:
         return refused(s, "unsupported", "an old broker has no flag")
     if not on:
-        return turned(cfg, s, broker, False), None
-    if cfg.operators_follow_the_steps and not all(each.new for each in s.brokers):
-        return refused(s, "illegal_state", "there is an old broker left")
-    s = turned(cfg, s, broker, True)
-    return s._replace(stores=tuple([store._replace(noted=None) for store in s.stores])), None
+        return with_flag(cfg, s, broker, False), None
+    if cfg.operators_follow_steps and not all(each.new for each in s.brokers):
+        return refused(s, "illegal_state", "a broker is old")
+    s = with_flag(cfg, s, broker, True)
+    return s._replace(stores=tuple([store._replace(last_batched_ledger=None) for store in s.stores])), None
 
 
-def turned(cfg: Config, s: State, broker: int, on: bool) -> State:
-    """A broker's flag is set; where stores do not wait until they are opened, those of the broker change."""
+def with_flag(cfg: Config, s: State, broker: int, on: bool) -> State:
+    """The state after setting a flag; without `flag_is_read_at_open` the broker's stores change with it."""
     if s.brokers[broker].flag == on:
         return s
     s = with_broker(s, broker, Broker(True, on))
-    if cfg.flags_are_read_at_open:
+    if cfg.flag_is_read_at_open:
         return s
     changed = [store._replace(batching=on) if store.owner == broker else store for store in s.stores]
     return s._replace(stores=tuple(changed))
@@ -233,60 +230,63 @@ def turned(cfg: Config, s: State, broker: int, on: bool) -> State:
 
 @txn_rollout.action
 def turn_flags_off(cfg: Config, s: State) -> Step[State, int]:
-    """The first step of a downgrade: all flags go off. The outcome counts those that were on."""
+    """Disables all flags, the first step of a downgrade. Returns the number that were on."""
     count = 0
     for broker, each in enumerate(s.brokers):
         count += each.flag
-        s = turned(cfg, s, broker, False)
+        s = with_flag(cfg, s, broker, False)
     return s, count
 
 
 @txn_rollout.action
-def note_ledgers(cfg: Config, s: State) -> Step[State, int]:
-    """Operators note the last ledger of every store: what comes after it is plain. The outcome counts stores.
+def record_last_ledgers(cfg: Config, s: State) -> Step[State, int]:
+    """Records the last ledger of every store: later entries are plain.
 
-    They wait until the flags are off, and until no store writes batches any more; what was noted once stays.
+    Returns the number of stores. Requires all flags off and, in `reference`, that no store batches. Recorded ledgers
+    are kept.
     """
     if not flags_are_off(s):
         return refused(s, "illegal_state", "a flag is on")
-    if cfg.ledgers_are_noted == "when_stores_have_stopped" and any(store.batching for store in s.stores):
-        return refused(s, "illegal_state", "a store goes on writing batches until it is opened again")
-    if s.stores[0].noted is not None:
+    if cfg.last_ledgers_recorded == "after_stores_reopened" and any(store.batching for store in s.stores):
+        return refused(s, "illegal_state", "a store writes batches until it is reopened")
+    if s.stores[0].last_batched_ledger is not None:
         return s, 0
-    noted = [store._replace(noted=store.ledgers[-1].id) for store in s.stores]
-    return s._replace(stores=tuple(noted)), len(noted)
+    last_batched_ledger = [store._replace(last_batched_ledger=store.ledgers[-1].id) for store in s.stores]
+    return s._replace(stores=tuple(last_batched_ledger)), len(last_batched_ledger)
 
 
-# ---- stores are opened and closed ---------------------------------------------------------------------
+# ---- opening and closing of stores ---------------------------------------------------------------------
 
 
 def opened(cfg: Config, s: State, store: int, broker: int) -> State | None:
-    """A closed store is opened at a broker, with a new ledger; None if that broker cannot read it."""
+    """Opens a closed store at a broker, with a new ledger; None if the broker cannot read it."""
     at, old = s.brokers[broker], s.stores[store]
     if not at.new and has_batch(old):
         return None
-    parts = deletes_parts(cfg, at.flag)
-    read = [Ledger(ledger.id, tuple([found(e, parts) for e in ledger.entries])) for ledger in old.ledgers]
-    return with_store(s, store, old._replace(owner=broker, batching=at.flag, ledgers=begun(tuple(read))))
+    parts = deletes_batch_indexes(cfg, at.flag)
+    read = [Ledger(ledger.id, tuple([recovered_entry(e, parts) for e in ledger.entries])) for ledger in old.ledgers]
+    return with_store(s, store, old._replace(owner=broker, batching=at.flag, ledgers=with_new_ledger(tuple(read))))
 
 
-def found(e: Entry, parts: bool) -> Entry:
-    """An entry as it is read: what could not be deleted is back; without parts, so is all that was deleted of it."""
+def recovered_entry(e: Entry, parts: bool) -> Entry:
+    """An entry as recovered at open: records that could not be deleted are back; without batch index deletion all
+    records of a batch are.
+    """
     if e.batch < 2:
         return e
     return Entry(e.batch, left_in(e) if parts else e.batch, 0)
 
 
 def records_of(store: Store) -> int:
-    """How many records are left in a log."""
+    """The number of undeleted records in a log."""
     return sum([left_in(e) for ledger in store.ledgers for e in ledger.entries])
 
 
 @txn_rollout.action
 def open_store(cfg: Config, s: State, store: StoreName, broker: BrokerName) -> Step[State, int]:
-    """A closed store is opened at a broker, which reads all that is left and takes its flag for the store.
+    """Opens a closed store at a broker, which reads all undeleted entries and takes its flag for the store.
 
-    The outcome counts the records that were read. An old broker fails on a batch, and the store stays closed.
+    Returns the number of records read. An old broker fails on a batch, and the store stays closed.
     """
     if s.stores[store].owner is not None:
         return refused(s, "illegal_state", "the store is open")
@@ -298,7 +298,7 @@ def open_store(cfg: Config, s: State, store: StoreName, broker: BrokerName) -> S
 
 @txn_rollout.action
 def close_store(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
-    """A store is closed, to be opened elsewhere or again."""
+    """Closes a store."""
     if s.stores[store].owner is None:
         return refused(s, "illegal_state", "the store is closed")
     return with_store(s, store, s.stores[store]._replace(owner=None, batching=False)), None
@@ -306,9 +306,9 @@ def close_store(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
 
 @txn_rollout.action
 def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
-    """Every store is closed and opened again at its broker; one that was closed, at the first broker.
+    """Closes and reopens every store at its broker; a closed one is opened at broker 0.
 
-    The outcome counts the records that were read. A store that its broker cannot read stays closed.
+    Returns the number of records read. A store that cannot be read stays closed.
     """
     count, unread = 0, False
     for store, each in enumerate(s.stores):
@@ -327,7 +327,7 @@ def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> Step[State, int]:
-    """Records of so many transactions are written: as one batch, or each in an entry. The outcome counts entries."""
+    """Writes records, each of its own transaction: as one batch, or as plain entries. Returns the number of entries."""
     old = s.stores[store]
     if old.owner is None:
         return refused(s, "illegal_state", "the store is closed")
@@ -339,24 +339,24 @@ def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> St
 
 @txn_rollout.action
 def roll_ledger(cfg: Config, s: State, store: StoreName) -> Step[State, None]:
-    """The ledger is full or old: the next entry comes into a new one. One of which nothing is left is not rolled."""
+    """Rolls over to a new ledger, unless the last one has no undeleted entry."""
     old = s.stores[store]
     if old.owner is None:
         return refused(s, "illegal_state", "the store is closed")
     if not old.ledgers[-1].entries:
-        return refused(s, "illegal_state", "nothing is left in the ledger")
-    return with_store(s, store, old._replace(ledgers=begun(old.ledgers))), None
+        return refused(s, "illegal_state", "the ledger has no undeleted entry")
+    return with_store(s, store, old._replace(ledgers=with_new_ledger(old.ledgers))), None
 
 
 def after_ends(cfg: Config, store: Store, e: Entry, count: int) -> Entry:
-    """An entry when so many of its transactions have ended: their records are deleted, if they can be."""
-    if e.batch > 1 and not deletes_parts(cfg, store.batching):
+    """The entry after `count` of its transactions ended: their records are deleted, if they can be."""
+    if e.batch > 1 and not deletes_batch_indexes(cfg, store.batching):
         return e._replace(open=e.open - count, ended=e.ended + count)
     return e._replace(open=e.open - count)
 
 
 def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
-    """In which ledger an entry is, and where in it; after the last ledger if there is no such entry."""
+    """The ledger and index of the n-th undeleted entry; beyond the last ledger if there is none."""
     place = 0
     while place < len(ledgers) and entry >= len(ledgers[place].entries):
         entry -= len(ledgers[place].entries)
@@ -366,9 +366,9 @@ def located(ledgers: tuple[Ledger, ...], entry: int) -> tuple[int, int]:
 
 @txn_rollout.action
 def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> Step[State, int]:
-    """A transaction of an entry ends, and its record is deleted: the entry when that was the last one.
+    """Ends a transaction of the n-th undeleted entry and deletes its record; the entry goes with its last one.
 
-    Entries are numbered from the oldest of which something is left. The outcome is how many records are left of it.
+    Returns the number of its undeleted records.
     """
     old = s.stores[store]
     if old.owner is None:
@@ -388,7 +388,7 @@ def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> S
 
 @txn_rollout.action
 def end_transactions(cfg: Config, s: State) -> Step[State, int]:
-    """Every transaction of an open store ends, or times out. The outcome counts them."""
+    """Ends every transaction of the open stores. Returns their number."""
     count = 0
     for name, store in enumerate(s.stores):
         ended = sum([e.open for ledger in store.ledgers for e in ledger.entries])
@@ -405,7 +405,7 @@ def end_transactions(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def trim(cfg: Config, s: State) -> Step[State, int]:
-    """In every open store the first ledgers go in which nothing is left, but for the last. The outcome counts them."""
+    """Trims the fully deleted first ledgers of every open store, never the last one. Returns their number."""
     count = 0
     for name, store in enumerate(s.stores):
         if store.owner is None:
@@ -419,43 +419,51 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
     return s, count
 
 
-# ---- names --------------------------------------------------------------------------------------------
+# ---- canonical form --------------------------------------------------------------------------------------------
 
 
 @txn_rollout.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The ledgers of a store are numbered from 1, and what was noted is the last of those that there are, or 0."""
+    """Ledgers are renumbered from 1; the recorded ledger becomes the number of ledgers up to it."""
     stores = []
     for store in s.stores:
         ledgers = tuple([Ledger(number, ledger.entries) for number, ledger in enumerate(store.ledgers, 1)])
-        noted = None if store.noted is None else len([1 for ledger in store.ledgers if ledger.id <= store.noted])
-        stores.append(store._replace(ledgers=ledgers, noted=noted))
+        last_batched_ledger = (
+            None
+            if store.last_batched_ledger is None
+            else len([1 for ledger in store.ledgers if ledger.id <= store.last_batched_ledger])
+        )
+        stores.append(store._replace(ledgers=ledgers, last_batched_ledger=last_batched_ledger))
     return s._replace(stores=tuple(stores))
 
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
 reference = txn_rollout.profile(
-    "reference", "the proposal's steps, flags that are read at open, and batches that can always be deleted", Config()
+    "reference", "PIP-160's steps, flags read at open, batch index deletion always enabled", Config()
 )
 shipped = txn_rollout.profile(
     "pulsar-2026-07",
-    "the shipped rules: records of batches are deleted where the broker has batch index acknowledgement, and the "
-    "operators note the last ledger as soon as the flags are off, as the proposal says",
-    Config(batch_index_acks=True, ledgers_are_noted="when_flags_are_off", deletion_is_tied_to_batching=True),
+    "shipped rules, batch index acknowledgment on; last ledgers recorded once flags are off, as PIP-160 says",
+    Config(batch_index_acks=True, last_ledgers_recorded="after_flags_off", batch_index_deletion_needs_batching=True),
 )
 older = txn_rollout.profile(
     "pulsar-4.0",
-    "the same up to 4.0, where batch index acknowledgement is off by default",
-    Config(ledgers_are_noted="when_flags_are_off", deletion_is_tied_to_batching=True),
+    "shipped rules up to 4.0, batch index acknowledgment off",
+    Config(last_ledgers_recorded="after_flags_off", batch_index_deletion_needs_batching=True),
+)
+proposal = txn_rollout.profile(
+    "pip-160",
+    "PIP-160 as written: last ledgers recorded once flags are off, records of a batch always deletable",
+    Config(last_ledgers_recorded="after_flags_off"),
 )
 careless = txn_rollout.profile(
-    "no-steps",
-    "operators turn flags on and make brokers old whenever they like",
-    Config(operators_follow_the_steps=False),
+    "operators-skip-steps",
+    "operators enable flags and downgrade brokers at any time",
+    Config(operators_follow_steps=False),
 )
 at_once = txn_rollout.profile(
-    "flags-at-once",
-    "stores that change with the flag while they are open",
-    Config(flags_are_read_at_open=False),
+    "flag-takes-effect-at-once",
+    "open stores change with the flag",
+    Config(flag_is_read_at_open=False),
 )

@@ -1,34 +1,34 @@
 ------------------------------- MODULE TxnRollout -------------------------------
 (***************************************************************************)
-(* Upgrade and downgrade of brokers whose transaction logs hold batches.   *)
+(* Upgrade and downgrade of brokers whose transaction logs hold batches    *)
+(* (PIP-160).                                                              *)
 (*                                                                         *)
-(* Source: PIP-160.  This is the twin of model/txn_rollout.py: the same    *)
-(* actions under the same names, the same settings, and as many states.    *)
-(* Grain: one step of an operator, or one step of a store.                 *)
+(* Twin of model/txn_rollout: the same actions, settings and canonical     *)
+(* states. One step is one step of an operator or of a store.              *)
 (*                                                                         *)
-(* Ledgers have no ids here: they stand in order, each a sequence of what  *)
-(* is left in it, and the last one is written to.  What was noted is how   *)
-(* many of a store's ledgers are the noted one or come before it.          *)
+(* Ledgers have no ids: they are a sequence of sequences of undeleted      *)
+(* entries, and the last one takes writes. The recorded ledger is the      *)
+(* number of the store's ledgers up to it.                                 *)
 (***************************************************************************)
 EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
   \* Settings, and rules on which versions and operators differ.
-  brokers, stores, batch_index_acks, operators_follow_the_steps, ledgers_are_noted, flags_are_read_at_open,
-  deletion_is_tied_to_batching,
+  brokers, stores, batch_index_acks, operators_follow_steps, last_ledgers_recorded, flag_is_read_at_open,
+  batch_index_deletion_needs_batching,
   \* The values of the actions' arguments; brokers and stores are named from 0, and stand from 1 on.
   broker, store, on, records, entry
 
 VARIABLES
   cluster,  \* of each broker [new, flag]
-  logs      \* of each store [owner, batching, ledgers, noted]; an entry is [batch, open, ended], batch 0 if it is plain
+  logs      \* of each store [owner, batching, ledgers, last_batched_ledger]; an entry is [batch, open, ended]
 
 vars == <<cluster, logs>>
 
 Contents == [cluster |-> cluster, logs |-> logs]
 
-\* Of(value), where the value is worked out once.
+\* Of(value), with the value evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 -----------------------------------------------------------------------------
@@ -37,7 +37,7 @@ With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 Left(e) == e.open + e.ended
 HasLeft(e) == Left(e) > 0
 
-\* What is left in all ledgers, in order.
+\* The undeleted entries of all ledgers, in order.
 RECURSIVE Joined(_, _)
 Joined(ledgers, k) == IF k = 0 THEN <<>> ELSE Joined(ledgers, k - 1) \o ledgers[k]
 EntriesOf(log) == Joined(log.ledgers, Len(log.ledgers))
@@ -50,18 +50,18 @@ LeftIn(log) == LET all == EntriesOf(log) IN Sum([k \in DOMAIN all |-> Left(all[k
 OpenIn(log) == LET all == EntriesOf(log) IN Sum([k \in DOMAIN all |-> all[k].open])
 HasBatch(log) == \E k \in DOMAIN log.ledgers : \E i \in DOMAIN log.ledgers[k] : log.ledgers[k][i].batch > 0
 
-\* A store that writes like this can delete a record of a batch, and knows which were deleted.
-DeletesParts(batching) == batching \/ batch_index_acks \/ ~deletion_is_tied_to_batching
+\* Whether a store in this mode can delete single records of a batch, and recovers such deletions.
+DeletesBatchIndexes(batching) == batching \/ batch_index_acks \/ ~batch_index_deletion_needs_batching
 
 LastOf(log) == log.ledgers[Len(log.ledgers)]
 FrontOf(log) == SubSeq(log.ledgers, 1, Len(log.ledgers) - 1)
 
-\* A new ledger begins; the last one goes if nothing is left in it.
+\* Rolls over to a new ledger; an empty last ledger is replaced.
 Begun(log) ==
   IF LastOf(log) # <<>> THEN [log EXCEPT !.ledgers = Append(@, <<>>)]
-  ELSE [log EXCEPT !.noted = IF @ = Len(log.ledgers) THEN @ - 1 ELSE @]
+  ELSE [log EXCEPT !.last_batched_ledger = IF @ = Len(log.ledgers) THEN @ - 1 ELSE @]
 
-\* The first ledgers go in which nothing is left, but for the last.
+\* Trims the fully deleted first ledgers, never the last one.
 RECURSIVE EmptyInFront(_, _)
 EmptyInFront(ledgers, k) ==
   IF k < Len(ledgers) /\ ledgers[k] = <<>> THEN EmptyInFront(ledgers, k + 1) ELSE k - 1
@@ -69,11 +69,11 @@ Trimmed(log) ==
   LET gone == EmptyInFront(log.ledgers, 1)
   IN IF log.owner = None THEN log
      ELSE [log EXCEPT !.ledgers = SubSeq(@, gone + 1, Len(@)),
-                      !.noted = IF @ = None THEN None ELSE IF @ > gone THEN @ - gone ELSE 0]
+                      !.last_batched_ledger = IF @ = None THEN None ELSE IF @ > gone THEN @ - gone ELSE 0]
 
-\* An entry when so many of its transactions have ended: their records are deleted, if they can be.
+\* The entry after some of its transactions ended: their records are deleted, if they can be.
 Ended(log, e, count) ==
-  IF e.batch > 1 /\ ~DeletesParts(log.batching) THEN [e EXCEPT !.open = @ - count, !.ended = @ + count]
+  IF e.batch > 1 /\ ~DeletesBatchIndexes(log.batching) THEN [e EXCEPT !.open = @ - count, !.ended = @ + count]
   ELSE [e EXCEPT !.open = @ - count]
 
 AllEnded(log) ==
@@ -81,7 +81,7 @@ AllEnded(log) ==
   IN IF log.owner = None THEN log
      ELSE [log EXCEPT !.ledgers = [k \in DOMAIN log.ledgers |-> EndedLedger(log.ledgers[k])]]
 
-\* An entry as an opening reads it.
+\* An entry as recovered at open.
 Found(e, parts) ==
   IF e.batch < 2 THEN e ELSE [batch |-> e.batch, open |-> IF parts THEN Left(e) ELSE e.batch, ended |-> 0]
 
@@ -89,7 +89,7 @@ Found(e, parts) ==
 (* Operators. *)
 
 FlagsAreOff(s) == \A b \in DOMAIN s.cluster : ~s.cluster[b].flag
-IsGone(log) == log.noted # None /\ log.noted = 0
+IsGone(log) == log.last_batched_ledger # None /\ log.last_batched_ledger = 0
 MayDowngrade(s) == FlagsAreOff(s) /\ \A k \in DOMAIN s.logs : IsGone(s.logs[k])
 AllAreNew(s) == \A b \in DOMAIN s.cluster : s.cluster[b].new
 
@@ -100,17 +100,18 @@ Replaced(s, b, is_new) == [Stopped(s, b) EXCEPT !.cluster[b + 1] = [new |-> is_n
 
 AfterUpgrade(s, b) == IF s.cluster[b + 1].new THEN s ELSE Replaced(s, b, TRUE)
 AfterDowngrade(s, b) ==
-  IF ~s.cluster[b + 1].new \/ (operators_follow_the_steps /\ ~MayDowngrade(s)) THEN s ELSE Replaced(s, b, FALSE)
+  IF ~s.cluster[b + 1].new \/ (operators_follow_steps /\ ~MayDowngrade(s)) THEN s ELSE Replaced(s, b, FALSE)
 
-\* The flags are set; where stores do not wait until they are opened, those of the brokers whose flag it is change.
+\* Sets flags; without flag_is_read_at_open the stores of these brokers change with them.
 Turned(s, them, is_on) ==
   LET turned == {b \in them : s.cluster[b + 1].flag # is_on}
       ModeOf(log) ==
-        IF ~flags_are_read_at_open /\ log.owner \in turned THEN [log EXCEPT !.batching = is_on] ELSE log
-  IN [cluster |-> [b \in DOMAIN s.cluster |-> IF b - 1 \in turned THEN [new |-> TRUE, flag |-> is_on] ELSE s.cluster[b]],
+        IF ~flag_is_read_at_open /\ log.owner \in turned THEN [log EXCEPT !.batching = is_on] ELSE log
+  IN [cluster |-> [b \in DOMAIN s.cluster |-> IF b - 1 \in turned THEN [new |-> TRUE, flag |-> is_on]
+        ELSE s.cluster[b]],
       logs |-> [k \in DOMAIN s.logs |-> ModeOf(s.logs[k])]]
-Void(s) == [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.noted = None]]]
-IsRefusedFlag(s, b, is_on) == ~s.cluster[b + 1].new \/ (is_on /\ operators_follow_the_steps /\ ~AllAreNew(s))
+Void(s) == [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.last_batched_ledger = None]]]
+IsRefusedFlag(s, b, is_on) == ~s.cluster[b + 1].new \/ (is_on /\ operators_follow_steps /\ ~AllAreNew(s))
 AfterFlag(s, b, is_on) ==
   CASE IsRefusedFlag(s, b, is_on) -> s
     [] ~IsRefusedFlag(s, b, is_on) /\ is_on -> Void(Turned(s, {b}, TRUE))
@@ -119,11 +120,11 @@ AfterFlagsOff(s) == Turned(s, 0..brokers - 1, FALSE)
 
 CannotNote(s) ==
   \/ ~FlagsAreOff(s)
-  \/ ledgers_are_noted = "when_stores_have_stopped" /\ \E k \in DOMAIN s.logs : s.logs[k].batching
-  \/ s.logs[1].noted # None
-AfterNoting(s) ==
+  \/ last_ledgers_recorded = "after_stores_reopened" /\ \E k \in DOMAIN s.logs : s.logs[k].batching
+  \/ s.logs[1].last_batched_ledger # None
+AfterRecordLastLedgers(s) ==
   IF CannotNote(s) THEN s
-  ELSE [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.noted = Len(s.logs[k].ledgers)]]]
+  ELSE [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.last_batched_ledger = Len(s.logs[k].ledgers)]]]
 
 -----------------------------------------------------------------------------
 (* Stores. *)
@@ -131,7 +132,7 @@ AfterNoting(s) ==
 CanRead(s, log, b) == s.cluster[b + 1].new \/ ~HasBatch(log)
 Opened(s, log, b) ==
   LET is_on == s.cluster[b + 1].flag
-      parts == DeletesParts(is_on)
+      parts == DeletesBatchIndexes(is_on)
       read == [k \in DOMAIN log.ledgers |-> [i \in DOMAIN log.ledgers[k] |-> Found(log.ledgers[k][i], parts)]]
   IN IF CanRead(s, log, b) THEN Begun([log EXCEPT !.owner = b, !.batching = is_on, !.ledgers = read]) ELSE Closed(log)
 
@@ -153,7 +154,7 @@ AfterRoll(s, k) ==
   LET log == s.logs[k + 1]
   IN IF log.owner = None THEN s ELSE IF LastOf(log) = <<>> THEN s ELSE [s EXCEPT !.logs[k + 1] = Begun(log)]
 
-\* The ledgers when a transaction of their n-th entry has ended, counted from 0; the same if there is none.
+\* The ledgers after a transaction of the n-th entry, counted from 0, ended.
 RECURSIVE EndedAt(_, _, _, _)
 EndedAt(log, ledgers, k, n) ==
   CASE k > Len(ledgers) -> ledgers
@@ -173,14 +174,15 @@ AfterTrim(s) == [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> Trimmed(s.logs[k])]]
 Become(given) == \E s \in {given} : cluster' = s.cluster /\ logs' = s.logs
 
 Init == /\ cluster = [b \in 1..brokers |-> [new |-> FALSE, flag |-> FALSE]]
-        /\ logs = [k \in 1..stores |-> [owner |-> None, batching |-> FALSE, ledgers |-> <<<<>>>>, noted |-> None]]
+        /\ logs = [k \in 1..stores |-> [owner |-> None, batching |-> FALSE, ledgers |-> <<<<>>>>,
+              last_batched_ledger |-> None]]
 
 UpgradeBroker == \E b \in broker : Become(AfterUpgrade(Contents, b))
 DowngradeBroker == \E b \in broker : Become(AfterDowngrade(Contents, b))
 RestartBroker == \E b \in broker : Become(Stopped(Contents, b))
 SetFlag == \E b \in broker, is_on \in on : Become(AfterFlag(Contents, b, is_on))
 TurnFlagsOff == Become(AfterFlagsOff(Contents))
-NoteLedgers == Become(AfterNoting(Contents))
+RecordLastLedgers == Become(AfterRecordLastLedgers(Contents))
 OpenStore == \E k \in store, b \in broker : Become(AfterOpening(Contents, k, b))
 CloseStore == \E k \in store : Become(AfterClosing(Contents, k))
 ReopenStores == Become(AfterReopening(Contents))

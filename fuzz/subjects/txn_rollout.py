@@ -1,4 +1,4 @@
-"""How to drive upgrades and downgrades of brokers whose transaction logs hold batches."""
+"""Drives upgrades and downgrades of brokers whose transaction logs hold batches."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def stores(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """How far an upgrade or a downgrade is."""
+    """The stage of the upgrade or downgrade."""
     new = sum([broker.new for broker in s.brokers])
     if new < cfg.brokers:
-        return "old" if all(store.noted is None for store in s.stores) else "downgrade"
+        return "old" if all(store.last_batched_ledger is None for store in s.stores) else "downgrade"
     if may_downgrade(s):
         return "over"
     return "new" if any(broker.flag for broker in s.brokers) else "off"
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """Versions and flags, how stores write, what is in their logs, and what was noted."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Versions, flags, store modes, contents of logs, and recorded ledgers, abstracted for coverage."""
     return (
         tuple(sorted(s.brokers)),
         tuple(
@@ -43,7 +43,7 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
                     min(len(store.ledgers), 3),
                     any(e.batch for ledger in store.ledgers for e in ledger.entries),
                     any(not e.batch for ledger in store.ledgers for e in ledger.entries),
-                    store.noted is not None,
+                    store.last_batched_ledger is not None,
                 )
                 for store in s.stores[:2]
             )
@@ -51,11 +51,11 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- measures that scopes bound -------------------------------------------------------------------------
 
 
 def entries(s: State) -> int:
-    """Entries of which something is left, of the store that has most."""
+    """Undeleted entries of the store that has most."""
     return max(sum([len(ledger.entries) for ledger in store.ledgers]) for store in s.stores)
 
 
@@ -76,16 +76,16 @@ SMOKE = Scope(
     },
     bounds={"entries": 1, "ledgers": 2},
     reasons={
-        "actions": "all that there are",
-        "brokers": "two: one may be old when the other is new",
+        "actions": "all",
+        "brokers": "two: one may be old while the other is new",
         "stores": "one; two are in the scope stores",
-        "broker": "both of the cluster",
+        "broker": "both",
         "store": "the only one",
         "on": "both, at each broker",
-        "records": "one and two: a batch that goes as a whole, and one that may go in parts; more go as two do",
-        "entry": "the oldest one, and one that is not there",
-        "entries": "one; hides logs that are mixed",
-        "ledgers": "two: the one with the entry, and the next",
+        "records": "one and two: a batch deleted as a whole, and one deleted record by record; larger batches behave as two",
+        "entry": "the oldest entry, and a missing one",
+        "entries": "one; excludes mixed logs",
+        "ledgers": "two: the ledger with the entry, and the next",
     },
 )
 
@@ -96,8 +96,8 @@ CI = Scope(
     bounds={"entries": 2, "ledgers": 3},
     reasons=dict(SMOKE.reasons)
     | {
-        "entry": "either one, and one that is not there",
-        "entries": "two: mixed logs, and a ledger behind one that is pinned",
+        "entry": "either entry, and a missing one",
+        "entries": "two: mixed logs, and a ledger after a pinned one",
         "ledgers": "three: one for each entry, and the next",
     },
 )
@@ -108,7 +108,7 @@ STORES = Scope(
         "downgrade_broker",
         "turn_flags_off",
         "set_flag",
-        "note_ledgers",
+        "record_last_ledgers",
         "open_store",
         "close_store",
         "reopen_stores",
@@ -121,14 +121,14 @@ STORES = Scope(
     bounds={"entries": 1, "ledgers": 2},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all but what the other scopes have: restarts, ledgers that are rolled, transactions one by one",
+        "actions": "all except restarts, rollovers and single transactions, which are in the other scopes",
         "brokers": "one; two are in the other scopes",
-        "stores": "two: one may write batches when the other has stopped",
+        "stores": "two: one may batch after the other has stopped",
         "broker": "the only one",
-        "store": "both of the cluster",
-        "on": "on; they go off together",
-        "records": "two: a batch that may go in parts, or two plain entries, which are beyond the bound",
-        "entries": "one in each store; hides mixed logs",
+        "store": "both",
+        "on": "enabling only; flags are disabled together",
+        "records": "two: a batch deleted record by record, or two plain entries, which are beyond the bound",
+        "entries": "one in each store; excludes mixed logs",
     },
 )
 
@@ -137,7 +137,7 @@ STORES = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, whose brokers and stores count from 1, and whose ledgers are numbered anew."""
+    """A state of the TLA+ twin: brokers and stores count from 1, ledgers are renumbered."""
     cluster = tuple([Broker(each["new"], each["flag"]) for each in variables["cluster"]])
     logs = []
     for each in variables["logs"]:
@@ -147,53 +147,53 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
                 for number, ledger in enumerate(each["ledgers"], 1)
             ]
         )
-        logs.append(Store(each["owner"], each["batching"], found, each["noted"]))
+        logs.append(Store(each["owner"], each["batching"], found, each["last_batched_ledger"]))
     return State(cluster, tuple(logs))
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
 def with_first(s: State, **changes: Any) -> State:
-    """The state with another first store."""
+    """The state with the first store changed."""
     return s._replace(stores=(s.stores[0]._replace(**changes), *s.stores[1:]))
 
 
-def an_old_broker_with_a_flag(s: State) -> State | None:
-    """A flag is on at a broker that is old."""
+def old_broker_has_flag(s: State) -> State | None:
+    """An old broker has an enabled flag."""
     if s.brokers[0].new:
         return None
     return s._replace(brokers=(Broker(False, True), *s.brokers[1:]))
 
 
-def a_closed_store_that_writes(s: State) -> State | None:
-    """A store writes batches though it is closed."""
+def closed_store_batches(s: State) -> State | None:
+    """A closed store batches."""
     return with_first(s, batching=True) if s.stores[0].owner is None else None
 
 
-def a_broker_that_is_none(s: State) -> State:
-    """A store is open at a broker that is not there."""
+def owner_does_not_exist(s: State) -> State:
+    """A store is open at a missing broker."""
     return with_first(s, owner=len(s.brokers))
 
 
-def ledgers_that_are_turned(s: State) -> State | None:
-    """The ledgers of a store are in the other order."""
+def ledgers_are_reversed(s: State) -> State | None:
+    """The ledgers of a store are reversed."""
     return with_first(s, ledgers=s.stores[0].ledgers[::-1]) if len(s.stores[0].ledgers) > 1 else None
 
 
-def a_note_of_the_future(s: State) -> State:
-    """A ledger was noted that is to come."""
-    return with_first(s, noted=s.stores[0].ledgers[-1].id + 1)
+def recorded_ledger_is_in_the_future(s: State) -> State:
+    """The recorded ledger does not exist yet."""
+    return with_first(s, last_batched_ledger=s.stores[0].ledgers[-1].id + 1)
 
 
-def more_than_was_written(s: State) -> State:
-    """A plain entry with two records."""
+def plain_entry_has_two_records(s: State) -> State:
+    """A plain entry has two records."""
     last = s.stores[0].ledgers[-1]
     return with_first(s, ledgers=(*s.stores[0].ledgers[:-1], Ledger(last.id, (*last.entries, Entry(0, 2, 0)))))
 
 
-def an_entry_with_nothing_left(s: State) -> State:
-    """A batch of which everything is deleted, and which is still there."""
+def listed_entry_is_deleted(s: State) -> State:
+    """A fully deleted batch is still listed."""
     last = s.stores[0].ledgers[-1]
     return with_first(s, ledgers=(*s.stores[0].ledgers[:-1], Ledger(last.id, (Entry(2, 0, 0), *last.entries))))
 
@@ -216,7 +216,7 @@ subject = Subject(
         "restart_broker": 0.3,
         "set_flag": 1,
         "turn_flags_off": 0.4,
-        "note_ledgers": 1,
+        "record_last_ledgers": 1,
         "open_store": 5,
         "close_store": 1.5,
         "reopen_stores": 0.7,
@@ -228,18 +228,24 @@ subject = Subject(
     },
     situation=situation,
     in_situation={
-        "old": {"upgrade_broker": 4, "note_ledgers": 0.2},
-        "new": {"upgrade_broker": 0.1, "note_ledgers": 0.5},
-        "off": {"upgrade_broker": 0.1, "note_ledgers": 3, "trim": 3, "end_transactions": 2, "reopen_stores": 2},
+        "old": {"upgrade_broker": 4, "record_last_ledgers": 0.2},
+        "new": {"upgrade_broker": 0.1, "record_last_ledgers": 0.5},
+        "off": {"upgrade_broker": 0.1, "record_last_ledgers": 3, "trim": 3, "end_transactions": 2, "reopen_stores": 2},
         "over": {"downgrade_broker": 12, "set_flag": 0.2},
         "downgrade": {"upgrade_broker": 0.2, "downgrade_broker": 6, "close_store": 2},
     },
     swarms={
         "batches": {"set_flag": 3, "turn_flags_off": 0.2, "downgrade_broker": 0.3},
-        "downgrades": {"turn_flags_off": 3, "set_flag": 0.5, "note_ledgers": 3, "trim": 3, "end_transactions": 4},
+        "downgrades": {
+            "turn_flags_off": 3,
+            "set_flag": 0.5,
+            "record_last_ledgers": 3,
+            "trim": 3,
+            "end_transactions": 4,
+        },
         "hasty downgrades": {
             "turn_flags_off": 6,
-            "note_ledgers": 9,
+            "record_last_ledgers": 9,
             "reopen_stores": 0.3,
             "close_store": 0.4,
             "end_transactions": 8,
@@ -248,17 +254,17 @@ subject = Subject(
         "long transactions": {"end_transaction": 0.3, "end_transactions": 0.1, "roll_ledger": 2, "trim": 2},
         "moves": {"close_store": 4, "open_store": 2, "restart_broker": 3, "reopen_stores": 2},
     },
-    abstract=kind_of_state,
+    abstract=coverage_key,
     measures={"entries": entries, "ledgers": ledgers},
     scopes={"smoke": SMOKE, "ci": CI, "stores": STORES},
     corrupt={
-        "an_old_broker_with_a_flag": an_old_broker_with_a_flag,
-        "a_closed_store_that_writes": a_closed_store_that_writes,
-        "a_broker_that_is_none": a_broker_that_is_none,
-        "ledgers_that_are_turned": ledgers_that_are_turned,
-        "a_note_of_the_future": a_note_of_the_future,
-        "more_than_was_written": more_than_was_written,
-        "an_entry_with_nothing_left": an_entry_with_nothing_left,
+        "old_broker_has_flag": old_broker_has_flag,
+        "closed_store_batches": closed_store_batches,
+        "owner_does_not_exist": owner_does_not_exist,
+        "ledgers_are_reversed": ledgers_are_reversed,
+        "recorded_ledger_is_in_the_future": recorded_ledger_is_in_the_future,
+        "plain_entry_has_two_records": plain_entry_has_two_records,
+        "listed_entry_is_deleted": listed_entry_is_deleted,
     },
     steps=128,
     tla="TxnRollout",
