@@ -82,7 +82,7 @@ SMOKE = Scope(
         "broker": "both",
         "store": "the only one",
         "on": "both, at each broker",
-        "records": "one and two: a batch deleted as a whole, and one deleted record by record; larger batches behave as two",
+        "records": "one and two: a batch deleted whole, and one deleted by record; larger ones behave as two",
         "entry": "the oldest entry, and a missing one",
         "entries": "one; excludes mixed logs",
         "ledgers": "two: the ledger with the entry, and the next",
