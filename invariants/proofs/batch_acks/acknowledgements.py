@@ -136,8 +136,8 @@ def acks_commute() -> Answer:
     Control(
         "the set of the acknowledgement takes the place of the entry's own, as shipped",
         STATE,
-        'cumulative_sets: Literal["and", "replace_if_further"] = "and"',
-        'cumulative_sets: Literal["and", "replace_if_further"] = "replace_if_further"',
+        '] = "and"',
+        '] = "replace_if_further"',
         refutes="nothing comes back",
     ),
 )

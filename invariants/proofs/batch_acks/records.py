@@ -28,8 +28,8 @@ STATE = "model.batch_acks.state"
     Control(
         "a record holds one range more, as shipped",
         STATE,
-        "range_cap_is_exact: bool = True",
-        "range_cap_is_exact: bool = False",
+        "ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)",
+        "ranges = cfg.max_ranges + 1",
         refutes="as many ranges as the cap",
     ),
 )
