@@ -228,6 +228,13 @@ def batch_respects_size_cap(cfg: Config, before: State, event: Event, after: Sta
     return after.size <= cfg.max_bytes and all(sum(sizes) <= cfg.max_bytes for sizes in written)
 
 
+@always(txn_writer, on=("roll_ledger",))
+def rollover_returns_next_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A rollover returns the id of the new ledger, the next one, which has no entry yet."""
+    ledger = before.ledger + 1
+    return event.outcome == Effects(ledger) and (after.ledger, after.next_entry) == (ledger, 0)
+
+
 # ---- buffer and triggers ------------------------------------------------------------------------------
 
 

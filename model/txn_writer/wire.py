@@ -160,16 +160,14 @@ PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_l
 
 
 class Command(NamedTuple):
-    """A command of PIP-160's section "CLI". None shipped; apache/pulsar#16748 proposed the statistics."""
+    """A command of PIP-160 on the transaction log. It did not ship; apache/pulsar#16748 proposed the statistics."""
 
     name: str
-    log: Log
     about: str
 
 
+#: PIP-160 has the same pair for the pending-ack store.
 COMMANDS = (
-    Command("--set-txn-tc-batch-log", "txn_tc", "sets the batching settings of the transaction logs"),
-    Command("--get-txn-tc-batch-log-stat", "txn_tc", "returns the batching settings and statistics of a coordinator"),
-    Command("--set-txn-pending-ack-batch-log", "pending_ack", "sets the batching settings of the pending-ack stores"),
-    Command("--get-txn-pending-ack-batch-log-stat", "pending_ack", "returns those of a pending-ack store"),
+    Command("--set-txn-tc-batch-log", "sets the batching settings of the transaction logs"),
+    Command("--get-txn-tc-batch-log-stat", "returns the batching settings and statistics of a coordinator"),
 )
