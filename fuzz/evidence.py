@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from fuzz.defects.page import linked
@@ -19,10 +18,7 @@ from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shrink
 from fuzz.subject import find_subject, subject_names
 from fuzz.target import Target
-from model.machine import BadValue
 
-#: The lines of a document between which the table stands.
-BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
 #: A shrunk trace with more steps is long: the next findings are shrunk, too, and the shortest trace counts.
 LONG = 10
 
@@ -87,15 +83,3 @@ def table_of(shown: Sequence[Shown]) -> str:
         cells = (s.symptom, s.severity, s.versions, linked(s.link), breaks, seconds, str(s.length or ""))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def write_into(path: Path, table: str) -> None:
-    """Puts the table between the marks of a document. Raises BadValue when it has none."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as problem:
-        raise BadValue(f"{path}: cannot be read: {problem.strerror}") from None
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise BadValue(f"{path}: needs the lines {BEGIN} and {END}, once each, for the table to stand between")
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.defects.page import write_into
 from fuzz.defects.table import Severity
-from fuzz.evidence import Shown, show_all, table_of, write_into
+from fuzz.evidence import Shown, show_all, table_of
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.version import code_version
 

@@ -33,10 +33,10 @@ class Severity(StrEnum):
     """What a user of the broker suffers; the worst first."""
 
     MESSAGE_LOSS = "message loss"
-    WRONG_RESULT = "wrong result"
     DUPLICATE_DELIVERY = "duplicate delivery"
     STUCK = "stuck"
     UNBOUNDED_MEMORY = "unbounded memory"
+    WRONG_RESULT = "wrong result"
     WRONG_METRIC = "wrong metric"
     PERFORMANCE = "performance"
 
