@@ -5,7 +5,9 @@ from __future__ import annotations
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from model import legacy_manager as m
-from model.legacy_manager import Config, State
+from model.cache_metrics import COUNTERS, ENTRIES, USED_SIZE
+from model.entry_cache import state as entry_cache
+from model.legacy_manager import Config, Counters, State
 from model.machine import Failed
 from model.positions import Position
 
@@ -74,3 +76,10 @@ def test_a_share_in_doubles_leaves_an_entry_behind() -> None:
         s, _ = m.set_watermark(cfg, s, 11.5 / 60)
         s, _ = m.run_eviction_task(cfg, s)
         assert [e.bytes for e in m.entries_of(s.caches[0])] == left
+
+
+def test_every_counter_has_a_prometheus_metric() -> None:
+    assert set(COUNTERS) == set(Counters._fields) == set(entry_cache.Counters._fields)
+    names = [each.name for each in (*COUNTERS.values(), ENTRIES, USED_SIZE)]
+    assert len(set(names)) == len(names)
+    assert all(name.startswith("pulsar_ml_cache_") for name in names)

@@ -1,0 +1,38 @@
+"""Prometheus metrics of the broker's entry cache (`ManagedLedgerFactoryMBeanImpl`, `ManagedLedgerCacheMetrics`).
+
+`COUNTERS` names the metric of each field of `Counters` in `model/entry_cache` and `model/legacy_manager`. The broker
+exports hits, misses and evictions as rates of its statistics period; the models count events from the start.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Metric(NamedTuple):
+    """A metric as the broker exports it."""
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    unit: str
+    about: str
+
+
+#: Field of `Counters` -> metric.
+COUNTERS = {
+    "insertions": Metric("pulsar_ml_cache_inserted_entries_total", "counter", "entries", "inserted entries"),
+    "evicted_entries": Metric(
+        "pulsar_ml_cache_evicted_entries_total", "counter", "entries", "entries removed by eviction or invalidation"
+    ),
+    "size_evictions": Metric("pulsar_ml_cache_evictions", "gauge", "evictions", "size evictions in the last minute"),
+    "hit_entries": Metric("pulsar_ml_cache_hits_rate", "gauge", "entries/s", "entries read from the cache"),
+    "hit_bytes": Metric("pulsar_ml_cache_hits_throughput", "gauge", "bytes/s", "bytes read from the cache"),
+    "miss_entries": Metric("pulsar_ml_cache_misses_rate", "gauge", "entries/s", "entries read from storage"),
+    "miss_bytes": Metric("pulsar_ml_cache_misses_throughput", "gauge", "bytes/s", "bytes read from storage"),
+}
+
+#: `pulsar_ml_cache_entries`: inserted minus evicted entries.
+ENTRIES = Metric("pulsar_ml_cache_entries", "gauge", "entries", "cached entries")
+#: The total size. Without `managedLedgerCacheCopyEntries`, entries are slices of shared buffers, and the memory in use
+#: can be larger.
+USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the cached entries' lengths")
