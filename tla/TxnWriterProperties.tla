@@ -108,15 +108,6 @@ BufferedRecordIsFlushedWithinMaxDelay ==
   buffer # <<>> /\ status = "open" /\ ~HasTick =>
     IF timer = None THEN FALSE ELSE timer <= Head(buffer).since + max_delay_ms
 
-\* At most one timer or queued tick is outstanding, and an armed timer is not overdue. An open batching writer with a
-\* free-running tick has one; a closed writer never re-arms it.
-AtMostOneTimerOrTickIsOutstanding ==
-  LET IsTick(task) == task.is = "tick"
-      number == Len(SelectSeq(tasks, IsTick)) + IF timer = None THEN 0 ELSE 1
-  IN /\ number <= 1
-     /\ timer # None => timer > 0 /\ status # "closed"
-     /\ IsBatching /\ delay_from = "tick" /\ status = "open" => number = 1
-
 \* With the delay counted from the first record, the timer is armed exactly for max_delay after the first record of
 \* the batch.
 TimerIsArmedForFirstRecordOfBatch ==
