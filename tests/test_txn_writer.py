@@ -1,4 +1,4 @@
-"""The buffered writer of a transaction log: stateful tests, bad input, worked examples, and what the shipped rules do."""
+"""Buffered writer of a transaction log: stateful tests, worked examples, invalid input, and the shipped rules."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def reasons(outcomes: list[Any]) -> list[str]:
 # ---- batches
 
 
-def test_the_example_of_the_proposal() -> None:
+def test_example_of_the_proposal() -> None:
     """N records become one entry; each caller gets the entry's position, the batch's size, and its place in it."""
     s, outcomes = after(REFERENCE, add(10), add(11), add(12), DONE)
     assert outcomes[2].writes == (Write(1, True, (1, 2, 3), 33 + 4),)
@@ -89,7 +89,7 @@ def test_the_example_of_the_proposal() -> None:
     assert s.log == (Entry(position, True, (1, 2, 3), True),)
 
 
-def test_a_batch_does_not_wait_for_the_one_before_it() -> None:
+def test_several_writes_are_in_flight() -> None:
     s, _ = after(REFERENCE, *[add(1)] * 9)
     assert [write.records for write in s.in_flight] == [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
 
@@ -108,26 +108,26 @@ def test_a_batch_does_not_wait_for_the_one_before_it() -> None:
         ((50,), []),
     ],
 )
-def test_triggers_in_their_order(sizes: tuple[int, ...], flushed: list[Flush]) -> None:
+def test_trigger_order(sizes: tuple[int, ...], flushed: list[Flush]) -> None:
     """Records before size; less than twice max_bytes is possible; a large record only flushes what is there."""
     _, outcomes = after(REFERENCE, *map(add, sizes))
     assert [flush for told in outcomes for flush in told.flushes] == flushed
 
 
-def test_a_large_record_is_written_alone_after_what_was_there() -> None:
+def test_large_record_is_written_alone_after_the_buffer() -> None:
     _, outcomes = after(REFERENCE, add(10), add(50), add(10))
     assert outcomes[1].writes == (Write(1, True, (1,), 14), Write(2, False, (2,), 50))
     _, outcomes = after(config(writes="at_once"), add(10), add(50))
     assert outcomes[1].callbacks == (Callback(1, "ok", Position(1, 0), 0, 1), Callback(2, "ok", Position(1, 1)))
 
 
-def test_without_a_byte_allowed_every_record_is_large() -> None:
+def test_every_record_is_large_with_max_bytes_zero() -> None:
     _, outcomes = after(config(max_bytes=0), add(0), add(7))
     assert [write.batched for told in outcomes for write in told.writes] == [False, False]
 
 
 @pytest.mark.parametrize("settings", [{"batching": False}, {"max_records": 1}, {"max_records": 0}])
-def test_without_batching_every_record_is_written_in_its_call(settings: dict[str, Any]) -> None:
+def test_records_are_written_within_the_call_without_batching(settings: dict[str, Any]) -> None:
     """Not even the writer's thread is needed, and there is no timer."""
     cfg = config(thread="queued", **settings)
     s, outcomes = after(cfg, add(10), add(100), wait(1000), ("complete_write",), CLOSE, add(3))
@@ -138,7 +138,7 @@ def test_without_batching_every_record_is_written_in_its_call(settings: dict[str
     assert (s.timer, len(s.in_flight)) == (None, 1)
 
 
-def test_a_cap_is_kept_by_flushing_before() -> None:
+def test_size_cap_flushes_before_exceeding() -> None:
     cfg = config("size-is-a-cap")
     s, outcomes = after(cfg, add(30), add(21), add(29), add(49), add(2))
     assert [flush for told in outcomes for flush in told.flushes] == [
@@ -152,7 +152,7 @@ def test_a_cap_is_kept_by_flushing_before() -> None:
 # ---- the delay
 
 
-def test_the_tick_runs_freely() -> None:
+def test_tick_is_free_running() -> None:
     """It comes again and again, whatever is there; a record may wait for much less than the delay, never for longer."""
     s, outcomes = after(REFERENCE, wait(25), add(1), wait(4), wait(1), add(1), wait(45))
     assert [outcomes[i].number for i in (0, 2, 3, 5)] == [2, 0, 1, 4], "how often it came while time passed"
@@ -160,7 +160,7 @@ def test_the_tick_runs_freely() -> None:
     assert s.timer == 80
 
 
-def test_by_the_proposal_s_text_the_delay_counts_from_the_first_record() -> None:
+def test_delay_counts_from_first_record_in_the_proposal() -> None:
     cfg = config("proposal")
     s, outcomes = after(cfg, wait(25), add(1), wait(5), add(1), wait(4), wait(1), wait(100))
     assert [(told.number, told.flushes) for told in outcomes[4:]] == [
@@ -173,12 +173,12 @@ def test_by_the_proposal_s_text_the_delay_counts_from_the_first_record() -> None
     assert s.timer == 16, "the timer of the batch that has gone is gone"
 
 
-def test_a_batch_that_goes_for_its_records_leaves_the_tick_as_it_is() -> None:
+def test_flush_by_records_keeps_the_tick() -> None:
     s, _ = after(REFERENCE, wait(4), *[add(1)] * 3)
     assert s.timer == 10
 
 
-def test_a_slow_thread_has_one_tick_at_most() -> None:
+def test_slow_executor_has_at_most_one_tick() -> None:
     """The avalanche of ticks that apache/pulsar#16679 ended."""
     s, outcomes = after(QUEUED, wait(1000))
     assert (s.tasks, s.timer, outcomes[0].number) == (("tick",), None, 1)
@@ -186,14 +186,14 @@ def test_a_slow_thread_has_one_tick_at_most() -> None:
     assert (s.tasks, s.timer) == ((), 1010)
 
 
-def test_a_record_that_comes_just_after_a_tick_goes_with_the_next_one() -> None:
+def test_record_added_after_a_tick_is_flushed_by_the_next() -> None:
     """It waited for two delays before apache/pulsar#16679."""
     _, outcomes = after(REFERENCE, wait(15), add(1), wait(5))
     assert outcomes[-1].flushes == (Flush("delay", 1, 1, 5),)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_an_idle_writer_still_keeps_the_delay(profile: str) -> None:
+def test_idle_writer_keeps_max_delay(profile: str) -> None:
     """The tick died of an empty buffer in a revision of apache/pulsar#16758."""
     _, outcomes = after(config(profile), wait(100), add(1), wait(10))
     assert reasons(outcomes) == ["delay"]
@@ -202,13 +202,13 @@ def test_an_idle_writer_still_keeps_the_delay(profile: str) -> None:
 # ---- the ledger
 
 
-def test_a_failure_reaches_its_batch_alone() -> None:
+def test_failure_reaches_only_its_batch() -> None:
     s, outcomes = after(REFERENCE, *[add(1)] * 6, LOST, DONE)
     assert failures(outcomes) == [(number, "write_failed") for number in (1, 2, 3)]
     assert [entry.records for entry in s.log] == [(4, 5, 6)]
 
 
-def test_a_failed_write_may_be_stored_all_the_same() -> None:
+def test_failed_write_may_be_durable() -> None:
     """Its callers were told so; it has a position, and the next entry comes after it."""
     s, outcomes = after(REFERENCE, *[add(1)] * 6, ("fail_write", True), DONE)
     assert failures(outcomes, "write_failed") == [1, 2, 3]
@@ -216,12 +216,12 @@ def test_a_failed_write_may_be_stored_all_the_same() -> None:
     assert outcomes[-1].callbacks[0] == Callback(4, "ok", Position(1, 1), 0, 3)
 
 
-def test_what_is_in_flight_comes_into_the_ledger_of_its_end() -> None:
+def test_write_in_flight_is_stored_in_the_current_ledger() -> None:
     s, _ = after(REFERENCE, *[add(1)] * 6, DONE, ("roll_ledger",), DONE)
     assert [entry.position for entry in s.log] == [Position(1, 0), Position(2, 0)]
 
 
-def test_a_fence_refuses_at_once_and_overtakes_what_is_in_flight() -> None:
+def test_fence_fails_records_before_writes_in_flight_complete() -> None:
     s, outcomes = after(REFERENCE, *[add(1)] * 3, ("fence",), *[add(1)] * 3, add(60), DONE)
     assert failures(outcomes) == [(number, "fenced") for number in (4, 5, 6, 7)]
     assert [entry.records for entry in s.log] == [(1, 2, 3)]
@@ -232,20 +232,20 @@ def test_a_fence_refuses_at_once_and_overtakes_what_is_in_flight() -> None:
 
 
 @pytest.mark.parametrize("cfg", [REFERENCE, SHIPPED], ids=["reference", "shipped"])
-def test_a_record_without_a_size_fails_alone(cfg: Config) -> None:
+def test_record_without_size_fails_alone(cfg: Config) -> None:
     s, outcomes = after(cfg, add(1), add(1, "size"), add(60, "single"), add(1, "single"))
     assert failures(outcomes) == [(2, "serialization"), (3, "serialization")]
     assert [each.number for each in s.buffer] == [4], "in a batch it does no harm"
 
 
-def test_a_batch_that_cannot_be_serialised_fails_as_a_whole() -> None:
+def test_unserialisable_batch_fails_as_a_whole() -> None:
     s, outcomes = after(REFERENCE, add(1), add(1, "batch"), add(60))
     assert failures(outcomes) == [(1, "serialization"), (2, "serialization")]
     assert outcomes[-1].writes == (Write(1, False, (3,), 60),)
     assert s.pending_callbacks == (3,)
 
 
-def test_shipped_it_stays_and_takes_a_large_record_along() -> None:
+def test_shipped_unserialisable_batch_stays_and_loses_large_record() -> None:
     """Flushed again and again, and nobody is told until close; the large record, not even then."""
     steps = [add(1), add(1, "batch"), add(1), add(1), add(60), wait(30)]
     s, outcomes = after(SHIPPED, *steps)
@@ -259,7 +259,7 @@ def test_shipped_it_stays_and_takes_a_large_record_along() -> None:
 
 
 @pytest.mark.parametrize(("profile", "thrown"), [("reference", False), ("pulsar-2026-07", True)])
-def test_with_batching_off_a_failure_is_an_answer_and_shipped_an_exception(profile: str, thrown: bool) -> None:
+def test_unserialisable_record_without_batching(profile: str, thrown: bool) -> None:
     s, outcomes = after(config(profile, batching=False), add(1, "single"), add(1))
     assert outcomes[0].thrown is thrown
     assert failures(outcomes) == ([] if thrown else [(1, "serialization")])
@@ -269,7 +269,7 @@ def test_with_batching_off_a_failure_is_an_answer_and_shipped_an_exception(profi
 # ---- close
 
 
-def test_a_close_fails_what_is_buffered_and_leaves_what_is_in_flight() -> None:
+def test_close_fails_buffered_records_and_keeps_writes_in_flight() -> None:
     s, outcomes = after(REFERENCE, *[add(1)] * 5, CLOSE, add(1), DONE, CLOSE, wait(100))
     assert failures(outcomes) == [(4, "closed"), (5, "closed"), (6, "closed")]
     assert outcomes[5] == Effects(1, callbacks=outcomes[5].callbacks, closed=1)
@@ -279,7 +279,7 @@ def test_a_close_fails_what_is_buffered_and_leaves_what_is_in_flight() -> None:
 
 
 @pytest.mark.parametrize(("cfg", "held"), [(QUEUED, 0), (SHIPPED_QUEUED, 2)], ids=["reference", "shipped"])
-def test_under_close_later_records_fail_first(cfg: Config, held: int) -> None:
+def test_later_records_fail_first_while_closing(cfg: Config, held: int) -> None:
     """As apache/pulsar#16999 and #18290 had to allow; shipped, the buffer keeps what it held."""
     adds = [add(10)] * 4
     s, outcomes = after(cfg, *adds, run(2), CLOSE, add(10), run(1), run())
@@ -287,32 +287,32 @@ def test_under_close_later_records_fail_first(cfg: Config, held: int) -> None:
     assert (len(s.buffer), s.size) == (held, 10 * held)
 
 
-def test_a_tick_after_a_close_does_nothing() -> None:
+def test_tick_after_close_has_no_effect() -> None:
     for cfg in (QUEUED, SHIPPED_QUEUED):
         s, outcomes = after(cfg, add(10), run(), CLOSE, wait(10), run())
         assert (reasons(outcomes), failures(outcomes, "closed"), s.timer) == ([], [1], None)
 
 
-def test_a_tick_before_the_end_of_a_close_fails_what_it_flushes() -> None:
+def test_tick_while_closing_fails_its_batch() -> None:
     s, outcomes = after(QUEUED, add(10), run(), wait(10), CLOSE, run())
     assert (reasons(outcomes), failures(outcomes, "closed")) == (["delay"], [1])
     assert (s.status, s.in_flight) == ("closed", ())
 
 
-def test_a_close_comes_to_its_end_though_the_tick_runs_already() -> None:
+def test_close_completes_while_a_tick_is_queued() -> None:
     """Before apache/pulsar#16758 a writer whose timer could not be cancelled was never closed."""
     s, outcomes = after(QUEUED, wait(10), CLOSE, run())
     assert (s.status, outcomes[-1].closed) == ("closed", 1)
 
 
 @pytest.mark.parametrize(("cfg", "done"), [(QUEUED, 0), (SHIPPED_QUEUED, 1)], ids=["reference", "shipped"])
-def test_a_second_close_waits_for_the_first(cfg: Config, done: int) -> None:
+def test_second_close_completes_with_the_first(cfg: Config, done: int) -> None:
     s, outcomes = after(cfg, CLOSE, CLOSE)
     assert ([told.number for told in outcomes], s.status) == ([0, done], "closing")
     assert after(cfg, run(), start_at=s)[1] == [Effects(1, closed=2 - done)]
 
 
-def test_a_close_that_flushes() -> None:
+def test_close_that_flushes() -> None:
     cfg = config("flush-on-close", thread="queued")
     s, outcomes = after(cfg, add(10), run(), CLOSE, add(10), run(), DONE)
     assert (reasons(outcomes), failures(outcomes)) == (["close"], [(2, "closed")])
@@ -330,7 +330,7 @@ def test_a_close_that_flushes() -> None:
         ((("fence",), ("fence",)), "the ledger is fenced"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(steps: tuple[Any, ...], said: str) -> None:
+def test_invalid_step_is_rejected_without_change(steps: tuple[Any, ...], said: str) -> None:
     s, _ = after(REFERENCE, *steps[:-1])
     again, outcomes = after(REFERENCE, steps[-1], start_at=s)
     assert outcomes == [Refused("illegal_state", said)]
@@ -347,7 +347,7 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(steps: tuple[Any, ..
         ("advance_time", {"by": -5}, "advance_time.by is -5, must be integer of 0 or more"),
     ],
 )
-def test_an_argument_of_the_wrong_kind_is_an_error_that_names_it(action: str, data: dict[str, Any], said: str) -> None:
+def test_invalid_argument_is_named(action: str, data: dict[str, Any], said: str) -> None:
     with pytest.raises(BadValue) as problem:
         SUBJECT.machine.actions[action].arguments(data, REFERENCE)
     assert str(problem.value) == said
@@ -361,7 +361,7 @@ def test_an_argument_of_the_wrong_kind_is_an_error_that_names_it(action: str, da
         ({"thread": "own"}, "txn_writer.thread is 'own', must be one of immediate, queued"),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_refused_by_its_name(settings: dict[str, Any], said: str) -> None:
+def test_invalid_setting_is_named(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(BadValue) as problem:
         SUBJECT.machine.configure(settings)
     assert said in str(problem.value)
@@ -393,9 +393,7 @@ AT_ONCE = config(thread="queued", writes="at_once")
     ],
 )
 @pytest.mark.parametrize("cfg", [QUEUED, AT_ONCE], ids=["queued", "at_once"])
-def test_a_batch_with_a_wrong_record_is_found_by_the_records_that_came(
-    cfg: Config, sizes: tuple[int, ...], found: str
-) -> None:
+def test_wrong_batch_violates_its_property(cfg: Config, sizes: tuple[int, ...], found: str) -> None:
     """Though it never was in the buffer between two steps, and whenever its write ends."""
     s, _ = after(cfg, *map(add, sizes))
     all_of_them = Write(1, True, tuple(range(1, len(sizes) + 1)), 4 + sum(sizes))
@@ -415,9 +413,7 @@ def test_a_batch_with_a_wrong_record_is_found_by_the_records_that_came(
         (QUEUED, [add(1), add(50)], run(), "large"),
     ],
 )
-def test_a_flush_with_another_reason_than_its_task_is_found(
-    cfg: Config, steps: list[Any], step: tuple[Any, ...], right: str
-) -> None:
+def test_wrong_trigger_violates_its_property(cfg: Config, steps: list[Any], step: tuple[Any, ...], right: str) -> None:
     s, _ = after(cfg, *steps)
     told: Effects = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
     (flush,) = told.flushes
@@ -430,7 +426,7 @@ def test_a_flush_with_another_reason_than_its_task_is_found(
 
 @pytest.mark.parametrize("why", ["fenced", "write_failed", "serialization", "ok"])
 @pytest.mark.parametrize(("cfg", "steps"), [(REFERENCE, []), (QUEUED, [run(2), CLOSE])], ids=["immediate", "queued"])
-def test_a_close_that_tells_another_reason_is_found(cfg: Config, steps: list[Any], why: Any) -> None:
+def test_wrong_close_failure_violates_its_property(cfg: Config, steps: list[Any], why: Any) -> None:
     s, _ = after(cfg, add(1), add(1, "batch"), *steps)
     step = run() if steps else CLOSE
     told: Effects = m.txn_writer.step(cfg, s, step[0], step[1:])[1]
@@ -439,7 +435,7 @@ def test_a_close_that_tells_another_reason_is_found(cfg: Config, steps: list[Any
     assert "close_fails_unsubmitted_records" in broken(cfg, s, step, wrong)
 
 
-def test_a_batch_that_cannot_be_serialised_may_say_so_though_the_writer_closes() -> None:
+def test_unserialisable_batch_may_fail_as_such_while_closing() -> None:
     s, _ = after(QUEUED, add(1), add(1, "batch"), run(), wait(10), CLOSE)
     assert broken(QUEUED, s, run()) == []
     assert failures(after(QUEUED, run(), start_at=s)[1], "serialization") == [1, 2]
@@ -449,7 +445,7 @@ def test_a_batch_that_cannot_be_serialised_may_say_so_though_the_writer_closes()
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_batches_are_used_again(profile: str) -> None:
+def test_batches_are_recycled(profile: str) -> None:
     """A long run makes as many batches as are ever in flight at once, and one for the buffer: each is given back."""
     body, most = TxnWriter(config(profile)), 0
     for number in range(600):
@@ -463,7 +459,7 @@ def test_batches_are_used_again(profile: str) -> None:
 
 
 @pytest.mark.nightly
-def test_every_shipped_rule_shows_in_some_scope() -> None:
+def test_shipped_rules_violate_properties_in_some_scope() -> None:
     found = explore(bounded(SUBJECT, "failures", "pulsar-2026-07"))
     broken = {v.finding.broken_property for v in found.violations} | {lasso.name for lasso in found.lassos}
     assert broken >= {
@@ -477,6 +473,6 @@ def test_every_shipped_rule_shows_in_some_scope() -> None:
 
 
 @pytest.mark.nightly
-def test_the_nightly_scope() -> None:
+def test_nightly_scope() -> None:
     found = explore(bounded(SUBJECT, "nightly"), implementation=False)
     assert (found.distinct_states, found.violations, found.lassos) == (102_740, [], [])

@@ -1,4 +1,4 @@
-"""How to drive the buffered writer of a transaction log."""
+"""Drives the buffered writer of a transaction log."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from model.positions import Position
 from model.txn_writer.machine import txn_writer
 from model.txn_writer.state import Buffered, Config, Entry, Record, State, Task, Write, is_batching
 
-#: Mostly records that serialise, or of which one in some cannot, in each of the ways.
+#: Mostly serialisable records, and each kind of serialisation failure.
 FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
 
 
 def sizes(cfg: Config, s: State) -> tuple[int, ...]:
-    """None, a few bytes, what makes the buffer one too small, just large enough and one too large, and large ones."""
+    """Zero, a few bytes, sizes around the remaining space and around max size."""
     left, most = cfg.max_bytes - s.size, cfg.max_bytes
     if most == 1000 and left > 500:
         return 0, 1  # so that many records come together before there are enough bytes
@@ -26,7 +26,7 @@ def sizes(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def spans(cfg: Config, s: State) -> tuple[int, ...]:
-    """Nothing, a little, to around the timer's deadline, and over several of them."""
+    """Zero, short spans, spans around the timer's deadline, and several periods."""
     if s.timer is None:
         return (0, 1, cfg.max_delay_ms)
     left = s.timer - s.now
@@ -35,7 +35,7 @@ def spans(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """What is likely next."""
+    """The situation on which the weights of the next action depend."""
     if s.status == "closed":
         return "closed"
     if s.tasks:
@@ -44,7 +44,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """How much is buffered, queued, in flight; where the timer is; how the last entry ended."""
+    """Fill level, queue, writes in flight, timer, and the last entry, abstracted for coverage."""
     fill = 0 if not s.buffer else 1 + (2 * s.size >= cfg.max_bytes) + 2 * (2 * len(s.buffer) >= cfg.max_records)
     return (
         s.status,
@@ -62,31 +62,31 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- measures that scopes bound -------------------------------------------------------------------------
 
 
 def records(s: State) -> int:
-    """How many records are known; in a canonical state, those that are somewhere."""
+    """Known records of a canonical state."""
     return s.next_record - 1
 
 
 def tasks(s: State) -> int:
-    """How many tasks wait for the thread."""
+    """Queued tasks."""
     return len(s.tasks)
 
 
 def ledgers(s: State) -> int:
-    """Which ledger the next entry comes into."""
+    """The ledger of the next entry."""
     return s.ledger
 
 
 def closers(s: State) -> int:
-    """How many callers of close wait."""
+    """Pending close futures."""
     return s.closers
 
 
 def age(s: State) -> int:
-    """For how long the first record in the buffer has waited."""
+    """Age of the oldest buffered record."""
     return s.now - s.buffer[0].since if s.buffer else 0
 
 
@@ -102,20 +102,20 @@ SMOKE = Scope(
     },
     bounds={"records": 3, "tasks": 3, "closers": 1, "age": 3},
     reasons={
-        "actions": "what fills and empties the buffer; hides fences and other ledgers",
-        "max_records": "two, the fewest that make a batch",
-        "max_bytes": "more than two small records have: only their number fills the buffer",
-        "max_delay_ms": "two: a record may come between two ticks",
-        "thread": "queued: a thread that runs at once is one that always runs before anything else",
-        "size": "small, and large alone",
-        "fails_on": "nothing: failures are in the scope of failures",
-        "count": "one task; several are that several times",
-        "by": "the least step of time; longer ones are several of it",
-        "durable": "stored all the same; one that is not is forgotten as if it had never been",
-        "records": "three that are somewhere: a batch, and one before or after it",
-        "tasks": "three: a tick, a record and a close; hides longer queues",
-        "closers": "one: a second caller is in the scope of failures",
-        "age": "longer than the delay; hides how much longer a record waits for a slow thread",
+        "actions": "fill and flush the buffer; excludes fences and rollover",
+        "max_records": "two, the fewest records that make a batch",
+        "max_bytes": "more than two small records have: only max records triggers a flush",
+        "max_delay_ms": "two: a record can be added between two ticks",
+        "thread": "queued: an immediate executor is one that always runs first",
+        "size": "small and large",
+        "fails_on": "none: failures are in the scope failures",
+        "count": "one task at a time",
+        "by": "one millisecond at a time",
+        "durable": "a failed write is durable; otherwise it leaves no trace",
+        "records": "three pending or stored records: a batch and one before or after it",
+        "tasks": "three: a tick, a record and a close; excludes longer queues",
+        "closers": "one: a second close is in the scope failures",
+        "age": "longer than max delay; excludes longer waits for a slow executor",
     },
 )
 
@@ -126,13 +126,13 @@ CI = Scope(
     bounds={"records": 3, "tasks": 2, "closers": 1, "age": 2},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "as in the scope smoke, and the fence",
-        "max_records": "three: two records may wait, for whichever limit",
-        "max_bytes": "four: a small record and one that is nearly large fill the buffer",
-        "max_delay_ms": "one: every step of time is a tick",
-        "size": "small, nearly large, and large alone",
+        "actions": "those of smoke, and fence",
+        "max_records": "three: two records can be buffered below either threshold",
+        "max_bytes": "four: a small record and a nearly large one reach it",
+        "max_delay_ms": "one: every millisecond is a tick",
+        "size": "small, nearly large and large",
         "durable": "both, after each failed write",
-        "tasks": "two: one before the other; hides longer queues",
+        "tasks": "two; excludes longer queues",
     },
 )
 
@@ -143,15 +143,15 @@ FAILURES_SCOPE = Scope(
     bounds={"records": 3, "tasks": 2, "closers": 2, "age": 2},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "what serialises, and a close; hides the ledger's part",
-        "max_records": "three: a batch that fails has a record before and one behind it",
-        "max_bytes": "two, so that a record of one byte and another fill the buffer",
-        "max_delay_ms": "one: every step of time is a tick",
-        "writes": "at once: what the ledger does is in the other scopes",
-        "size": "small, and large alone",
-        "fails_on": "each way, and none of them",
-        "tasks": "two: one before the other; hides longer queues",
-        "closers": "two: the second one comes while the first one waits",
+        "actions": "serialisation and close; excludes the ledger",
+        "max_records": "three: an unserialisable record with one before and one after it",
+        "max_bytes": "two: two records of one byte reach it",
+        "max_delay_ms": "one: every millisecond is a tick",
+        "writes": "at once: the ledger is in the other scopes",
+        "size": "small and large",
+        "fails_on": "every failure, and none",
+        "tasks": "two; excludes longer queues",
+        "closers": "two: the second close comes while the first is pending",
     },
 )
 
@@ -162,11 +162,11 @@ NIGHTLY = Scope(
     bounds={"records": 3, "tasks": 3, "closers": 2, "ledgers": 2, "age": 3},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all that there are",
-        "fails_on": "nothing, and a record that takes its batch along",
+        "actions": "all",
+        "fails_on": "none, and a record that fails its batch",
         "durable": "both, after each failed write",
-        "closers": "two: the second one comes while the first one waits",
-        "ledgers": "two: what is in flight comes into either",
+        "closers": "two: the second close comes while the first is pending",
+        "ledgers": "two: writes in flight are stored in either",
     },
 )
 
@@ -175,7 +175,7 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, in which it is time 0 and the records that are known have the lowest numbers."""
+    """A state of the TLA+ twin, whose time is 0 and whose known records are numbered from 1."""
     v = variables
     tasks, waiting = tuple([read_task(each) for each in v["tasks"]]), v["in_flight"]
     buffer = tuple([Buffered(b["number"], b["size"], b["fails_on"], b["since"]) for b in v["buffer"]])
@@ -211,56 +211,56 @@ def read_task(task: Mapping[str, Any]) -> Task:
     return "tick" if task["is"] == "tick" else "close"
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def a_second_timer(s: State) -> State | None:
-    """A timer is set though a tick waits already."""
+def second_timer_is_armed(s: State) -> State | None:
+    """A timer is armed although a tick is queued."""
     return s._replace(timer=s.now + 1) if "tick" in s.tasks else None
 
 
-def a_timer_of_the_past(s: State) -> State | None:
+def timer_is_overdue(s: State) -> State | None:
     """The timer is overdue."""
     return s._replace(timer=s.now) if s.timer is not None else None
 
 
-def no_timer(s: State) -> State | None:
-    """Something is buffered, and nothing will flush it."""
+def timer_is_missing(s: State) -> State | None:
+    """Records are buffered, but no timer is armed."""
     return s._replace(timer=None) if s.buffer and s.timer is not None and s.status == "open" else None
 
 
-def more_bytes(s: State) -> State:
-    """The buffer has more bytes than its records."""
+def buffer_size_is_wrong(s: State) -> State:
+    """The buffer size exceeds the sum of its records."""
     return s._replace(size=s.size + 1)
 
 
-def answered_twice(s: State) -> State | None:
-    """A record in flight was answered already."""
+def record_in_flight_has_completed(s: State) -> State | None:
+    """The callback of a record in flight has completed."""
     return s._replace(pending_callbacks=s.pending_callbacks[1:]) if s.in_flight else None
 
 
-def never_answered(s: State) -> State:
-    """A record is nowhere, and its caller waits."""
+def record_is_lost(s: State) -> State:
+    """A record with a pending callback is nowhere."""
     return s._replace(pending_callbacks=(*s.pending_callbacks, s.next_record), next_record=s.next_record + 1)
 
 
-def buffered_after_close(s: State) -> State | None:
-    """A closed writer still has something."""
+def closed_writer_has_buffer(s: State) -> State | None:
+    """A closed writer has a buffered record."""
     return s._replace(buffer=(Buffered(0, 1, "nothing", s.now),), size=1) if s.status == "closed" else None
 
 
-def a_close_that_never_comes(s: State) -> State | None:
-    """Somebody waits for an open writer to be closed."""
+def close_future_of_open_writer(s: State) -> State | None:
+    """A close future of an open writer is pending."""
     return s._replace(closers=1) if s.status == "open" else None
 
 
-def an_entry_ahead(s: State) -> State | None:
-    """The next entry would come where one is."""
+def next_position_is_taken(s: State) -> State | None:
+    """The next position is that of a stored entry."""
     return s._replace(next_entry=0) if s.log and s.next_entry else None
 
 
-def in_two_places(s: State) -> State | None:
-    """A record is in flight twice."""
+def record_is_in_flight_twice(s: State) -> State | None:
+    """A write is in flight twice."""
     return s._replace(in_flight=(s.in_flight[0], *s.in_flight)) if s.in_flight else None
 
 
@@ -312,16 +312,16 @@ subject = Subject(
     measures={"records": records, "tasks": tasks, "ledgers": ledgers, "closers": closers, "age": age},
     scopes={"smoke": SMOKE, "ci": CI, "failures": FAILURES_SCOPE, "nightly": NIGHTLY},
     corrupt={
-        "a_second_timer": a_second_timer,
-        "a_timer_of_the_past": a_timer_of_the_past,
-        "no_timer": no_timer,
-        "more_bytes": more_bytes,
-        "answered_twice": answered_twice,
-        "never_answered": never_answered,
-        "buffered_after_close": buffered_after_close,
-        "a_close_that_never_comes": a_close_that_never_comes,
-        "an_entry_ahead": an_entry_ahead,
-        "in_two_places": in_two_places,
+        "second_timer_is_armed": second_timer_is_armed,
+        "timer_is_overdue": timer_is_overdue,
+        "timer_is_missing": timer_is_missing,
+        "buffer_size_is_wrong": buffer_size_is_wrong,
+        "record_in_flight_has_completed": record_in_flight_has_completed,
+        "record_is_lost": record_is_lost,
+        "closed_writer_has_buffer": closed_writer_has_buffer,
+        "close_future_of_open_writer": close_future_of_open_writer,
+        "next_position_is_taken": next_position_is_taken,
+        "record_is_in_flight_twice": record_is_in_flight_twice,
     },
     steps=96,
     tla="TxnWriter",
