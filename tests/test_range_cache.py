@@ -13,7 +13,6 @@ from model.positions import EARLIEST, Position
 from model.range_cache import Config, Entry, Removed, State
 
 TestRangeCache = stateful_test(find_subject("range_cache"))
-TestRangeCacheAsRecorded = None  # broken by design: see test_recordings.py
 
 TTL = 1000
 BASE = Config(caches=2, ttl_ns=TTL, max_requeue_times=5)

@@ -63,22 +63,22 @@ Init == /\ queue = <<>>
         /\ extend_ttl_of_recently_accessed = start_extend_ttl_of_recently_accessed
 
 -----------------------------------------------------------------------------
-(* Small rules. *)
+(* Read counts, requeue and expiry. *)
 
-\* A count of zero or less is no count at all: the entry will never expect reads.
+\* The read count of a new handler; none for zero or less (EntryReadCountHandlerImpl.maybeCreate).
 InitialCount(n) == IF counts_reads /\ n > 0 THEN n ELSE None
 
-\* One read fewer, or more, to expect: without a floor, and undefined stays undefined.
+\* markRead and incrementExpectedReadCount: no floor, and undefined stays undefined.
 MarkedRead(n) == IF n = None THEN None ELSE n - 1
 Replayed(n) == IF n = None THEN None ELSE n + 1
 
 HasExpectedReads(e) == e.expected_reads # None /\ e.expected_reads >= 1
 
-\* Recently accessed, without limit; or expecting reads, up to the maximum.
+\* Due for requeue: recently accessed, without limit, or with expected reads, up to the maximum.
 ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
                     \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e)
 
-\* One counter for all reasons; in the variant, a requeue that recent access alone justifies is not counted.
+\* requeueCount after a requeue; with separate counters, a requeue for recent access does not count.
 RequeuesAfter(e) == IF access_requeue_counts \/ ~(extend_ttl_of_recently_accessed /\ e.accessed)
                     THEN e.requeue_count + 1
                     ELSE e.requeue_count
@@ -86,7 +86,7 @@ RequeuesAfter(e) == IF access_requeue_counts \/ ~(extend_ttl_of_recently_accesse
 \* Older than the threshold, strictly.
 IsExpired(e, threshold) == e.timestamp_ns < threshold
 
-\* A spared entry goes to the tail with the time of now, its access mark cleared and one requeue more.
+\* A requeued entry: timestamp now, accessed cleared, requeueCount incremented.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = RequeuesAfter(e)]
 
 \* Positions are ordered by ledger first, then by entry.
@@ -122,7 +122,7 @@ Changed(slots, Chosen(_), New(_)) ==
 ChangedAll(of, Chosen(_), New(_)) ==
   [of EXCEPT !.queue = Changed(@, Chosen, New), !.stash = Changed(@, Chosen, New)]
 
-\* Without copies nobody can see the counter any more.
+\* A read count without copies is dropped.
 WithOrphanedCopies(bag, copies, count) ==
   IF copies = 0 THEN bag
   ELSE [g \in DOMAIN bag \cup {<<copies, count>>} |->
@@ -131,11 +131,11 @@ WithOrphanedCopies(bag, copies, count) ==
 WithoutOrphanedCopies(bag, group) ==
   IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
 
-\* Whether a leaving entry's bytes stay counted, because its value had been released elsewhere.
+\* Whether the bytes of a removed entry stay in the size: its value was deallocated.
 StaysCounted(e) == released_value_stays_counted /\ e.released
 Freed(e) == IF StaysCounted(e) THEN 0 ELSE e.bytes
 
-\* Entries that have left their slots: their bytes are subtracted, and their open copies go on alone.
+\* Subtracts the bytes of removed entries and orphans their open copies.
 RECURSIVE Leave(_, _)
 Leave(of, gone) ==
   IF gone = <<>> THEN of
@@ -164,7 +164,7 @@ AfterPut(c, p, b, n) ==
 
 Put == \E c \in cache, p \in position, b \in bytes, n \in expected_reads : Become(AfterPut(c, p, b, n))
 
-\* A value that knows another position than its key is refused; otherwise it is an ordinary put.
+\* A value whose position differs from the key is rejected.
 PutMismatched ==
   \E c \in cache, p \in position, v \in value_position, b \in bytes, n \in expected_reads :
     IF p = v THEN Become(AfterPut(c, p, b, n)) ELSE UNCHANGED vars
@@ -188,7 +188,7 @@ AfterGetRange(c, low, high, h) ==
 
 GetRange == \E c \in cache, low \in first, high \in last, h \in hold : Become(AfterGetRange(c, low, high, h))
 
-\* Whether the position is cached; asking does not mark the entry as accessed.
+\* exists does not set accessed.
 Exists == UNCHANGED vars
 
 -----------------------------------------------------------------------------
@@ -215,7 +215,7 @@ Same(n) == n
 ReleaseOf(d) == IF d \/ undelivered_release_marks_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
 Release == \E d \in delivered : ReleaseOf(d)
 
-\* The copy's entry goes to the replay queue: it will be read once more.
+\* Adds the copy's entry to the replay queue: one more read is expected.
 Replay == CountCopy(Replayed, 0)
 
 \* Lowers the counter of a cached entry directly; it is not a lookup.
@@ -259,17 +259,17 @@ Clear == \E c \in cache : Become(AfterClear(c))
 -----------------------------------------------------------------------------
 (* Eviction. *)
 
-\* In the variant, a size pass does not spare an entry whose time is over.
+\* Whether a size pass removes an entry because it is expired (PIP-430's two-argument pass).
 IsPastSparing(e) == ~size_pass_requeues_expired /\ IsExpired(e, -ttl_ns)
 
-\* What a time pass does with the head of the queue, in exactly this order.
+\* The result of a time pass for the head; the order of the tests matters.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                  -> "MISSING"
     [] ~IsExpired(slot, threshold)  -> "STOP"
     [] ShouldRequeue(slot)      -> "REQUEUE"
     [] OTHER                        -> "REMOVE"
 
-\* What a size pass does with the head of the queue, in exactly this order.  Age is irrelevant.
+\* The result of a size pass for the head; the order of the tests matters, and age does not.
 SizePassPredicate(slot, freed, goal) ==
   CASE slot = None                                           -> "MISSING"
     [] freed >= goal                                         -> "STOP"
@@ -347,7 +347,7 @@ NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
 -----------------------------------------------------------------------------
 (* Time and settings. *)
 
-\* Time passes: everything is that much older.
+\* Advances the clock: every entry is older by nanos.
 Aged(nanos) ==
   LET Chosen(e) == TRUE
       New(e) == [e EXCEPT !.timestamp_ns = @ - nanos]
@@ -368,7 +368,7 @@ SetExtendTtl ==
 \* A put takes its time before another and queues after it, as if the clock had gone back for it.
 StepClockBack == \E nanos \in step_clock_back_nanos : Become(Aged(-nanos))
 
-\* Someone gives back a reference that was the cache's: the value is gone, the entry is still listed.
+\* Deallocates the value of a cached entry.
 OverRelease ==
   \E c \in cache, p \in position :
     LET Chosen(e) == e.position = p /\ e.cache = c
