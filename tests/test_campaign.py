@@ -1,4 +1,4 @@
-"""Campaigns: what a run of seeds gives depends on the seeds alone, and no death of the driver changes it."""
+"""Campaigns: results depend on the seeds alone, and no death of the driver changes them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore, Store
 from fuzz.campaign.worker import (
     BLOCK,
     Found,
-    Part,
     Spec,
     Task,
+    TaskResult,
     merged,
-    part_from,
-    part_text,
+    result_from,
+    result_text,
     run_task,
     task_from,
     task_text,
@@ -43,13 +43,13 @@ from fuzz.run.coverage import Row
 from model.machine import BadValue
 
 MUTANT = Spec("range_cache", mutant="eviction-pops-unchecked-entry")
-HONEST = Spec("range_cache")
+UNMUTATED = Spec("range_cache")
 PLAN = Plan((MUTANT,), 0)
 TRACES = 5 * BLOCK + 7
 
 
 class Cut(Inline):
-    """Runs tasks here, cut into blocks as if there were that many slots."""
+    """Runs tasks in this process, cut as for a number of slots."""
 
     def __init__(self, slots: int) -> None:
         super().__init__()
@@ -63,18 +63,18 @@ def run(
 
 
 def essence(state: State) -> tuple[list[Found], dict[str, list[Row]], int, int]:
-    """What must be the same however the work was cut."""
+    """Returns what must not depend on how the work was cut."""
     coverage = {name: total.rows() for name, total in state.coverage.items()}
     return state.merged_findings(), coverage, state.traces, state.steps
 
 
 @pytest.fixture(scope="module")
 def whole() -> State:
-    """The campaign in one go."""
+    """The campaign without interruption."""
     return run(MemoryStore())
 
 
-def test_the_planted_bug_is_found_and_put_together(whole: State) -> None:
+def test_the_seeded_bug_is_found_and_findings_are_merged(whole: State) -> None:
     findings = whole.merged_findings()
     assert findings
     assert len({f.signature for f in findings}) == len(findings)
@@ -83,11 +83,11 @@ def test_the_planted_bug_is_found_and_put_together(whole: State) -> None:
 
 
 @pytest.mark.parametrize(("slots", "partitions"), [(1, 2), (2, None), (3, 16), (8, 1)])
-def test_the_same_seeds_give_the_same_however_they_are_cut(whole: State, slots: int, partitions: int | None) -> None:
+def test_results_do_not_depend_on_how_seeds_are_cut(whole: State, slots: int, partitions: int | None) -> None:
     assert essence(run(MemoryStore(), slots=slots, partitions=partitions)) == essence(whole)
 
 
-def test_what_is_read_is_what_was_run(whole: State, tmp_path: Path) -> None:
+def test_the_state_read_equals_the_state_that_was_run(whole: State, tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "c")
     run(store)
     assert essence(read_state(store, read_plan(store))) == essence(whole)
@@ -200,10 +200,10 @@ def test_an_incomplete_commit_file_is_ignored() -> None:
 
 
 def _remembered() -> Any:
-    """run_task that runs each task once: the test is about the folder, not about the work."""
-    done: dict[Task, Part] = {}
+    """Returns a run_task that runs each task once: the test is about the folder."""
+    done: dict[Task, TaskResult] = {}
 
-    def remembered(task: Task) -> Part:
+    def remembered(task: Task) -> TaskResult:
         if task not in done:
             done[task] = run_task(task)
         return done[task]
@@ -217,7 +217,7 @@ def test_a_finished_campaign_is_not_run_again(whole: State) -> None:
     before = dict(store.files)
 
     class NothingToDo(Inline):
-        def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
+        def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
             raise AssertionError(tasks)
 
     state = run_campaign(store, PLAN, open_campaign(store, PLAN), NothingToDo(), traces=TRACES)
@@ -227,7 +227,7 @@ def test_a_finished_campaign_is_not_run_again(whole: State) -> None:
 
 def test_more_traces_go_on_with_the_next_seeds() -> None:
     store = MemoryStore()
-    plan = Plan((HONEST,), 10)
+    plan = Plan((UNMUTATED,), 10)
     run(store, plan=plan, traces=100)
     state = run(store, plan=plan, traces=300)
     assert state.traces == 300
@@ -238,7 +238,7 @@ def test_more_traces_go_on_with_the_next_seeds() -> None:
 
 def test_seconds_mean_further_seconds() -> None:
     store = MemoryStore()
-    plan = Plan((HONEST,), 0)
+    plan = Plan((UNMUTATED,), 0)
     first = run_campaign(store, plan, open_campaign(store, plan), Inline(), seconds=0.5)
     before = first.seconds
     again = run_campaign(store, plan, open_campaign(store, plan), Inline(), seconds=0.5)
@@ -246,35 +246,40 @@ def test_seconds_mean_further_seconds() -> None:
     assert again.seconds > before + 0.05
 
 
-def test_progress_is_told() -> None:
-    store, told = MemoryStore(), list[Live]()
-    plan = Plan((HONEST,), 0)
+def test_progress_is_reported() -> None:
+    store, reported = MemoryStore(), list[Live]()
+    plan = Plan((UNMUTATED,), 0)
     run_campaign(
-        store, plan, open_campaign(store, plan), Inline(), traces=100, progress=lambda state, live: told.append(live)
+        store,
+        plan,
+        open_campaign(store, plan),
+        Inline(),
+        traces=100,
+        progress=lambda state, live: reported.append(live),
     )
-    assert told[-1] == Live(100, 25_600, 0)
+    assert reported[-1] == Live(100, 25_600, 0)
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "expected"),
     [
         (Plan((MUTANT,), 1), "another seed (0, this is 1)"),
-        (Plan((HONEST,), 0), "another subjects, profile or mutant"),
+        (Plan((UNMUTATED,), 0), "another subjects, profile or mutant"),
         (Plan((MUTANT._replace(profile="stash"),), 0), "another subjects, profile or mutant"),
     ],
 )
-def test_a_folder_of_other_parameters_is_refused_and_left_alone(other: Plan, said: str, tmp_path: Path) -> None:
+def test_a_folder_of_other_parameters_is_rejected_unchanged(other: Plan, expected: str, tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     run(store, traces=BLOCK)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises(BadValue) as problem:
         open_campaign(store, other)
-    assert said in str(problem.value)
+    assert expected in str(problem.value)
     assert "use another --out" in str(problem.value)
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
-def test_a_folder_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_another_version_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore()
     run(store, traces=BLOCK)
     monkeypatch.setattr(campaign, "code_version", lambda: "0.0+other")
@@ -288,7 +293,7 @@ def test_a_check_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("table", ["runs", "findings", "coverage"])
-def test_a_damaged_table_is_said(table: str, tmp_path: Path) -> None:
+def test_a_damaged_table_is_an_error(table: str, tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     run(store, traces=BLOCK)
     [name] = store.sizes(table)
@@ -328,7 +333,7 @@ def test_a_missing_round_between_two_others_is_an_error(tmp_path: Path) -> None:
         read_state(store, PLAN)
 
 
-def test_a_folder_that_is_no_campaign_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_campaign_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadValue, match="holds no campaign"):
         read_plan(LocalStore(tmp_path))
     (tmp_path / "campaign.json").write_text("[]")
@@ -339,9 +344,9 @@ def test_a_folder_that_is_no_campaign_is_said(tmp_path: Path) -> None:
 def test_a_round_without_its_commit_file_does_not_count() -> None:
     store = MemoryStore()
     state = open_campaign(store, PLAN)
-    part = run_task(Task(MUTANT, 0, BLOCK))
-    commit(store, 1, [part], 1.0)
-    assert essence(read_state(store, PLAN))[2] == part.traces
+    result = run_task(Task(MUTANT, 0, BLOCK))
+    commit(store, 1, [result], 1.0)
+    assert essence(read_state(store, PLAN))[2] == result.traces
     [commit_file] = [name for name in store.files if name.startswith("commits/")]
     del store.files[commit_file]
     assert essence(read_state(store, PLAN)) == essence(state)
@@ -365,28 +370,28 @@ def test_tasks_are_long_and_every_component_gets_its_share(seconds: float, short
     assert max(by_component.values()) <= 2 * min(by_component.values()) + BLOCK
 
 
-def test_a_block_that_found_enough_stops_and_says_what_it_left_out() -> None:
-    part = run_task(Task(Spec("range_cache", mutant="replay-is-lost"), 0, 2 * BLOCK))
-    assert part.skipped > 0
-    assert part.traces + part.skipped == 2 * BLOCK
+def test_a_block_stops_at_the_finding_limit_and_counts_skipped_traces() -> None:
+    result = run_task(Task(Spec("range_cache", mutant="replay-is-lost"), 0, 2 * BLOCK))
+    assert result.skipped > 0
+    assert result.traces + result.skipped == 2 * BLOCK
 
 
 def test_tasks_and_parts_survive_the_way_to_a_worker() -> None:
     task = Task(MUTANT, 3, BLOCK)
     assert task_from(task_text(task)) == task
-    part = run_task(task)
-    assert part_from(part_text(part)) == part
+    result = run_task(task)
+    assert result_from(result_text(result)) == result
 
 
-def test_a_worker_of_another_version_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = task_text(Task(HONEST, 0, 1)).replace('"version":"', '"version":"x')
+def test_a_worker_of_another_version_rejects_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = task_text(Task(UNMUTATED, 0, 1)).replace('"version":"', '"version":"x')
     with pytest.raises(BadValue, match="ship the driver's environment to the workers"):
         task_from(text)
 
 
-def test_findings_are_put_together_by_signature_and_smallest_seed() -> None:
-    part = run_task(Task(MUTANT, 0, BLOCK))
-    one = part.findings[0]
+def test_findings_are_merged_by_signature_and_smallest_seed() -> None:
+    result = run_task(Task(MUTANT, 0, BLOCK))
+    one = result.findings[0]
     later = one._replace(seed=one.seed + 100)
     assert merged([later, one, later]) == [one]
     assert len(merged([one, one._replace(signature="another")])) == 2

@@ -35,12 +35,12 @@ from fuzz.campaign.store import Store, commits, read_table, table_of
 from fuzz.campaign.worker import (
     BLOCK,
     Found,
-    Part,
     Spec,
     Task,
+    TaskResult,
     merged,
-    part_from,
-    part_text,
+    result_from,
+    result_text,
     run_task,
     target_of,
     task_from,
@@ -97,21 +97,21 @@ TASK_SECONDS = 3.0
 SHORTEST_TASK_SECONDS = 0.3
 #: Length of a round: a resumed campaign continues after the last committed round.
 ROUND_SECONDS = (4.0, 30.0)
-#: A rest of time shorter than this is not worth a round.
+#: A remaining time shorter than this gets no round.
 _SHORTEST_ROUND = 0.5
-#: Steps a second to plan with before anything was measured.
+#: Steps per second assumed before the first measurement.
 _FIRST_GUESS = 10_000.0
 
 
 class Plan(NamedTuple):
-    """What a campaign runs; all of it is in the manifest, and a folder belongs to one plan."""
+    """The parameters of a campaign, as in the manifest; a folder belongs to one plan."""
 
     specs: tuple[Spec, ...]
     seed: int
     version: str = ""  # of the code that runs it; empty: this code's
 
     def manifest(self) -> dict[str, Any]:
-        """As it stands in campaign.json."""
+        """Returns the content of campaign.json."""
         return {
             "brokerproof": self.version or code_version(),
             "seed": self.seed,
@@ -121,7 +121,7 @@ class Plan(NamedTuple):
 
 
 class Live(NamedTuple):
-    """What the tasks that have ended add up to, committed or not. For showing only: a repeated task counts twice."""
+    """The sum of all completed tasks, committed or not; for display only, because a repeated task counts twice."""
 
     traces: int
     steps: int
@@ -129,23 +129,23 @@ class Live(NamedTuple):
 
 
 class Workers(Protocol):
-    """What runs tasks: Spark, processes of this machine, or this process."""
+    """Runs tasks: on Spark, in processes of this machine, or in this process."""
 
-    #: how many tasks run at a time
+    #: tasks that run at the same time
     slots: int
-    #: how many rounds are handed out before the first must have ended
+    #: rounds that are submitted before the first has ended
     ahead: int
 
-    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
-        """Hands out a round; the future gives what came of each task."""
+    def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
+        """Submits a round; the future returns the results of its tasks."""
 
     def live(self) -> Live:
-        """What has ended so far."""
+        """Returns the sum of the completed tasks."""
 
 
 @dataclass
 class State:
-    """What the committed rounds of a campaign add up to."""
+    """The sum of the committed rounds of a campaign."""
 
     rounds: int = 0
     traces: int = 0
@@ -157,25 +157,25 @@ class State:
     coverage: dict[str, Total] = field(default_factory=dict)
     runs: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, parts: Sequence[Part], round_seconds: float) -> None:
+    def add(self, results: Sequence[TaskResult], round_seconds: float) -> None:
         """Adds a committed round."""
         self.rounds += 1
         self.seconds += round_seconds
-        for part in parts:
-            subject = part.task.spec.subject
-            self.traces += part.traces
-            self.steps += part.steps
-            end = part.task.first_seed + part.task.traces
+        for result in results:
+            subject = result.task.spec.subject
+            self.traces += result.traces
+            self.steps += result.steps
+            end = result.task.first_seed + result.task.traces
             self.next_seed[subject] = max(self.next_seed.get(subject, 0), end)
-            if part.seconds > 0:
-                self.speed[subject] = part.task.traces / part.seconds
+            if result.seconds > 0:
+                self.speed[subject] = result.task.traces / result.seconds
             total = self.coverage.setdefault(subject, Total())
-            for row in part.coverage:
+            for row in result.coverage:
                 total.add(row)
-            self.findings.extend(part.findings)
+            self.findings.extend(result.findings)
 
     def merged_findings(self) -> list[Found]:
-        """The findings so far, one for each signature."""
+        """Returns the findings so far, one for each signature."""
         self.findings = merged(self.findings)
         return self.findings
 
@@ -184,9 +184,9 @@ class State:
 
 
 def check_folder(store: Store, plan: Plan) -> bool:
-    """Whether the folder holds a campaign of this plan; False if it holds none. Writes nothing.
+    """Returns whether the folder holds a campaign of this plan, False if it holds none. Writes nothing.
 
-    Raises BadValue when it belongs to another plan or version.
+    Raises BadValue when it holds a campaign of another plan or version.
     """
     text = store.read(MANIFEST)
     wanted = plan.manifest()
@@ -210,7 +210,10 @@ def check_folder(store: Store, plan: Plan) -> bool:
 
 
 def open_campaign(store: Store, plan: Plan) -> State:
-    """What the folder holds of this plan; a new folder gets its manifest. Raises BadValue as check_folder."""
+    """Returns the committed state of this plan's campaign; a new folder gets its manifest.
+
+    Raises BadValue as check_folder.
+    """
     if check_folder(store, plan):
         return read_state(store, plan)
     store.write(MANIFEST, to_json(plan.manifest(), indent=True))
@@ -218,7 +221,7 @@ def open_campaign(store: Store, plan: Plan) -> State:
 
 
 def read_plan(store: Store) -> Plan:
-    """The plan of the campaign that a folder holds, of whatever version. Raises BadValue when it holds none."""
+    """Returns the plan of the campaign in a folder, of any version. Raises BadValue when the folder holds none."""
     text = store.read(MANIFEST)
     if text is None:
         raise BadValue(f"{store.path('')} holds no campaign: there is no {MANIFEST}")
@@ -241,14 +244,16 @@ def read_state(store: Store, plan: Plan) -> State:
         rows = read_table(store, committed.tables["runs"], RUNS)
         findings = read_table(store, committed.tables["findings"], FINDINGS)
         coverage = read_table(store, committed.tables["coverage"], COVERAGE)
-        parts = []
+        results = []
         for row in rows:
             task = Task(specs[row["subject"]], row["first_seed"], row["traces"] + row["skipped"])
-            parts.append(
-                Part(task, row["traces"], row["skipped"], row["steps"], row["seconds"], row["raw_findings"], (), ())
+            results.append(
+                TaskResult(
+                    task, row["traces"], row["skipped"], row["steps"], row["seconds"], row["raw_findings"], (), ()
+                )
             )
         state.runs += rows
-        state.add(parts, rows[0]["round_seconds"] if rows else 0.0)
+        state.add(results, rows[0]["round_seconds"] if rows else 0.0)
         for row in findings:
             row.pop("round")
             state.findings.append(Found(**row))
@@ -259,13 +264,13 @@ def read_state(store: Store, plan: Plan) -> State:
     return state
 
 
-def commit(store: Store, number: int, parts: Sequence[Part], round_seconds: float) -> list[dict[str, Any]]:
+def commit(store: Store, number: int, results: Sequence[TaskResult], round_seconds: float) -> list[dict[str, Any]]:
     """Commits a round; returns its rows of `runs`."""
-    findings = [{"round": number, **f._asdict()} for f in merged(f for p in parts for f in p.findings)]
+    findings = [{"round": number, **f._asdict()} for f in merged(f for p in results for f in p.findings)]
     totals: dict[str, Total] = {}
-    for part in parts:
-        for row in part.coverage:
-            totals.setdefault(part.task.spec.subject, Total()).add(row)
+    for result in results:
+        for row in result.coverage:
+            totals.setdefault(result.task.spec.subject, Total()).add(row)
     coverage = [
         {"round": number, "subject": subject, **row._asdict()}
         for subject in sorted(totals)
@@ -283,7 +288,7 @@ def commit(store: Store, number: int, parts: Sequence[Part], round_seconds: floa
             "raw_findings": p.raw_findings,
             "round_seconds": round_seconds,
         }
-        for p in parts
+        for p in results
     ]
     rows = {"findings": (findings, FINDINGS), "coverage": (coverage, COVERAGE), "runs": (runs, RUNS)}
     tables.commit(store, number, {name: table_of(*each) for name, each in rows.items()})
@@ -300,12 +305,12 @@ def write_traces(store: Store, findings: Iterable[Found]) -> None:
 
 
 def trace_name(found: Found) -> str:
-    """The file name of a finding's trace."""
+    """Returns the file name of a finding's trace."""
     opening = from_json(found.trace.split("\n", 1)[0])
     return str(opening["trace"]).replace("/", "-") + ".jsonl"
 
 
-# ---- the work -----------------------------------------------------------------------------------------
+# ---- rounds -----------------------------------------------------------------------------------------
 
 
 #: Called about twice a second with the committed state and with the sum of all tasks that have ended.
@@ -324,12 +329,12 @@ def run_campaign(
     partitions: int | None = None,
     progress: Progress = lambda state, live: None,
 ) -> State:
-    """Runs rounds until every subject has had that many traces, or that many more seconds have gone by.
+    """Runs rounds until each subject has the given number of traces, or for the given further seconds.
 
-    A round that was begun is finished, so the seconds are met to within a round's last tasks.
+    A round that started is completed, so the seconds are exceeded by at most the last tasks of a round.
     """
     rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
-    waiting: deque[Future[list[Part]]] = deque()
+    waiting: deque[Future[list[TaskResult]]] = deque()
     last_end = time.perf_counter()
     while True:
         while len(waiting) < workers.ahead and (tasks := rounds.following()):
@@ -338,11 +343,11 @@ def run_campaign(
             return state
         while not wait(list(waiting)[:1], timeout=_POLL_SECONDS).done:
             progress(state, workers.live())
-        parts = waiting.popleft().result()
+        results = waiting.popleft().result()
         rounds.ended()
         now = time.perf_counter()
-        state.runs += commit(store, state.rounds + 1, parts, now - last_end)
-        state.add(parts, now - last_end)
+        state.runs += commit(store, state.rounds + 1, results, now - last_end)
+        state.add(results, now - last_end)
         last_end = now
         write_traces(store, state.merged_findings())
         progress(state, workers.live())
@@ -370,7 +375,7 @@ class _Rounds:
         self.steps = {s.subject: s.steps or target_of(s).subject.steps for s in plan.specs}
 
     def following(self) -> list[Task]:
-        """The tasks of the next round; none when the traces or the time are used up."""
+        """Returns the tasks of the next round; none when the traces or the time are used up."""
         low, high = ROUND_SECONDS
         wanted = min(high, max(low, self.state.seconds / 4))
         if self.deadline is not None:
@@ -397,22 +402,25 @@ class _Rounds:
         self.in_flight.popleft()
 
     def _left(self, spec: Spec) -> float:
-        """How many traces of a component are still to be planned."""
+        """Returns how many traces of a component are not planned yet."""
         return float("inf") if self.end is None else self.end[spec.subject] - self.planned[spec.subject]
 
     def _speed(self, spec: Spec) -> float:
-        """Traces a second of one slot: measured, or guessed before the first measurement."""
+        """Returns traces per second of one slot: measured, or guessed before the first measurement."""
         return self.state.speed.get(spec.subject, _FIRST_GUESS / self.steps[spec.subject])
 
     def _seconds(self, task: Task) -> float:
         return task.traces / self._speed(task.spec)
 
     def _estimate(self, tasks: Sequence[Task]) -> float:
-        """How long a round will take."""
+        """Returns the expected length of a round in seconds."""
         return sum(self._seconds(task) for task in tasks) / self.slots
 
     def _cut(self, spec: Spec, seconds: float) -> Task:
-        """A task of one component that takes about so many seconds of one slot: whole blocks, but for the last one."""
+        """Returns a task of one component that takes about the given seconds of one slot:
+
+        whole blocks, except at the end.
+        """
         first = self.planned[spec.subject]
         traces = max(BLOCK, round(self._speed(spec) * seconds / BLOCK) * BLOCK)
         task = Task(spec, first, int(min(traces, self._left(spec))))
@@ -421,11 +429,11 @@ class _Rounds:
         return task
 
 
-# ---- who runs the tasks -------------------------------------------------------------------------------
+# ---- workers -------------------------------------------------------------------------------
 
 
 class Inline:
-    """This process, one task after the other."""
+    """Runs tasks in this process, one after the other."""
 
     slots = 1
     ahead = 1
@@ -434,14 +442,14 @@ class Inline:
         """Nothing is started."""
         self._ended = Live(0, 0, 0)
 
-    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
-        """Runs the round before it comes back, in the main thread, where a hanging step can be stopped."""
-        future: Future[list[Part]] = Future()
-        parts = []
+    def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
+        """Runs the round before it returns, in the main thread, where a step that hangs can be stopped."""
+        future: Future[list[TaskResult]] = Future()
+        results = []
         for task in tasks:
-            parts.append(run_task(task))
-            self._ended = _and(self._ended, parts[-1])
-        future.set_result(parts)
+            results.append(run_task(task))
+            self._ended = _and(self._ended, results[-1])
+        future.set_result(results)
         return future
 
     def live(self) -> Live:
@@ -449,17 +457,17 @@ class Inline:
         return self._ended
 
 
-def _and(live: Live, part: Part) -> Live:
-    return Live(live.traces + part.traces, live.steps + part.steps, live.findings + len(part.findings))
+def _and(live: Live, result: TaskResult) -> Live:
+    return Live(live.traces + result.traces, live.steps + result.steps, live.findings + len(result.findings))
 
 
 class SparkWorkers:
-    """Tasks as Spark tasks: without state, each text in and text out."""
+    """Runs tasks as stateless Spark tasks: text in, text out."""
 
     ahead = 2
 
     def __init__(self, spark: Any, slots: int, partitions: int | None = None) -> None:
-        """`partitions` is how many pieces Spark cuts a round into; by default each task is one."""
+        """`partitions` is the number of partitions of a round; by default one for each task."""
         self.context = spark.sparkContext
         self.slots = slots
         self.partitions = partitions
@@ -468,16 +476,16 @@ class SparkWorkers:
         self._before = Live(0, 0, 0)
 
     def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
-        """Starts the Python workers, and tells the traces a second that one does of each subject.
+        """Starts the Python workers; returns the traces per second of one worker for each subject.
 
-        What they run for it does not count. Raises BadValue when they cannot run this code.
+        Their traces do not count. Raises BadValue when they cannot run this code.
         """
         texts = [task_text(Task(spec, 0, BLOCK)) for spec in specs] * self.slots
-        parts = self._collect(texts, self.slots)
+        results = self._collect(texts, self.slots)
         self._before = Live(*[count.value for count in self._counts])
-        return {part.task.spec.subject: part.task.traces / max(part.seconds, 1e-6) for part in parts}
+        return {result.task.spec.subject: result.task.traces / max(result.seconds, 1e-6) for result in results}
 
-    def submit(self, tasks: Sequence[Task]) -> Future[list[Part]]:
+    def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
         """Runs a round on the cluster. A task whose executor is lost is run again elsewhere."""
         texts = [task_text(t) for t in tasks]
         tracker = self.context.statusTracker()
@@ -485,19 +493,19 @@ class SparkWorkers:
         future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
         patience = time.monotonic() + 2.0
         while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < patience:
-            time.sleep(0.01)  # Spark runs first what it was given first: a round must not overtake the one before
+            time.sleep(0.01)  # Spark runs jobs in the order of submission: a round must not overtake the previous one
         return future
 
-    def _collect(self, texts: list[str], pieces: int) -> list[Part]:
+    def _collect(self, texts: list[str], pieces: int) -> list[TaskResult]:
         traces, steps, findings = self._counts
 
         def work(each: Iterator[str]) -> Iterator[str]:
             for text in each:
-                part = run_task(task_from(text))
-                traces.add(part.traces)
-                steps.add(part.steps)
-                findings.add(len(part.findings))
-                yield part_text(part)
+                result = run_task(task_from(text))
+                traces.add(result.traces)
+                steps.add(result.steps)
+                findings.add(len(result.findings))
+                yield result_text(result)
 
         try:
             lines = self.context.parallelize(texts, pieces).mapPartitions(work).collect()
@@ -505,7 +513,7 @@ class SparkWorkers:
             said = _said(problem)
             lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in said else ""
             raise BadValue(f"Spark could not run the tasks: {said}{lacking}") from None
-        return [part_from(text) for text in lines]
+        return [result_from(text) for text in lines]
 
     def live(self) -> Live:
         """As Workers.live."""
@@ -513,7 +521,7 @@ class SparkWorkers:
 
 
 def _said(problem: Exception) -> str:
-    """What went wrong on a worker, in one line: the last of its Python traceback if there is one."""
+    """Returns the reason of a failure on a worker in one line: the last of its Python traceback, if any."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     named = [
         line

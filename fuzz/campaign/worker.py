@@ -1,12 +1,11 @@
 """Seeds as units of work, the same on one machine and on a cluster.
 
-Seeds come in blocks of fixed size. What a block finds is a function of the code and the block alone: which
-findings it keeps, how they shrink, what it covered. Tasks are any number of blocks, so that neither the number
-of workers nor that of partitions changes a result.
+Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and its coverage depend on the
+code and the block alone. A task is any number of blocks, so neither the number of workers nor that of partitions
+changes a result.
 
-Within a block, the first finding of each cause is kept, replayed twice, and shrunk. A property that was seen
-broken is skipped for the rest of the block, so that a common defect does not hide a rare one behind it. A block
-that finds too much stops early. All that is a function of the block alone.
+Within a block, the first finding of each cause is replayed twice and shrunk. A property that was violated is skipped
+for the rest of the block, so that a common defect does not hide a rare one. A block with too many findings stops early.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ from fuzz.target import Second, Target, resolve
 from fuzz.trace.file import ABSENT, Operation, Trace, content_name
 from model.machine import BadValue, plain
 
-#: Traces in a block. Small, so that a task can be cut to any length; large, so that its overhead is nothing.
+#: Traces in a block: small, so that a task can have any length; large, so that the overhead is negligible.
 BLOCK = 64
-#: Findings, kept or not, after which a block stops: a bug that shows in every trace needs no more traces.
+#: Findings after which a block stops: a bug that shows in every trace needs no more traces.
 ENOUGH = 8
 
 
 class Spec(NamedTuple):
-    """What is run: everything but the seeds."""
+    """What is run, without the seeds."""
 
     subject: str
     profile: str = "reference"
     against: str | None = None
     mutant: str | None = None
-    steps: int | None = None  # of one trace; None: as the subject says
+    steps: int | None = None  # of one trace; None: the subject's default
 
 
 class Task(NamedTuple):
-    """A run of seeds of one spec: whole blocks, but for the last one's end."""
+    """Consecutive seeds of one spec: whole blocks, except at the end."""
 
     spec: Spec
     first_seed: int
@@ -52,7 +51,7 @@ class Task(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A finding as a row: shrunk, with the trace that shows it."""
+    """A finding as a table row, with its shrunk trace."""
 
     subject: str
     profile: str
@@ -63,29 +62,29 @@ class Found(NamedTuple):
     shrunk_length: int
     message: str
     reproduced: bool
-    trace: str  # the shrunk trace, as it stands in a file
+    trace: str  # the shrunk trace, in the trace file format
 
 
-class Part(NamedTuple):
-    """What came of a task."""
+class TaskResult(NamedTuple):
+    """The result of a task."""
 
     task: Task
     traces: int
-    skipped: int  # traces that a block with too many findings left out
+    skipped: int  # traces skipped: finding limit reached
     steps: int
     seconds: float
-    raw_findings: int  # before any were put together
+    raw_findings: int  # before deduplication
     findings: tuple[Found, ...]
     coverage: tuple[Row, ...]
 
 
 def target_of(spec: Spec) -> Target:
-    """The target of a spec's names. Raises BadValue when a name is unknown."""
+    """Returns the target of a spec's names. Raises BadValue for an unknown name."""
     return resolve(spec.subject, spec.profile, spec.against, spec.mutant)
 
 
-def run_task(task: Task) -> Part:
-    """Runs a task's seeds, block by block. Cost: a few microseconds a step, seconds for each shrunk finding."""
+def run_task(task: Task) -> TaskResult:
+    """Runs the seeds of a task, block by block. Cost: a few microseconds a step, seconds for each shrunk finding."""
     started = time.perf_counter()
     target = target_of(task.spec)
     total, found = Total(), list[Found]()
@@ -101,11 +100,11 @@ def run_task(task: Task) -> Part:
     for row in lockstep.coverage.rows():
         total.add(row)
     seconds = time.perf_counter() - started
-    return Part(task, traces, task.traces - traces, steps, seconds, raw, tuple(found), tuple(total.rows()))
+    return TaskResult(task, traces, task.traces - traces, steps, seconds, raw, tuple(found), tuple(total.rows()))
 
 
 def _run_block(lockstep: Lockstep, seeds: range) -> tuple[int, list[Finding]]:
-    """How many traces of a block were run, and what they found."""
+    """Returns how many traces of a block were run, and the findings."""
     findings: list[Finding] = []
     lockstep.skipped = NONE_SKIPPED
     for done, seed in enumerate(seeds, 1):
@@ -127,7 +126,7 @@ def _first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def found_of(target: Target, spec: Spec, finding: Finding, until: float | None = None) -> Found:
-    """A finding replayed twice, shrunk, and written down."""
+    """Returns a finding as a row: replayed twice, shrunk."""
     skipped = all_but(target.subject, finding.broken_property)
     again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     reproduced = all(f is not None and f.cause == finding.cause for f in again)
@@ -150,7 +149,7 @@ def found_of(target: Target, spec: Spec, finding: Finding, until: float | None =
 
 
 def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
-    """A finding as a trace: its actions with what the model says of them, and what is wrong at the end."""
+    """Returns a finding as a trace: its calls with the model's outcomes, and the violation at the end."""
     target = target.drawn(finding.config)
     machine = target.subject.machine
     operations, state = list[Operation](), machine.start(finding.config)
@@ -180,16 +179,16 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
     return Trace(f"{machine.name}/{name}", machine.name, plain(finding.config), operations, header)
 
 
-# ---- as text, for the way between driver and workers --------------------------------------------------
+# ---- as text, between driver and workers --------------------------------------------------
 
 
 def task_text(task: Task) -> str:
-    """A task as JSON."""
+    """Returns a task as JSON."""
     return to_json({**task._asdict(), "spec": task.spec._asdict(), "version": code_version()}).decode()
 
 
 def task_from(text: str) -> Task:
-    """A task from JSON. Raises BadValue when this worker runs other code than the driver."""
+    """Returns the task of a JSON text. Raises BadValue when this worker runs other code than the driver."""
     data = from_json(text)
     if data["version"] != code_version():
         raise BadValue(
@@ -199,30 +198,30 @@ def task_from(text: str) -> Task:
     return Task(Spec(**data["spec"]), data["first_seed"], data["traces"])
 
 
-def part_text(part: Part) -> str:
-    """A part as JSON."""
-    data = part._asdict()
-    data["task"] = {**part.task._asdict(), "spec": part.task.spec._asdict()}
-    data["findings"] = [f._asdict() for f in part.findings]
-    data["coverage"] = [list(r) for r in part.coverage]
+def result_text(result: TaskResult) -> str:
+    """Returns a result as JSON."""
+    data = result._asdict()
+    data["task"] = {**result.task._asdict(), "spec": result.task.spec._asdict()}
+    data["findings"] = [f._asdict() for f in result.findings]
+    data["coverage"] = [list(r) for r in result.coverage]
     return to_json(data).decode()
 
 
-def part_from(text: str) -> Part:
-    """A part from JSON."""
+def result_from(text: str) -> TaskResult:
+    """Returns the result of a JSON text."""
     data = from_json(text)
     task = data.pop("task")
     data["task"] = Task(Spec(**task["spec"]), task["first_seed"], task["traces"])
     data["findings"] = tuple(Found(**f) for f in data["findings"])
     data["coverage"] = tuple(Row(*r) for r in data["coverage"])
-    return Part(**data)
+    return TaskResult(**data)
 
 
-# ---- putting parts together ---------------------------------------------------------------------------
+# ---- deduplication ---------------------------------------------------------------------------
 
 
 def merged(findings: Iterable[Found]) -> list[Found]:
-    """One finding for each subject, profile and signature: that of the smallest seed, in a fixed order."""
+    """Returns one finding for each subject, profile and signature, that of the smallest seed, in a fixed order."""
     best: dict[tuple[str, str, str], Found] = {}
     for each in findings:
         key = each.subject, each.profile, each.signature
