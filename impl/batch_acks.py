@@ -32,7 +32,7 @@ _TO_COME, _TOO_EARLY = "after the last entry", "before the mark-delete position"
 class Snapshot(NamedTuple):
     """A record: the first entry that is not deleted, ranges by first entry and end, and ack sets, all in order."""
 
-    mark: int
+    first_unacked: int
     firsts: Sequence[int]
     ends: Sequence[int]
     parts: Sequence[tuple[int, int]]
@@ -42,7 +42,7 @@ class Snapshot(NamedTuple):
         deleted = 0
         for first, end in zip(self.firsts, self.ends, strict=True):
             deleted |= (1 << end) - (1 << first)
-        return Acks(self.mark, deleted, tuple([Partial(*part) for part in self.parts]))
+        return Acks(self.first_unacked, deleted, tuple([Partial(*part) for part in self.parts]))
 
 
 class Ledgers:
@@ -120,15 +120,15 @@ class Deleted:
         at = bisect_left(self._ledgers.firsts, entry)
         return at < len(self._ledgers.firsts) and self._ledgers.firsts[at] == entry
 
-    def cut(self, mark: int) -> int:
+    def cut(self, first_unacked: int) -> int:
         """Drops ranges before a mark, moves the mark over ranges that follow, and returns it. O(dropped)."""
         firsts, ends, at = self.firsts, self.ends, 0
-        while at < len(firsts) and firsts[at] <= mark:
-            mark = max(mark, ends[at])
+        while at < len(firsts) and firsts[at] <= first_unacked:
+            first_unacked = max(first_unacked, ends[at])
             at += 1
         if at:
             del firsts[:at], ends[:at]
-        return mark
+        return first_unacked
 
     def load(self, firsts: Sequence[int], ends: Sequence[int]) -> None:
         """Replaces the ranges. O(n)."""
@@ -155,10 +155,10 @@ class Parts:
         if self.masks.pop(entry, None) is not None:
             del self.order[bisect_left(self.order, entry)]
 
-    def cut(self, mark: int) -> None:
+    def cut(self, first_unacked: int) -> None:
         """Drops the ack sets before a mark. O(dropped)."""
-        if self.order and self.order[0] < mark:
-            at = bisect_left(self.order, mark)
+        if self.order and self.order[0] < first_unacked:
+            at = bisect_left(self.order, first_unacked)
             for entry in self.order[:at]:
                 del self.masks[entry]
             del self.order[:at]
@@ -177,7 +177,7 @@ class BatchAcks:
         self._ledgers = Ledgers((cfg.entries,))
         self._deleted = Deleted(self._ledgers)
         self._parts = Parts()
-        self._mark = self._read_next = 0
+        self._first_unacked = self._read_next = 0
         self._durable = Snapshot(0, (), (), ())
         self._dirty = False
         self._writing: tuple[Snapshot, tuple[Reset, ...], Reset | None] | None = None
@@ -214,7 +214,7 @@ class BatchAcks:
         return size if remaining is None else (remaining & ((1 << size) - 1)).bit_count()
 
     def _is_deleted(self, entry: int) -> bool:
-        return entry < self._mark or self._deleted.has(entry)
+        return entry < self._first_unacked or self._deleted.has(entry)
 
     def _wrong_set(self, entry: int, given: int, place: str) -> Refused | None:
         """Returns why an ack set is rejected, if it is."""
@@ -257,7 +257,7 @@ class BatchAcks:
             changes += changed
             news += count
         self._dirty = self._dirty or changes > 0
-        self._settle(self._mark)
+        self._settle(self._first_unacked)
         return news
 
     def _ack(self, entry: int, leaves: int | None) -> tuple[bool, int]:
@@ -280,11 +280,11 @@ class BatchAcks:
             self._parts.put(entry, remaining)
         return True, left - (remaining & everything).bit_count()
 
-    def _settle(self, mark: int) -> None:
+    def _settle(self, first_unacked: int) -> None:
         """Moves the mark over deleted entries that follow, and the read position with it. O(dropped)."""
-        self._mark = self._deleted.cut(mark)
-        self._parts.cut(self._mark)
-        self._read_next = max(self._read_next, self._mark)
+        self._first_unacked = self._deleted.cut(first_unacked)
+        self._parts.cut(self._first_unacked)
+        self._read_next = max(self._read_next, self._first_unacked)
 
     def ack_cumulative(self, position: Position, ack_set: AckSet | None) -> int | Refused:
         """Acknowledges everything before an entry, and the entry.
@@ -296,22 +296,22 @@ class BatchAcks:
         if refusal is not None:
             return refusal
         leaves = self._leaves(mask)
-        if entry is None or entry + (leaves == 0) < self._mark:
+        if entry is None or entry + (leaves == 0) < self._first_unacked:
             return Refused("illegal_argument", f"position is {_TO_COME if entry is None else _TOO_EARLY}")
-        begin, parts, target = self._mark, len(self._parts.order), entry + (leaves == 0)
+        begin, parts, target = self._first_unacked, len(self._parts.order), entry + (leaves == 0)
         news = self._news_before(target)
         self._settle(target)
-        changed = self._mark != begin or len(self._parts.order) != parts
+        changed = self._first_unacked != begin or len(self._parts.order) != parts
         if leaves and not self._is_deleted(entry):
             is_part_changed, count = self._ack(entry, leaves)
             changed, news = changed or is_part_changed, news + count
-            self._settle(self._mark)
+            self._settle(self._first_unacked)
         self._dirty = self._dirty or changed
         return news
 
     def _news_before(self, target: int) -> int:
         """Returns the number of unacknowledged messages from the mark to an entry. O(ranges and ack sets between)."""
-        news = self._messages_before(target) - self._messages_before(self._mark)
+        news = self._messages_before(target) - self._messages_before(self._first_unacked)
         news -= self._messages_deleted_before(target)
         for entry in self._parts.order:
             if entry >= target:
@@ -365,7 +365,7 @@ class BatchAcks:
             part = ((applied.to, applied.remaining),) if applied.remaining else ()
             return Snapshot(applied.to, (), (), part[:parts])
         held = [(entry, self._parts.masks[entry]) for entry in self._parts.order[:parts]]
-        return Snapshot(self._mark, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
+        return Snapshot(self._first_unacked, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
 
     def _begin(self, operations: Sequence[Waiting]) -> None:
         """Starts a write with the effect of queued operations. O(n + k)."""
@@ -414,7 +414,7 @@ class BatchAcks:
         """Replaces memory by a record; the read position is its mark. O(n + k)."""
         self._deleted.load(snapshot.firsts, snapshot.ends)
         self._parts.load(snapshot.parts)
-        self._mark = self._read_next = snapshot.mark
+        self._first_unacked = self._read_next = snapshot.first_unacked
 
     def write_fails(self, rescued: bool) -> Written | Refused:
         """Fails the write, or stores it in the metadata store. O(1), and queued operations start."""
@@ -461,9 +461,9 @@ class BatchAcks:
     def _recover(self, durable: Snapshot, batch_acks: bool) -> None:
         """Recovers from a record. O(n + k)."""
         self._take(durable if batch_acks else durable._replace(parts=()))
-        self._settle(self._mark)
+        self._settle(self._first_unacked)
         self._durable, self._batch_acks = durable, batch_acks
-        self._read_next = self._mark
+        self._read_next = self._first_unacked
         self._dirty = self._reading = False
         self._writing, self._waiting = None, []
 
@@ -495,7 +495,7 @@ class BatchAcks:
         for end, first in zip(ends, firsts[1:], strict=False):
             if end > first or (end == first and not self._deleted._begins_ledger(first)):
                 wrong.append("two ranges of a ledger overlap or touch")
-        if firsts and (firsts[0] <= self._mark):
+        if firsts and (firsts[0] <= self._first_unacked):
             wrong.append("a range is not after the mark")
         if ends and ends[-1] > self._ledgers.total:
             wrong.append("an entry is deleted that is not there")
@@ -503,7 +503,7 @@ class BatchAcks:
             wrong.append("the partly acknowledged entries are not in order")
         if any(self._is_deleted(entry) for entry in parts.order):
             wrong.append("a deleted entry is partly acknowledged")
-        if self._read_next < self._mark:
+        if self._read_next < self._first_unacked:
             wrong.append("the reader stands before the mark")
         if self._waiting and not self._reading and self._writing is None:
             wrong.append("something waits for nothing")
@@ -513,7 +513,10 @@ class BatchAcks:
         """Returns the model's state. O(n + k + l)."""
         parts = self._parts
         acks = Snapshot(
-            self._mark, self._deleted.firsts, self._deleted.ends, [(entry, parts.masks[entry]) for entry in parts.order]
+            self._first_unacked,
+            self._deleted.firsts,
+            self._deleted.ends,
+            [(entry, parts.masks[entry]) for entry in parts.order],
         )
         write = None
         if self._writing is not None:
@@ -538,7 +541,7 @@ class BatchAcks:
         for entry in range(acks.deleted.bit_length()):
             if acks.deleted >> entry & 1:
                 ranges.add(entry)
-        return Snapshot(acks.mark, ranges.firsts, ranges.ends, [(p.entry, p.remaining) for p in acks.partial])
+        return Snapshot(acks.first_unacked, ranges.firsts, ranges.ends, [(p.entry, p.remaining) for p in acks.partial])
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> BatchAcks:

@@ -28,7 +28,8 @@ def left(cfg: Config, acks: Acks, count: int) -> Left:
     """Returns the masks of the unacknowledged messages of the first entries."""
     parts = {p.entry: p.remaining for p in acks.partial}
     return [
-        0 if n < acks.mark or acks.deleted >> n & 1 else parts.get(n, -1) & everything(cfg, n) for n in range(count)
+        0 if n < acks.first_unacked or acks.deleted >> n & 1 else parts.get(n, -1) & everything(cfg, n)
+        for n in range(count)
     ]
 
 
@@ -129,7 +130,7 @@ def individual_ack_intersects_remaining_messages(cfg: Config, before: State, eve
     wanted = left_in(cfg, before)
     for ack in event.arguments["acks"]:
         wanted[number(before, ack)] &= asked(before, ack)
-    deleted = [n for n, rest in enumerate(wanted) if n < after.acks.mark or after.acks.deleted >> n & 1]
+    deleted = [n for n, rest in enumerate(wanted) if n < after.acks.first_unacked or after.acks.deleted >> n & 1]
     return left_in(cfg, after) == wanted and deleted == [n for n, rest in enumerate(wanted) if rest == 0]
 
 
@@ -195,7 +196,9 @@ def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
     if numbers != sorted(set(numbers)):
         return False
     return all(
-        p.entry >= s.acks.mark and not s.acks.deleted >> p.entry & 1 and 0 < p.remaining < everything(cfg, p.entry)
+        p.entry >= s.acks.first_unacked
+        and not s.acks.deleted >> p.entry & 1
+        and 0 < p.remaining < everything(cfg, p.entry)
         for p in s.acks.partial
     )
 
@@ -203,14 +206,14 @@ def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
 @always(batch_acks)
 def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) -> bool:
     """The mark-delete position is directly before the first entry that is not deleted, across ledgers."""
-    return s.acks.deleted & (2 ** (s.acks.mark + 1) - 1) == 0 and s.acks.deleted >> entries(s) == 0
+    return s.acks.deleted & (2 ** (s.acks.first_unacked + 1) - 1) == 0 and s.acks.deleted >> entries(s) == 0
 
 
 @always(batch_acks)
 def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The mark-delete position moves back only by a reset or a recovery, and the read position is never before it."""
-    moved_on = after.acks.mark >= before.acks.mark or is_set_back(before, event)
-    return moved_on and after.read_next >= after.acks.mark
+    moved_on = after.acks.first_unacked >= before.acks.first_unacked or is_set_back(before, event)
+    return moved_on and after.read_next >= after.acks.first_unacked
 
 
 @always(batch_acks)
@@ -307,7 +310,9 @@ def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: E
     held, known = ranges(after.ledgers, kept.deleted), ranges(after.ledgers, lost.deleted)
     most = min(len(known), cfg.max_ranges)
     return (
-        kept.mark == lost.mark and held[:most] == known[:most] and kept.partial == lost.partial[: cfg.max_batch_records]
+        kept.first_unacked == lost.first_unacked
+        and held[:most] == known[:most]
+        and kept.partial == lost.partial[: cfg.max_batch_records]
     )
 
 
@@ -322,8 +327,8 @@ def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, 
 
 @always(batch_acks, on=ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When resets complete, reading restarts where the last of them says, and after it only what its ack set excludes is
-    acknowledged.
+    """When resets complete, reading restarts at the position of the last one; only messages that its ack set excludes
+    are acknowledged from there on.
     """
     resets = done_resets(before, event)
     if not resets:
@@ -378,8 +383,8 @@ def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, aft
 @sometimes(batch_acks, on=("ack_individual",))
 def mark_delete_position_advances_into_next_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An ack closes a gap, and the mark-delete position advances into another ledger."""
-    moved = after.acks.mark - before.acks.mark > len(event.arguments["acks"])
-    first, last = (position_of(s.ledgers, max(s.acks.mark - 1, 0)) for s in (before, after))
+    moved = after.acks.first_unacked - before.acks.first_unacked > len(event.arguments["acks"])
+    first, last = (position_of(s.ledgers, max(s.acks.first_unacked - 1, 0)) for s in (before, after))
     return moved and before.acks.deleted > 0 and first.ledger < last.ledger
 
 
@@ -438,7 +443,7 @@ def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Even
 def reset_into_batch_behind_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A reset with an ack set completes, to an entry before the mark-delete position."""
     resets = done_resets(before, event)
-    return bool(resets) and resets[-1].remaining > 0 and resets[-1].to < before.acks.mark
+    return bool(resets) and resets[-1].remaining > 0 and resets[-1].to < before.acks.first_unacked
 
 
 @sometimes(batch_acks, on=("end_read",))

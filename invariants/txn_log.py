@@ -80,7 +80,7 @@ def ongoing(logged: dict[int, LoggedTxn]) -> dict[int, LoggedTxn]:
 
 def remaining(acks: Acks, entry: int, size: int) -> int:
     """The mask of the records of an entry that are not deleted."""
-    if entry < acks.mark or acks.deleted >> entry & 1:
+    if entry < acks.first_unacked or acks.deleted >> entry & 1:
         return 0
     return {p.entry: p.remaining for p in acks.partial}.get(entry, (1 << size) - 1)
 
@@ -201,7 +201,11 @@ def entry_is_deleted_iff_all_its_records_are(cfg: Config, s: State) -> bool:
     """
     if not can_delete(s):
         return True
-    gone = [n for n in range(s.first_entry, s.first_entry + len(s.log)) if n < s.acks.mark or s.acks.deleted >> n & 1]
+    gone = [
+        n
+        for n in range(s.first_entry, s.first_entry + len(s.log))
+        if n < s.acks.first_unacked or s.acks.deleted >> n & 1
+    ]
     needed = needed_records(s)
     return remaining_in(s, s.acks) == needed and gone == [
         n for n, mask in enumerate(needed, s.first_entry) if mask == 0
@@ -274,7 +278,7 @@ def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, e
 @always(txn_log)
 def only_durably_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
     """Only whole ledgers below the persisted mark-delete position are trimmed, and never the last one."""
-    return s.first_entry <= s.durable.mark and len(s.ledgers) > 0 and sum(s.ledgers) == len(s.log)
+    return s.first_entry <= s.durable.first_unacked and len(s.ledgers) > 0 and sum(s.ledgers) == len(s.log)
 
 
 @always(txn_log)
@@ -282,7 +286,7 @@ def mark_delete_reaches_log_end_without_ongoing_transactions(cfg: Config, s: Sta
     """Without ongoing transactions, the mark-delete position is at the end of the log, so everything written can be
     trimmed.
     """
-    return bool(s.txns) or not can_delete(s) or s.acks.mark == s.first_entry + len(s.log)
+    return bool(s.txns) or not can_delete(s) or s.acks.first_unacked == s.first_entry + len(s.log)
 
 
 # ---- recovery -----------------------------------------------------------------------------------------
@@ -576,7 +580,7 @@ def crash_loses_deletions(cfg: Config, before: State, event: Event, after: State
 @sometimes(txn_log, on=("crash",))
 def crash_interrupts_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A store crashes after replaying some entries, but not all."""
-    is_within = before.read_position > before.durable.mark and before.read_position < before.first_entry + len(
+    is_within = before.read_position > before.durable.first_unacked and before.read_position < before.first_entry + len(
         before.log
     )
     return before.status == "replaying" and is_within

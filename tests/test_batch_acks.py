@@ -64,7 +64,7 @@ def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -
 
 def acknowledged(s: State, entry: int) -> list[int]:
     """Returns the acknowledged messages of an entry of ten."""
-    if entry < s.acks.mark or s.acks.deleted >> entry & 1:
+    if entry < s.acks.first_unacked or s.acks.deleted >> entry & 1:
         return list(range(10))
     remaining = {p.entry: p.remaining for p in s.acks.partial}.get(entry, EVERYTHING)
     return [i for i in range(10) if not remaining >> i & 1]
@@ -75,7 +75,7 @@ def acknowledged(s: State, entry: int) -> list[int]:
 
 def test_an_entry_is_deleted_with_its_last_message() -> None:
     s, news = after(TEN, one(0, words(0, 1, 2)), one(0, words(2, 3, 4)))
-    assert (news, acknowledged(s, 0), s.acks.mark) == (2, [0, 1, 2, 3, 4], 0)
+    assert (news, acknowledged(s, 0), s.acks.first_unacked) == (2, [0, 1, 2, 3, 4], 0)
     s, news = after(TEN, one(0, words(*range(4, 10))), start_at=s)
     assert (news, s.acks) == (5, Acks(1))
 
@@ -208,7 +208,7 @@ def test_shipped_failed_acks_have_effects() -> None:
 
 def test_shipped_bit_beyond_the_batch_keeps_the_entry() -> None:
     s, _ = after(SHIPPED, one(0, (1024 + EVERYTHING - 1,)), one(0, (1024 + 1,)))
-    assert s.acks.mark == 0
+    assert s.acks.first_unacked == 0
 
 
 # ---- writes, crashes, closes
@@ -267,7 +267,7 @@ def test_a_failed_write_is_retried() -> None:
 def test_a_reset_into_a_batch_forgets_acknowledgements() -> None:
     acked = [one(2), one(3, words(5)), ("ack_cumulative", at(0), None), *WRITE]
     s, ticket = after(TEN, *acked, ("reset", at(0), to(2)))
-    assert (ticket, s.acks.mark) == (1, 1)
+    assert (ticket, s.acks.first_unacked) == (1, 1)
     s, completed = after(TEN, ("written",), start_at=s)
     assert completed == Written(True, (1,))
     assert s.acks == s.durable == Acks(0, 0, (Partial(0, EVERYTHING - 7),))
@@ -282,12 +282,12 @@ def test_shipped_crash_after_reset_restores_previous_acks() -> None:
     assert acknowledged(s, 1) == []
 
 
-@pytest.mark.parametrize(("cfg", "mark"), [(TEN, 0), (SHIPPED, 2)], ids=["reference", "shipped"])
-def test_a_queued_reset_followed_by_an_ack(cfg: Config, mark: int) -> None:
+@pytest.mark.parametrize(("cfg", "first_unacked"), [(TEN, 0), (SHIPPED, 2)], ids=["reference", "shipped"])
+def test_a_queued_reset_followed_by_an_ack(cfg: Config, first_unacked: int) -> None:
     """Both complete; shipped, only the last operation takes effect."""
     steps = [("ack_cumulative", at(1), None), ("begin_read",), ("reset", at(0), None), ("flush",), ("end_read",)]
     s, completed = after(cfg, *steps, ("written",))
-    assert (completed, s.acks.mark) == (Written(True, (1,)), mark)
+    assert (completed, s.acks.first_unacked) == (Written(True, (1,)), first_unacked)
 
 
 def test_a_reset_whose_write_fails_changes_nothing() -> None:

@@ -109,7 +109,7 @@ def test_records_of_an_entry_are_applied_in_order() -> None:
     s, outcome = after(FIVE, *OPEN, ack(1, (0, None)), ("commit", 1, 0), ("abort", 1, 0), *WRITE)
     assert outcome == Effects(tuple([Reply(n, "done") for n in (1, 2, 3)]), (), 0)
     assert [len(entry) for entry in s.log] == [3]
-    assert s.cursor.mark == 1
+    assert s.cursor.first_unacked == 1
 
 
 def test_without_batched_writes_each_record_is_an_entry() -> None:
@@ -235,7 +235,7 @@ def test_commit_that_the_cursor_rejects_is_replayed() -> None:
     s, outcome = after(FIVE, *OPEN, ack(1, (0, None)), *WRITE, ("commit", 1, 0), ("flush",), ("cursor_refuses",))
     assert (outcome.replies, s.status, s.cursor) == ((Reply(2, "failed"),), "error", Acks())
     s, _ = after(FIVE, *replay(2), start_at=s)
-    assert (s.cursor.mark, s.individual_acks) == (1, ())
+    assert (s.cursor.first_unacked, s.individual_acks) == (1, ())
 
 
 def test_replay_fails_after_max_failed_reads() -> None:
@@ -254,7 +254,7 @@ def test_master_accepts_acks_of_both_types() -> None:
     s, outcome = after(MASTER, *steps[:-3])
     assert (outcome, len(s.individual_acks), s.cumulative_ack is not None) == (done(2), 1, True)
     s, outcome = after(MASTER._replace(ends_cover_both_types=True), *steps, ("commit", 2, 0), *WRITE)
-    assert (s.cursor.mark, outcome.redelivered) == (2, ())
+    assert (s.cursor.first_unacked, outcome.redelivered) == (2, ())
 
 
 def test_master_acks_the_whole_batch_after_replay_of_a_cumulative_ack() -> None:
@@ -297,7 +297,7 @@ def test_master_drops_a_committed_list_in_replay() -> None:
     log = ((LogRecord("ack", False, 1, acks),), (LogRecord("commit", False, 1, ()),))
     for cfg, first_unacked in ((FIVE, 2), (MASTER, 1)):
         s = after(cfg, *steps, CRASH)[0]._replace(log=log)
-        assert after(cfg, *replay(2), start_at=s)[0].cursor.mark == first_unacked
+        assert after(cfg, *replay(2), start_at=s)[0].cursor.first_unacked == first_unacked
 
 
 def test_master_spins_in_replay_with_a_kept_cursor() -> None:
@@ -342,7 +342,7 @@ def test_empty_ack_set_was_ignored_before_24406() -> None:
     for profile in (m.reference, m.before_24406):
         steps = [*OPEN, ack(1, (0, 0b10)), *WRITE, ack(1, (0, 0b01)), *WRITE, ("commit", 1, 0), *WRITE]
         cfg = profile.config._replace(batch_sizes=(2,), batch_index_acks=False)
-        first_unacked.append(after(cfg, *steps)[0].cursor.mark)
+        first_unacked.append(after(cfg, *steps)[0].cursor.first_unacked)
     assert first_unacked == [1, 0]
 
 

@@ -162,7 +162,7 @@ def test_entry_is_deleted_with_its_last_record(size: int) -> None:
     for left, txn in zip(range(size - 1, -1, -1), order, strict=True):
         steps = [to(txn, "ABORTING"), ("flush",), DONE, to(txn, "ABORTED"), ("flush",), DONE]
         s, _ = after(cfg, *steps, start_at=s)
-        assert (s.acks.mark > 0) is (left == 0)
+        assert (s.acks.first_unacked > 0) is (left == 0)
         assert left == 0 or s.acks.partial[0].remaining.bit_count() == left
     assert s.acks == Acks(s.first_entry + len(s.log))
 
@@ -229,12 +229,12 @@ def test_ack_sets_alone_are_persisted() -> None:
 def test_store_without_batching_deletes_records_of_batches() -> None:
     """Before 4.1 the shipped store cannot, and the transactions return with each restart."""
     steps = [NEW, NEW, DONE, ("reopen", False)]
-    for cfg, mark in ((TWO, 5), (SHIPPED, 5), (EARLIER, 0)):
+    for cfg, first_unacked in ((TWO, 5), (SHIPPED, 5), (EARLIER, 0)):
         s, _ = replayed(cfg, after(cfg, *steps)[0])
         ends = [each for txn in (0, 1) for each in (to(txn, "ABORTING"), DONE, to(txn, "ABORTED"), DONE)]
         s, _ = after(cfg, *ends, ("persist",), start_at=s)
-        assert (s.txns, s.acks.mark) == ((), mark)
-        assert restarted(cfg, s) == ({} if mark else {0: "OPEN", 1: "OPEN"})
+        assert (s.txns, s.acks.first_unacked) == ((), first_unacked)
+        assert restarted(cfg, s) == ({} if first_unacked else {0: "OPEN", 1: "OPEN"})
 
 
 def test_replay_reads_all_ledgers_and_completes_at_deleted_last_entry() -> None:
@@ -362,7 +362,7 @@ def test_trimming_updates_the_ledger_property() -> None:
 def test_ledger_is_trimmed_below_durable_mark_except_the_last() -> None:
     steps = [NEW, DONE, to(0, "ABORTING"), DONE, ("roll_ledger",), to(0, "ABORTED"), DONE]
     s, dropped = after(PLAIN, *steps, ("trim",))
-    assert (dropped, s.acks.mark, s.durable.mark) == (0, 3, 0)
+    assert (dropped, s.acks.first_unacked, s.durable.first_unacked) == (0, 3, 0)
     s, dropped = after(PLAIN, ("persist",), ("trim",), ("trim",), start_at=s)
     assert (dropped, s.ledgers, len(s.log)) == (0, (1,), 1)
 

@@ -9,7 +9,7 @@
 (* read of the cursor.                                                     *)
 (*                                                                         *)
 (* Entries are numbered from 0, messages of an entry likewise; masks are   *)
-(* sets of numbers.  What is acknowledged is [mark, deleted, partial],     *)
+(* sets of numbers.  What is acknowledged is [first_unacked, deleted, partial], *)
 (* partial a set of [entry, remaining].  Words of ack sets are below 2^31  *)
 (* and not negative.                                                       *)
 (*                                                                         *)
@@ -81,10 +81,10 @@ IsGiven(words) == words # None /\ words # <<>>
 -----------------------------------------------------------------------------
 (* What is acknowledged. *)
 
-Nothing == [mark |-> 0, deleted |-> {}, partial |-> {}]
-Acks(mark, deleted, partial) == [mark |-> mark, deleted |-> deleted, partial |-> partial]
+Nothing == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
+Acks(first_unacked, deleted, partial) == [first_unacked |-> first_unacked, deleted |-> deleted, partial |-> partial]
 
-IsDeleted(a, n) == n < a.mark \/ n \in a.deleted
+IsDeleted(a, n) == n < a.first_unacked \/ n \in a.deleted
 PartOf(a, n) == {p \in a.partial : p.entry = n}
 RemainingOf(a, n) == IF PartOf(a, n) = {} THEN None ELSE (CHOOSE p \in PartOf(a, n) : TRUE).remaining
 LeftIn(a, n) ==
@@ -95,7 +95,7 @@ WithoutPart(partial, n) == {p \in partial : p.entry # n}
 WithPart(partial, n, remaining) == WithoutPart(partial, n) \cup {[entry |-> n, remaining |-> remaining]}
 
 \* An entry is deleted; what was known of its parts is not needed any more.
-Whole(a, n) == Acks(a.mark, a.deleted \cup {n}, WithoutPart(a.partial, n))
+Whole(a, n) == Acks(a.first_unacked, a.deleted \cup {n}, WithoutPart(a.partial, n))
 
 \* The first number from this one on that is not among the deleted.
 RECURSIVE NotIn(_, _)
@@ -103,10 +103,10 @@ NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
 \* Everything before a number is deleted; the mark moves over what follows.
 UpTo(a, n) ==
-  LET mark == NotIn(a.deleted, n)
-  IN Acks(mark, {k \in a.deleted : k >= mark}, {p \in a.partial : p.entry >= mark})
+  LET first_unacked == NotIn(a.deleted, n)
+  IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
-Settled(a) == IF a.mark \in a.deleted \/ \E p \in a.partial : p.entry < a.mark THEN UpTo(a, a.mark) ELSE a
+Settled(a) == IF a.first_unacked \in a.deleted \/ \E p \in a.partial : p.entry < a.first_unacked THEN UpTo(a, a.first_unacked) ELSE a
 
 \* What an acknowledgement leaves of an entry: {} for the whole entry; None if it does not count.
 WhatItLeaves(counts, words) ==
@@ -118,8 +118,8 @@ Narrowed(a, n, given) ==
   LET old == RemainingOf(a, n)
       remaining == IF old # None THEN given \cap old ELSE IF batch_sizes_are_known THEN given \cap AllOf(n) ELSE given
   IN CASE remaining = {} -> Whole(a, n)
-       [] remaining = AllOf(n) -> Acks(a.mark, a.deleted, WithoutPart(a.partial, n))
-       [] OTHER -> Acks(a.mark, a.deleted, WithPart(a.partial, n, remaining))
+       [] remaining = AllOf(n) -> Acks(a.first_unacked, a.deleted, WithoutPart(a.partial, n))
+       [] OTHER -> Acks(a.first_unacked, a.deleted, WithPart(a.partial, n, remaining))
 
 -----------------------------------------------------------------------------
 (* Records. *)
@@ -133,7 +133,7 @@ LowestRanges(ls, deleted, most) ==
   {n \in deleted : Cardinality({first \in RangeStarts(ls, deleted) : first <= n}) <= most}
 
 Capped(ls, a) ==
-  Acks(a.mark, LowestRanges(ls, a.deleted, IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1),
+  Acks(a.first_unacked, LowestRanges(ls, a.deleted, IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1),
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
 InMetadata(a) == IF metadata_keeps_sets THEN a ELSE [a EXCEPT !.partial = {}]
@@ -162,7 +162,7 @@ AckedIn(counts, a, n, words) ==
 \* The mark moves, reading goes on behind it, and what is news is to be written.
 WithAcks(s, a, is_news) ==
   LET Settle(after) ==
-        [s EXCEPT !.known = after, !.read_next = IF after.mark > @ THEN after.mark ELSE @, !.dirty = @ \/ is_news]
+        [s EXCEPT !.known = after, !.read_next = IF after.first_unacked > @ THEN after.first_unacked ELSE @, !.dirty = @ \/ is_news]
   IN With(Settled(a), Settle)
 
 \* What a list acknowledges, up to the first entry that is to come, and how many messages that are news.
@@ -208,9 +208,9 @@ AfterCumulative(s, p, words) ==
       base == IF replaces THEN Replaced(s, IF n = None THEN NumberToCome(s.ledgers, p) ELSE n, asked) ELSE s.known
       end == n + (IF leaves = {} THEN 1 ELSE 0)
       Parted(a) == IF leaves # None /\ ~IsDeleted(a, n) THEN Narrowed(a, n, leaves) ELSE a
-      Ended(a) == [s |-> WithAcks(s, a, a # s.known), is_taken |-> TRUE, news |-> NewsUpTo(s.known, a, s.known.mark, n)]
+      Ended(a) == [s |-> WithAcks(s, a, a # s.known), is_taken |-> TRUE, news |-> NewsUpTo(s.known, a, s.known.first_unacked, n)]
   IN CASE IsWrong(s, p, words) -> Refusal(s)
-       [] ~IsWrong(s, p, words) /\ (n = None \/ (n # None /\ end < s.known.mark)) ->
+       [] ~IsWrong(s, p, words) /\ (n = None \/ (n # None /\ end < s.known.first_unacked)) ->
             IF cumulative_checks_first THEN Refusal(s) ELSE Refusal([s EXCEPT !.known = base])
        [] OTHER -> With(Parted(UpTo(base, end)), Ended)
 
@@ -279,7 +279,7 @@ AfterAsked(s, r) ==
 
 \* A cursor that knows what its record says, and reads from behind the mark; nobody waits for anything.
 Recovered(s, record, counts) ==
-  LET Read(a) == [s EXCEPT !.known = a, !.read_next = a.mark, !.durable = record, !.dirty = FALSE, !.writing = None,
+  LET Read(a) == [s EXCEPT !.known = a, !.read_next = a.first_unacked, !.durable = record, !.dirty = FALSE, !.writing = None,
                            !.waiting = <<>>, !.reading = FALSE, !.batch_acks = counts]
   IN With(Settled(IF counts THEN record ELSE [record EXCEPT !.partial = {}]), Read)
 

@@ -67,7 +67,7 @@ AckSetHasSomeButNotAllMessages ==
   /\ Cardinality({p.entry : p \in known.partial}) = Cardinality(known.partial)
 
 \* The mark stands before the first entry that is not deleted, across ledgers; what is deleted behind it is known.
-MarkDeletePositionIsBeforeFirstUndeletedEntry == \A n \in known.deleted : n > known.mark /\ n < Total(ledgers)
+MarkDeletePositionIsBeforeFirstUndeletedEntry == \A n \in known.deleted : n > known.first_unacked /\ n < Total(ledgers)
 
 -----------------------------------------------------------------------------
 (* Storage. *)

@@ -266,7 +266,7 @@ WithReplayedAcks(s, r) ==
 \* A cumulative ack: pending unless the durable mark-delete position has passed its entry, or it was rejected.
 WithReplayedCumulative(s, r) ==
   LET ack == r.acks[1]
-      is_dropped == \/ ack.entry < s.durable_cursor.mark
+      is_dropped == \/ ack.entry < s.durable_cursor.first_unacked
                     \/ PendingConflicts(s, r)
                     \/ replay_drops = "record" /\ Conflicts(s, r)
       kept == IF replay_keeps_cumulative_ack_set THEN ack ELSE [ack EXCEPT !.ack_set = None]

@@ -102,7 +102,7 @@ EndedAt(after, k) == OfTxn(PendingAt(after, k), Appending[k].record.txn)
 \* The messages that the records before the k-th have acknowledged, unless the cursor rejects them.
 AcknowledgedBefore(after, k, rejects) ==
   IF rejects THEN {}
-  ELSE UNION {MessagesFrom(EndedAt(after, j), cursor.mark, CountedBy) :
+  ELSE UNION {MessagesFrom(EndedAt(after, j), cursor.first_unacked, CountedBy) :
                 j \in {j \in AppliedOf(after, "commit") : j < k}}
 
 -----------------------------------------------------------------------------
@@ -113,13 +113,13 @@ PendingAcksEqualReplayOfLog ==
   status = "ready" =>
     LET logged == Logged.pending
         memory == InMemory(Contents)
-        Left(of, txn) == Unacknowledged(cursor, MessagesFrom(OfTxn(of, txn), cursor.mark, CountedBy))
+        Left(of, txn) == Unacknowledged(cursor, MessagesFrom(OfTxn(of, txn), cursor.first_unacked, CountedBy))
     IN \A txn \in DOMAIN logged \cup DOMAIN memory : Left(logged, txn) = Left(memory, txn)
 
 \* Whenever the store is ready, every message whose ack was committed is acknowledged.
 CommittedAckStaysAcknowledged ==
   status = "ready" =>
-    \A each \in Logged.committed : Unacknowledged(cursor, MessagesFrom(each, cursor.mark, CountedBy)) = {}
+    \A each \in Logged.committed : Unacknowledged(cursor, MessagesFrom(each, cursor.first_unacked, CountedBy)) = {}
 
 \* A message is pending in at most one transaction, whatever the types of the acks (#4265).
 MessageIsPendingInAtMostOneTransaction ==
@@ -165,7 +165,7 @@ AckedMessageIsPendingInOneTransactionOnly ==
 \* All acks of completed commits are acknowledged and none is pending, but for later acks.
 CommitsAreComplete(with_cumulative) ==
   LET IsComplete(after, memory, k) ==
-        /\ Unacknowledged(after.s.cursor, MessagesFrom(EndedAt(after, k), cursor.mark, CountedBy)) = {}
+        /\ Unacknowledged(after.s.cursor, MessagesFrom(EndedAt(after, k), cursor.first_unacked, CountedBy)) = {}
         /\ \/ Appending[k].record.txn \notin DOMAIN memory
            \/ \E j \in AppliedOf(after, "ack") : j > k /\ Appending[j].record.txn = Appending[k].record.txn
       Holds(after) ==
@@ -202,7 +202,7 @@ FailedAppendClosesStore ==
 RejectedCommitDoesNotComplete ==
   LET Holds(after) ==
         \A k \in AppliedOf(after, "commit") :
-          Unacknowledged(after.s.cursor, MessagesFrom(EndedAt(after, k), cursor.mark, CountedBy)) = {}
+          Unacknowledged(after.s.cursor, MessagesFrom(EndedAt(after, k), cursor.first_unacked, CountedBy)) = {}
   IN Appending # <<>> => Holds(AfterCompleted(Contents, TRUE))
 
 -----------------------------------------------------------------------------
@@ -213,7 +213,7 @@ Redelivered(after) == UNION {InEntry(each.entry, each.messages) : each \in after
 \* The messages that only the aborted transaction had pending and that are not acknowledged.
 ReleasedAt(after, k, rejects) ==
   LET memory == PendingAt(after, k)
-      Of(pending) == MessagesFrom(pending, cursor.mark, AckedBy)
+      Of(pending) == MessagesFrom(pending, cursor.first_unacked, AckedBy)
       others == UNION {Of(memory[txn]) : txn \in DOMAIN memory \ {Appending[k].record.txn}}
   IN Unacknowledged(cursor, Of(EndedAt(after, k))) \ (others \cup AcknowledgedBefore(after, k, rejects))
 
@@ -253,7 +253,7 @@ DeletedRecordsAreDurablyAcknowledged ==
   LET Count(records, r) == Cardinality({k \in DOMAIN records : records[k] = r})
       IsNeeded(old, k) ==
         LET ends == {j \in k..Len(old) : old[j].txn = old[k].txn /\ old[j].op # "ack"}
-        IN /\ \E n \in EntriesOf(<<old[k]>>) : n >= durable_cursor.mark
+        IN /\ \E n \in EntriesOf(<<old[k]>>) : n >= durable_cursor.first_unacked
            /\ ends = {} \/ old[Least(ends)].op = "commit"
       Keeps(old, new) == \A k \in DOMAIN old : IsNeeded(old, k) => Count(new, old[k]) = Count(old, old[k])
       Appended1(after) == Keeps(Joined(log) \o RecordsOf(in_flight[1]), Joined(after.s.log))

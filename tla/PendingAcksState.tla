@@ -8,7 +8,8 @@
 (* masks are sets of numbers.  An ack is [entry, ack_set]; ack_set is the  *)
 (* set of the messages that it leaves, None for the whole entry.  Pending  *)
 (* individual acks of a transaction are [txn, acks], acks a set.  A cursor *)
-(* is [mark, deleted, partial], partial a set of [entry, remaining].       *)
+(* is [first_unacked, deleted, partial], partial a set of                  *)
+(* [entry, remaining].                                                     *)
 (*                                                                         *)
 (* The lag that adds the next key is not a field: it follows from the      *)
 (* number of keys.                                                         *)
@@ -64,10 +65,10 @@ IsAfter(ack, other) ==
 -----------------------------------------------------------------------------
 (* The subscription's cursor. *)
 
-NoAcks == [mark |-> 0, deleted |-> {}, partial |-> {}]
-Acks(mark, deleted, partial) == [mark |-> mark, deleted |-> deleted, partial |-> partial]
+NoAcks == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
+Acks(first_unacked, deleted, partial) == [first_unacked |-> first_unacked, deleted |-> deleted, partial |-> partial]
 
-IsDeleted(a, n) == n < a.mark \/ n \in a.deleted
+IsDeleted(a, n) == n < a.first_unacked \/ n \in a.deleted
 PartialOf(a, n) == {p \in a.partial : p.entry = n}
 Without(partial, n) == {p \in partial : p.entry # n}
 
@@ -82,8 +83,8 @@ NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
 \* Every entry before n is deleted, and the mark-delete position advances over the deleted entries that follow.
 UpTo(a, n) ==
-  LET mark == NotIn(a.deleted, n)
-  IN Acks(mark, {k \in a.deleted : k >= mark}, {p \in a.partial : p.entry >= mark})
+  LET first_unacked == NotIn(a.deleted, n)
+  IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
 \* The cursor deletes the entry.
 IsWhole(ack_set) == ack_set = None \/ (ack_set = {} /\ (batch_index_acks \/ empty_ack_set_acks_entry))
@@ -91,12 +92,12 @@ IsWhole(ack_set) == ack_set = None \/ (ack_set = {} /\ (batch_index_acks \/ empt
 Narrowed(a, n, given) ==
   LET remaining == IF PartialOf(a, n) = {} THEN given ELSE given \cap TheOne(PartialOf(a, n)).remaining
       new == IF remaining = AllOf(n) THEN {} ELSE {[entry |-> n, remaining |-> remaining]}
-  IN IF remaining = {} THEN Acks(a.mark, a.deleted \cup {n}, Without(a.partial, n))
-     ELSE Acks(a.mark, a.deleted, Without(a.partial, n) \cup new)
+  IN IF remaining = {} THEN Acks(a.first_unacked, a.deleted \cup {n}, Without(a.partial, n))
+     ELSE Acks(a.first_unacked, a.deleted, Without(a.partial, n) \cup new)
 
 WithAck(a, ack) ==
   IF IsDeleted(a, ack.entry) THEN a
-  ELSE IF IsWhole(ack.ack_set) THEN Acks(a.mark, a.deleted \cup {ack.entry}, Without(a.partial, ack.entry))
+  ELSE IF IsWhole(ack.ack_set) THEN Acks(a.first_unacked, a.deleted \cup {ack.entry}, Without(a.partial, ack.entry))
   ELSE IF batch_index_acks THEN Narrowed(a, ack.entry, ack.ack_set) ELSE a
 
 \* Individual acks of different entries, in any order; then the mark-delete position advances.
@@ -106,11 +107,11 @@ WithEach(a, acks) ==
       Rest(after) == WithEach(after, acks \ {ack})
   IN IF acks = {} THEN a ELSE With(WithAck(a, ack), Rest)
 WithIndividualAcks(a, acks) ==
-  LET Advanced(after) == UpTo(after, after.mark) IN With(WithEach(a, acks), Advanced)
+  LET Advanced(after) == UpTo(after, after.first_unacked) IN With(WithEach(a, acks), Advanced)
 
 WithCumulativeAck(a, ack) ==
   LET end == ack.entry + (IF IsWhole(ack.ack_set) THEN 1 ELSE 0)
-  IN WithIndividualAcks(IF end > a.mark THEN UpTo(a, end) ELSE a, {ack})
+  IN WithIndividualAcks(IF end > a.first_unacked THEN UpTo(a, end) ELSE a, {ack})
 
 -----------------------------------------------------------------------------
 (* Pending acks. *)
@@ -203,7 +204,7 @@ CumulativeConflicts(s, txn, ack) ==
 
 \* The request is a conflict.
 Conflicts(s, r) ==
-  IF r.cumulative THEN r.acks[1].entry < s.cursor.mark \/ CumulativeConflicts(s, r.txn, r.acks[1])
+  IF r.cumulative THEN r.acks[1].entry < s.cursor.first_unacked \/ CumulativeConflicts(s, r.txn, r.acks[1])
   ELSE \E k \in DOMAIN r.acks : AckConflicts(s, r.txn, r.acks[k])
 
 \* A replayed ack conflicts with pending acks; the cursor is not asked.
@@ -226,7 +227,8 @@ KeptOf(s, n) ==
 
 \* What is redelivered of aborted acks; s is the state after the abort.
 Redeliveries(s, acks, cumulative) ==
-  LET entries == {p.entry : p \in acks} \cup (IF cumulative = None THEN {} ELSE s.cursor.mark..cumulative.ack.entry)
+  LET entries == {p.entry : p \in acks} \cup
+                 (IF cumulative = None THEN {} ELSE s.cursor.first_unacked..cumulative.ack.entry)
       Aborted(n) == CoveredBy(cumulative, n) \cup UNION {MessagesOf(p) : p \in {p \in acks : p.entry = n}}
       found == {[entry |-> n, messages |-> Aborted(n) \ KeptOf(s, n)] : n \in entries}
   IN {each \in found : each.messages # {}}
@@ -251,9 +253,9 @@ WithEntry(index, records, ack_position, log_position) ==
      ELSE [current_lag |-> 0, max_ack |-> newest, keys |-> Append(kept, key)]
 
 \* The index without the keys before the durable mark-delete position, and how many log entries can be deleted.
-WithoutAcked(index, mark) ==
+WithoutAcked(index, first_unacked) ==
   LET keys == index.keys
-      removed == Cardinality({k \in DOMAIN keys : keys[k].ack_position < mark})
+      removed == Cardinality({k \in DOMAIN keys : keys[k].ack_position < first_unacked})
       count == keys[removed].log_position + 1
       Shifted(key) == [key EXCEPT !.log_position = @ - count]
       left == [k \in 1..Len(keys) - removed |-> Shifted(keys[removed + k])]
@@ -288,7 +290,7 @@ Trimmed(s, entry, log_position) ==
          count |-> found.count]
   IN IF log_deletion = "ended_transactions"
      THEN IF s.status = "ready" THEN WithoutEnded(s) ELSE [s |-> s, count |-> 0]
-     ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.mark), Cut)
+     ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.first_unacked), Cut)
 
 \* The state of a store that is not open; the subscription's cursor is kept.
 WithoutMemory(s) ==

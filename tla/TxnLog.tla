@@ -9,8 +9,8 @@
 (*                                                                         *)
 (* Entries are numbered from the first one that is not trimmed. A record   *)
 (* position is <<entry, batch index>>, both from 0. Masks are sets.        *)
-(* Deletions are [mark, deleted, partial], with partial a set of [entry,   *)
-(* remaining]. Ids and times are renumbered after each step.               *)
+(* Deletions are [first_unacked, deleted, partial], with partial a set of  *)
+(* [entry, remaining]. Ids and times are renumbered after each step.       *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -105,14 +105,14 @@ WithAcknowledged(ps, new) == {p \in ps : p.id # new.id} \cup {new}
 -----------------------------------------------------------------------------
 (* Deletions. *)
 
-Nothing == [mark |-> 0, deleted |-> {}, partial |-> {}]
-Acks(mark, deleted, partial) == [mark |-> mark, deleted |-> deleted, partial |-> partial]
+Nothing == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
+Acks(first_unacked, deleted, partial) == [first_unacked |-> first_unacked, deleted |-> deleted, partial |-> partial]
 
 EndOf(s) == Len(s.log)
 SizeOf(s, n) == Len(s.log[n + 1])
 AllOf(s, n) == 0..SizeOf(s, n) - 1
 
-IsDeleted(a, n) == n < a.mark \/ n \in a.deleted
+IsDeleted(a, n) == n < a.first_unacked \/ n \in a.deleted
 AckSetOf(a, n) == {p \in a.partial : p.entry = n}
 \* The records of an entry that are not deleted.
 RemainingIn(s, a, n) ==
@@ -123,10 +123,10 @@ RemainingIn(s, a, n) ==
 RECURSIVE NotIn(_, _)
 NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
 
-\* Advances the mark over deleted entries and forgets what lies below it.
+\* Advances the mark-delete position over deleted entries; drops what is before it.
 Settled(a) ==
-  LET mark == NotIn(a.deleted, a.mark)
-  IN Acks(mark, {n \in a.deleted : n >= mark}, {p \in a.partial : p.entry >= mark})
+  LET first_unacked == NotIn(a.deleted, a.first_unacked)
+  IN Acks(first_unacked, {n \in a.deleted : n >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
 DeletesBatchIndexes(batched) == batch_index_deletion = "always" \/ batch_index_acks \/ (batched /\ max_records > 1)
 
@@ -138,7 +138,7 @@ AcksAfter(s, positions) ==
             n) = 1 \/ DeletesBatchIndexes(s.batching))}
       Remaining(n) == {i \in RemainingIn(s, a, n) : <<n, i>> \notin positions}
       gone == {n \in hit : Remaining(n) = {}}
-  IN Acks(a.mark, a.deleted \cup gone,
+  IN Acks(a.first_unacked, a.deleted \cup gone,
           {p \in a.partial : p.entry \notin hit} \cup {[entry |-> n, remaining |-> Remaining(n)] : n \in hit \ gone})
 
 DeletePositions(s, positions) ==
@@ -159,7 +159,8 @@ RangeStarts(ls, deleted) ==
 \* The number of ranges that one cursor record holds; in the shipped broker one more than the cap.
 MostRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
 Truncated(ls, a) ==
-  Acks(a.mark, {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MostRanges},
+  Acks(a.first_unacked,
+       {n \in a.deleted : Cardinality({first \in RangeStarts(ls, a.deleted) : first <= n}) <= MostRanges},
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
 \* The kept deletions below the first entry that lost any.
@@ -167,7 +168,7 @@ PrefixOf(a, kept) ==
   LET lost == (a.deleted \ kept.deleted) \cup {p.entry : p \in a.partial \ kept.partial}
       limit == Least(lost)
   IN IF lost = {} THEN kept
-     ELSE Acks(kept.mark, {n \in kept.deleted : n < limit}, {p \in kept.partial : p.entry < limit})
+     ELSE Acks(kept.first_unacked, {n \in kept.deleted : n < limit}, {p \in kept.partial : p.entry < limit})
 
 \* The deletions that one cursor record holds: all, or those below some entry; in the shipped broker the lowest of
 \* each kind.
@@ -323,11 +324,12 @@ AfterBreakCursor(s) == IF s.cursor_works THEN Taken([s EXCEPT !.cursor_works = F
 AfterRoll(s) == IF s.ledger # "open" \/ Last(s.ledgers) = 0 THEN Refusal(s) ELSE Taken(WithNewLedger(s), <<>>)
 
 Shifted(a, by) ==
-  Acks(a.mark - by, {n - by : n \in a.deleted}, {[entry |-> p.entry - by, remaining |-> p.remaining] : p \in a.partial})
+  Acks(a.first_unacked - by, {n - by : n \in a.deleted},
+       {[entry |-> p.entry - by, remaining |-> p.remaining] : p \in a.partial})
 
-\* The number of ledgers below the persisted mark, never counting the last one.
+\* The number of ledgers below the persisted mark-delete position, never counting the last one.
 Trimmable(s) ==
-  Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.durable.mark})
+  Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.durable.first_unacked})
 
 \* Trims these ledgers, renumbers the entries, and writes the last assigned id to the properties. The history of an
 \* ended transaction is kept while the log has a record of it.
@@ -352,13 +354,13 @@ AfterPersist(s) ==
 -----------------------------------------------------------------------------
 (* Restart and replay. *)
 
-\* A store just opened on its log: the map is empty, the replay starts at the mark.
+\* A store just opened on its log: the map is empty, the replay starts at the mark-delete position.
 Opened(s, found, batched) ==
   LET Read(a) ==
         [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.cursor_works = TRUE,
                   !.buffer = <<>>, !.in_flight = <<>>, !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @,
                   !.ledger_property_id = RecoveredId(s), !.txns = {}, !.last_id = RecoveredId(s), !.acks = a,
-                  !.durable = found, !.dirty = FALSE, !.read_position = a.mark]
+                  !.durable = found, !.dirty = FALSE, !.read_position = a.first_unacked]
   IN With(Settled(IF DeletesBatchIndexes(batched) THEN found ELSE [found EXCEPT !.partial = {}]), Read)
 
 \* A clean close and reopen: deletions are persisted, buffered records are not written.

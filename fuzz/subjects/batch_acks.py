@@ -20,9 +20,9 @@ _NEAR = 4
 
 
 @lru_cache(maxsize=1024)
-def near(ledgers: tuple[int, ...], mark: int) -> tuple[Position, ...]:
+def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
     """Where the entries around the mark are, in order, from the one before it on."""
-    first, end = max(mark - 1, 0), max(mark - 1, 0) + _NEAR
+    first, end = max(first_unacked - 1, 0), max(first_unacked - 1, 0) + _NEAR
     found: list[Position] = []
     for ledger, count in enumerate(ledgers, 1):
         if first < count and end > 0:
@@ -33,7 +33,7 @@ def near(ledgers: tuple[int, ...], mark: int) -> tuple[Position, ...]:
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
     """The entries around the mark, the first and the last one, the next to come and the one after it, and no entry."""
-    known, ledgers = near(s.ledgers, s.acks.mark), s.ledgers
+    known, ledgers = near(s.ledgers, s.acks.first_unacked), s.ledgers
     last, count = len(ledgers), ledgers[-1]
     ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
     return *known, *known, *known, *ends, Position(1, ledgers[0] + 1), Position(0, 0)
@@ -94,8 +94,8 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 def lists(cfg: Config, s: State) -> Lists:
     """Entries around the mark one by one and in pairs, with one to come, and nothing."""
-    first, ledgers = max(s.acks.mark - 1, 0), s.ledgers
-    found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.mark))
+    first, ledgers = max(s.acks.first_unacked - 1, 0), s.ledgers
+    found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.first_unacked))
     to_come = Ack(Position(len(ledgers), ledgers[-1]), None)
     if len(found) == 1:
         return (), (to_come,)
@@ -105,14 +105,14 @@ def lists(cfg: Config, s: State) -> Lists:
 
 def situation(cfg: Config, s: State) -> str:
     """What the next action should depend on."""
-    ahead = sum(s.ledgers) - s.acks.mark
+    ahead = sum(s.ledgers) - s.acks.first_unacked
     return "few" if ahead < 3 else "many" if ahead > 9 else ""
 
 
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     """What is known behind the mark, what storage lacks, what is on its way, and what waits."""
     return (
-        s.acks.mark > 0,
+        s.acks.first_unacked > 0,
         min(s.acks.deleted.bit_count(), 3),
         min(len(s.acks.partial), 3),
         s.durable == s.acks,
@@ -302,7 +302,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 def read_acks(acks: Mapping[str, Any]) -> Acks:
     """What is acknowledged, with masks for the sets of the twin."""
     partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
-    return Acks(acks["mark"], mask(acks["deleted"]), tuple(partial))
+    return Acks(acks["first_unacked"], mask(acks["deleted"]), tuple(partial))
 
 
 def read_reset(ticket: int, each: Mapping[str, Any]) -> Reset:
@@ -320,7 +320,9 @@ def mask(numbers: Iterable[int]) -> int:
 
 def the_mark_is_deleted_behind(s: State) -> State | None:
     """The entry at the mark is deleted, and the mark has not moved."""
-    return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.mark)) if s.acks.deleted else None
+    return (
+        s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.first_unacked)) if s.acks.deleted else None
+    )
 
 
 def an_entry_that_is_not_there(s: State) -> State:
@@ -330,13 +332,13 @@ def an_entry_that_is_not_there(s: State) -> State:
 
 def a_part_of_a_deleted_entry(s: State) -> State | None:
     """An entry before the mark has parts."""
-    first = Partial(s.acks.mark - 1, 1)
-    return s._replace(acks=s.acks._replace(partial=(first, *s.acks.partial))) if s.acks.mark else None
+    first = Partial(s.acks.first_unacked - 1, 1)
+    return s._replace(acks=s.acks._replace(partial=(first, *s.acks.partial))) if s.acks.first_unacked else None
 
 
 def the_reader_is_behind(s: State) -> State | None:
     """The reader stands before the mark."""
-    return s._replace(read_next=s.acks.mark - 1) if s.acks.mark else None
+    return s._replace(read_next=s.acks.first_unacked - 1) if s.acks.first_unacked else None
 
 
 def something_waits_for_nothing(s: State) -> State:

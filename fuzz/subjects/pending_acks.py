@@ -68,7 +68,7 @@ def lists_with(sizes: tuple[int, ...], start: int, pending: tuple[PositionAck, .
 def lists(cfg: Config, s: State) -> Lists:
     """Returns lists near the mark-delete position, and the rest of entries that are pending in part."""
     pending = tuple([ack for each in s.individual_acks for ack in each.acks if ack.ack_set])
-    return lists_with(cfg.batch_sizes, max(s.cursor.mark - 1, 0), pending)
+    return lists_with(cfg.batch_sizes, max(s.cursor.first_unacked - 1, 0), pending)
 
 
 def txns(cfg: Config, s: State) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def near(start: int) -> tuple[int, ...]:
 
 def entries(cfg: Config, s: State) -> tuple[int, ...]:
     """Returns the entries from the one before the mark-delete position on."""
-    return near(max(s.cursor.mark - 1, 0))
+    return near(max(s.cursor.first_unacked - 1, 0))
 
 
 @lru_cache(maxsize=64)
@@ -348,7 +348,7 @@ def read_acks(acks: Iterable[Mapping[str, Any]]) -> tuple[PositionAck, ...]:
 def read_cursor(acks: Mapping[str, Any]) -> Acks:
     """Returns a cursor of the twin, with masks for its sets."""
     partial = tuple([Partial(each["entry"], mask(each["remaining"])) for each in sorted(acks["partial"], key=by_entry)])
-    return Acks(acks["mark"], mask(acks["deleted"]), partial)
+    return Acks(acks["first_unacked"], mask(acks["deleted"]), partial)
 
 
 def by_entry(each: Mapping[str, Any]) -> int:
@@ -366,12 +366,14 @@ def mask(numbers: Iterable[int]) -> int:
 
 def mark_delete_position_did_not_advance(s: State) -> State:
     """The entry after the mark-delete position is deleted individually."""
-    return s._replace(cursor=s.cursor._replace(deleted=s.cursor.deleted | 1 << s.cursor.mark))
+    return s._replace(cursor=s.cursor._replace(deleted=s.cursor.deleted | 1 << s.cursor.first_unacked))
 
 
 def storage_is_ahead(s: State) -> State:
     """The durable mark-delete position is after the one in memory."""
-    return s._replace(durable_cursor=s.durable_cursor._replace(mark=s.cursor.mark + 1, deleted=0, partial=()))
+    return s._replace(
+        durable_cursor=s.durable_cursor._replace(first_unacked=s.cursor.first_unacked + 1, deleted=0, partial=())
+    )
 
 
 def key_is_after_log(s: State) -> State:

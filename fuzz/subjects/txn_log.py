@@ -398,7 +398,7 @@ def read_txn(t: Mapping[str, Any]) -> Txn:
 def read_acks(acks: Mapping[str, Any]) -> Acks:
     """Deletions, with masks for sets."""
     partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
-    return Acks(acks["mark"], mask(acks["deleted"]), tuple(partial))
+    return Acks(acks["first_unacked"], mask(acks["deleted"]), tuple(partial))
 
 
 def mask(numbers: Iterable[int]) -> int:
@@ -411,7 +411,9 @@ def mask(numbers: Iterable[int]) -> int:
 
 def mark_is_behind_deleted_entry(s: State) -> State | None:
     """The entry at the mark is deleted."""
-    return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.mark)) if s.acks.deleted else None
+    return (
+        s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.first_unacked)) if s.acks.deleted else None
+    )
 
 
 def deleted_entry_is_beyond_log(s: State) -> State:
@@ -447,7 +449,7 @@ def transactions_are_unordered(s: State) -> State | None:
 
 def durable_mark_is_trimmed(s: State) -> State | None:
     """The persisted mark is below the first entry."""
-    return s._replace(durable=s.durable._replace(mark=s.first_entry - 1)) if s.first_entry else None
+    return s._replace(durable=s.durable._replace(first_unacked=s.first_entry - 1)) if s.first_entry else None
 
 
 subject = Subject(

@@ -120,8 +120,12 @@ class Cursor:
 
     def load(self, memory: Acks, storage: Acks) -> None:
         """Takes over both from the model."""
-        self.first_unacked, self.deleted, self.ack_sets = memory.mark, _entries(memory.deleted), dict(memory.partial)
-        self.durable_first_unacked = storage.mark
+        self.first_unacked, self.deleted, self.ack_sets = (
+            memory.first_unacked,
+            _entries(memory.deleted),
+            dict(memory.partial),
+        )
+        self.durable_first_unacked = storage.first_unacked
         self.durable = frozenset(_entries(storage.deleted)), dict(storage.partial)
         self.dirty = memory != storage
 

@@ -1,9 +1,9 @@
 """Deletions of a transaction log's cursor: a mark-delete position and a bit window after it.
 
 The window starts at the mark-delete position, so its length is bounded by the oldest ongoing transaction: bit i is
-entry mark + i. Ack sets are a dictionary from entry to the mask of remaining records. With w entries in the window and
-k partially deleted entries, a deletion and an advance of the mark are O(w / 64); a persisted record costs O(w / 64 + k
-log k).
+entry first_unacked + i. Ack sets are a dictionary from entry to the mask of remaining records. With w entries in the
+window and k partially deleted entries, a deletion and an advance of the mark-delete position are O(w / 64); a persisted
+record costs O(w / 64 + k log k).
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from model.txn_log.state import Config
 
 
 class Snapshot(NamedTuple):
-    """A persisted cursor record: the mark, the window, and the partially deleted entries in order."""
+    """A persisted cursor record: the first entry not deleted, the window, and partially deleted entries in order."""
 
-    mark: int
+    first_unacked: int
     window: int
     partial: tuple[tuple[int, int], ...]
 
     def view(self) -> Acks:
         """The model's form. O(w / 64 + k)."""
-        return Acks(self.mark, self.window << self.mark, tuple([Partial(*each) for each in self.partial]))
+        return Acks(
+            self.first_unacked, self.window << self.first_unacked, tuple([Partial(*each) for each in self.partial])
+        )
 
 
 def snapshot_of(acks: Acks) -> Snapshot:
     """The snapshot of the model's deletions. O(w / 64 + k)."""
-    return Snapshot(acks.mark, acks.deleted >> acks.mark, tuple([(p.entry, p.remaining) for p in acks.partial]))
+    return Snapshot(
+        acks.first_unacked, acks.deleted >> acks.first_unacked, tuple([(p.entry, p.remaining) for p in acks.partial])
+    )
 
 
 def _trailing_ones(window: int) -> int:
@@ -40,16 +44,16 @@ def _trailing_ones(window: int) -> int:
 class Cursor:
     """Deletions of an open store."""
 
-    __slots__ = ("dirty", "mark", "partial", "window")
+    __slots__ = ("dirty", "first_unacked", "partial", "window")
 
     def __init__(self) -> None:
-        self.mark = self.window = 0
+        self.first_unacked = self.window = 0
         self.partial: dict[int, int] = {}
         self.dirty = False
 
     def is_deleted(self, entry: int) -> bool:
         """Whether all records of an entry are deleted. O(w / 64)."""
-        return entry < self.mark or self.window >> (entry - self.mark) & 1 == 1
+        return entry < self.first_unacked or self.window >> (entry - self.first_unacked) & 1 == 1
 
     def remaining(self, entry: int, size: int) -> int:
         """The mask of the records of an entry that are not deleted. O(w / 64)."""
@@ -65,32 +69,32 @@ class Cursor:
             remaining = before & ~(1 << index)
             if remaining == 0:
                 self.partial.pop(entry, None)
-                self.window |= 1 << (entry - self.mark)
+                self.window |= 1 << (entry - self.first_unacked)
                 changed = True
             elif remaining != before:
                 self.partial[entry] = remaining
                 changed = True
         if changed:
             self.dirty = True
-            self._advance_mark()
+            self._advance()
 
-    def _advance_mark(self) -> None:
-        """Advances the mark over deleted entries. O(w / 64)."""
+    def _advance(self) -> None:
+        """Advances the mark-delete position over deleted entries. O(w / 64)."""
         if self.window & 1:
             by = _trailing_ones(self.window)
-            self.mark += by
+            self.first_unacked += by
             self.window >>= by
 
     def recover(self, snapshot: Snapshot) -> None:
         """Replaces the deletions by those of a persisted record. O(k)."""
-        self.mark, self.window = snapshot.mark, snapshot.window
+        self.first_unacked, self.window = snapshot.first_unacked, snapshot.window
         self.partial = dict(snapshot.partial)
         self.dirty = False
-        self._advance_mark()
+        self._advance()
 
     def snapshot(self) -> Snapshot:
         """All deletions, before truncation. O(k log k)."""
-        return Snapshot(self.mark, self.window, tuple(sorted(self.partial.items())))
+        return Snapshot(self.first_unacked, self.window, tuple(sorted(self.partial.items())))
 
 
 # ---- truncation ---------------------------------------------------------------------------------------
@@ -101,8 +105,8 @@ def range_starts(snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -
     window = snapshot.window
     starts = window & ~(window << 1)
     for begin in accumulate(ledgers[:-1], initial=first_entry):
-        if begin > snapshot.mark:
-            starts |= window & 1 << (begin - snapshot.mark)
+        if begin > snapshot.first_unacked:
+            starts |= window & 1 << (begin - snapshot.first_unacked)
     return starts
 
 
@@ -116,9 +120,9 @@ def truncated(cfg: Config, snapshot: Snapshot, first_entry: int, ledgers: Sequen
             ranges &= ranges - 1
         limits.append((ranges & -ranges).bit_length() - 1)
     if len(partial) < len(snapshot.partial):
-        limits.append(snapshot.partial[len(partial)][0] - snapshot.mark)
+        limits.append(snapshot.partial[len(partial)][0] - snapshot.first_unacked)
     if not limits:
         return snapshot
     limit = min(limits)
-    kept = tuple([each for each in partial if each[0] - snapshot.mark < limit])
-    return Snapshot(snapshot.mark, snapshot.window & ((1 << limit) - 1), kept)
+    kept = tuple([each for each in partial if each[0] - snapshot.first_unacked < limit])
+    return Snapshot(snapshot.first_unacked, snapshot.window & ((1 << limit) - 1), kept)

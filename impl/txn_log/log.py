@@ -291,7 +291,7 @@ class TxnLog:
     def trim(self) -> int:
         """Trims ledgers below the persisted mark-delete position. O(trimmed)."""
         count, first = 0, self._first_entry
-        while count < len(self._ledgers) - 1 and first + self._ledgers[count] <= self._durable.mark:
+        while count < len(self._ledgers) - 1 and first + self._ledgers[count] <= self._durable.first_unacked:
             first += self._ledgers[count]
             count += 1
         if count:
@@ -340,7 +340,7 @@ class TxnLog:
         if self._ledgers[-1]:
             self._ledgers.append(0)
         self._cursor.recover(self._durable)
-        self._read_position = self._cursor.mark
+        self._read_position = self._cursor.first_unacked
 
     def _next_entry(self) -> int | None:
         for number in range(self._read_position, self._first_entry + len(self._log)):
@@ -433,7 +433,7 @@ class TxnLog:
             live = self._txns[t.id] = OngoingTxn(t.deadline_ms)
             live.status, live.partitions, live.subscriptions = t.status, t.partitions, t.subscriptions
             live.positions = [(p.entry, p.batch_index, len(s.log[p.entry - s.first_entry])) for p in t.positions]
-        self._cursor.mark, self._cursor.window, partial = snapshot_of(s.acks)
+        self._cursor.first_unacked, self._cursor.window, partial = snapshot_of(s.acks)
         self._cursor.partial, self._cursor.dirty = dict(partial), s.dirty
         self._durable = snapshot_of(s.durable)
         self._read_position, self._now_ms = s.read_position, s.now_ms
@@ -448,8 +448,8 @@ class TxnLog:
         if self._status == "ready" and list(self._txns) != sorted(self._txns):
             wrong.append("transactions are not in id order")
         cursor = self._cursor
-        beyond = cursor.mark + cursor.window.bit_length() > end
-        if cursor.window & 1 or beyond or self._durable.mark < self._first_entry:
+        beyond = cursor.first_unacked + cursor.window.bit_length() > end
+        if cursor.window & 1 or beyond or self._durable.first_unacked < self._first_entry:
             wrong.append("the mark-delete position or the deleted range is outside the log")
         for entry, remaining in cursor.partial.items():
             size = self._log[entry - self._first_entry].size if self._first_entry <= entry < end else 0

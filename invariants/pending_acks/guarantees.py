@@ -47,7 +47,9 @@ def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
         return True
     expected, actual = logged(s).pending, in_memory(s)
     for txn in expected.keys() | actual.keys():
-        one, other = (each.get(txn, NOTHING_PENDING).messages(cfg, s.cursor.mark) for each in (expected, actual))
+        one, other = (
+            each.get(txn, NOTHING_PENDING).messages(cfg, s.cursor.first_unacked) for each in (expected, actual)
+        )
         if one != other and unacknowledged(cfg, s.cursor, one) != unacknowledged(cfg, s.cursor, other):
             return False
     return True
@@ -61,7 +63,7 @@ def committed_ack_stays_acknowledged(cfg: Config, s: State) -> bool:
     """
     if s.status != "ready":
         return True
-    return not any(unacknowledged(cfg, s.cursor, p.messages(cfg, s.cursor.mark)) for p in logged(s).committed)
+    return not any(unacknowledged(cfg, s.cursor, p.messages(cfg, s.cursor.first_unacked)) for p in logged(s).committed)
 
 
 @always(pending_acks)
@@ -167,7 +169,7 @@ def cumulative_conflicts(
     """Returns whether a cumulative ack conflicts with pending cumulative and individual acks."""
     txn, entry = event.arguments["txn"], event.arguments["entry"]
     ack = PositionAck(entry, event.arguments["ack_set"])
-    if entry < s.cursor.mark or any(owner != txn for owner, _ in cumulative):
+    if entry < s.cursor.first_unacked or any(owner != txn for owner, _ in cumulative):
         return True
     for _, own in cumulative[-1:]:
         if all(not covered(cfg, ack, n) & ~covered(cfg, own, n) for n in (own.entry, entry)):
@@ -223,7 +225,7 @@ def commits_are_complete(
             ended.discard(record.txn)
         elif record.op == "commit" and (not with_cumulative or (record.cumulative and pending.cumulative is not None)):
             ended.add(record.txn)
-            if unacknowledged(cfg, after.cursor, pending.messages(cfg, before.cursor.mark)):
+            if unacknowledged(cfg, after.cursor, pending.messages(cfg, before.cursor.first_unacked)):
                 return False
     return not ended & in_memory(after).keys()
 
@@ -261,7 +263,7 @@ def failed_append_closes_store(cfg: Config, before: State, event: Event, after: 
 def rejected_commit_does_not_complete(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit whose acks the cursor rejects fails, and its acks are not lost: they stay pending, or are replayed."""
     for applied in applied_records(cfg, before, event, after):
-        messages = pending_of(applied).messages(cfg, before.cursor.mark)
+        messages = pending_of(applied).messages(cfg, before.cursor.first_unacked)
         if applied.request.record.op == "commit" and unacknowledged(cfg, after.cursor, messages):
             return False
     return True
@@ -273,9 +275,11 @@ def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after
     for old, new in ((before.cursor, after.cursor), (before.durable_cursor, after.durable_cursor)):
         if old is new or (event.name == "crash" and old is before.cursor):
             continue
-        entries = range(old.mark, max(old.deleted.bit_length(), *[p.entry + 1 for p in old.partial], old.mark))
+        entries = range(
+            old.first_unacked, max(old.deleted.bit_length(), *[p.entry + 1 for p in old.partial], old.first_unacked)
+        )
         lost = any(acknowledged(cfg, old, n) & ~acknowledged(cfg, new, n) for n in entries)
-        if new.mark < old.mark or lost:
+        if new.first_unacked < old.first_unacked or lost:
             return False
     return True
 
@@ -322,7 +326,9 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
     if is_error(event) or not event.outcome.redelivered or after.status != "ready":
         return True
     ended = {request.record.txn for request in before.in_flight[0] if request.record.op != "ack"}
-    others = [each.messages(cfg, after.cursor.mark) for txn, each in in_memory(before).items() if txn not in ended]
+    others = [
+        each.messages(cfg, after.cursor.first_unacked) for txn, each in in_memory(before).items() if txn not in ended
+    ]
     return not any(
         messages & (acknowledged(cfg, before.cursor, entry) | other.get(entry, 0))
         for entry, messages in event.outcome.redelivered
@@ -366,7 +372,9 @@ def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: 
     deleted = Counter(record for entry in old for record in entry)
     deleted -= Counter(record for entry in after.log for record in entry)
     return all(
-        ack.entry < before.durable_cursor.mark or is_aborted(old, record) for record in deleted for ack in record.acks
+        ack.entry < before.durable_cursor.first_unacked or is_aborted(old, record)
+        for record in deleted
+        for ack in record.acks
     )
 
 
@@ -462,14 +470,16 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
     if new.max_ack_position != newest or new.current_lag != (0 if is_reached else lag):
         return False
     trimmed: int = event.outcome.trimmed if is_append else event.outcome
-    return not is_reached or bool(newest < after.durable_cursor.mark or new.keys[-1] == (newest, position - trimmed))
+    return not is_reached or bool(
+        newest < after.durable_cursor.first_unacked or new.keys[-1] == (newest, position - trimmed)
+    )
 
 
 @always(pending_acks, on=("written", "read_entry"))
 def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After an entry is appended or replayed, the index has no key before the durable mark-delete position."""
     is_open = not is_error(event) and after.status in ("ready", "initializing")
-    return not is_open or all(key.ack_position >= after.durable_cursor.mark for key in after.log_index.keys)
+    return not is_open or all(key.ack_position >= after.durable_cursor.first_unacked for key in after.log_index.keys)
 
 
 # ---- replay -------------------------------------------------------------------------------------------
@@ -593,7 +603,7 @@ def several_keys_are_removed_at_once(cfg: Config, before: State, event: Event, a
 @sometimes(pending_acks)
 def idle_store_keeps_deletable_prefix(cfg: Config, s: State) -> bool:
     """The durable mark-delete position has passed a key, and the log is trimmed only with the next append."""
-    return s.status == "ready" and any(key.ack_position < s.durable_cursor.mark for key in s.log_index.keys)
+    return s.status == "ready" and any(key.ack_position < s.durable_cursor.first_unacked for key in s.log_index.keys)
 
 
 @sometimes(pending_acks, on=APPENDS)

@@ -40,7 +40,7 @@ def counted(cfg: Config, ack: PositionAck) -> int:
 
 def acknowledged(cfg: Config, acks: Acks, entry: int) -> int:
     """Returns the mask of the acknowledged messages of an entry."""
-    if entry < acks.mark or acks.deleted >> entry & 1:
+    if entry < acks.first_unacked or acks.deleted >> entry & 1:
         return everything(cfg, entry)
     return next((everything(cfg, entry) & ~p.remaining for p in acks.partial if p.entry == entry), 0)
 
@@ -184,7 +184,7 @@ def applied_records(cfg: Config, before: State, event: Event, after: State) -> I
         pending = dict(pending)
         ended = apply_record(pending, request.record)
         if ended is not None and request.record.op == "commit" and event.name == "written":
-            since = united(since, ended.messages(cfg, before.cursor.mark))
+            since = united(since, ended.messages(cfg, before.cursor.first_unacked))
 
 
 def pending_of(applied: Applied) -> Pending:
@@ -194,7 +194,7 @@ def pending_of(applied: Applied) -> Pending:
 
 def released_by(cfg: Config, before: State, abort: Applied) -> Messages:
     """Returns the messages that only the aborted transaction had pending and that are not acknowledged."""
-    first, stored = before.cursor.mark, cfg._replace(batch_index_acks=True)
+    first, stored = before.cursor.first_unacked, cfg._replace(batch_index_acks=True)
     others = [each.messages(stored, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn]
     left = unacknowledged(cfg, before.cursor, pending_of(abort).messages(stored, first))
     for messages in (abort.acknowledged, *others):

@@ -2,8 +2,8 @@
 
 Step grain: one call of a consumer, the start or the end of one write or read of the cursor.
 
-    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set; the remaining messages are those in
-                     all sets; an entry without remaining messages is deleted. All of the list, or nothing
+    individual ack   `asyncDelete`: a list of entries, each whole or with an ack set; the remaining messages are those
+                     in all sets; an entry without remaining messages is deleted. All of the list, or nothing
     cumulative ack   `asyncMarkDelete`: everything before an entry, and the entry or the messages that the set acks
     mark-delete      the mark-delete position advances over individually deleted entries, across ledgers
     deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
@@ -179,15 +179,15 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
     after = settled(after)
     if after is s.acks and not news:
         return s
-    return s._replace(acks=after, read_next=max(s.read_next, after.mark), dirty=s.dirty or news)
+    return s._replace(acks=after, read_next=max(s.read_next, after.first_unacked), dirty=s.dirty or news)
 
 
 @batch_acks.action
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """`asyncMarkDelete`: acknowledges everything before an entry, and the entry or the messages that the set acks.
 
-    An entry after the last one or before the mark-delete position is rejected. The outcome is the number of messages that
-    are newly acknowledged.
+    An entry after the last one or before the mark-delete position is rejected. The outcome is the number of newly
+    acknowledged messages.
     """
     entry = number_of(s.ledgers, position)
     wrong = wrong_ack(cfg, s, entry, position, ack_set)
@@ -206,7 +206,9 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     after = up_to(s.acks, entry + (leaves == 0))
     if leaves is not None and not is_deleted(after, entry):
         after = narrowed(cfg, after, entry, leaves)
-    news = sum([left_of(cfg, before.acks, n) - left_of(cfg, after, n) for n in range(before.acks.mark, entry + 1)])
+    news = sum(
+        [left_of(cfg, before.acks, n) - left_of(cfg, after, n) for n in range(before.acks.first_unacked, entry + 1)]
+    )
     return with_acks(cfg, before, after), news
 
 
@@ -214,7 +216,7 @@ def too_early_or_to_come(s: State, entry: int | None, leaves: int | None) -> str
     """Returns why the mark-delete position cannot advance to an entry, or an empty text."""
     if entry is None:
         return "position is after the last entry"
-    if entry + (leaves == 0) < s.acks.mark:
+    if entry + (leaves == 0) < s.acks.first_unacked:
         return "position is before the mark-delete position"
     return ""
 
@@ -343,7 +345,7 @@ def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
 
 @batch_acks.action
 def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
-    """`asyncResetCursor`: reading restarts at an entry or after the last one; with an ack set, at its remaining messages.
+    """`asyncResetCursor`: reading restarts at an entry or after the last one; an ack set selects messages of the entry.
 
     The outcome is a ticket; a later write completes it. Until then nothing changes.
     """
@@ -371,7 +373,7 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
     """Returns a cursor that was recovered from a record; it reads from the mark-delete position on."""
     acks = settled(durable if batch_acks else durable._replace(partial=()))
-    return State(s.ledgers, acks, acks.mark, durable, False, None, (), False, batch_acks, s.next_ticket)
+    return State(s.ledgers, acks, acks.first_unacked, durable, False, None, (), False, batch_acks, s.next_ticket)
 
 
 @batch_acks.fault
@@ -423,10 +425,10 @@ def canonical(cfg: Config, s: State) -> State:
 @batch_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """The positions in memory and in storage, individually deleted entries, and ack sets."""
-    entries = range(s.acks.mark, total(s))
+    entries = range(s.acks.first_unacked, total(s))
     return {
-        "mark_delete_position": mark_delete_position(s.ledgers, s.acks.mark).as_plain(),
-        "durable_mark_delete_position": mark_delete_position(s.ledgers, s.durable.mark).as_plain(),
+        "mark_delete_position": mark_delete_position(s.ledgers, s.acks.first_unacked).as_plain(),
+        "durable_mark_delete_position": mark_delete_position(s.ledgers, s.durable.first_unacked).as_plain(),
         "read_position": position_of(s.ledgers, s.read_next).as_plain(),
         "individually_deleted": [position_of(s.ledgers, n).as_plain() for n in entries if s.acks.deleted >> n & 1],
         "batch_sets": [

@@ -97,7 +97,7 @@ class Partial(NamedTuple):
 class Acks(NamedTuple):
     """What is acknowledged."""
 
-    mark: int = 0
+    first_unacked: int = 0
     deleted: int = 0
     partial: tuple[Partial, ...] = ()  # in order of entries
 
@@ -169,9 +169,9 @@ def position_of(ledgers: tuple[int, ...], number: int) -> Position:
     return Position(len(ledgers), number)
 
 
-def mark_delete_position(ledgers: tuple[int, ...], mark: int) -> Position:
+def mark_delete_position(ledgers: tuple[int, ...], first_unacked: int) -> Position:
     """Returns the mark-delete position: the entry before the first one that is not deleted."""
-    return position_of(ledgers, mark - 1) if mark else Position(1, -1)
+    return position_of(ledgers, first_unacked - 1) if first_unacked else Position(1, -1)
 
 
 def size_of(cfg: Config, entry: int) -> int:
@@ -184,7 +184,7 @@ def size_of(cfg: Config, entry: int) -> int:
 
 def is_deleted(acks: Acks, entry: int) -> bool:
     """Whether every message of the entry is acknowledged."""
-    return entry < acks.mark or bool(acks.deleted >> entry & 1)
+    return entry < acks.first_unacked or bool(acks.deleted >> entry & 1)
 
 
 def remaining_of(acks: Acks, entry: int) -> int | None:
@@ -220,23 +220,23 @@ def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> 
 def whole(acks: Acks, entry: int) -> Acks:
     """Deletes an entry and drops its ack set."""
     partial = without(acks.partial, entry) if acks.partial else ()
-    return Acks(acks.mark, acks.deleted | 1 << entry, partial)
+    return Acks(acks.first_unacked, acks.deleted | 1 << entry, partial)
 
 
-def up_to(acks: Acks, mark: int) -> Acks:
+def up_to(acks: Acks, first_unacked: int) -> Acks:
     """Deletes everything before a number; the mark-delete position advances over deleted entries that follow."""
-    mark += first_of(~(acks.deleted >> mark))
-    deleted, partial = acks.deleted >> mark << mark, acks.partial
-    if partial and partial[0].entry < mark:
-        partial = tuple([p for p in partial if p.entry >= mark])
-    return Acks(mark, deleted, partial)
+    first_unacked += first_of(~(acks.deleted >> first_unacked))
+    deleted, partial = acks.deleted >> first_unacked << first_unacked, acks.partial
+    if partial and partial[0].entry < first_unacked:
+        partial = tuple([p for p in partial if p.entry >= first_unacked])
+    return Acks(first_unacked, deleted, partial)
 
 
 def settled(acks: Acks) -> Acks:
     """The mark-delete position advances over deleted entries that follow; ack sets before it are dropped."""
-    mark, deleted, partial = acks
-    if deleted >> mark & 1 or (partial and partial[0].entry < mark):
-        return up_to(acks, mark)
+    first_unacked, deleted, partial = acks
+    if deleted >> first_unacked & 1 or (partial and partial[0].entry < first_unacked):
+        return up_to(acks, first_unacked)
     return acks
 
 
@@ -259,8 +259,8 @@ def narrowed(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
     if remaining == 0:
         return whole(acks, entry)
     if remaining == everything:
-        return acks if old is None else Acks(acks.mark, acks.deleted, without(acks.partial, entry))
-    return Acks(acks.mark, acks.deleted, with_remaining(acks.partial, entry, remaining))
+        return acks if old is None else Acks(acks.first_unacked, acks.deleted, without(acks.partial, entry))
+    return Acks(acks.first_unacked, acks.deleted, with_remaining(acks.partial, entry, remaining))
 
 
 # ---- records ------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
     """Returns what a record holds: the lowest ranges and ack sets that the settings allow."""
     ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
     deleted = lowest_ranges(ledgers, acks.deleted, ranges) if acks.deleted else 0
-    return Acks(acks.mark, deleted, acks.partial[: cfg.max_batch_records])
+    return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_batch_records])
 
 
 def in_metadata(cfg: Config, acks: Acks) -> Acks:

@@ -180,7 +180,7 @@ def conflict(cfg: Config, s: State, record: LogRecord) -> str:
     if not record.cumulative:
         return next((why for why in [ack_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
     ack = record.acks[0]
-    if ack.entry < s.cursor.mark:
+    if ack.entry < s.cursor.first_unacked:
         return f"entry {ack.entry} is acknowledged"
     return cumulative_conflict(cfg, s, record.txn, ack)
 
@@ -219,7 +219,7 @@ def redeliveries(
     Models `redeliverUnacknowledgedMessages` in `internalAbortTxn` (#14327, #19581).
     """
     aborted = {ack.entry: messages_of(cfg, ack) for ack in acks}
-    for entry in range(s.cursor.mark, cumulative.ack.entry + 1 if cumulative is not None else 0):
+    for entry in range(s.cursor.first_unacked, cumulative.ack.entry + 1 if cumulative is not None else 0):
         aborted[entry] = aborted.get(entry, 0) | covered_messages(cfg, cumulative, entry)
     found = [Redelivery(entry, aborted[entry] & ~kept_messages(cfg, s, entry)) for entry in sorted(aborted)]
     return tuple([each for each in found if each.batch_indexes])

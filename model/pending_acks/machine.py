@@ -302,7 +302,7 @@ def trimmed(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[
         return without_ended(s) if s.status == "ready" else (s, 0)
     lag = lag_of(cfg)
     index = with_entry(lag, s.log_index, len(entry), last_acked_entry(entry), log_position)
-    index, count = without_acked(lag, index, s.durable_cursor.mark)
+    index, count = without_acked(lag, index, s.durable_cursor.first_unacked)
     return without_prefix(s, count)._replace(log_index=index), count
 
 
@@ -522,12 +522,12 @@ def canonical(cfg: Config, s: State) -> State:
 @pending_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """The status, acknowledged and pending messages as masks, and the sizes of the log and its index."""
-    entries = range(s.cursor.mark, s.cursor.deleted.bit_length() + 1)
+    entries = range(s.cursor.first_unacked, s.cursor.deleted.bit_length() + 1)
     cumulative = s.cumulative_ack
     return {
         "status": s.status,
-        "first_unacked": s.cursor.mark,
-        "durable_first_unacked": s.durable_cursor.mark,
+        "first_unacked": s.cursor.first_unacked,
+        "durable_first_unacked": s.durable_cursor.first_unacked,
         "acknowledged": [[n, acked_messages(cfg, s.cursor, n)] for n in entries if acked_messages(cfg, s.cursor, n)],
         "pending": [[t.txn, [[a.entry, messages_of(cfg, a)] for a in t.acks]] for t in s.individual_acks],
         "cumulative": cumulative and [cumulative.txn, cumulative.ack.entry, messages_of(cfg, cumulative.ack)],

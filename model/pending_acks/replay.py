@@ -87,7 +87,7 @@ def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
     The record is dropped if the durable mark-delete position has passed its entry, or if it was rejected.
     """
     ack = record.acks[0]
-    if ack.entry < s.durable_cursor.mark or pending_conflict(cfg, s, record):
+    if ack.entry < s.durable_cursor.first_unacked or pending_conflict(cfg, s, record):
         return s
     if cfg.replay_drops == "record" and conflict(cfg, s, record):
         return s

@@ -264,7 +264,7 @@ def with_individual_acks(cfg: Config, acks: Acks, individual: tuple[PositionAck,
 def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
     """Returns the cursor with a cumulative ack."""
     end = ack.entry + acks_whole_entry(cfg, ack.ack_set)
-    acks = up_to(acks, end) if end > acks.mark else acks
+    acks = up_to(acks, end) if end > acks.first_unacked else acks
     return with_individual_acks(cfg, acks, (ack,))
 
 

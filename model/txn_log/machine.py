@@ -343,7 +343,7 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
     Trimming rewrites the ledger list, and with it the last assigned id in the ledger properties.
     """
     count, first = 0, s.first_entry
-    while count < len(s.ledgers) - 1 and first + s.ledgers[count] <= s.durable.mark:
+    while count < len(s.ledgers) - 1 and first + s.ledgers[count] <= s.durable.first_unacked:
         first += s.ledgers[count]
         count += 1
     if count == 0:
@@ -486,7 +486,7 @@ def first_time(s: State) -> int:
 def shifted(acks: Acks, by: int) -> Acks:
     """The deletions with entries renumbered."""
     partial = tuple([Partial(p.entry - by, p.remaining) for p in acks.partial])
-    return Acks(acks.mark - by, acks.deleted >> by, partial)
+    return Acks(acks.first_unacked - by, acks.deleted >> by, partial)
 
 
 @txn_log.observation
@@ -500,8 +500,8 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "last_id": s.last_id,
         "transactions": [[t.id, t.status, t.partitions, t.subscriptions, t.deadline_ms] for t in s.txns],
         "ledgers": list(s.ledgers),
-        "mark": found.mark,
-        "durable_mark": s.durable.mark,
+        "mark": found.first_unacked,
+        "durable_mark": s.durable.first_unacked,
         "remaining_records": [
             remaining_records(found, n, len(entry)).bit_count() for n, entry in enumerate(s.log, s.first_entry)
         ],

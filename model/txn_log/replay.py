@@ -79,7 +79,7 @@ def opened(cfg: Config, s: State, found: Acks, batching: bool) -> State:
         acks=acks,
         durable=found,
         dirty=False,
-        read_position=acks.mark,
+        read_position=acks.first_unacked,
     )
 
 

@@ -369,7 +369,7 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
     if not limits:
         return kept
     limit = min(limits)
-    return Acks(kept.mark, kept.deleted & all_of(limit), tuple([p for p in kept.partial if p.entry < limit]))
+    return Acks(kept.first_unacked, kept.deleted & all_of(limit), tuple([p for p in kept.partial if p.entry < limit]))
 
 
 def closed_cursor(cfg: Config, s: State) -> Acks:

@@ -103,7 +103,7 @@ def acks_commute() -> Answer:
 
     one, other = after(first, second), after(second, first)
     it.proof.possible("two acknowledgements", known)
-    it.proof.show("the same mark", one.fields["mark"] == other.fields["mark"], known, direct=True)
+    it.proof.show("the same mark", one.fields["first_unacked"] == other.fields["first_unacked"], known, direct=True)
     same = it.deleted(one, it.e) == it.deleted(other, it.e)
     it.proof.show("the same are deleted", same, known, direct=True)
     left, right = remaining_of(one, it.e), remaining_of(other, it.e)
@@ -155,7 +155,9 @@ def cumulative_brings_nothing_back() -> Answer:
         after, there = way.value[0].fields["acks"], [*known, *way.when, *it.learnt]
         back = z3.And(it.is_left(after, e, i), z3.Not(it.is_left(it.acks, e, i)))
         it.proof.show("nothing comes back", z3.Not(back), there)
-        it.proof.show("the mark stays or moves on", after.fields["mark"] >= it.acks.fields["mark"], there)
+        it.proof.show(
+            "the mark stays or moves on", after.fields["first_unacked"] >= it.acks.fields["first_unacked"], there
+        )
         if after is not it.acks:
             before = z3.Implies(e < entry.value, it.deleted(after, e))
             it.proof.show("what is before is deleted", before, there)
@@ -165,7 +167,9 @@ def cumulative_brings_nothing_back() -> Answer:
     up_to_is_as_said(it.proof)
     for cfg, step, was, now in histories(40, 40):
         left = [(left_of(cfg, was.acks, n), left_of(cfg, now.acks, n)) for n in range(sum(was.ledgers))]
-        it.proof.run(step, all(b & ~a == 0 for a, b in left) and now.acks.mark >= was.acks.mark, was.acks)
+        it.proof.run(
+            step, all(b & ~a == 0 for a, b in left) and now.acks.first_unacked >= was.acks.first_unacked, was.acks
+        )
     return it.proof.answer()
 
 
@@ -185,8 +189,8 @@ def _anything(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
     Control(
         "the mark moves over the first entry that is not deleted, too",
         STATE,
-        "mark += first_of(~(acks.deleted >> mark))",
-        "mark += first_of(~(acks.deleted >> mark)) + 1",
+        "first_unacked += first_of(~(acks.deleted >> first_unacked))",
+        "first_unacked += first_of(~(acks.deleted >> first_unacked)) + 1",
         refutes="the mark moves over what is deleted",
     ),
 )
@@ -195,12 +199,12 @@ def mark_moves_over_deleted() -> Answer:
     proof = Proof()
     up_to_is_as_said(proof)
     for cfg, acks, place, _ in acknowledgements(300):
-        entry = max(place, acks.mark)
+        entry = max(place, acks.first_unacked)
         then = state.up_to(acks, entry)
         rest = [left_of(cfg, acks, n) if n >= entry else 0 for n in range(6)]
         same = rest == [left_of(cfg, then, n) for n in range(6)]
         first = next((n for n, left in enumerate([*rest, 1]) if left and n >= entry), entry)
-        proof.run(f"up to {entry}", same and then.mark == first, acks)
+        proof.run(f"up to {entry}", same and then.first_unacked == first, acks)
     return proof.answer()
 
 

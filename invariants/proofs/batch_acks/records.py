@@ -57,7 +57,7 @@ def record_keeps_caps() -> Answer:
         proof.show("as many ranges as the cap", z3.And(*[most == ranges for most in asked]), there, direct=True)
         deleted = z3.Implies(record["deleted"][place], acks.fields["deleted"][place])
         proof.show("only what is deleted", deleted, [*there, place >= 0])
-        proof.show("the mark", record["mark"] == acks.fields["mark"], there, direct=True)
+        proof.show("the mark", record["first_unacked"] == acks.fields["first_unacked"], there, direct=True)
         held = record["partial"]
         proof.show("as many parts as the cap", held.length <= parts, there, direct=True)
         same = z3.Implies(z3.And(place >= 0, place < held.length), as_term(equal(held.at(place), partial.at(place))))
@@ -96,7 +96,7 @@ def ranges_in(ledgers: tuple[int, ...], deleted: int) -> int:
         "where parts do not count any more, the first entry behind the mark is taken for deleted",
         "model.batch_acks.machine",
         "acks = settled(durable if batch_acks else durable._replace(partial=()))",
-        "acks = settled(durable._replace(mark=durable.mark + (not batch_acks)))",
+        "acks = settled(durable._replace(first_unacked=durable.first_unacked + (not batch_acks)))",
         refutes="what was left is left",
     ),
 )

@@ -45,7 +45,7 @@ class Index:
         self.index: Rec = unknown(LogIndex, "index")
         self.keys: Seq = self.index.fields["keys"]
         self.p, self.q, self.j, self.end = z3.Ints("p q j end")
-        self.mark, self.records = z3.Ints("mark records")
+        self.first_unacked, self.records = z3.Ints("mark records")
         self.lag = lifted(Lag(1)).replace({"minimum": z3.Int("minimum")})
         self.known = [self.keys.length >= 0, self.records >= 1, self.end >= 0]
 
@@ -80,7 +80,7 @@ class Index:
     def cleared(self) -> Iterator[tuple[Rec, Any, list[Any]]]:
         """Yields the index after a new mark-delete position, how many log entries are deleted, and what holds."""
         reader = Reader(self.known, stubs=ANY_LAG)
-        for way in reader.paths(model.without_acked, self.lag, self.index, self.mark):
+        for way in reader.paths(model.without_acked, self.lag, self.index, self.first_unacked):
             count = reader.sums[0]
             gone = count.whole()
             places = (self.p, self.q, self.p + gone, self.q + gone, gone - 1)
@@ -98,7 +98,7 @@ class Index:
     def count_is_the_place(self) -> None:
         """Shows by induction that the keys below the mark-delete position are the first ones."""
         reader, n, k = Reader(self.known, stubs=ANY_LAG), z3.Int("n"), z3.Int("k")
-        reader.paths(model.without_acked, self.lag, self.index, self.mark)
+        reader.paths(model.without_acked, self.lag, self.index, self.first_unacked)
         count = reader.sums[0]
 
         def so_far(upto: Any, place: Any) -> Any:
@@ -119,7 +119,7 @@ class Run(NamedTuple):
     after: LogIndex
     log: tuple[int, ...]  # the last acked entry of each log entry that is kept
     lost: tuple[int, ...]  # of each deleted one
-    mark: int
+    first_unacked: int
 
 
 def runs(count: int) -> Iterator[Run]:
@@ -127,16 +127,16 @@ def runs(count: int) -> Iterator[Run]:
     draw = random.Random(153)  # noqa: S311
     for _ in range(count):
         lag = Lag(draw.choice((1, 1, 2, 5)), draw.choice((None, 3)), draw.choice((1, 2)))
-        index, mark, steps = model.empty_index(lag), 0, ""
+        index, first_unacked, steps = model.empty_index(lag), 0, ""
         log: tuple[int, ...] = ()
         for _ in range(12):
             last = draw.randrange(-1, 6)
             index = model.with_entry(lag, index, draw.randint(1, 3), last, len(log))
             log = (*log, last)
-            mark += draw.choice((0, 0, 1, 2))
-            index, trimmed = model.without_acked(lag, index, mark)
+            first_unacked += draw.choice((0, 0, 1, 2))
+            index, trimmed = model.without_acked(lag, index, first_unacked)
             steps += f"{last} "
-            yield Run(f"{steps}up to {mark}", index, log[trimmed:], log[:trimmed], mark)
+            yield Run(f"{steps}up to {first_unacked}", index, log[trimmed:], log[:trimmed], first_unacked)
             log = log[trimmed:]
 
 
@@ -194,13 +194,13 @@ def trimmed_is_acknowledged() -> Answer:
         it.proof.show("one more entry", it.holds(index, it.end + 1, LAST, p, q, j), [*there, LAST(it.end) >= -1])
     for index, trimmed, there in it.cleared():
         it.proof.possible("a move of the mark", there)
-        lost = z3.Implies(z3.And(j >= 0, j < trimmed), LAST(j) < it.mark)
+        lost = z3.Implies(z3.And(j >= 0, j < trimmed), LAST(j) < it.first_unacked)
         it.proof.show("what goes is acknowledged", lost, there)
         it.proof.show("nothing after the end goes", z3.And(trimmed >= 0, trimmed <= it.end), there)
         rest = it.holds(index, it.end - trimmed, lambda at, by=trimmed: LAST(at + by), p, q, j)
         it.proof.show("the index of what is left", rest, there)
     for run in runs(60):
-        first = all(last < run.mark for last in run.lost)
+        first = all(last < run.first_unacked for last in run.lost)
         said = all(last <= key.ack_position for key in run.after.keys for last in run.log[: key.log_position + 1])
         it.proof.run(run.said, first and said, (run.lost, run.after.keys))
     return it.proof.answer()
@@ -231,9 +231,12 @@ def _mark_is_the_durable_one(it: Index) -> None:
     Reader(stubs=stubs).paths(pending_acks.trimmed, it.cfg, s, entry, it.end)
     by_name = dict(asked)
     _, _, records, entry_, at = by_name["counted"]
-    _, index, mark = by_name["cleared"]
+    _, index, first_unacked = by_name["cleared"]
     same = z3.And(
-        records == entry.length, entry_ == last, at == it.end, mark == s.fields["durable_cursor"].fields["mark"]
+        records == entry.length,
+        entry_ == last,
+        at == it.end,
+        first_unacked == s.fields["durable_cursor"].fields["first_unacked"],
     )
     it.proof.show("what is counted, and up to where it is cleared", same, direct=True)
     it.proof.need("what was counted is cleared", index is found and len(asked) == 2)

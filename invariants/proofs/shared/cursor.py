@@ -72,7 +72,10 @@ class Cursor:
         partial = Rec(
             Parts, {"has": bitmasks.unknown_mask("has"), "left": z3.Const("left", z3.ArraySort(z3.IntSort(), MASK))}
         )
-        self.acks = Rec(Acks, {"mark": z3.Int("mark"), "deleted": bitmasks.unknown_mask("deleted"), "partial": partial})
+        self.acks = Rec(
+            Acks,
+            {"first_unacked": z3.Int("first_unacked"), "deleted": bitmasks.unknown_mask("deleted"), "partial": partial},
+        )
         self.learnt: list[Any] = []
         self._made = 0
         self.stubs: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -90,27 +93,29 @@ class Cursor:
         """What an acknowledgement leaves: any mask, or it does not count."""
         return Maybe(z3.Bool(f"{name} counts"), bitmasks.unknown_mask(name))
 
-    def _up_to(self, acks: Rec, mark: Any) -> Rec:
+    def _up_to(self, acks: Rec, first_unacked: Any) -> Rec:
         """Stands in for `up_to`, as `up_to_is_as_said` shows it."""
         self._made += 1
         then, (has, left) = z3.Int(f"mark#{self._made}"), acks.fields["partial"].fields.values()
         deleted, behind = acks.fields["deleted"], bitmasks.from_on(then)
-        passed = z3.Implies(z3.And(mark <= self.e, self.e < then), deleted[self.e])
-        self.learnt += [then >= mark, z3.Not(deleted[then]), passed]
+        passed = z3.Implies(z3.And(first_unacked <= self.e, self.e < then), deleted[self.e])
+        self.learnt += [then >= first_unacked, z3.Not(deleted[then]), passed]
         bit = z3.Int("(bit)")
         cut = [bitmasks.made(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
-        return Rec(Acks, {"mark": then, "deleted": cut[0], "partial": Rec(Parts, {"has": cut[1], "left": left})})
+        return Rec(
+            Acks, {"first_unacked": then, "deleted": cut[0], "partial": Rec(Parts, {"has": cut[1], "left": left})}
+        )
 
     def _settled(self, acks: Rec) -> Rec:
         """Stands in for `settled`: `up_to` the mark where it has to move, and nothing else."""
-        moved, moves = self._up_to(acks, acks.fields["mark"]), z3.Bool(f"moves#{self._made}")
-        fields = {f: z3.If(moves, moved.fields[f], acks.fields[f]) for f in ("mark", "deleted")}
+        moved, moves = self._up_to(acks, acks.fields["first_unacked"]), z3.Bool(f"moves#{self._made}")
+        fields = {f: z3.If(moves, moved.fields[f], acks.fields[f]) for f in ("first_unacked", "deleted")}
         has = z3.If(moves, *[each.fields["partial"].fields["has"] for each in (moved, acks)])
         return Rec(Acks, {**fields, "partial": acks.fields["partial"].replace({"has": has})})
 
     def deleted(self, acks: Rec, entry: Any) -> Any:
         """Whether an entry is deleted."""
-        return z3.Or(entry < acks.fields["mark"], acks.fields["deleted"][entry])
+        return z3.Or(entry < acks.fields["first_unacked"], acks.fields["deleted"][entry])
 
     def is_left(self, acks: Rec, entry: Any, bit: Any) -> Any:
         """Whether a message of an entry is not acknowledged."""
@@ -128,30 +133,41 @@ class Cursor:
     def sound(self, *entries: Any) -> list[Any]:
         """Entries have numbers from 0 on, and one message at least; what is known of them makes sense."""
         sizes = [z3.And(n >= 0, SIZE(n) >= 1) for n in entries]
-        return [*sizes, *[self.sense(self.acks, n) for n in entries], self.acks.fields["mark"] >= 0, self.i >= 0]
+        return [
+            *sizes,
+            *[self.sense(self.acks, n) for n in entries],
+            self.acks.fields["first_unacked"] >= 0,
+            self.i >= 0,
+        ]
 
 
 def up_to_is_as_said(proof: Proof) -> None:
     """Shows of `up_to` what its stand-in says, in the list of parts itself."""
     acks = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
     deleted, partial, place = acks.fields["deleted"], acks.fields["partial"], z3.Int("place")
-    mark, first, e = z3.Ints("mark first e")
+    first_unacked, first, e = z3.Ints("mark first e")
     gap: list[Any] = []
 
     def first_of(mask: Any) -> Any:
         """The first bit of a mask that has one: all from some place on, as deleted entries come to an end."""
         gap.extend(
-            [first >= 0, mask[first], z3.Implies(z3.And(e - mark >= 0, e - mark < first), z3.Not(mask[e - mark]))]
+            [
+                first >= 0,
+                mask[first],
+                z3.Implies(z3.And(e - first_unacked >= 0, e - first_unacked < first), z3.Not(mask[e - first_unacked])),
+            ]
         )
         return first
 
-    reader = Reader([mark >= 0, first >= 0, partial.length >= 0], stubs={sets.first_of: first_of})
-    for way in reader.paths(state.up_to, acks, mark):
+    reader = Reader([first_unacked >= 0, first >= 0, partial.length >= 0], stubs={sets.first_of: first_of})
+    for way in reader.paths(state.up_to, acks, first_unacked):
         after, kept = way.value.fields, way.value.fields["partial"]
-        there = [*gap, *way.when, mark >= 0, e >= 0]
-        then = after["mark"]
-        passed = z3.Implies(z3.And(mark <= e, e < then), deleted[e])
-        proof.show("the mark moves over what is deleted", z3.And(then >= mark, z3.Not(deleted[then]), passed), there)
+        there = [*gap, *way.when, first_unacked >= 0, e >= 0]
+        then = after["first_unacked"]
+        passed = z3.Implies(z3.And(first_unacked <= e, e < then), deleted[e])
+        proof.show(
+            "the mark moves over what is deleted", z3.And(then >= first_unacked, z3.Not(deleted[then]), passed), there
+        )
         rest = after["deleted"][e] == z3.And(deleted[e], e >= then)
         proof.show("what is behind it stays", rest, there)
         if isinstance(kept, Seq) and kept.origin is not None:
@@ -172,10 +188,12 @@ def map_is_the_list(proof: Proof) -> None:
         proof.compare(f"{entry} with {mask} in {acks}", new, wanted)
         proof.compare(f"{entry} in {acks}", state.remaining_of(acks, entry), as_map.get(entry))
         then = state.up_to(acks, entry)
-        rest = tuple(p for p in acks.partial if p.entry >= then.mark)
+        rest = tuple(p for p in acks.partial if p.entry >= then.first_unacked)
         proof.compare(f"{acks} up to {entry} of {cfg.entries}", then.partial, rest)
-        settled = acks.deleted >> acks.mark & 1 or any(p.entry < acks.mark for p in acks.partial)
-        proof.compare(f"{acks} settled", state.settled(acks), state.up_to(acks, acks.mark) if settled else acks)
+        settled = acks.deleted >> acks.first_unacked & 1 or any(p.entry < acks.first_unacked for p in acks.partial)
+        proof.compare(
+            f"{acks} settled", state.settled(acks), state.up_to(acks, acks.first_unacked) if settled else acks
+        )
 
 
 # ---- running cursors --------------------------------------------------------------------------------------
@@ -183,7 +201,7 @@ def map_is_the_list(proof: Proof) -> None:
 
 def left_of(cfg: Config, acks: Acks, entry: int) -> int:
     """What is left of an entry, as a mask, by the meaning of acknowledgements alone."""
-    if entry < acks.mark or acks.deleted >> entry & 1:
+    if entry < acks.first_unacked or acks.deleted >> entry & 1:
         return 0
     parts = {p.entry: p.remaining for p in acks.partial}
     return parts.get(entry, -1) & ((1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1)
@@ -194,8 +212,8 @@ def acknowledgements(count: int) -> Iterator[tuple[Config, Acks, int, int]]:
     draw = random.Random(540)  # noqa: S311
     for _ in range(count):
         cfg = Config(batch_sizes=draw.choice(((4, 1, 3), (2,), (1, 70))), entries=6)
-        mark, parts, deleted = draw.randrange(3), [], 0
-        for n in range(mark + 1, 6):
+        first_unacked, parts, deleted = draw.randrange(3), [], 0
+        for n in range(first_unacked + 1, 6):
             size = state.size_of(cfg, n)
             part = draw.randrange(1, 2 ** min(size, 20))
             if draw.random() < 0.3:
@@ -204,7 +222,7 @@ def acknowledgements(count: int) -> Iterator[tuple[Config, Acks, int, int]]:
                 parts.append(Partial(n, part))
         entry = draw.randrange(6)
         mask = draw.randrange(2 ** state.size_of(cfg, entry))
-        yield cfg, Acks(mark, deleted, tuple(parts)), entry, draw.choice((mask, mask, 0))
+        yield cfg, Acks(first_unacked, deleted, tuple(parts)), entry, draw.choice((mask, mask, 0))
 
 
 def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:

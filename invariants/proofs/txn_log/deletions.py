@@ -103,7 +103,7 @@ class Deletions:
             "left": z3.Const("left before", z3.ArraySort(z3.IntSort(), bitmasks.MASK)),
         }
         had = {
-            "mark": z3.Int("first mark"),
+            "first_unacked": z3.Int("first mark"),
             "deleted": bitmasks.unknown_mask("deleted before"),
             "partial": Rec(Parts, parts),
         }
@@ -114,7 +114,7 @@ class Deletions:
         entry, index = self.place["entry"], self.place["batch_index"]
         known = [at >= 0, at < self.positions.length, *self.it.sound(entry, self.it.e)]
         known += [*self.inside(entry), *self.inside(self.it.e), index >= 0, index < self.size(entry)]
-        self.known = [*known, self.it.acks.fields["mark"] >= self.s.fields["first_entry"]]
+        self.known = [*known, self.it.acks.fields["first_unacked"] >= self.s.fields["first_entry"]]
         self.at = at
         left_alone = {cursor.what_it_leaves, cursor.size_of}
         stubs = {each: of for each, of in self.it.stubs.items() if each not in left_alone}
@@ -215,7 +215,7 @@ class Kept:
         self.acks: Rec = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
         self.partial: Seq = self.acks.fields["partial"]
         self.one, self.other = z3.Ints("one other")  # entries
-        self.known = [ranges >= 0, parts >= 0, self.acks.fields["mark"] >= 0, self.partial.length >= 0]
+        self.known = [ranges >= 0, parts >= 0, self.acks.fields["first_unacked"] >= 0, self.partial.length >= 0]
         self.known += [self.one >= 0, self.other >= self.one]
         self.firsts: list[Any] = []
         bit = z3.Int("(bit)")
@@ -236,7 +236,7 @@ class Kept:
 
     def whole(self, acks: Rec, entry: Any) -> Any:
         """Whether an entry is deleted as a whole."""
-        return z3.Or(entry < acks.fields["mark"], acks.fields["deleted"][entry])
+        return z3.Or(entry < acks.fields["first_unacked"], acks.fields["deleted"][entry])
 
     def in_order(self, *positions: Any) -> list[Any]:
         """The ack sets in memory are in entry order."""
@@ -316,11 +316,11 @@ def caps_keep_the_order() -> Answer:
 def _run_of_caps(proof: Proof, draw: random.Random) -> None:
     """Persists random deletions, by a write and by a close, and searches the record for gaps."""
     count = draw.randint(1, 8)
-    mark = draw.randrange(count)
-    kinds = [draw.choice(("kept", "part", "whole")) for _ in range(mark + 1, count)]
-    deleted = sum(1 << n for n, kind in enumerate(kinds, mark + 1) if kind == "whole")
-    parts = [Partial(n, draw.choice((1, 2, 6))) for n, kind in enumerate(kinds, mark + 1) if kind == "part"]
-    acks = Acks(mark, deleted, tuple(parts))
+    first_unacked = draw.randrange(count)
+    kinds = [draw.choice(("kept", "part", "whole")) for _ in range(first_unacked + 1, count)]
+    deleted = sum(1 << n for n, kind in enumerate(kinds, first_unacked + 1) if kind == "whole")
+    parts = [Partial(n, draw.choice((1, 2, 6))) for n, kind in enumerate(kinds, first_unacked + 1) if kind == "part"]
+    acks = Acks(first_unacked, deleted, tuple(parts))
     cfg = Config(max_ranges=draw.randrange(4), max_batch_records=draw.randrange(4))
     log = tuple([(Record(1, "NEW", 1),) * 3 for _ in range(count)])
     s = model.start(cfg)._replace(log=log, ledgers=_ledgers(draw, count), acks=acks)
