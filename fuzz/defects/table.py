@@ -15,7 +15,6 @@ Derived from it: the evidence, TLC's expected violations, recordings' known devi
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Mapping
 from enum import StrEnum
@@ -104,7 +103,7 @@ def find_defect(component: str, defect_id: str) -> Defect:
 
 def _defect_of(component: str, row: dict[str, Any], where: str) -> Defect:
     try:
-        defect = msgspec.convert({**_converted(component, row), "component": component}, Defect)
+        defect = msgspec.convert({**row, "component": component}, Defect)
     except msgspec.ValidationError as problem:
         raise BadValue(f"{where}: {problem}") from None
     subject = find_subject(component)
@@ -119,25 +118,3 @@ def _defect_of(component: str, row: dict[str, Any], where: str) -> Defect:
     if not defect.rules:
         raise BadValue(f"{where}: rules must name at least one config field")
     return defect
-
-
-def _converted(component: str, row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the first schema (title, reported, profile, cause) in today's, as far as it says."""
-    if "title" not in row:
-        return row
-    subject = find_subject(component)
-    reference, profile = find_profile(subject, "reference"), find_profile(subject, row["profile"])
-    name = row["cause"].partition(":")[2]
-    return {
-        "id": re.sub(r"[^a-z0-9]+", "-", f"{row['profile']}-{name}"),
-        "profile": row["profile"],
-        "property": name,
-        "rules": [f for f in subject.machine.settings if getattr(reference, f) != getattr(profile, f)],
-        "symptom": row["title"],
-        "mechanism": "",
-        "consequence": "",
-        "severity": Severity.WRONG_RESULT,
-        "versions": row["profile"],
-        "link": row["reported"],
-        "origin": Origin.READ,
-    }

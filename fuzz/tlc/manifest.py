@@ -131,7 +131,7 @@ def _of_scopes(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterat
 
 def _of_defects(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterator[Run]:
     for row in defects_of(name):
-        if row.mechanism and camel(row.property) in module.operators:
+        if camel(row.property) in module.operators:
             changed = {rule: plain(value) for rule, value in row.changes().items()}
             table = {"scope": "smoke", **row.tlc, "violates": camel(row.property), "about": row.symptom}
             table["settings"] = {**row.tlc.get("settings", {}), **changed}
