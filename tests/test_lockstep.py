@@ -6,10 +6,13 @@ import copy
 import gc
 import time
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from fuzz.explore.edge_cover import cover
+from fuzz.explore.search import Bounded, explore
 from fuzz.run.call import Call
 from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Finding, Kind
@@ -19,6 +22,7 @@ from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Second, Target, resolve
 from impl.range_cache import RangeCaches
+from invariants.properties import Event, always, history, sometimes
 from model.machine import Machine, Refused
 from model.positions import Position
 from model.range_cache import Config, State
@@ -293,3 +297,60 @@ def test_a_subject_drives_the_modules_of_its_name(name: str) -> None:
     subject = find_subject(name)
     for layer, module in (("impl", subject.implementation.__module__), ("invariants", subject.invariants.__name__)):
         assert f"{module}.".startswith(f"{layer}.{name}.")
+
+
+def claims_with_history() -> ModuleType:
+    """A property that only a history variable can check: no more than two puts in a run."""
+    machine, claims = SUBJECT.machine, ModuleType("claims")
+
+    @history(machine, initial=lambda cfg: 0, on=("put",))
+    def puts(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
+        """The number of puts so far."""
+        return value + 1
+
+    @always(machine, history=(puts,))
+    def puts_are_at_most_two(cfg: Config, s: State, count: int) -> bool:
+        """A run has at most two puts."""
+        return count <= 2
+
+    @always(machine, on=("put",), history=(puts,))
+    def step_sees_value_before(cfg: Config, before: State, event: Event, after: State, count: int) -> bool:
+        """A put follows fewer than four puts."""
+        return count < 4
+
+    @sometimes(machine, on=("put",), history=(puts,))
+    def a_second_put(cfg: Config, before: State, event: Event, after: State, count: int) -> bool:
+        """A put follows another one."""
+        return count == 1
+
+    vars(claims).update(a=puts_are_at_most_two, b=step_sees_value_before, c=a_second_put)
+    return claims
+
+
+@pytest.mark.parametrize(
+    ("skipped", "name", "puts"), [("", "puts_are_at_most_two", 3), ("a", "step_sees_value_before", 5)]
+)
+def test_a_history_variable_is_folded_over_every_step(skipped: str, name: str, puts: int) -> None:
+    """The fast loop and the replay see its value at every step, under a model alone as well."""
+    claims = claims_with_history()
+    target = Target(replace(SUBJECT, invariants=claims), REFERENCE)
+    for each in (target, replace(target, model_only=True)):
+        lockstep = Lockstep(each)
+        lockstep.skipped = frozenset([vars(claims)[skipped].name] if skipped else [])
+        finding = next(f for f in map(lockstep.run, range(100)) if f is not None)
+        assert finding.broken_property == name
+        assert [call.action for call in finding.calls].count("put") == puts
+        assert finding.calls[-1].action == "put"
+        assert "a_second_put" in lockstep.coverage.goals
+
+
+def test_the_walk_checks_what_the_search_leaves_out() -> None:
+    """The search's states have no history; the edge cover runs every transition from the first state."""
+    subject = replace(SUBJECT, invariants=claims_with_history())
+    space = Bounded(subject, "reference", SUBJECT.scopes["smoke"])
+    found = explore(space, implementation=False)
+    assert found.violations == []
+    assert found.graph is not None
+    finding = cover(space, found.graph).finding
+    assert finding is not None
+    assert finding.broken_property == "puts_are_at_most_two"

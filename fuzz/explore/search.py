@@ -1,18 +1,22 @@
-"""Breadth first over a scope: every state once, every transition on the implementation, exact counts.
+"""Breadth-first search of a scope: every state once, every transition on the implementation, exact counts.
 
     frontier = the canonical form of the first state
     for each state, in the order in which they were found:
-        the properties of states
+        check the state properties
         for each action with each of its arguments:
-            load the implementation in this state, act on both, compare outcome and view; the properties of steps
-            the canonical form of the state after it, if within the scope's bounds and new: to the end of the frontier
+            load the implementation with the state, act on both, compare outcome, view and structure
+            check the step properties
+            append the canonical form of the state after it to the frontier, if it is new and within the scope's bounds
 
 States are found in the order of their distance, so the first counterexample of a cause is a shortest one. It is
-handed out as a trace from the first state, run again with everything checked.
+reported as a trace from the first state, replayed with everything checked. Large frontiers are shared by processes on
+all cores (`fuzz/explore/shared.py`).
 
-A canonical state stands for all that differ from it in names given on the way. Its actions are those that the
-domains list in it; in another state of the same form they may be named differently, which is what `concrete` is for.
-Where that finds no run, the canonical form is wrong: a finding of the kind `canonical`.
+A canonical state represents all states that differ from it only in names given at run time. Its moves are those that
+the domains list in it; in another state of the same form their arguments may be other names. `concrete` finds them. If
+there are none, the canonical form maps two different states to one: a finding of the kind `canonical`.
+
+Properties that take history variables are not checked here; see `invariants/properties.py`.
 """
 
 from __future__ import annotations
@@ -38,15 +42,15 @@ from fuzz.subject import Scope, Subject, find_profile
 from fuzz.target import Second, Target
 from model.machine import BadValue, plain
 
-#: The target of a transition that leaves the scope: it is checked, and not entered.
+#: The target of a transition that leaves the scope: the transition is checked, the state is not entered.
 OUTSIDE = -1
 #: States that are expanded together: progress is reported and the watchdog is set once for each lot.
 _LOT = 256
-#: Processor time for a lot after which it hangs; it takes some hundreds of milliseconds.
+#: Processor time of a lot after which it counts as a hang; it takes some hundreds of milliseconds.
 _HANG_SECONDS = 10.0
-#: How far beyond its bounds a scope is looked at for what must come in the end.
+#: How far beyond the scope's bounds liveness properties follow fair steps.
 _BEYOND = 2
-#: More states than this are not one machine's business; a scope that has them may have no end.
+#: The largest number of states on one machine; a scope that has more may be infinite.
 LIMIT = 10_000_000
 
 #: Called with the number of states expanded and found.
@@ -58,14 +62,14 @@ Move = tuple[str, Callable[..., Any], int, Arguments]
 
 
 class Violation(NamedTuple):
-    """What failed first in a transition or state, and the shortest run that shows it."""
+    """The first failure of a cause, with a shortest counterexample."""
 
     finding: Finding
     depth: int
 
 
 class Lasso(NamedTuple):
-    """A goal that fair actions do not reach: a run to a state from which they can go round without it."""
+    """A counterexample of a liveness property: a trace to a state from which fair actions cycle without the goal."""
 
     name: str
     guarantee: str
@@ -103,7 +107,7 @@ class Graph:
 
 @dataclass
 class Exploration:
-    """What came of an exploration. `graph` is None when the states stayed on a cluster."""
+    """The result of an exploration. `graph` is None when the states stayed on a cluster."""
 
     distinct_states: int
     transitions: int
@@ -429,7 +433,7 @@ def without_repeats(violations: list[Violation]) -> list[Violation]:
     return list(best.values())
 
 
-# ---- what must come in the end ------------------------------------------------------------------------
+# ---- liveness -----------------------------------------------------------------------------------------
 
 
 def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
@@ -452,12 +456,14 @@ def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: tuple[s
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
+    met = [goal(space.cfg, state) for state in wide.states]
     edges: dict[int, list[tuple[str, int]]] = {}
     number = 0
     while number < len(wide.states):
-        state = wide.states[number]
-        if not goal(space.cfg, state):
-            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair))
+        if number >= len(met):
+            met.append(goal(space.cfg, wide.states[number]))
+        if not met[number]:
+            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair, met))
         number += 1
     for component in _components(edges):
         members = set(component)
@@ -469,11 +475,27 @@ def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: tuple[s
 
 
 def _fair_steps(
-    space: Bounded, wide: Graph, numbers: dict[Any, int], number: int, goal: Callable[..., bool], fair: tuple[str, ...]
+    space: Bounded,
+    wide: Graph,
+    numbers: dict[Any, int],
+    number: int,
+    goal: Callable[..., bool],
+    fair: tuple[str, ...],
+    met: list[bool],
 ) -> Iterator[tuple[str, int]]:
-    """The fair steps from a state to states without the goal, those that are new numbered on the way."""
-    for name, act, _, arguments in space.moves(wide.states[number]):
+    """The fair steps from a state to states without the goal. New states get numbers.
+
+    The search has taken the steps of the scope's states already; only those that left the scope are taken again.
+    `met` says in which of the scope's states the goal is reached.
+    """
+    first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
+    for k, (name, act, _, arguments) in enumerate(space.moves(wide.states[number])):
         if name in fair:
+            target = OUTSIDE if first is None else wide.targets[first + k]
+            if target != OUTSIDE:
+                if not met[target]:
+                    yield name, target
+                continue
             form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
             if goal(space.cfg, form):
                 continue
