@@ -8,7 +8,9 @@ from typing import Annotated
 import pytest
 
 from fuzz.mutation.kill_matrix import let_pass
+from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import checks_for
+from fuzz.run.compare import same
 from fuzz.run.coverage import total_of
 from fuzz.run.generate import decoder, generate, recipe
 from fuzz.run.lockstep import Lockstep
@@ -93,11 +95,12 @@ def test_observations_and_outcomes_are_plain_data(name: str) -> None:
     subject = find_subject(name)
     for cfg, state in states(subject, "reference")[::17]:
         seen = subject.machine.observe(cfg, state)
-        assert plain(seen) == seen
+        assert same(from_json(to_json(seen)), seen)
         for action, arguments in list(decoder(subject, cfg).every(cfg, state))[::11]:
-            plain(subject.machine.step(cfg, state, action, arguments)[1])
+            outcome = plain(subject.machine.step(cfg, state, action, arguments)[1])
+            assert same(from_json(to_json(outcome)), outcome), (action, arguments)
             named = subject.machine.actions[action].named(arguments)
-            assert subject.machine.actions[action].arguments(named, cfg) == arguments
+            assert same(subject.machine.actions[action].arguments(from_json(to_json(named)), cfg), arguments)
 
 
 @pytest.mark.parametrize("name", NAMES)
