@@ -1,6 +1,6 @@
 """What batching buys a transaction log, and what it costs: entries, bytes, time and replay, with batches and without.
 
-A simulation in microseconds, with the writer of impl/txn_writer/writer.py and the bytes of impl/txn_writer/records.py. So many
+A simulation in microseconds, with the writer and the bytes of `impl/txn_writer/{writer,records}.py`. So many
 clients run whole transactions, one after the other: each sends its next request when the last one was answered and it
 has worked for a while. A request is a record of the log; it is answered when its entry is stored. With batching the
 writer has the proposal's limits: 512 records, 4 MiB, and a tick every millisecond (PIP-160).

@@ -324,7 +324,7 @@ subject = Subject(
         "advance.nanos": (1, 9, 10, 11),
         "set_max_requeue_times.value": (0, 1, 2, 5),
         "set_extend_ttl.value": (True, False),
-        "step_clock_back.nanos": (),  # excluded: a race of two puts, recorded once, which breaks the order of timestamps
+        "step_clock_back.nanos": (),  # excluded: a race of two puts, recorded once, that breaks timestamp order
     },
     settings={
         "caches": (2, 3),
