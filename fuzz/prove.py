@@ -20,9 +20,9 @@ from typing import Any
 
 from rich.console import Console
 
-from fuzz.mutation.seeding import replaced_source, use_source
 from fuzz.platform.progress import showing
 from fuzz.run.generate import decoder, recipe
+from fuzz.seeding import replaced_source, use_source
 from fuzz.subject import find_subject, subject_names
 from invariants.proofs.claim import POSTCONDITION, Answer, Claim, Control, answer, recorded
 from invariants.proofs.scrutiny import Sample, listed, objection

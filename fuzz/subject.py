@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
 
-import fuzz.subjects
 from invariants.properties import Property, properties_of
 from model.machine import BadValue, Machine
 
@@ -123,15 +122,15 @@ class Subject:
 
 def subject_names(*, without_canaries: bool = False) -> list[str]:
     """The names of all subjects, in order."""
-    names = sorted(m.name for m in pkgutil.iter_modules(fuzz.subjects.__path__))
+    package = importlib.import_module("fuzz.subjects")  # its modules import this one
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return [n for n in names if not find_subject(n).canary] if without_canaries else names
 
 
 def find_subject(name: str) -> Subject:
     """The subject of that name. Raises BadValue, naming the ones there are, when there is none."""
-    if name not in [m.name for m in pkgutil.iter_modules(fuzz.subjects.__path__)]:
-        known = ", ".join(sorted(m.name for m in pkgutil.iter_modules(fuzz.subjects.__path__)))
-        raise BadValue(f"there is no subject {name}; there are {known}")
+    if name not in subject_names():
+        raise BadValue(f"there is no subject {name}; there are {', '.join(subject_names())}")
     subject: Subject = importlib.import_module(f"fuzz.subjects.{name}").subject
     return subject
 

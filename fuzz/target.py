@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from fuzz.mutation.seeding import subject_or_mutant
+from fuzz.seeding import subject_or_mutant
 from fuzz.subject import Subject, find_profile
 
 

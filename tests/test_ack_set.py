@@ -138,7 +138,7 @@ def test_an_invalid_argument_is_named(name: str, arguments: dict[str, Any], said
 def test_a_bug_can_be_seeded_before_the_component_is_imported() -> None:
     """The types of its positions are looked up by the name of their module, which must be loaded."""
     code = (
-        "from fuzz.mutation.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *; from fuzz.target import *;"
+        "from fuzz.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *; from fuzz.target import *;"
         "s = seed_bug([m for m in mutants_of('ack_set') if m.id == 'spec-flip-sets'][0]);"
         "lockstep = Lockstep(Target(s, find_profile(s, 'reference')));"
         "print(next(str(f.cause) for f in map(lockstep.run, range(100)) if f is not None))"

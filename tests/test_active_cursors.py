@@ -11,8 +11,8 @@ import pytest
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.kill_matrix import Job, run_job
 from fuzz.mutation.operators import generated_of
-from fuzz.mutation.seeding import reasons_of
 from fuzz.run.stateful import stateful_test
+from fuzz.seeding import reasons_of
 from fuzz.subject import find_subject
 from impl.active_cursors import ActiveCursors, Order
 from invariants.active_cursors import retained

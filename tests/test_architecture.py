@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.mutation.seeding import mutants_of
+from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from tests.conftest import ROOT
 

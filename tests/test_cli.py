@@ -21,9 +21,9 @@ from fuzz.cli import app
 from fuzz.commands import check, result_type, schema_of
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
-from fuzz.mutation.seeding import mutants_of
 from fuzz.platform.sources import files_of
 from fuzz.platform.version import code_version
+from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran

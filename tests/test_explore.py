@@ -11,9 +11,9 @@ import pytest
 from fuzz.explore.counts import Counts, all_counts, counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
-from fuzz.mutation.seeding import find_mutant, seed_bug, seed_source, source_of
 from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.replay import replay
+from fuzz.seeding import find_mutant, seed_bug, seed_source, source_of
 from fuzz.subject import Scope, find_subject, subject_names
 from invariants.properties import Event, always
 from model.machine import BadValue, plain

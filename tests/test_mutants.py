@@ -21,7 +21,9 @@ from fuzz.mutation.kill_matrix import (
     run_job,
 )
 from fuzz.mutation.operators import generated_of, source_with
-from fuzz.mutation.seeding import (
+from fuzz.mutation.specification import killer
+from fuzz.run.lockstep import Lockstep
+from fuzz.seeding import (
     Mutant,
     find_mutant,
     modules_of,
@@ -32,8 +34,6 @@ from fuzz.mutation.seeding import (
     seed_source,
     source_of,
 )
-from fuzz.mutation.specification import killer
-from fuzz.run.lockstep import Lockstep
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Target
 from model.machine import BadValue

@@ -8,12 +8,12 @@ import pytest
 
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.kill_matrix import hunt, is_of_model
-from fuzz.mutation.seeding import find_mutant, mutants_of, seed_bug
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Finding
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.replay import replay
 from fuzz.run.shrink import shrink
+from fuzz.seeding import find_mutant, mutants_of, seed_bug
 from fuzz.subject import find_profile
 from fuzz.target import Target, resolve
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.seeding import find_mutant, seed_bug
 from fuzz.run.stateful import stateful_test
+from fuzz.seeding import find_mutant, seed_bug
 from fuzz.subject import find_subject
 from fuzz.subjects.txn_log import RecordedTxnLog
 from impl.txn_log.entries import LogEntry, from_wire, to_wire

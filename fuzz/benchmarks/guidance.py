@@ -20,12 +20,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fuzz.mutation.kill_matrix import is_of_model
-from fuzz.mutation.seeding import mutants_of, seed_bug
 from fuzz.run.call import Call
 from fuzz.run.generate import decoder, recipe
 from fuzz.run.lockstep import CHECK_EVERY
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.watchdog import Hang, watchdog
+from fuzz.seeding import mutants_of, seed_bug
 from fuzz.subject import Subject, find_profile
 from fuzz.target import Target
 

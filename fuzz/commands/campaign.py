@@ -29,12 +29,12 @@ from fuzz.campaign.summary import campaign_failures
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.commands import Count, Result, Seconds
 from fuzz.commands.fuzz import show_verdict
-from fuzz.mutation.seeding import find_mutant
 from fuzz.platform.progress import showing
 from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
 from fuzz.report.campaign import render
 from fuzz.report.finding import Shown, show_findings, shown
+from fuzz.seeding import find_mutant
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 

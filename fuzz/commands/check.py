@@ -22,11 +22,11 @@ from fuzz.campaign.worker import Spec
 from fuzz.commands import Record, Result, Seconds, evidence, explore, fuzz, mutants, prove, replay, tla
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
-from fuzz.mutation.seeding import mutants_of
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.progress import showing
 from fuzz.platform.sources import ROOT, changed_since, digest_of, files_of
 from fuzz.prove import claims_about
+from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
 from fuzz.trace.file import read_traces
 from fuzz.trace.recording import recording_of

@@ -12,10 +12,10 @@ from rich.markup import escape
 
 from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.mutation import kill_matrix
-from fuzz.mutation.seeding import mutants_of
 from fuzz.platform.progress import showing
 from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
+from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Record, Result
-from fuzz.mutation.seeding import mutants_of
 from fuzz.report.finding import first_sentence, said
+from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import plain
 from model.values import Setting, describe, rule_of

@@ -22,7 +22,14 @@ from typing import Any, NamedTuple
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.operators import Generated, generated_of, source_with
-from fuzz.mutation.seeding import (
+from fuzz.mutation.specification import killer
+from fuzz.platform.json import from_json, to_json
+from fuzz.run.checks import NONE_SKIPPED
+from fuzz.run.finding import Finding
+from fuzz.run.generate import generate, recipe
+from fuzz.run.lockstep import Lockstep
+from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.seeding import (
     Mutant,
     modules_of,
     mutants_of,
@@ -31,13 +38,6 @@ from fuzz.mutation.seeding import (
     seed_bug,
     seed_source,
 )
-from fuzz.mutation.specification import killer
-from fuzz.platform.json import from_json, to_json
-from fuzz.run.checks import NONE_SKIPPED
-from fuzz.run.finding import Finding
-from fuzz.run.generate import generate, recipe
-from fuzz.run.lockstep import Lockstep
-from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from model.machine import BadValue

@@ -13,7 +13,7 @@ import textwrap
 from functools import lru_cache
 from typing import NamedTuple
 
-from fuzz.mutation.seeding import source_of
+from fuzz.seeding import source_of
 from model.machine import BadValue
 
 

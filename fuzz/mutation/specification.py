@@ -22,7 +22,7 @@ from typing import Any
 
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import Graph, bounded, explore
-from fuzz.mutation.seeding import use_source
+from fuzz.seeding import use_source
 from fuzz.subject import Subject, find_subject
 from model.machine import BadValue
 

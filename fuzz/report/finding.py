@@ -18,7 +18,6 @@ from rich.markup import escape
 
 from fuzz.campaign.worker import Found
 from fuzz.defects.table import defects_of
-from fuzz.mutation.seeding import subject_or_mutant
 from fuzz.platform.json import to_json
 from fuzz.report.why import why
 from fuzz.run.call import Call
@@ -26,6 +25,7 @@ from fuzz.run.checks import Values, all_but, event_of
 from fuzz.run.compare import shown as shown_value
 from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.pair import Pair
+from fuzz.seeding import subject_or_mutant
 from fuzz.subject import Subject
 from fuzz.target import Target
 from fuzz.trace.file import Operation, Trace, read_traces

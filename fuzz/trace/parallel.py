@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fuzz.mutation.seeding import subject_or_mutant
 from fuzz.platform.progress import Update
+from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
 from fuzz.trace.file import BadTrace, Trace, read_traces
 from fuzz.trace.recording import OWN, Mismatch, Replayer, recording_of, recordings

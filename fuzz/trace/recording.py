@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import fuzz.recordings
 from fuzz.run.call import Call
 from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
@@ -83,7 +82,8 @@ class Replayed:
 
 def recordings() -> list[Recording]:
     """The mappings of all recorded components."""
-    modules = sorted(m.name for m in pkgutil.iter_modules(fuzz.recordings.__path__))
+    package = importlib.import_module("fuzz.recordings")  # its modules import this one
+    modules = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     return [r for name in modules for r in importlib.import_module(f"fuzz.recordings.{name}").recordings]
 
 

@@ -26,8 +26,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-import fuzz.subjects
-from fuzz.subject import Subject, find_subject
+from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import BadComponent, BadValue
 
 #: An error message lists all known ids up to this number, and otherwise the similar ones.
@@ -94,7 +93,7 @@ def _similar(mutant_id: str, ids: list[str]) -> list[str]:
 
 def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
     """The mutant of that id. Raises BadValue, naming the known ids, if there is none."""
-    names = subjects or sorted(m.name for m in pkgutil.iter_modules(fuzz.subjects.__path__))
+    names = subjects or subject_names()
     every = [m for name in names for m in mutants_of(name)]
     for mutant in every:
         if mutant.id == mutant_id:
