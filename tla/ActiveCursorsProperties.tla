@@ -19,11 +19,6 @@ ExpectedReadCountEqualsCursorsAtOrBefore == With(FlushedContents(Contents), Coun
 \* The slowest position is the smallest of all tracked positions.
 SlowestPositionIsSmallestTrackedPosition == With(FlushedContents(Contents), SlowestIsRight)
 
-\* cursor_updated returns the smallest tracked position before and after a cursor moves.
-UpdateReturnsSlowestPositionBeforeAndAfter ==
-  \A name \in cursor_updated_cursor, p \in position : IsMoved(Contents, name, p) =>
-    With(FlushedContents(Contents), SlowestIsRight) /\ With(AfterCursorUpdated(name, p), SlowestIsRight)
-
 \* A name refers to the cursor object that was added last under it.
 NameRefersToCursorAddedLast ==
   \A name \in cursor, p \in position, d \in durable :
