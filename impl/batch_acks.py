@@ -22,11 +22,11 @@ from typing import NamedTuple
 from impl.ack_set import array, number
 from model.ack_set import AckSet
 from model.batch_acks.machine import Ack, Delivered, Written
-from model.batch_acks.state import Acks, Config, Partial, Reset, State, Waiting, Write
+from model.batch_acks.state import Acks, Config, Partial, Queued, Reset, State, Write
 from model.machine import Refused
 from model.positions import Position
 
-_TO_COME, _TOO_EARLY = "after the last entry", "before the mark-delete position"
+_AFTER_LAST_ENTRY, _BEFORE_MARK_DELETE = "after the last entry", "before the mark-delete position"
 
 
 class Snapshot(NamedTuple):
@@ -74,7 +74,7 @@ class Ledgers:
             return self.firsts[ledger - 1] + entry
         return None
 
-    def is_to_come(self, position: Position) -> bool:
+    def is_after_last_entry(self, position: Position) -> bool:
         """Returns whether a position is after the last entry. O(log l)."""
         return position > (self.position(self.total - 1) if self.total else (1, -1))
 
@@ -121,7 +121,7 @@ class Deleted:
         return at < len(self._ledgers.firsts) and self._ledgers.firsts[at] == entry
 
     def cut(self, first_unacked: int) -> int:
-        """Drops ranges before a mark, moves the mark over ranges that follow, and returns it. O(dropped)."""
+        """Drops ranges before an entry; returns the first entry from there on that is not deleted. O(dropped)."""
         firsts, ends, at = self.firsts, self.ends, 0
         while at < len(firsts) and firsts[at] <= first_unacked:
             first_unacked = max(first_unacked, ends[at])
@@ -156,7 +156,7 @@ class Parts:
             del self.order[bisect_left(self.order, entry)]
 
     def cut(self, first_unacked: int) -> None:
-        """Drops the ack sets before a mark. O(dropped)."""
+        """Drops the ack sets before an entry. O(dropped)."""
         if self.order and self.order[0] < first_unacked:
             at = bisect_left(self.order, first_unacked)
             for entry in self.order[:at]:
@@ -177,16 +177,16 @@ class BatchAcks:
         self._ledgers = Ledgers((cfg.entries,))
         self._deleted = Deleted(self._ledgers)
         self._parts = Parts()
-        self._first_unacked = self._read_next = 0
+        self._first_unacked = self._read_position = 0
         self._durable = Snapshot(0, (), (), ())
         self._dirty = False
         self._writing: tuple[Snapshot, tuple[Reset, ...], Reset | None] | None = None
-        self._waiting: list[Waiting] = []
+        self._queued: list[Queued] = []
         self._reading = False
         self._batch_acks = cfg.batch_acks
         self._next_ticket = 1
         self._sizes = cfg.batch_sizes
-        self._before = list(accumulate(self._sizes, initial=0))  # messages before each place in the turn
+        self._before = list(accumulate(self._sizes, initial=0))  # messages before each index of batch_sizes
 
     # ---- the topic
 
@@ -205,8 +205,8 @@ class BatchAcks:
 
     def _messages_before(self, entry: int) -> int:
         """Returns the number of messages before an entry. O(1)."""
-        turns, place = divmod(entry, len(self._sizes))
-        return turns * self._before[-1] + self._before[place]
+        rounds, index = divmod(entry, len(self._sizes))
+        return rounds * self._before[-1] + self._before[index]
 
     def _left(self, entry: int) -> int:
         """Returns the number of unacknowledged messages of an entry that is not deleted. O(1)."""
@@ -216,25 +216,28 @@ class BatchAcks:
     def _is_deleted(self, entry: int) -> bool:
         return entry < self._first_unacked or self._deleted.has(entry)
 
-    def _wrong_set(self, entry: int, given: int, place: str) -> Refused | None:
-        """Returns why an ack set is rejected, if it is."""
+    def _ack_set_error(self, entry: int, given: int, path: str) -> Refused | None:
+        """Returns why an ack set is rejected, or None."""
         size = self._size(entry)
         if given >> size:
-            return Refused("illegal_argument", f"{place}ack_set has a bit beyond the batch of {size}")
+            return Refused("illegal_argument", f"{path}ack_set has a bit beyond the batch of {size}")
         return None
 
-    def _missing(self, position: Position, place: str) -> Refused | None:
+    def _missing(self, position: Position, path: str) -> Refused | None:
         """Returns why a position without entry is rejected, unless the entry may still be added."""
-        if self._ledgers.is_to_come(position):
+        if self._ledgers.is_after_last_entry(position):
             return None
-        return Refused("illegal_argument", f"{place}position is {list(position)}, where no entry is")
+        return Refused("illegal_argument", f"{path}position is {list(position)}, where no entry is")
 
-    def _leaves(self, mask: int) -> int | None:
+    def _requested_mask(self, mask: int) -> int | None:
         """Returns the mask that an acknowledgement leaves; None if it has no effect."""
         return mask if mask == 0 or self._batch_acks else None
 
     def ack_individual(self, acks: tuple[Ack, ...]) -> int | Refused:
-        """Acknowledges all entries of a list, or none. O(log n + log k + log l) for each, and what the mark passes."""
+        """Acknowledges all entries of a list, or none.
+
+        O(log n + log k + log l) for each, and the ranges and ack sets that the mark-delete position passes.
+        """
         planned: list[tuple[int, int | None]] = []
         beyond = None
         for i, (position, ack_set) in enumerate(acks):
@@ -244,31 +247,32 @@ class BatchAcks:
                 if beyond is None:
                     beyond = f"acks[{i}].position is {list(position)}, after the last entry"
             else:
-                refusal = self._wrong_set(entry, mask, f"acks[{i}].") if mask else None
+                refusal = self._ack_set_error(entry, mask, f"acks[{i}].") if mask else None
                 if beyond is None:
-                    planned.append((entry, self._leaves(mask)))
+                    planned.append((entry, self._requested_mask(mask)))
             if refusal is not None:
                 return refusal
         if beyond is not None:
             return Refused("illegal_argument", beyond)
-        news = changes = 0
-        for entry, leaves in planned:
-            changed, count = self._ack(entry, leaves)
+        newly_acked = changes = 0
+        for entry, requested in planned:
+            changed, count = self._ack(entry, requested)
             changes += changed
-            news += count
+            newly_acked += count
         self._dirty = self._dirty or changes > 0
-        self._settle(self._first_unacked)
-        return news
+        self._advance_mark_delete(self._first_unacked)
+        return newly_acked
 
-    def _ack(self, entry: int, leaves: int | None) -> tuple[bool, int]:
-        """Acknowledges one entry without moving the mark; returns whether it changed, and the number of newly
-        acknowledged messages.
+    def _ack(self, entry: int, requested: int | None) -> tuple[bool, int]:
+        """Acknowledges one entry; the mark-delete position stays.
+
+        Returns whether the entry changed, and the number of newly acknowledged messages.
         """
-        if leaves is None or self._is_deleted(entry):
+        if requested is None or self._is_deleted(entry):
             return False, 0
         masks, everything = self._parts.masks, (1 << self._size(entry)) - 1
         old, left = masks.get(entry), self._left(entry)
-        remaining = leaves if old is None else leaves & old
+        remaining = requested if old is None else requested & old
         if remaining == 0:
             self._parts.drop(entry)
             self._deleted.add(entry)
@@ -280,48 +284,50 @@ class BatchAcks:
             self._parts.put(entry, remaining)
         return True, left - (remaining & everything).bit_count()
 
-    def _settle(self, first_unacked: int) -> None:
-        """Moves the mark over deleted entries that follow, and the read position with it. O(dropped)."""
+    def _advance_mark_delete(self, first_unacked: int) -> None:
+        """Advances the mark-delete position over deleted entries that follow, and the read position. O(dropped)."""
         self._first_unacked = self._deleted.cut(first_unacked)
         self._parts.cut(self._first_unacked)
-        self._read_next = max(self._read_next, self._first_unacked)
+        self._read_position = max(self._read_position, self._first_unacked)
 
     def ack_cumulative(self, position: Position, ack_set: AckSet | None) -> int | Refused:
         """Acknowledges everything before an entry, and the entry.
 
-        O(log n + log k + log l), and what the mark passes.
+        O(log n + log k + log l), and the ranges and ack sets that the mark-delete position passes.
         """
         entry, mask = self._ledgers.number(position), number(ack_set) if ack_set else 0
-        refusal = self._missing(position, "") if entry is None else self._wrong_set(entry, mask, "")
+        refusal = self._missing(position, "") if entry is None else self._ack_set_error(entry, mask, "")
         if refusal is not None:
             return refusal
-        leaves = self._leaves(mask)
-        if entry is None or entry + (leaves == 0) < self._first_unacked:
-            return Refused("illegal_argument", f"position is {_TO_COME if entry is None else _TOO_EARLY}")
-        begin, parts, target = self._first_unacked, len(self._parts.order), entry + (leaves == 0)
-        news = self._news_before(target)
-        self._settle(target)
+        requested = self._requested_mask(mask)
+        if entry is None or entry + (requested == 0) < self._first_unacked:
+            return Refused(
+                "illegal_argument", f"position is {_AFTER_LAST_ENTRY if entry is None else _BEFORE_MARK_DELETE}"
+            )
+        begin, parts, target = self._first_unacked, len(self._parts.order), entry + (requested == 0)
+        newly_acked = self._newly_acked_before(target)
+        self._advance_mark_delete(target)
         changed = self._first_unacked != begin or len(self._parts.order) != parts
-        if leaves and not self._is_deleted(entry):
-            is_part_changed, count = self._ack(entry, leaves)
-            changed, news = changed or is_part_changed, news + count
-            self._settle(self._first_unacked)
+        if requested and not self._is_deleted(entry):
+            is_part_changed, count = self._ack(entry, requested)
+            changed, newly_acked = changed or is_part_changed, newly_acked + count
+            self._advance_mark_delete(self._first_unacked)
         self._dirty = self._dirty or changed
-        return news
+        return newly_acked
 
-    def _news_before(self, target: int) -> int:
-        """Returns the number of unacknowledged messages from the mark to an entry. O(ranges and ack sets between)."""
-        news = self._messages_before(target) - self._messages_before(self._first_unacked)
-        news -= self._messages_deleted_before(target)
+    def _newly_acked_before(self, target: int) -> int:
+        """Returns the number of unacknowledged messages before an entry. O(ranges and ack sets before it)."""
+        newly_acked = self._messages_before(target) - self._messages_before(self._first_unacked)
+        newly_acked -= self._messages_deleted_before(target)
         for entry in self._parts.order:
             if entry >= target:
                 break
             if not self._is_deleted(entry):
-                news -= self._size(entry) - self._left(entry)
-        return news
+                newly_acked -= self._size(entry) - self._left(entry)
+        return newly_acked
 
     def _messages_deleted_before(self, target: int) -> int:
-        """Returns the number of messages of deleted entries from the mark to an entry. O(ranges between)."""
+        """Returns the number of messages of individually deleted entries before an entry. O(ranges before it)."""
         count = 0
         for first, end in zip(self._deleted.firsts, self._deleted.ends, strict=True):
             if first >= target:
@@ -343,7 +349,7 @@ class BatchAcks:
         if not self._reading:
             return Refused("illegal_state", "no read is in flight")
         self._reading = False
-        entry, deleted = self._read_next, self._deleted
+        entry, deleted = self._read_position, self._deleted
         at = bisect_right(deleted.firsts, entry) - 1
         while 0 <= at < len(deleted.firsts) and deleted.firsts[at] <= entry < deleted.ends[at]:
             entry = deleted.ends[at]
@@ -352,8 +358,8 @@ class BatchAcks:
         if entry < self._ledgers.total:
             remaining = self._parts.masks.get(entry)
             delivered = Delivered(self._ledgers.position(entry), None if remaining is None else array(remaining))
-            self._read_next = entry + 1
-        self._begin_waiting()
+            self._read_position = entry + 1
+        self._start_queued()
         return delivered
 
     # ---- writes
@@ -367,32 +373,32 @@ class BatchAcks:
         held = [(entry, self._parts.masks[entry]) for entry in self._parts.order[:parts]]
         return Snapshot(self._first_unacked, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
 
-    def _begin(self, operations: Sequence[Waiting]) -> None:
+    def _start_write(self, operations: Sequence[Queued]) -> None:
         """Starts a write with the effect of queued operations. O(n + k)."""
         resets = tuple([each for each in operations if each is not None])
         applied = resets[-1] if resets else None
         self._writing = self._record(applied), resets, applied
-        self._waiting = []
+        self._queued = []
         if applied is None:
             self._dirty = False
 
-    def _begin_waiting(self) -> None:
+    def _start_queued(self) -> None:
         """Starts the queued operations if nothing is in flight."""
-        if self._waiting and not self._reading and self._writing is None:
-            if self._dirty or self._waiting != [None]:
-                self._begin(self._waiting)
+        if self._queued and not self._reading and self._writing is None:
+            if self._dirty or self._queued != [None]:
+                self._start_write(self._queued)
             else:
-                self._waiting = []
+                self._queued = []
 
     def flush(self) -> bool:
         """Starts a write, or queues it. O(n + k)."""
         if not self._dirty:
             return False
         if self._reading or self._writing is not None:
-            if not self._waiting or self._waiting[-1] is not None:
-                self._waiting.append(None)
+            if not self._queued or self._queued[-1] is not None:
+                self._queued.append(None)
             return False
-        self._begin((None,))
+        self._start_write((None,))
         return True
 
     def written(self) -> Written | Refused:
@@ -407,25 +413,25 @@ class BatchAcks:
         if applied is not None:
             self._take(Snapshot(applied.to, (), (), ((applied.to, applied.remaining),) if applied.remaining else ()))
             self._dirty = False
-        self._begin_waiting()
+        self._start_queued()
         return Written(True, tuple([each.ticket for each in resets]))
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Replaces memory by a record; the read position is its mark. O(n + k)."""
+        """Replaces memory by a record; reading restarts at the mark-delete position. O(n + k)."""
         self._deleted.load(snapshot.firsts, snapshot.ends)
         self._parts.load(snapshot.parts)
-        self._first_unacked = self._read_next = snapshot.first_unacked
+        self._first_unacked = self._read_position = snapshot.first_unacked
 
-    def write_fails(self, rescued: bool) -> Written | Refused:
+    def write_fails(self, stored_in_metadata: bool) -> Written | Refused:
         """Fails the write, or stores it in the metadata store. O(1), and queued operations start."""
         if self._writing is None:
             return Refused("illegal_state", "no write is in flight")
         record, resets, applied = self._writing
-        if rescued:
+        if stored_in_metadata:
             return self._stored(self._writing, record)
         self._writing = None
         self._dirty = self._dirty or applied is None
-        self._begin_waiting()
+        self._start_queued()
         return Written(False, tuple([each.ticket for each in resets]))
 
     def is_fully_persistable(self) -> bool:
@@ -441,7 +447,7 @@ class BatchAcks:
             to = ledgers.total
         if to is None:
             return Refused("illegal_argument", "position is not that of an entry, nor the next one")
-        refusal = self._wrong_set(to, given, "")
+        refusal = self._ack_set_error(to, given, "")
         if refusal is not None:
             return refusal
         if ack_set and not given:
@@ -451,21 +457,21 @@ class BatchAcks:
         asked = Reset(self._next_ticket, to, given)
         self._next_ticket += 1
         if self._reading or self._writing is not None:
-            self._waiting.append(asked)
+            self._queued.append(asked)
         else:
-            self._begin((asked,))
+            self._start_write((asked,))
         return asked.ticket
 
-    # ---- the end, and the beginning
+    # ---- crash, close and reopen
 
     def _recover(self, durable: Snapshot, batch_acks: bool) -> None:
         """Recovers from a record. O(n + k)."""
         self._take(durable if batch_acks else durable._replace(parts=()))
-        self._settle(self._first_unacked)
+        self._advance_mark_delete(self._first_unacked)
         self._durable, self._batch_acks = durable, batch_acks
-        self._read_next = self._first_unacked
+        self._read_position = self._first_unacked
         self._dirty = self._reading = False
-        self._writing, self._waiting = None, []
+        self._writing, self._queued = None, []
 
     def crash(self, write_survives: bool) -> Refused | None:
         """Loses memory and recovers. O(n + k)."""
@@ -484,7 +490,7 @@ class BatchAcks:
         self._recover(self._record(None), batch_acks)
         return None
 
-    # ---- what the engines need
+    # ---- check, view and load
 
     def check(self) -> list[str]:
         """Returns the structural invariants that do not hold, one line each. O(n + k)."""
@@ -496,17 +502,17 @@ class BatchAcks:
             if end > first or (end == first and not self._deleted._begins_ledger(first)):
                 wrong.append("two ranges of a ledger overlap or touch")
         if firsts and (firsts[0] <= self._first_unacked):
-            wrong.append("a range is not after the mark")
+            wrong.append("a range is not after the mark-delete position")
         if ends and ends[-1] > self._ledgers.total:
-            wrong.append("an entry is deleted that is not there")
+            wrong.append("a deleted entry does not exist")
         if parts.order != sorted(parts.masks):
-            wrong.append("the partly acknowledged entries are not in order")
+            wrong.append("the entries with ack sets are not in order")
         if any(self._is_deleted(entry) for entry in parts.order):
-            wrong.append("a deleted entry is partly acknowledged")
-        if self._read_next < self._first_unacked:
-            wrong.append("the reader stands before the mark")
-        if self._waiting and not self._reading and self._writing is None:
-            wrong.append("something waits for nothing")
+            wrong.append("a deleted entry has an ack set")
+        if self._read_position < self._first_unacked:
+            wrong.append("the read position is before the mark-delete position")
+        if self._queued and not self._reading and self._writing is None:
+            wrong.append("an operation is queued with nothing in flight")
         return wrong
 
     def view(self) -> State:
@@ -525,11 +531,11 @@ class BatchAcks:
         return State(
             tuple(self._ledgers.counts),
             acks.view(),
-            self._read_next,
+            self._read_position,
             self._durable.view(),
             self._dirty,
             write,
-            tuple(self._waiting),
+            tuple(self._queued),
             self._reading,
             self._batch_acks,
             self._next_ticket,
@@ -546,17 +552,17 @@ class BatchAcks:
     @classmethod
     def load(cls, cfg: Config, state: State) -> BatchAcks:
         """Returns an implementation in the given state of the model. O(entries)."""
-        body = cls(cfg)
-        body._ledgers = Ledgers(state.ledgers)
-        body._deleted = Deleted(body._ledgers)
-        body._take(body._snapshot(state.acks))
-        body._read_next = state.read_next
-        body._durable = body._snapshot(state.durable)
-        body._dirty = state.dirty
+        loaded = cls(cfg)
+        loaded._ledgers = Ledgers(state.ledgers)
+        loaded._deleted = Deleted(loaded._ledgers)
+        loaded._take(loaded._snapshot(state.acks))
+        loaded._read_position = state.read_position
+        loaded._durable = loaded._snapshot(state.durable)
+        loaded._dirty = state.dirty
         if state.writing is not None:
-            body._writing = body._snapshot(state.writing.record), state.writing.resets, state.writing.applied
-        body._waiting = list(state.waiting)
-        body._reading = state.reading
-        body._batch_acks = state.batch_acks
-        body._next_ticket = state.next_ticket
-        return body
+            loaded._writing = loaded._snapshot(state.writing.record), state.writing.resets, state.writing.applied
+        loaded._queued = list(state.queued)
+        loaded._reading = state.reading
+        loaded._batch_acks = state.batch_acks
+        loaded._next_ticket = state.next_ticket
+        return loaded

@@ -213,7 +213,7 @@ def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) 
 def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The mark-delete position moves back only by a reset or a recovery, and the read position is never before it."""
     moved_on = after.acks.first_unacked >= before.acks.first_unacked or is_set_back(before, event)
-    return moved_on and after.read_next >= after.acks.first_unacked
+    return moved_on and after.read_position >= after.acks.first_unacked
 
 
 @always(batch_acks)
@@ -228,7 +228,7 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
     if is_error(event):
         return True
     rest = left_in(cfg, before)
-    entry = next((n for n in range(before.read_next, len(rest)) if rest[n]), None)
+    entry = next((n for n in range(before.read_position, len(rest)) if rest[n]), None)
     if entry is None or event.outcome is None:
         return entry is None and event.outcome is None
     words = event.outcome.ack_set
@@ -236,7 +236,7 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
     is_it = (
         event.outcome.position == position_of(before.ledgers, entry) and told & everything(cfg, entry) == rest[entry]
     )
-    return is_it and after.read_next == entry + 1
+    return is_it and after.read_position == entry + 1
 
 
 # ---- storage ------------------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
     if not resets:
         return True
     wanted = left_after(cfg, resets[-1], entries(after))
-    return left_in(cfg, after) == wanted and after.read_next == resets[-1].to
+    return left_in(cfg, after) == wanted and after.read_position == resets[-1].to
 
 
 @always(batch_acks, on=("reset",))
@@ -345,7 +345,7 @@ def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, 
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
     to = number(before, ack)
     remaining = asked(before, ack) if any(ack.ack_set or ()) and asked(before, ack) != -1 else 0
-    last = after.waiting[-1] if after.waiting else after.writing and after.writing.resets[-1]
+    last = after.queued[-1] if after.queued else after.writing and after.writing.resets[-1]
     return last == Reset(event.outcome, to, 0 if remaining == everything(cfg, to) else remaining)
 
 
@@ -362,7 +362,7 @@ def reset_completes_exactly_once(cfg: Config, before: State, event: Event, after
 def open_tickets(s: State) -> list[int]:
     """Returns the tickets of pending resets, in the order of requests."""
     on_the_way = s.writing.resets if s.writing is not None else ()
-    return [each.ticket for each in (*on_the_way, *s.waiting) if each is not None]
+    return [each.ticket for each in (*on_the_way, *s.queued) if each is not None]
 
 
 # ---- what a run must have seen ------------------------------------------------------------------------
@@ -450,7 +450,11 @@ def reset_into_batch_behind_mark_delete_position(cfg: Config, before: State, eve
 def entry_with_ack_set_is_delivered(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A consumer receives an entry with an ack set, after a deleted entry."""
     outcome = event.outcome
-    return isinstance(outcome, Delivered) and outcome.ack_set is not None and after.read_next > before.read_next + 1
+    return (
+        isinstance(outcome, Delivered)
+        and outcome.ack_set is not None
+        and after.read_position > before.read_position + 1
+    )
 
 
 @sometimes(batch_acks, on=("reopen",))

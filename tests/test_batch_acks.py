@@ -74,10 +74,10 @@ def acknowledged(s: State, entry: int) -> list[int]:
 
 
 def test_an_entry_is_deleted_with_its_last_message() -> None:
-    s, news = after(TEN, one(0, words(0, 1, 2)), one(0, words(2, 3, 4)))
-    assert (news, acknowledged(s, 0), s.acks.first_unacked) == (2, [0, 1, 2, 3, 4], 0)
-    s, news = after(TEN, one(0, words(*range(4, 10))), start_at=s)
-    assert (news, s.acks) == (5, Acks(1))
+    s, newly_acked = after(TEN, one(0, words(0, 1, 2)), one(0, words(2, 3, 4)))
+    assert (newly_acked, acknowledged(s, 0), s.acks.first_unacked) == (2, [0, 1, 2, 3, 4], 0)
+    s, newly_acked = after(TEN, one(0, words(*range(4, 10))), start_at=s)
+    assert (newly_acked, s.acks) == (5, Acks(1))
 
 
 @pytest.mark.parametrize("ack_set", [None, (), (0,), (0, 0)])
@@ -97,14 +97,14 @@ def test_shipped_zero_words_have_no_effect_without_batch_index_acks() -> None:
 def test_a_deleted_entry_has_no_ack_set() -> None:
     whole, _ = after(TEN, one(1))
     assert after(TEN, one(1, words(3)), start_at=whole) == (whole, 0)
-    s, news = after(TEN, one(1, words(3)), one(1))
-    assert (s.acks, news) == (Acks(0, 0b10), 9)
+    s, newly_acked = after(TEN, one(1, words(3)), one(1))
+    assert (s.acks, newly_acked) == (Acks(0, 0b10), 9)
 
 
 def test_missing_words_of_an_ack_set_are_zero() -> None:
     cfg = Config(batch_sizes=(70,), entries=1)
-    s, news = after(cfg, ("ack_individual", (Ack(at(0), (-1,)),)))
-    assert (news, s.acks.partial) == (6, (Partial(0, 2**64 - 1),))
+    s, newly_acked = after(cfg, ("ack_individual", (Ack(at(0), (-1,)),)))
+    assert (newly_acked, s.acks.partial) == (6, (Partial(0, 2**64 - 1),))
 
 
 def test_the_mark_delete_position_advances_over_ledgers_and_empty_ones() -> None:
@@ -116,7 +116,7 @@ def test_the_mark_delete_position_advances_over_ledgers_and_empty_ones() -> None
     assert m.observe(cfg, s)["individually_deleted"] == [[1, 1], [3, 0]]
     s, _ = after(cfg, one(0), start_at=s)
     assert m.observe(cfg, s)["mark_delete_position"] == [3, 0]
-    assert s.read_next == 3
+    assert s.read_position == 3
 
 
 def test_ranges_end_with_their_ledger() -> None:
@@ -142,8 +142,8 @@ def test_individual_and_cumulative_acks_in_both_orders() -> None:
 
 @pytest.mark.parametrize("cfg", [TEN, SHIPPED], ids=["reference", "shipped"])
 def test_a_cumulative_ack_never_moves_back(cfg: Config) -> None:
-    s, news = after(cfg, ("ack_cumulative", at(1), to(4)), ("ack_cumulative", at(1), to(2)))
-    assert (acknowledged(s, 0), acknowledged(s, 1), news) == (list(range(10)), [0, 1, 2, 3, 4], 0)
+    s, newly_acked = after(cfg, ("ack_cumulative", at(1), to(4)), ("ack_cumulative", at(1), to(2)))
+    assert (acknowledged(s, 0), acknowledged(s, 1), newly_acked) == (list(range(10)), [0, 1, 2, 3, 4], 0)
 
 
 def test_a_cumulative_ack_of_all_messages_deletes_the_entry() -> None:

@@ -1,21 +1,19 @@
 ------------------------------- MODULE BatchAcks -------------------------------
 (***************************************************************************)
-(* Batch acknowledgements: what a cursor deletes, remembers and finds      *)
-(* again when messages come in batches.                                    *)
+(* Acknowledgements of a cursor, for entries and for batch indexes:        *)
+(* ManagedCursorImpl (PIP-54).                                             *)
 (*                                                                         *)
-(* Source: PIP-54.  This is the twin of model/batch_acks/machine.py: the same      *)
-(* actions under the same names, the same settings, and as many states.    *)
-(* Grain: one call of a consumer, the begin or the end of one write or     *)
-(* read of the cursor.                                                     *)
+(* Twin of model/batch_acks: the same actions, settings and rules, and an  *)
+(* equal number of states.  One step is one call of a consumer, or the     *)
+(* start or the end of one write or read of the cursor.                    *)
 (*                                                                         *)
-(* Entries are numbered from 0, messages of an entry likewise; masks are   *)
-(* sets of numbers.  What is acknowledged is [first_unacked, deleted, partial], *)
-(* partial a set of [entry, remaining].  Words of ack sets are below 2^31  *)
-(* and not negative.                                                       *)
+(* Entries are numbered from 0, and so are the messages of an entry.       *)
+(* Masks are sets of numbers.  Acknowledgements are                        *)
+(* [first_unacked, deleted, partial], with partial a set of                *)
+(* [entry, remaining].  Words of ack sets are from 0 to 2^31 - 1.          *)
 (*                                                                         *)
-(* Tickets of resets are not numbered here: those that wait stand in the   *)
-(* order of asking.  The effect that a write has is that of the last       *)
-(* reset that waits for it, or none.                                       *)
+(* Tickets of resets have no numbers here: pending resets are in the order *)
+(* of requests.  A write has the effect of its last reset, if any.         *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -26,25 +24,25 @@ CONSTANTS
   cumulative_checks_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty, batch_sizes_are_known,
   resets_write_the_state_after, queue_applies, range_cap_is_exact, persistable_counts_sets, metadata_keeps_sets,
   \* The values of the actions' arguments.
-  acks, position, ack_set, reset_ack_set, rescued, write_survives, reopen_batch_acks
+  acks, position, ack_set, reset_ack_set, stored_in_metadata, write_survives, reopen_batch_acks
 
 VARIABLES
-  ledgers,     \* how many entries each has
-  known,       \* what is acknowledged, in memory
-  read_next,   \* the entry that is read next
-  durable,     \* what a recovery finds
-  dirty,       \* memory has acknowledgements that no write has begun with
-  writing,     \* [record, resets, applies], or None
-  waiting,     \* resets, and None for a write of memory
-  reading,
-  batch_acks   \* acknowledgements of parts of entries count
+  ledgers,        \* number of entries of each ledger
+  memory,         \* acknowledgements in memory
+  read_position,  \* the entry that is read next
+  durable,        \* the record that a recovery finds
+  dirty,          \* memory has acknowledgements that no write has started with
+  writing,        \* the write in flight: [record, resets, applies], or None
+  queued,         \* queued operations: resets, and None for a write of memory
+  reading,        \* a read is in flight
+  batch_acks      \* batch-index acks have an effect
 
-vars == <<ledgers, known, read_next, durable, dirty, writing, waiting, reading, batch_acks>>
+vars == <<ledgers, memory, read_position, durable, dirty, writing, queued, reading, batch_acks>>
 
-Contents == [ledgers |-> ledgers, known |-> known, read_next |-> read_next, durable |-> durable, dirty |-> dirty,
-             writing |-> writing, waiting |-> waiting, reading |-> reading, batch_acks |-> batch_acks]
+Contents == [ledgers |-> ledgers, memory |-> memory, read_position |-> read_position, durable |-> durable,
+             dirty |-> dirty, writing |-> writing, queued |-> queued, reading |-> reading, batch_acks |-> batch_acks]
 
-\* Of(value), where the value is worked out once.
+\* Of(value), with the value evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 -----------------------------------------------------------------------------
@@ -57,18 +55,18 @@ Total(ls) == SumTo(ls, Len(ls))
 IsEntry(ls, p) == p[1] \in 1..Len(ls) /\ 0 <= p[2] /\ p[2] < ls[p[1]]
 NumberOf(ls, p) == IF IsEntry(ls, p) THEN SumTo(ls, p[1] - 1) + p[2] ELSE None
 
-\* The number that a position behind the last entry of the last ledger will have.
-NumberToCome(ls, p) ==
+\* The number that a position after the last entry will have, or None.
+FutureNumberOf(ls, p) ==
   IF p[1] = Len(ls) /\ p[2] >= ls[Len(ls)] THEN SumTo(ls, Len(ls) - 1) + p[2] ELSE None
 
-\* Where an entry stands; the number after the last one is the next position of the last ledger.
+\* The position of an entry; the number after the last entry is the next position of the last ledger.
 LedgerOf(ls, n) ==
   LET there == {k \in 1..Len(ls) - 1 : n < SumTo(ls, k)}
   IN IF there = {} THEN Len(ls) ELSE CHOOSE k \in there : \A j \in there : k <= j
 PositionOf(ls, n) == <<LedgerOf(ls, n), n - SumTo(ls, LedgerOf(ls, n) - 1)>>
 
 IsAfter(p, q) == p[1] > q[1] \/ (p[1] = q[1] /\ p[2] > q[2])
-IsToCome(ls, p) == IsAfter(p, IF Total(ls) = 0 THEN <<1, -1>> ELSE PositionOf(ls, Total(ls) - 1))
+IsAfterLastEntry(ls, p) == IsAfter(p, IF Total(ls) = 0 THEN <<1, -1>> ELSE PositionOf(ls, Total(ls) - 1))
 
 SizeOf(n) == batch_sizes[(n % Len(batch_sizes)) + 1]
 AllOf(n) == 0..SizeOf(n) - 1
@@ -79,47 +77,51 @@ MaskOf(words) == UNION {{64 * (k - 1) + i : i \in BitsOf(words[k])} : k \in DOMA
 IsGiven(words) == words # None /\ words # <<>>
 
 -----------------------------------------------------------------------------
-(* What is acknowledged. *)
+(* Acknowledged messages. *)
 
 Nothing == [first_unacked |-> 0, deleted |-> {}, partial |-> {}]
 Acks(first_unacked, deleted, partial) == [first_unacked |-> first_unacked, deleted |-> deleted, partial |-> partial]
 
 IsDeleted(a, n) == n < a.first_unacked \/ n \in a.deleted
-PartOf(a, n) == {p \in a.partial : p.entry = n}
-RemainingOf(a, n) == IF PartOf(a, n) = {} THEN None ELSE (CHOOSE p \in PartOf(a, n) : TRUE).remaining
+AckSetOf(a, n) == {p \in a.partial : p.entry = n}
+RemainingOf(a, n) == IF AckSetOf(a, n) = {} THEN None ELSE (CHOOSE p \in AckSetOf(a, n) : TRUE).remaining
 LeftIn(a, n) ==
   IF IsDeleted(a, n) THEN {} ELSE IF RemainingOf(a, n) = None THEN AllOf(n) ELSE RemainingOf(a, n) \cap AllOf(n)
 LeftOf(a, n) == Cardinality(LeftIn(a, n))
 
-WithoutPart(partial, n) == {p \in partial : p.entry # n}
-WithPart(partial, n, remaining) == WithoutPart(partial, n) \cup {[entry |-> n, remaining |-> remaining]}
+Without(partial, n) == {p \in partial : p.entry # n}
+WithRemaining(partial, n, remaining) == Without(partial, n) \cup {[entry |-> n, remaining |-> remaining]}
 
-\* An entry is deleted; what was known of its parts is not needed any more.
-Whole(a, n) == Acks(a.first_unacked, a.deleted \cup {n}, WithoutPart(a.partial, n))
+\* Deletes an entry and drops its ack set.
+WithEntryDeleted(a, n) == Acks(a.first_unacked, a.deleted \cup {n}, Without(a.partial, n))
 
-\* The first number from this one on that is not among the deleted.
-RECURSIVE NotIn(_, _)
-NotIn(deleted, n) == IF n \in deleted THEN NotIn(deleted, n + 1) ELSE n
+\* The first number from n on that is not in a set.
+RECURSIVE FirstNotIn(_, _)
+FirstNotIn(deleted, n) == IF n \in deleted THEN FirstNotIn(deleted, n + 1) ELSE n
 
-\* Everything before a number is deleted; the mark moves over what follows.
-UpTo(a, n) ==
-  LET first_unacked == NotIn(a.deleted, n)
+\* Deletes every entry before n; the mark-delete position advances over deleted entries that follow.
+MarkDeletedBefore(a, n) ==
+  LET first_unacked == FirstNotIn(a.deleted, n)
   IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
-Settled(a) == IF a.first_unacked \in a.deleted \/ \E p \in a.partial : p.entry < a.first_unacked THEN UpTo(a, a.first_unacked) ELSE a
+\* The mark-delete position advances over deleted entries that follow; ack sets before it are dropped.
+WithMarkDeleteAdvanced(a) ==
+  IF a.first_unacked \in a.deleted \/ \E p \in a.partial : p.entry < a.first_unacked
+  THEN MarkDeletedBefore(a, a.first_unacked) ELSE a
 
-\* What an acknowledgement leaves of an entry: {} for the whole entry; None if it does not count.
-WhatItLeaves(counts, words) ==
+\* The remaining messages that an ack requests: {} for the whole entry, None if the ack has no effect.
+RequestedMask(batch_index_acks, words) ==
   IF ~IsGiven(words) THEN {}
-  ELSE IF counts \/ (MaskOf(words) = {} /\ zero_words_mean_whole) THEN MaskOf(words) ELSE None
+  ELSE IF batch_index_acks \/ (MaskOf(words) = {} /\ zero_words_mean_whole) THEN MaskOf(words) ELSE None
 
-\* An entry is left with what is left in both; with nothing, it is deleted.  A set of all its messages is no news.
-Narrowed(a, n, given) ==
+\* Intersects an ack set with that of an entry.  Without remaining messages the entry is deleted; a set of all its
+\* messages is not stored.
+WithAckSet(a, n, given) ==
   LET old == RemainingOf(a, n)
       remaining == IF old # None THEN given \cap old ELSE IF batch_sizes_are_known THEN given \cap AllOf(n) ELSE given
-  IN CASE remaining = {} -> Whole(a, n)
-       [] remaining = AllOf(n) -> Acks(a.first_unacked, a.deleted, WithoutPart(a.partial, n))
-       [] OTHER -> Acks(a.first_unacked, a.deleted, WithPart(a.partial, n, remaining))
+  IN CASE remaining = {} -> WithEntryDeleted(a, n)
+       [] remaining = AllOf(n) -> Acks(a.first_unacked, a.deleted, Without(a.partial, n))
+       [] OTHER -> Acks(a.first_unacked, a.deleted, WithRemaining(a.partial, n, remaining))
 
 -----------------------------------------------------------------------------
 (* Records. *)
@@ -128,7 +130,7 @@ Narrowed(a, n, given) ==
 RangeStarts(ls, deleted) ==
   {n \in deleted : n - 1 \notin deleted \/ \E k \in 1..Len(ls) : ls[k] > 0 /\ n = SumTo(ls, k - 1)}
 
-\* The deleted entries of so many ranges, the lowest.
+\* The deleted entries of the lowest ranges, up to a number of ranges.
 LowestRanges(ls, deleted, most) ==
   {n \in deleted : Cardinality({first \in RangeStarts(ls, deleted) : first <= n}) <= most}
 
@@ -138,81 +140,88 @@ Capped(ls, a) ==
 
 InMetadata(a) == IF metadata_keeps_sets THEN a ELSE [a EXCEPT !.partial = {}]
 
-\* What is acknowledged after a reset, [to, remaining]: what comes before its entry, and what its set leaves out.
+\* The acknowledgements after a reset [to, remaining]: every entry before it, and what its ack set excludes.
 AfterReset(r) ==
   Acks(r.to, {}, IF r.remaining = {} THEN {} ELSE {[entry |-> r.to, remaining |-> r.remaining]})
 
-\* The record that is written now, of memory or of a reset.
+\* The record of memory, or of a reset.
 RecordOf(s, applied) ==
-  Capped(s.ledgers, IF applied = None THEN s.known
-                    ELSE IF resets_write_the_state_after THEN AfterReset(applied) ELSE UpTo(s.known, applied.to))
+  Capped(s.ledgers, IF applied = None THEN s.memory
+                    ELSE IF resets_write_the_state_after THEN AfterReset(applied)
+                    ELSE MarkDeletedBefore(s.memory, applied.to))
 
 -----------------------------------------------------------------------------
 (* Acknowledgements. *)
 
-IsWrongSet(n, words) == batch_sizes_are_known /\ ~(MaskOf(words) \subseteq AllOf(n))
-IsWrong(s, p, words) ==
-  IF ~IsEntry(s.ledgers, p) THEN ~IsToCome(s.ledgers, p)
-  ELSE IsGiven(words) /\ IsWrongSet(NumberOf(s.ledgers, p), words)
+HasBitBeyondBatch(n, words) == batch_sizes_are_known /\ ~(MaskOf(words) \subseteq AllOf(n))
+IsInvalid(s, p, words) ==
+  IF ~IsEntry(s.ledgers, p) THEN ~IsAfterLastEntry(s.ledgers, p)
+  ELSE IsGiven(words) /\ HasBitBeyondBatch(NumberOf(s.ledgers, p), words)
 
-AckedIn(counts, a, n, words) ==
-  LET leaves == WhatItLeaves(counts, words)
-  IN IF leaves = None \/ IsDeleted(a, n) THEN a ELSE IF leaves = {} THEN Whole(a, n) ELSE Narrowed(a, n, leaves)
+Acked(batch_index_acks, a, n, words) ==
+  LET requested == RequestedMask(batch_index_acks, words)
+  IN IF requested = None \/ IsDeleted(a, n) THEN a
+     ELSE IF requested = {} THEN WithEntryDeleted(a, n) ELSE WithAckSet(a, n, requested)
 
-\* The mark moves, reading goes on behind it, and what is news is to be written.
-WithAcks(s, a, is_news) ==
+\* The mark-delete and read positions advance; a change makes the cursor dirty.
+WithAcks(s, a, is_changed) ==
   LET Settle(after) ==
-        [s EXCEPT !.known = after, !.read_next = IF after.first_unacked > @ THEN after.first_unacked ELSE @, !.dirty = @ \/ is_news]
-  IN With(Settled(a), Settle)
+        [s EXCEPT !.memory = after, !.dirty = @ \/ is_changed,
+                  !.read_position = IF after.first_unacked > @ THEN after.first_unacked ELSE @]
+  IN With(WithMarkDeleteAdvanced(a), Settle)
 
-\* What a list acknowledges, up to the first entry that is to come, and how many messages that are news.
+\* Acknowledges a list up to the first position without entry, and counts newly acknowledged messages.
 RECURSIVE AckedList(_, _, _, _)
-AckedList(s, a, list, news) ==
-  IF list = <<>> THEN [known |-> a, news |-> news]
-  ELSE IF ~IsEntry(s.ledgers, list[1].position) THEN [known |-> a, news |-> news]
+AckedList(s, a, list, newly_acked) ==
+  IF list = <<>> THEN [memory |-> a, newly_acked |-> newly_acked]
+  ELSE IF ~IsEntry(s.ledgers, list[1].position) THEN [memory |-> a, newly_acked |-> newly_acked]
   ELSE LET n == NumberOf(s.ledgers, list[1].position)
-           Rest(after) == AckedList(s, after, Tail(list), news + LeftOf(a, n) - LeftOf(after, n))
-       IN With(AckedIn(s.batch_acks, a, n, list[1].ack_set), Rest)
+           Rest(after) == AckedList(s, after, Tail(list), newly_acked + LeftOf(a, n) - LeftOf(after, n))
+       IN With(Acked(s.batch_acks, a, n, list[1].ack_set), Rest)
 
-Refusal(s) == [s |-> s, is_taken |-> FALSE, news |-> 0]
+Rejected(s) == [s |-> s, is_accepted |-> FALSE, newly_acked |-> 0]
 
 AfterIndividual(s, list) ==
-  LET is_wrong == \E k \in DOMAIN list : IsWrong(s, list[k].position, list[k].ack_set)
+  LET is_invalid == \E k \in DOMAIN list : IsInvalid(s, list[k].position, list[k].ack_set)
       is_beyond == \E k \in DOMAIN list : ~IsEntry(s.ledgers, list[k].position)
-      IsNews(a) == IF partial_acks_are_dirty THEN a # s.known ELSE a.deleted # {}
-      Ended(found) ==
+      IsChanged(a) == IF partial_acks_are_dirty THEN a # s.memory ELSE a.deleted # {}
+      Done(found) ==
         IF ~is_beyond
-        THEN [s |-> WithAcks(s, found.known, IsNews(found.known)), is_taken |-> TRUE, news |-> found.news]
-        ELSE IF lists_are_atomic THEN Refusal(s) ELSE Refusal([s EXCEPT !.known = found.known])
-  IN IF is_wrong THEN Refusal(s) ELSE With(AckedList(s, s.known, list, 0), Ended)
+        THEN [s |-> WithAcks(s, found.memory, IsChanged(found.memory)), is_accepted |-> TRUE,
+              newly_acked |-> found.newly_acked]
+        ELSE IF lists_are_atomic THEN Rejected(s) ELSE Rejected([s EXCEPT !.memory = found.memory])
+  IN IF is_invalid THEN Rejected(s) ELSE With(AckedList(s, s.memory, list, 0), Done)
 
-\* As shipped: the set takes the place of an entry's own if it begins later; parts before the entry are dropped.
-Begins(mask) == IF mask = {} THEN -1 ELSE CHOOSE i \in mask : \A j \in mask : i <= j
-Replaced(s, n, given) ==
-  IF n = None \/ given = None THEN s.known
-  ELSE LET old == RemainingOf(s.known, n)
-           rest == {p \in s.known.partial : p.entry >= n}
-           is_further == old = None \/ (old # None /\ Begins(given) > Begins(old))
-       IN [s.known EXCEPT !.partial = IF ~is_further THEN rest
-                                      ELSE IF given = AllOf(n) THEN WithoutPart(rest, n) ELSE WithPart(rest, n, given)]
+\* Shipped rule: the ack set replaces that of its entry if its first bit is later; ack sets of earlier entries are
+\* dropped.
+FirstIn(mask) == IF mask = {} THEN -1 ELSE CHOOSE i \in mask : \A j \in mask : i <= j
+ReplacedIfFurther(s, n, given) ==
+  IF n = None \/ given = None THEN s.memory
+  ELSE LET old == RemainingOf(s.memory, n)
+           rest == {p \in s.memory.partial : p.entry >= n}
+           is_further == old = None \/ (old # None /\ FirstIn(given) > FirstIn(old))
+       IN [s.memory EXCEPT !.partial = IF ~is_further THEN rest
+                                      ELSE IF given = AllOf(n) THEN Without(rest, n) ELSE WithRemaining(rest, n, given)]
 
-RECURSIVE NewsUpTo(_, _, _, _)
-NewsUpTo(before, after, n, last) ==
-  IF n > last THEN 0 ELSE LeftOf(before, n) - LeftOf(after, n) + NewsUpTo(before, after, n + 1, last)
+RECURSIVE NewlyAckedUpTo(_, _, _, _)
+NewlyAckedUpTo(before, after, n, last) ==
+  IF n > last THEN 0 ELSE LeftOf(before, n) - LeftOf(after, n) + NewlyAckedUpTo(before, after, n + 1, last)
 
 AfterCumulative(s, p, words) ==
   LET n == NumberOf(s.ledgers, p)
       replaces == s.batch_acks /\ IsGiven(words) /\ cumulative_sets = "replace_if_further"
-      asked == WhatItLeaves(s.batch_acks, words)
-      leaves == IF replaces THEN None ELSE asked
-      base == IF replaces THEN Replaced(s, IF n = None THEN NumberToCome(s.ledgers, p) ELSE n, asked) ELSE s.known
-      end == n + (IF leaves = {} THEN 1 ELSE 0)
-      Parted(a) == IF leaves # None /\ ~IsDeleted(a, n) THEN Narrowed(a, n, leaves) ELSE a
-      Ended(a) == [s |-> WithAcks(s, a, a # s.known), is_taken |-> TRUE, news |-> NewsUpTo(s.known, a, s.known.first_unacked, n)]
-  IN CASE IsWrong(s, p, words) -> Refusal(s)
-       [] ~IsWrong(s, p, words) /\ (n = None \/ (n # None /\ end < s.known.first_unacked)) ->
-            IF cumulative_checks_first THEN Refusal(s) ELSE Refusal([s EXCEPT !.known = base])
-       [] OTHER -> With(Parted(UpTo(base, end)), Ended)
+      requested_set == RequestedMask(s.batch_acks, words)
+      requested == IF replaces THEN None ELSE requested_set
+      at == IF n = None THEN FutureNumberOf(s.ledgers, p) ELSE n
+      base == IF replaces THEN ReplacedIfFurther(s, at, requested_set) ELSE s.memory
+      end == n + (IF requested = {} THEN 1 ELSE 0)
+      WithSet(a) == IF requested # None /\ ~IsDeleted(a, n) THEN WithAckSet(a, n, requested) ELSE a
+      Done(a) == [s |-> WithAcks(s, a, a # s.memory), is_accepted |-> TRUE,
+                  newly_acked |-> NewlyAckedUpTo(s.memory, a, s.memory.first_unacked, n)]
+  IN CASE IsInvalid(s, p, words) -> Rejected(s)
+       [] ~IsInvalid(s, p, words) /\ (n = None \/ (n # None /\ end < s.memory.first_unacked)) ->
+            IF cumulative_checks_first THEN Rejected(s) ELSE Rejected([s EXCEPT !.memory = base])
+       [] OTHER -> With(WithSet(MarkDeletedBefore(base, end)), Done)
 
 -----------------------------------------------------------------------------
 (* Reads and writes. *)
@@ -221,80 +230,80 @@ IsBusy(s) == s.reading \/ s.writing # None
 IsReset(each) == each # None
 LastReset(resets) == resets[Len(resets)]
 
-\* A write begins that has the effect of these operations, in order.
-Begun(s, operations) ==
+\* Starts a write with the effect of operations in order: of the last reset, if there is one.
+WithWriteStarted(s, operations) ==
   LET resets == SelectSeq(operations, IsReset)
       applies == IF queue_applies = "last" THEN operations[Len(operations)] # None ELSE resets # <<>>
       record == RecordOf(s, IF applies THEN LastReset(resets) ELSE None)
-  IN [s EXCEPT !.writing = [record |-> record, resets |-> resets, applies |-> applies], !.waiting = <<>>,
+  IN [s EXCEPT !.writing = [record |-> record, resets |-> resets, applies |-> applies], !.queued = <<>>,
                !.dirty = @ /\ applies]
 
-WithWaitingBegun(s) ==
-  IF s.waiting = <<>> \/ IsBusy(s) THEN s
-  ELSE IF s.dirty \/ s.waiting # <<None>> THEN Begun(s, s.waiting) ELSE [s EXCEPT !.waiting = <<>>]
+WithQueueStarted(s) ==
+  IF s.queued = <<>> \/ IsBusy(s) THEN s
+  ELSE IF s.dirty \/ s.queued # <<None>> THEN WithWriteStarted(s, s.queued) ELSE [s EXCEPT !.queued = <<>>]
 
-\* The next entry that is not deleted, or none.
-NextToRead(s) == NotIn(s.known.deleted, s.read_next)
+\* The next entry that is not deleted.
+NextToRead(s) == FirstNotIn(s.memory.deleted, s.read_position)
 AfterRead(s) ==
   LET n == NextToRead(s)
-      Ended(after) == WithWaitingBegun([after EXCEPT !.reading = FALSE])
+      Done(after) == WithQueueStarted([after EXCEPT !.reading = FALSE])
   IN CASE ~s.reading -> s
-       [] s.reading /\ n >= Total(s.ledgers) -> With(s, Ended)
-       [] OTHER -> With([s EXCEPT !.read_next = n + 1], Ended)
+       [] s.reading /\ n >= Total(s.ledgers) -> With(s, Done)
+       [] OTHER -> With([s EXCEPT !.read_position = n + 1], Done)
 
 AfterFlush(s) ==
   CASE ~s.dirty -> s
-    [] s.dirty /\ ~IsBusy(s) -> Begun(s, <<None>>)
-    [] OTHER -> IF s.waiting # <<>> /\ s.waiting[Len(s.waiting)] = None THEN s
-                ELSE [s EXCEPT !.waiting = Append(@, None)]
+    [] s.dirty /\ ~IsBusy(s) -> WithWriteStarted(s, <<None>>)
+    [] OTHER -> IF s.queued # <<>> /\ s.queued[Len(s.queued)] = None THEN s
+                ELSE [s EXCEPT !.queued = Append(@, None)]
 
-\* A record is durable; those who wait for it are told.
+\* The record is durable, and the resets in it complete.
 StoredAs(s, record) ==
   LET done == [s EXCEPT !.durable = record, !.writing = None]
       applied == LastReset(s.writing.resets)
   IN With(IF s.writing.applies
-          THEN [done EXCEPT !.known = AfterReset(applied), !.read_next = applied.to, !.dirty = FALSE] ELSE done,
-          WithWaitingBegun)
+          THEN [done EXCEPT !.memory = AfterReset(applied), !.read_position = applied.to, !.dirty = FALSE] ELSE done,
+          WithQueueStarted)
 AfterWritten(s) == IF s.writing = None THEN s ELSE StoredAs(s, s.writing.record)
 
-\* The cursor's ledger does not take the record.  The metadata store does instead, or all is still to be written.
-AfterFailure(s, is_rescued) ==
+\* The cursor ledger rejects the record.  The metadata store takes it, or the cursor stays dirty.
+AfterFailure(s, is_stored) ==
   CASE s.writing = None -> s
-    [] s.writing # None /\ is_rescued -> StoredAs(s, InMetadata(s.writing.record))
-    [] OTHER -> With([s EXCEPT !.writing = None, !.dirty = @ \/ ~s.writing.applies], WithWaitingBegun)
+    [] s.writing # None /\ is_stored -> StoredAs(s, InMetadata(s.writing.record))
+    [] OTHER -> With([s EXCEPT !.writing = None, !.dirty = @ \/ ~s.writing.applies], WithQueueStarted)
 
-\* A reset that is asked for; None if it is refused.
+\* The requested reset, or None if it is rejected.
 ResetTo(s, p, words) ==
   LET is_next == p = PositionOf(s.ledgers, Total(s.ledgers)) /\ ~IsGiven(words)
       n == IF IsEntry(s.ledgers, p) THEN NumberOf(s.ledgers, p) ELSE IF is_next THEN Total(s.ledgers) ELSE None
       remaining == IF IsGiven(words) /\ s.batch_acks THEN MaskOf(words) ELSE {}
   IN CASE n = None -> None
-       [] n # None /\ IsGiven(words) /\ (IsWrongSet(n, words) \/ MaskOf(words) = {}) -> None
+       [] n # None /\ IsGiven(words) /\ (HasBitBeyondBatch(n, words) \/ MaskOf(words) = {}) -> None
        [] OTHER -> [to |-> n, remaining |-> IF remaining = AllOf(n) THEN {} ELSE remaining]
-AfterAsked(s, r) ==
-  IF r = None THEN s ELSE IF IsBusy(s) THEN [s EXCEPT !.waiting = Append(@, r)] ELSE Begun(s, <<r>>)
+WithReset(s, r) ==
+  IF r = None THEN s ELSE IF IsBusy(s) THEN [s EXCEPT !.queued = Append(@, r)] ELSE WithWriteStarted(s, <<r>>)
 
 -----------------------------------------------------------------------------
-(* The end, and the beginning. *)
+(* Crash, close and reopen. *)
 
-\* A cursor that knows what its record says, and reads from behind the mark; nobody waits for anything.
-Recovered(s, record, counts) ==
-  LET Read(a) == [s EXCEPT !.known = a, !.read_next = a.first_unacked, !.durable = record, !.dirty = FALSE, !.writing = None,
-                           !.waiting = <<>>, !.reading = FALSE, !.batch_acks = counts]
-  IN With(Settled(IF counts THEN record ELSE [record EXCEPT !.partial = {}]), Read)
+\* A cursor recovered from a record; it reads from the mark-delete position on.
+Recovered(s, record, batch_index_acks) ==
+  LET Read(a) == [s EXCEPT !.memory = a, !.read_position = a.first_unacked, !.durable = record, !.dirty = FALSE,
+                           !.writing = None, !.queued = <<>>, !.reading = FALSE, !.batch_acks = batch_index_acks]
+  IN With(WithMarkDeleteAdvanced(IF batch_index_acks THEN record ELSE [record EXCEPT !.partial = {}]), Read)
 
 AfterCrash(s, survives) ==
   IF survives /\ s.writing = None THEN s
   ELSE Recovered(s, IF survives THEN s.writing.record ELSE s.durable, s.batch_acks)
 
-AfterReopening(s, counts) ==
-  LET record == Capped(s.ledgers, s.known)
-      is_small == Cardinality(RangeStarts(s.ledgers, s.known.deleted)) <= max_ranges_in_metadata
-  IN IF IsBusy(s) THEN s ELSE Recovered(s, IF is_small THEN InMetadata(record) ELSE record, counts)
+AfterReopening(s, batch_index_acks) ==
+  LET record == Capped(s.ledgers, s.memory)
+      is_small == Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges_in_metadata
+  IN IF IsBusy(s) THEN s ELSE Recovered(s, IF is_small THEN InMetadata(record) ELSE record, batch_index_acks)
 
 FullyPersistable(s) ==
-  /\ Cardinality(RangeStarts(s.ledgers, s.known.deleted)) <= max_ranges
-  /\ Cardinality(s.known.partial) <= max_batch_records \/ ~persistable_counts_sets
+  /\ Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges
+  /\ Cardinality(s.memory.partial) <= max_batch_records \/ ~persistable_counts_sets
 
 AfterEntry(s) == [s EXCEPT !.ledgers = [s.ledgers EXCEPT ![Len(s.ledgers)] = @ + 1]]
 AfterRoll(s) == [s EXCEPT !.ledgers = Append(@, 0)]
@@ -305,22 +314,22 @@ AfterRoll(s) == [s EXCEPT !.ledgers = Append(@, 0)]
 Become(given) ==
   \E s \in {given} :
     /\ ledgers' = s.ledgers
-    /\ known' = s.known
-    /\ read_next' = s.read_next
+    /\ memory' = s.memory
+    /\ read_position' = s.read_position
     /\ durable' = s.durable
     /\ dirty' = s.dirty
     /\ writing' = s.writing
-    /\ waiting' = s.waiting
+    /\ queued' = s.queued
     /\ reading' = s.reading
     /\ batch_acks' = s.batch_acks
 
 Init == /\ ledgers = <<entries>>
-        /\ known = Nothing
-        /\ read_next = 0
+        /\ memory = Nothing
+        /\ read_position = 0
         /\ durable = Nothing
         /\ dirty = FALSE
         /\ writing = None
-        /\ waiting = <<>>
+        /\ queued = <<>>
         /\ reading = FALSE
         /\ batch_acks = start_batch_acks
 
@@ -332,16 +341,16 @@ BeginRead == Become([Contents EXCEPT !.reading = TRUE])
 EndRead == Become(AfterRead(Contents))
 Flush == Become(AfterFlush(Contents))
 Written == Become(AfterWritten(Contents))
-WriteFails == \E is_rescued \in rescued : Become(AfterFailure(Contents, is_rescued))
+WriteFails == \E is_stored \in stored_in_metadata : Become(AfterFailure(Contents, is_stored))
 IsFullyPersistable == UNCHANGED vars
-Reset == \E p \in position, words \in reset_ack_set : Become(AfterAsked(Contents, ResetTo(Contents, p, words)))
+Reset == \E p \in position, words \in reset_ack_set : Become(WithReset(Contents, ResetTo(Contents, p, words)))
 Crash == \E survives \in write_survives : Become(AfterCrash(Contents, survives))
-Reopen == \E counts \in reopen_batch_acks : Become(AfterReopening(Contents, counts))
+Reopen == \E batch_index_acks \in reopen_batch_acks : Become(AfterReopening(Contents, batch_index_acks))
 
 -----------------------------------------------------------------------------
 (* Bounds. *)
 
 EntriesAtMost(n) == Total(ledgers) <= n
 LedgersAtMost(n) == Len(ledgers) <= n
-WaitingAtMost(n) == Len(waiting) <= n
+QueuedAtMost(n) == Len(queued) <= n
 =============================================================================

@@ -1,25 +1,24 @@
 -------------------------- MODULE BatchAcksProperties --------------------------
 (***************************************************************************)
-(* What a cursor promises about batch acknowledgements: the twin of        *)
+(* Guarantees of a cursor's acknowledgements.  Twin of                     *)
 (* invariants/batch_acks.py, under the same names.                         *)
 (*                                                                         *)
-(* A promise about a step is an invariant here: from every reached state,  *)
-(* the action with any of its arguments would keep it.                     *)
+(* An action property is an invariant here: in every reachable state, the  *)
+(* action with any of its arguments would satisfy it.                      *)
 (*                                                                         *)
-(* Not said here: what callers are told of tickets, which have no numbers  *)
-(* here; which set comes with an entry that is read, for it is what is     *)
-(* left of it.                                                             *)
+(* Not stated: tickets of resets, which have no numbers here, and the ack  *)
+(* set of a delivered entry, which is its remaining messages.              *)
 (***************************************************************************)
 EXTENDS BatchAcks
 
 Numbers == 0..Total(ledgers) - 1
-\* Whatever is left in the first is left in the second.
-IsPart(some, more) == \A n \in Numbers : LeftIn(some, n) \subseteq LeftIn(more, n)
+\* Every message left in the first is left in the second.
+IsSubset(fewer, more) == \A n \in Numbers : LeftIn(fewer, n) \subseteq LeftIn(more, n)
 Fits(a) == /\ Cardinality(RangeStarts(ledgers, a.deleted)) <= max_ranges
            /\ Cardinality(a.partial) <= max_batch_records
 
-\* The mask of what an acknowledgement leaves of an entry; everything, if parts do not count.
-Asked(n, words) ==
+\* The remaining messages that an ack requests; all messages if batch-index acks have no effect.
+Requested(n, words) ==
   CASE ~IsGiven(words) \/ (IsGiven(words) /\ MaskOf(words) = {}) -> {}
     [] OTHER -> IF batch_acks THEN MaskOf(words) ELSE AllOf(n)
 
@@ -30,86 +29,90 @@ InCumulative(Holds(_, _, _)) ==
 -----------------------------------------------------------------------------
 (* Acknowledgements. *)
 
-\* No message is redelivered that was acknowledged, unless a reset or a new beginning of the cursor comes between.
+\* An acknowledged message stays acknowledged until a reset takes effect or the cursor recovers.
 AcknowledgedMessageStaysAcknowledged ==
-  LET OfList(list, after) == IsPart(after.s.known, known)
-      OfOne(p, words, after) == IsPart(after.s.known, known)
+  LET OfList(list, after) == IsSubset(after.s.memory, memory)
+      OfOne(p, words, after) == IsSubset(after.s.memory, memory)
   IN InLists(OfList) /\ InCumulative(OfOne)
 
-\* After a cumulative ack nothing is left before its entry, and of the entry what was left in it and in the set.
+\* After a cumulative ack, no message before its entry is left, and of the entry those left before and in the ack set.
 CumulativeAckAcknowledgesUpToItsMessage ==
   LET Holds(p, words, after) ==
-        after.is_taken =>
+        after.is_accepted =>
           LET entry == NumberOf(ledgers, p)
-          IN \A n \in Numbers : LeftIn(after.s.known, n) =
-               IF n < entry THEN {} ELSE IF n = entry THEN LeftIn(known, n) \cap Asked(n, words) ELSE LeftIn(known, n)
+          IN \A n \in Numbers : LeftIn(after.s.memory, n) =
+               IF n < entry THEN {}
+               ELSE IF n = entry THEN LeftIn(memory, n) \cap Requested(n, words) ELSE LeftIn(memory, n)
   IN InCumulative(Holds)
 
-\* A caller who is told of a failure can rely on it: nothing was acknowledged, nothing was forgotten.
+\* An acknowledgement that fails acknowledges nothing and forgets nothing.
 FailedAckChangesNothing ==
-  LET OfList(list, after) == after.is_taken \/ after.s = Contents
-      OfOne(p, words, after) == after.is_taken \/ after.s = Contents
+  LET OfList(list, after) == after.is_accepted \/ after.s = Contents
+      OfOne(p, words, after) == after.is_accepted \/ after.s = Contents
   IN InLists(OfList) /\ InCumulative(OfOne)
 
-\* Every message of an entry that is just added is left, and an addition acknowledges nothing else.
+\* Every message of an added entry is unacknowledged, and the addition acknowledges nothing else.
 AddedEntryIsUnacknowledged ==
-  LET n == Total(ledgers) IN LeftIn(AfterEntry(Contents).known, n) = AllOf(n)
+  LET n == Total(ledgers) IN LeftIn(AfterEntry(Contents).memory, n) = AllOf(n)
 
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* An entry is untouched, deleted, or partly acknowledged: then some but not all of its messages are left.
+\* An entry is untouched, deleted, or has an ack set with some but not all of its messages remaining.
 AckSetHasSomeButNotAllMessages ==
-  /\ \A p \in known.partial : /\ ~IsDeleted(known, p.entry)
+  /\ \A p \in memory.partial : /\ ~IsDeleted(memory, p.entry)
                               /\ p.remaining # {}
                               /\ p.remaining \subseteq AllOf(p.entry)
                               /\ p.remaining # AllOf(p.entry)
-  /\ Cardinality({p.entry : p \in known.partial}) = Cardinality(known.partial)
+  /\ Cardinality({p.entry : p \in memory.partial}) = Cardinality(memory.partial)
 
-\* The mark stands before the first entry that is not deleted, across ledgers; what is deleted behind it is known.
-MarkDeletePositionIsBeforeFirstUndeletedEntry == \A n \in known.deleted : n > known.first_unacked /\ n < Total(ledgers)
+\* The mark-delete position is directly before the first entry that is not deleted, across ledgers.
+MarkDeletePositionIsBeforeFirstUndeletedEntry ==
+  \A n \in memory.deleted : n > memory.first_unacked /\ n < Total(ledgers)
 
 -----------------------------------------------------------------------------
 (* Storage. *)
 
-\* After a crash nothing is acknowledged that was not acknowledged before, or by the reset that was being written.
+\* After a crash, only messages are acknowledged that were before, or that the reset in flight acknowledges.
 RecoveryInventsNoAcknowledgement ==
   LET Before(survives) ==
-        IF survives /\ writing.applies THEN AfterReset(LastReset(writing.resets)) ELSE known
+        IF survives /\ writing.applies THEN AfterReset(LastReset(writing.resets)) ELSE memory
   IN \A survives \in write_survives :
-       (survives => writing # None) => IsPart(Before(survives), AfterCrash(Contents, survives).known)
+       (survives => writing # None) => IsSubset(Before(survives), AfterCrash(Contents, survives).memory)
 
-\* With nothing left to write, a recovery would find all that is acknowledged, as far as a record can hold it.
+\* If the cursor is not dirty, a recovery finds all acknowledgements, as far as a record can hold them.
 CleanCursorIsDurable ==
   LET record == IF writing = None THEN durable ELSE writing.record
       is_reset == writing # None /\ writing.applies
-  IN ~dirty /\ Fits(known) /\ ~is_reset => IsPart(record, known)
+  IN ~dirty /\ Fits(memory) /\ ~is_reset => IsSubset(record, memory)
 
-\* A cursor that is closed and opened again knows all that a record can hold; parts, if they count again.
+\* After a clean close and reopen, the cursor has all acknowledgements that a record can hold; ack sets if batch-index
+\* acks still have an effect.
 CleanCloseKeepsEverythingThatFits ==
-  \A counts \in reopen_batch_acks :
-    ~IsBusy(Contents) /\ Fits(known) =>
-      AfterReopening(Contents, counts).known = (IF counts THEN known ELSE [known EXCEPT !.partial = {}])
+  \A batch_index_acks \in reopen_batch_acks :
+    ~IsBusy(Contents) /\ Fits(memory) =>
+      AfterReopening(Contents, batch_index_acks).memory =
+        (IF batch_index_acks THEN memory ELSE [memory EXCEPT !.partial = {}])
 
-\* A record holds no more ranges and no more parts of entries than the settings say.
+\* A record holds at most the configured numbers of ranges and ack sets.
 RecordRespectsConfiguredLimits == Fits(durable) /\ (writing # None => Fits(writing.record))
 
-\* A cursor says that it can be written whole only if its ranges and its parts of entries all fit.
-FullyPersistableMeansRangesAndAckSetsFit == FullyPersistable(Contents) = Fits(known)
+\* The cursor is fully persistable exactly if its ranges and ack sets fit in a record.
+FullyPersistableMeansRangesAndAckSetsFit == FullyPersistable(Contents) = Fits(memory)
 
 -----------------------------------------------------------------------------
 (* Resets. *)
 
-\* When callers are told that resets are done, reading goes on where the last of them says, and nothing behind it is
-\* acknowledged but what its set leaves out.
+\* When resets complete, reading restarts at the position of the last one; only messages that its ack set excludes are
+\* acknowledged from there on.
 CompletedResetTakesEffect ==
-  LET Done(s) == LET last == LastReset(writing.resets) IN s.known = AfterReset(last) /\ s.read_next = last.to
+  LET Done(s) == LET last == LastReset(writing.resets) IN s.memory = AfterReset(last) /\ s.read_position = last.to
   IN writing # None /\ writing.resets # <<>> =>
-       Done(AfterWritten(Contents)) /\ (TRUE \in rescued => Done(AfterFailure(Contents, TRUE)))
+       Done(AfterWritten(Contents)) /\ (TRUE \in stored_in_metadata => Done(AfterFailure(Contents, TRUE)))
 
 -----------------------------------------------------------------------------
-(* What must come in the end, once only the fair actions go on happening. *)
+(* Liveness, under weak fairness of flush, written and end_read. *)
 
-\* When reads and writes come to an end and flushes go on, nothing is left to be written.
+\* If reads and writes complete and flushes continue, nothing stays dirty.
 AcknowledgementsBecomeDurable == ~dirty /\ writing = None
 =============================================================================

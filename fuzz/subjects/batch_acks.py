@@ -15,13 +15,13 @@ from model.batch_acks.machine import Ack, batch_acks
 from model.batch_acks.state import Acks, Config, Partial, Reset, State, Write
 from model.positions import Position
 
-#: How many entries from the one before the mark on are acknowledged more often than the others.
+#: Acks are mostly for this many entries, from the one at the mark-delete position on.
 _NEAR = 4
 
 
 @lru_cache(maxsize=1024)
 def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
-    """Where the entries around the mark are, in order, from the one before it on."""
+    """Returns the positions of the entries from the mark-delete position on, in order."""
     first, end = max(first_unacked - 1, 0), max(first_unacked - 1, 0) + _NEAR
     found: list[Position] = []
     for ledger, count in enumerate(ledgers, 1):
@@ -32,7 +32,7 @@ def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """The entries around the mark, the first and the last one, the next to come and the one after it, and no entry."""
+    """Returns positions near the mark-delete position, of the first, last and next entries, and of no entry."""
     known, ledgers = near(s.ledgers, s.acks.first_unacked), s.ledgers
     last, count = len(ledgers), ledgers[-1]
     ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
@@ -41,7 +41,7 @@ def positions(cfg: Config, s: State) -> tuple[Position, ...]:
 
 @lru_cache(maxsize=256)
 def sets_of(size: int) -> tuple[AckSet | None, ...]:
-    """Ack sets for a batch: whole in three ways, each end, gaps, prefixes; zeros at the end; one bit beyond."""
+    """Returns ack sets of a batch: all messages in three ways, each end, gaps, prefixes, zero words, a bit beyond."""
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, everything & ~2, 1, 1 << size - 1, everything & ~5, everything & ~3]
     sets = [words_of(mask) for mask in masks if mask]
@@ -50,28 +50,28 @@ def sets_of(size: int) -> tuple[AckSet | None, ...]:
 
 @lru_cache(maxsize=64)
 def sets_for(sizes: tuple[int, ...]) -> tuple[AckSet | None, ...]:
-    """Sets for batches of any of these sizes."""
+    """Returns the ack sets of batches of these sizes."""
     return tuple([each for size in sizes for each in sets_of(size)])
 
 
 def sets(cfg: Config, s: State) -> tuple[AckSet | None, ...]:
-    """The sets for an entry of any size that there is."""
+    """Returns the ack sets of every batch size."""
     return sets_for(cfg.batch_sizes)
 
 
-#: Lists of individual acknowledgements.
+#: Lists of individual acks.
 Lists = tuple[tuple[Ack, ...], ...]
 
 
 @lru_cache(maxsize=1024)
 def singles(position: Position, size: int) -> Lists:
-    """One entry, with every set."""
+    """Returns lists of one entry, with every ack set."""
     return tuple([(Ack(position, each),) for each in sets_of(size)])
 
 
 @lru_cache(maxsize=4096)
 def pairs(one: Position, size: int, other: Position, other_size: int) -> Lists:
-    """Two entries, with different sets, in either order; and the first one twice."""
+    """Returns lists of two entries with different ack sets in either order, and of the first entry twice."""
     some, more = singles(one, size), singles(other, other_size)
     mixed = [a + b for a, b in zip(some[::2], more[::-2], strict=False)]
     turned = [b + a for a, b in zip(some[::3], more[::3], strict=False)]
@@ -80,7 +80,7 @@ def pairs(one: Position, size: int, other: Position, other_size: int) -> Lists:
 
 @lru_cache(maxsize=1024)
 def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) -> Lists:
-    """These entries, of which the first has that number, one by one and in pairs."""
+    """Returns lists of consecutive entries, one by one and in pairs; `first` is the number of the first one."""
     found: Lists = ((),)
     before = None
     for n, position in enumerate(known, first):
@@ -93,24 +93,31 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Entries around the mark one by one and in pairs, with one to come, and nothing."""
+    """Returns lists near the mark-delete position, some with a position after the last entry, and the empty list."""
     first, ledgers = max(s.acks.first_unacked - 1, 0), s.ledgers
     found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.first_unacked))
-    to_come = Ack(Position(len(ledgers), ledgers[-1]), None)
+    next_entry = Ack(Position(len(ledgers), ledgers[-1]), None)
     if len(found) == 1:
-        return (), (to_come,)
+        return (), (next_entry,)
     last, other = found[-1], found[1]
-    return *found, (to_come,), (*last, to_come), (*other, to_come), (to_come, *last), (*other, *last, to_come)
+    return (
+        *found,
+        (next_entry,),
+        (*last, next_entry),
+        (*other, next_entry),
+        (next_entry, *last),
+        (*other, *last, next_entry),
+    )
 
 
 def situation(cfg: Config, s: State) -> str:
-    """What the next action should depend on."""
+    """Returns whether few or many entries follow the mark-delete position."""
     ahead = sum(s.ledgers) - s.acks.first_unacked
     return "few" if ahead < 3 else "many" if ahead > 9 else ""
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """What is known behind the mark, what storage lacks, what is on its way, and what waits."""
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Returns deletions and ack sets, whether they are durable, the write in flight, and queued operations."""
     return (
         s.acks.first_unacked > 0,
         min(s.acks.deleted.bit_count(), 3),
@@ -118,38 +125,38 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         s.durable == s.acks,
         s.dirty,
         None if s.writing is None else len(s.writing.resets),
-        tuple(each is None for each in s.waiting[:3]),
+        tuple(each is None for each in s.queued[:3]),
         s.reading,
         s.batch_acks,
         min(len(s.ledgers), 3),
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- scopes -------------------------------------------------------------------------------------------
 
 
 def entries(s: State) -> int:
-    """Entries of all ledgers."""
+    """Returns the number of entries of all ledgers."""
     return sum(s.ledgers)
 
 
 def ledgers(s: State) -> int:
-    """Ledgers, empty ones included."""
+    """Returns the number of ledgers, with empty ones."""
     return len(s.ledgers)
 
 
-def waiting(s: State) -> int:
-    """Resets and writes that wait."""
-    return len(s.waiting)
+def queued(s: State) -> int:
+    """Returns the number of queued resets and writes."""
+    return len(s.queued)
 
 
 def at(entry: int, ack_set: AckSet | None = None) -> Ack:
-    """An acknowledgement in the first ledger."""
+    """Returns an individual ack in the first ledger."""
     return Ack(Position(1, entry), ack_set)
 
 
-#: An entry of two messages: all of it, one of them, the other one.
-PARTS = (None, (2,), (1,))
+#: Ack sets of a batch of two messages: all, the first one, the second one.
+SETS_OF_TWO = (None, (2,), (1,))
 
 SMOKE = Scope(
     actions=(
@@ -165,25 +172,25 @@ SMOKE = Scope(
     ),
     settings={"batch_sizes": (2, 1), "entries": 2, "max_ranges": 1, "max_batch_records": 1},
     domains={
-        "acks": (*[(at(0, each),) for each in PARTS], (at(1),), (at(1), at(2))),
+        "acks": (*[(at(0, each),) for each in SETS_OF_TWO], (at(1),), (at(1), at(2))),
         "position": (Position(1, 0), Position(1, 1), Position(1, 2)),
         "ack_set": (None, (2,)),
-        "rescued": (False,),
+        "stored_in_metadata": (False,),
         "write_survives": (True, False),
     },
-    bounds={"waiting": 1},
+    bounds={"queued": 1},
     reasons={
-        "actions": "what acknowledges, writes, resets and forgets; hides new entries and clean closes",
-        "batch_sizes": "two messages and one: an entry with parts, and one without",
-        "entries": "two: the mark, and one entry behind it",
-        "max_ranges": "one: two entries have no more",
-        "max_batch_records": "one: no more than one entry has parts",
-        "acks": "each entry whole, each message of the first alone, and a list with an entry that is not there",
+        "actions": "acks, writes, resets, reads and crashes; excludes new entries and clean closes",
+        "batch_sizes": "two messages and one: an entry that can have an ack set, and one that cannot",
+        "entries": "two: the one after the mark-delete position, and one after a gap",
+        "max_ranges": "one: two entries have at most one range",
+        "max_batch_records": "one: at most one entry has an ack set",
+        "acks": "each entry, each message of the first one, and a list with a position after the last entry",
         "position": "both entries, and the next one",
-        "ack_set": "none, and the second message alone left",
-        "rescued": "the metadata store fails, too; else it is as a write that is done",
-        "write_survives": "both, where a write is in flight",
-        "waiting": "one operation; hides in which order several have their effect",
+        "ack_set": "none, and one in which the second message remains",
+        "stored_in_metadata": "the metadata store fails as well; otherwise the result equals that of a completed write",
+        "write_survives": "both, if a write is in flight",
+        "queued": "one operation; excludes the order of several",
     },
 )
 
@@ -200,24 +207,24 @@ CI = Scope(
         "acks": ((at(0, (2,)),), (at(0, (1,)), at(1)), (at(2),), (Ack(Position(2, 0), None),)),
         "position": (Position(1, 0), Position(1, 1), Position(2, 0)),
         "ack_set": (None, (2,)),
-        "rescued": (True, False),
+        "stored_in_metadata": (True, False),
         "write_survives": (True, False),
         "batch_acks": (True, False),
     },
-    bounds={"entries": 3, "ledgers": 2, "waiting": 0},
+    bounds={"entries": 3, "ledgers": 2, "queued": 0},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all that there are",
-        "entries": "none at the start, three at most: two ranges, with the mark before them",
-        "max_ranges": "one: three entries can have two",
-        "max_batch_records": "none: parts are in memory only, or in a record of the other scopes",
-        "max_ranges_in_metadata": "none: with a range the cursor's ledger is used, without one the metadata store",
-        "acks": "one of two messages; the other one with the next entry; two entries behind them, in either ledger",
+        "actions": "all actions of the model",
+        "entries": "none at the start, at most three: two ranges after the mark-delete position",
+        "max_ranges": "one: three entries can have two ranges",
+        "max_batch_records": "none: ack sets in records are in the other scopes",
+        "max_ranges_in_metadata": "none: with a range the cursor ledger is used, without one the metadata store",
+        "acks": "one of two messages; the other one with the next entry; two later entries, in either ledger",
         "position": "the first two entries, and the first one of the second ledger",
-        "rescued": "both, after each failed write",
-        "batch_acks": "both, after each clean close",
-        "ledgers": "two: a range ends with the first",
-        "waiting": "nothing waits; what does is in the other scopes",
+        "stored_in_metadata": "both, for each failed write",
+        "batch_acks": "both, for each reopen",
+        "ledgers": "two: a range ends with the first ledger",
+        "queued": "none; queued operations are in the scopes smoke and queue",
     },
 )
 
@@ -239,14 +246,14 @@ QUEUE = Scope(
         "position": (Position(1, 0), Position(1, 2)),
         "reset.ack_set": (None,),
     },
-    bounds={"waiting": 2},
+    bounds={"queued": 2},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "what may wait, what it waits for, and what a crash leaves of it",
-        "acks": "each message alone, in either order",
-        "position": "the first entry, and behind the last one",
-        "reset.ack_set": "none; sets are in the scope smoke",
-        "waiting": "two operations, so that one is not the last",
+        "actions": "operations that are queued, what they are queued behind, and crashes",
+        "acks": "each message of the first entry, and the second entry",
+        "position": "the first entry, and the next one",
+        "reset.ack_set": "none; resets with an ack set are in the scope smoke",
+        "queued": "two operations: one that is not the last",
     },
 )
 
@@ -255,19 +262,19 @@ NIGHTLY = Scope(
     settings={"batch_sizes": (2,), "entries": 3, "max_ranges": 1, "max_batch_records": 1},
     domains=dict(SMOKE.domains)
     | {
-        "acks": tuple((at(entry, each),) for entry in range(3) for each in PARTS),
+        "acks": tuple((at(entry, each),) for entry in range(3) for each in SETS_OF_TWO),
         "position": (Position(1, 0), Position(1, 1), Position(1, 3)),
     },
-    bounds={"waiting": 0},
+    bounds={"queued": 0},
     reasons=dict(SMOKE.reasons)
     | {
         "batch_sizes": "two messages in each entry",
-        "entries": "three: two ranges, or one behind an entry with parts",
+        "entries": "three: two ranges, or one after an entry with an ack set",
         "max_ranges": "one: a record cannot hold the second range",
-        "max_batch_records": "one: a record cannot hold all parts",
-        "acks": "each entry whole, and each message alone",
-        "position": "two entries, and behind the last one",
-        "waiting": "nothing waits; what does is in the scope queue",
+        "max_batch_records": "one: a record cannot hold all ack sets",
+        "acks": "each entry, and each message",
+        "position": "two entries, and the next one",
+        "queued": "none; queued operations are in the scope queue",
     },
 )
 
@@ -276,23 +283,23 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, whose masks are sets and whose resets are numbered only by their order."""
+    """Returns the state of a TLA+ state, in which masks are sets and resets have no tickets."""
     found = variables["writing"]
     resets = tuple([read_reset(i, each) for i, each in enumerate(found["resets"] if found else (), 1)])
     write = found and Write(read_acks(found["record"]), resets, resets[-1] if found["applies"] else None)
-    waiting: list[Reset | None] = []
+    queued: list[Reset | None] = []
     ticket = len(resets) + 1
-    for each in variables["waiting"]:
-        waiting.append(None if each is None else read_reset(ticket, each))
+    for each in variables["queued"]:
+        queued.append(None if each is None else read_reset(ticket, each))
         ticket += each is not None
     return State(
         variables["ledgers"],
-        read_acks(variables["known"]),
-        variables["read_next"],
+        read_acks(variables["memory"]),
+        variables["read_position"],
         read_acks(variables["durable"]),
         variables["dirty"],
         write,
-        tuple(waiting),
+        tuple(queued),
         variables["reading"],
         variables["batch_acks"],
         ticket,
@@ -300,50 +307,50 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def read_acks(acks: Mapping[str, Any]) -> Acks:
-    """What is acknowledged, with masks for the sets of the twin."""
+    """Returns the acknowledgements of a TLA+ record."""
     partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
     return Acks(acks["first_unacked"], mask(acks["deleted"]), tuple(partial))
 
 
 def read_reset(ticket: int, each: Mapping[str, Any]) -> Reset:
-    """A reset of the twin, with its ticket."""
+    """Returns a reset of a TLA+ record, with its ticket."""
     return Reset(ticket, each["to"], mask(each["remaining"]))
 
 
 def mask(numbers: Iterable[int]) -> int:
-    """The mask with these bits."""
+    """Returns the mask with these bits."""
     return sum(1 << n for n in numbers)
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states, which `check` must detect ------------------------------------------------------
 
 
-def the_mark_is_deleted_behind(s: State) -> State | None:
-    """The entry at the mark is deleted, and the mark has not moved."""
+def first_unacked_entry_is_deleted(s: State) -> State | None:
+    """The entry after the mark-delete position is deleted individually."""
     return (
         s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.first_unacked)) if s.acks.deleted else None
     )
 
 
-def an_entry_that_is_not_there(s: State) -> State:
-    """An entry far behind the last one is deleted."""
+def deleted_entry_does_not_exist(s: State) -> State:
+    """An entry after the last one is deleted."""
     return s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << (sum(s.ledgers) + 5)))
 
 
-def a_part_of_a_deleted_entry(s: State) -> State | None:
-    """An entry before the mark has parts."""
+def deleted_entry_has_ack_set(s: State) -> State | None:
+    """The entry at the mark-delete position has an ack set."""
     first = Partial(s.acks.first_unacked - 1, 1)
     return s._replace(acks=s.acks._replace(partial=(first, *s.acks.partial))) if s.acks.first_unacked else None
 
 
-def the_reader_is_behind(s: State) -> State | None:
-    """The reader stands before the mark."""
-    return s._replace(read_next=s.acks.first_unacked - 1) if s.acks.first_unacked else None
+def read_position_is_before_mark_delete_position(s: State) -> State | None:
+    """The read position is at the mark-delete position."""
+    return s._replace(read_position=s.acks.first_unacked - 1) if s.acks.first_unacked else None
 
 
-def something_waits_for_nothing(s: State) -> State:
-    """A write waits, and nothing is in flight."""
-    return s._replace(waiting=(None,), reading=False, writing=None)
+def operation_is_queued_with_nothing_in_flight(s: State) -> State:
+    """A write is queued, and neither a read nor a write is in flight."""
+    return s._replace(queued=(None,), reading=False, writing=None)
 
 
 subject = Subject(
@@ -354,7 +361,7 @@ subject = Subject(
         "acks": lists,
         "position": positions,
         "ack_set": sets,
-        "rescued": (False, True),
+        "stored_in_metadata": (False, True),
         "write_survives": (True, False),
         "batch_acks": (True, True, True, False),
     },
@@ -389,15 +396,18 @@ subject = Subject(
         "resets": {"reset": 8, "begin_read": 3, "ack_cumulative": 3, "flush": 2},
         "cumulative": {"ack_cumulative": 8},
     },
-    abstract=kind_of_state,
-    measures={"entries": entries, "ledgers": ledgers, "waiting": waiting},
+    abstract=coverage_key,
+    measures={"entries": entries, "ledgers": ledgers, "queued": queued},
     scopes={"smoke": SMOKE, "ci": CI, "queue": QUEUE, "nightly": NIGHTLY},
     corrupt={
-        "the_mark_is_deleted_behind": the_mark_is_deleted_behind,
-        "an_entry_that_is_not_there": an_entry_that_is_not_there,
-        "a_part_of_a_deleted_entry": a_part_of_a_deleted_entry,
-        "the_reader_is_behind": the_reader_is_behind,
-        "something_waits_for_nothing": something_waits_for_nothing,
+        each.__name__: each
+        for each in (
+            first_unacked_entry_is_deleted,
+            deleted_entry_does_not_exist,
+            deleted_entry_has_ack_set,
+            read_position_is_before_mark_delete_position,
+            operation_is_queued_with_nothing_in_flight,
+        )
     },
     steps=96,
     tla="BatchAcks",

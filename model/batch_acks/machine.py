@@ -11,7 +11,8 @@ Step grain: one call of a consumer, the start or the end of one write or read of
                      the lowest ack sets, as many as the settings allow
     crash            recovers the last record: acks may be lost, none is invented; a clean close loses none that fits
     reset            seek: `asyncResetCursor` to an entry or a message of it; memory changes when the record is stored
-    queue            while the cursor reads or writes, resets and writes wait; then all take effect, with one record
+    queue            while a read or write is in flight, resets and writes are queued; then all take effect, with one
+                     record
 
 Differences from the shipped broker (each a rule of `Config`; see fuzz/defects/batch_acks.toml): cumulative acks with an
 ack set, lists with positions that have no entry, zero words, batch sizes, dirty ack sets, records of resets, the queue,
@@ -19,8 +20,8 @@ caps.
 
 Not modelled: the interval between writes (a write may start at any time), several writes in flight, record sizes in
 bytes, properties of the cursor, pending acks of transactions (`model/pending_acks`), and the client, which groups the
-acks of a batch. An ack set that acknowledges nothing leaves no trace here; the shipped cursor stores it. Entries before
-the mark-delete position are forgotten at once here; the shipped cursor keeps them until its next write.
+acks of a batch. An ack set that acknowledges nothing is not stored here; the shipped cursor stores it. Entries before
+the mark-delete position are dropped at once here; the shipped cursor keeps them until its next write.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ from model.ack_set import AckSet, all_of, first_of, mask_of, words_of
 from model.batch_acks.state import (
     Acks,
     Config,
+    Queued,
     Reset,
     State,
-    Waiting,
     Write,
     after_reset,
     capped,
+    future_number_of,
     in_metadata,
     is_deleted,
     left_of,
     mark_delete_position,
-    narrowed,
+    mark_deleted_before,
     number_of,
-    number_to_come,
     position_of,
     range_starts,
     record_of,
     remaining_of,
-    settled,
+    requested_mask,
     size_of,
     start,
-    up_to,
-    what_it_leaves,
-    whole,
+    with_ack_set,
+    with_entry_deleted,
+    with_mark_delete_advanced,
     with_remaining,
     without,
 )
@@ -108,23 +109,23 @@ def total(s: State) -> int:
     return sum(s.ledgers)
 
 
-def is_to_come(s: State, position: Position) -> bool:
+def is_after_last_entry(s: State, position: Position) -> bool:
     """Whether a position is after the last entry."""
     count = total(s)
     return position > (position_of(s.ledgers, count - 1) if count else Position(1, -1))
 
 
-def wrong_ack(cfg: Config, s: State, entry: int | None, position: Position, ack_set: AckSet | None) -> str:
-    """Returns what is wrong with an acknowledgement, or an empty text; a position after the last entry is not wrong
+def ack_error(cfg: Config, s: State, entry: int | None, position: Position, ack_set: AckSet | None) -> str:
+    """Returns what is wrong with an acknowledgement, or an empty string; a position after the last entry is not wrong
     here.
     """
     if entry is None:
-        return "" if is_to_come(s, position) else f"position is {list(position)}, where no entry is"
-    return wrong_set(cfg, entry, ack_set) if ack_set else ""
+        return "" if is_after_last_entry(s, position) else f"position is {list(position)}, where no entry is"
+    return ack_set_error(cfg, entry, ack_set) if ack_set else ""
 
 
-def wrong_set(cfg: Config, entry: int, ack_set: AckSet) -> str:
-    """Returns what is wrong with an ack set, or an empty text."""
+def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
+    """Returns what is wrong with an ack set, or an empty string."""
     size = size_of(cfg, entry)
     if cfg.batch_sizes_are_known and mask_of(ack_set) >> size:
         return f"ack_set has a bit beyond the batch of {size}"
@@ -141,20 +142,20 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
     beyond = ""
     for i, (position, ack_set) in enumerate(acks):
         entry = number_of(s.ledgers, position)
-        wrong = wrong_ack(cfg, s, entry, position, ack_set)
+        wrong = ack_error(cfg, s, entry, position, ack_set)
         if wrong:
             return refused(s, "illegal_argument", f"acks[{i}].{wrong}")
         if entry is None:
             beyond = beyond or f"acks[{i}].position is {list(position)}, after the last entry"
         elif not beyond:
             entries.append((entry, ack_set))
-    after, news = s.acks, 0
+    after, newly_acked = s.acks, 0
     for entry, ack_set in entries:
         before, after = after, acked(cfg, s.batch_acks, after, entry, ack_set)
         if after is not before:
-            news += left_of(cfg, before, entry) - left_of(cfg, after, entry)
+            newly_acked += left_of(cfg, before, entry) - left_of(cfg, after, entry)
     if not beyond:
-        return with_acks(cfg, s, after, individual=True), news
+        return with_acks(cfg, s, after, individual=True), newly_acked
     if cfg.lists_are_atomic or after == s.acks:
         return refused(s, "illegal_argument", beyond)
     return s._replace(acks=after), Failed("illegal_argument", beyond)
@@ -162,24 +163,24 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
 
 def acked(cfg: Config, batch_acks: bool, acks: Acks, entry: int, ack_set: AckSet | None) -> Acks:
     """Returns the acknowledgements after one individual ack, before the mark-delete position advances."""
-    leaves = what_it_leaves(cfg, batch_acks, ack_set)
-    if leaves is None or is_deleted(acks, entry):
+    requested = requested_mask(cfg, batch_acks, ack_set)
+    if requested is None or is_deleted(acks, entry):
         return acks
-    return whole(acks, entry) if leaves == 0 else narrowed(cfg, acks, entry, leaves)
+    return with_entry_deleted(acks, entry) if requested == 0 else with_ack_set(cfg, acks, entry, requested)
 
 
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
-    """Returns the state with other acknowledgements:
+    """Returns the state with other acknowledgements; the mark-delete and read positions advance.
 
-    the mark-delete and read positions advance, and the cursor is dirty.
+    A change makes the cursor dirty.
     """
-    news = after is not s.acks and after != s.acks
+    is_changed = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
-        news = after.deleted != 0
-    after = settled(after)
-    if after is s.acks and not news:
+        is_changed = after.deleted != 0
+    after = with_mark_delete_advanced(after)
+    if after is s.acks and not is_changed:
         return s
-    return s._replace(acks=after, read_next=max(s.read_next, after.first_unacked), dirty=s.dirty or news)
+    return s._replace(acks=after, read_position=max(s.read_position, after.first_unacked), dirty=s.dirty or is_changed)
 
 
 @batch_acks.action
@@ -190,49 +191,53 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     acknowledged messages.
     """
     entry = number_of(s.ledgers, position)
-    wrong = wrong_ack(cfg, s, entry, position, ack_set)
+    wrong = ack_error(cfg, s, entry, position, ack_set)
     if wrong:
         return refused(s, "illegal_argument", wrong)
-    leaves = what_it_leaves(cfg, s.batch_acks, ack_set)
+    requested = requested_mask(cfg, s.batch_acks, ack_set)
     before = s
     if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
-        s = s._replace(acks=replaced(cfg, s, number_to_come(s.ledgers, position) if entry is None else entry, leaves))
-        leaves = None
-    wrong = too_early_or_to_come(before, entry, leaves)
+        s = s._replace(
+            acks=with_ack_set_replaced_if_further(
+                cfg, s, future_number_of(s.ledgers, position) if entry is None else entry, requested
+            )
+        )
+        requested = None
+    wrong = mark_delete_error(before, entry, requested)
     if entry is None or wrong:
         if cfg.cumulative_checks_first or s.acks == before.acks:
             return refused(before, "illegal_argument", wrong)
         return s, Failed("illegal_argument", wrong)
-    after = up_to(s.acks, entry + (leaves == 0))
-    if leaves is not None and not is_deleted(after, entry):
-        after = narrowed(cfg, after, entry, leaves)
-    news = sum(
+    after = mark_deleted_before(s.acks, entry + (requested == 0))
+    if requested is not None and not is_deleted(after, entry):
+        after = with_ack_set(cfg, after, entry, requested)
+    newly_acked = sum(
         [left_of(cfg, before.acks, n) - left_of(cfg, after, n) for n in range(before.acks.first_unacked, entry + 1)]
     )
-    return with_acks(cfg, before, after), news
+    return with_acks(cfg, before, after), newly_acked
 
 
-def too_early_or_to_come(s: State, entry: int | None, leaves: int | None) -> str:
-    """Returns why the mark-delete position cannot advance to an entry, or an empty text."""
+def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str:
+    """Returns why the mark-delete position cannot advance to an entry, or an empty string."""
     if entry is None:
         return "position is after the last entry"
-    if entry + (leaves == 0) < s.acks.first_unacked:
+    if entry + (requested == 0) < s.acks.first_unacked:
         return "position is before the mark-delete position"
     return ""
 
 
-def replaced(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
-    """Shipped rule:
+def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
+    """Shipped rule of `asyncMarkDelete`: the ack set replaces that of its entry if its first bit is later.
 
-    the ack set replaces that of its entry if its first bit is later; ack sets of earlier entries are dropped.
+    Ack sets of earlier entries are dropped.
     """
     if entry is None or given is None:
         return s.acks
     old = remaining_of(s.acks, entry)
     partial = tuple([p for p in s.acks.partial if p.entry >= entry])
     if old is None or first_of(given) > first_of(old):
-        news = given != all_of(size_of(cfg, entry))
-        partial = with_remaining(partial, entry, given) if news else without(partial, entry)
+        acks_some = given != all_of(size_of(cfg, entry))
+        partial = with_remaining(partial, entry, given) if acks_some else without(partial, entry)
     return s.acks._replace(partial=partial)
 
 
@@ -241,7 +246,7 @@ def replaced(cfg: Config, s: State, entry: int | None, given: int | None) -> Ack
 
 @batch_acks.action
 def begin_read(cfg: Config, s: State) -> Step[State, None]:
-    """The cursor starts a read; writes wait."""
+    """Starts a read; writes and resets are queued until it ends."""
     if s.reading:
         return refused(s, "illegal_state", "a read is in flight")
     return s._replace(reading=True), None
@@ -253,12 +258,12 @@ def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
     if not s.reading:
         return refused(s, "illegal_state", "no read is in flight")
     s = s._replace(reading=False)
-    entry = s.read_next + first_of(~(s.acks.deleted >> s.read_next))
+    entry = s.read_position + first_of(~(s.acks.deleted >> s.read_position))
     if entry >= total(s):
-        return with_waiting_begun(cfg, s), None
+        return with_queue_started(cfg, s), None
     remaining = remaining_of(s.acks, entry)
     delivered = Delivered(position_of(s.ledgers, entry), None if remaining is None else words_of(remaining))
-    return with_waiting_begun(cfg, s._replace(read_next=entry + 1)), delivered
+    return with_queue_started(cfg, s._replace(read_position=entry + 1)), delivered
 
 
 # ---- writes -------------------------------------------------------------------------------------------
@@ -269,23 +274,23 @@ def is_busy(s: State) -> bool:
     return s.reading or s.writing is not None
 
 
-def begun(cfg: Config, s: State, operations: tuple[Waiting, ...]) -> State:
+def with_write_started(cfg: Config, s: State, operations: tuple[Queued, ...]) -> State:
     """Starts a write with the effect of operations in order: of the last reset, if there is one."""
     resets = tuple([each for each in operations if each is not None])
     applied = resets[-1] if resets else None
     if cfg.queue_applies == "last":
         applied = operations[-1]
     write = Write(record_of(cfg, s, applied), resets, applied)
-    return s._replace(writing=write, waiting=(), dirty=s.dirty and applied is not None)
+    return s._replace(writing=write, queued=(), dirty=s.dirty and applied is not None)
 
 
-def with_waiting_begun(cfg: Config, s: State) -> State:
+def with_queue_started(cfg: Config, s: State) -> State:
     """Starts the queued operations if nothing is in flight and there is something to write."""
-    if not s.waiting or is_busy(s):
+    if not s.queued or is_busy(s):
         return s
-    if s.dirty or s.waiting != (None,):
-        return begun(cfg, s, s.waiting)
-    return s._replace(waiting=())
+    if s.dirty or s.queued != (None,):
+        return with_write_started(cfg, s, s.queued)
+    return s._replace(queued=())
 
 
 @batch_acks.action
@@ -294,46 +299,43 @@ def flush(cfg: Config, s: State) -> Step[State, bool]:
     if not s.dirty:
         return s, False
     if not is_busy(s):
-        return begun(cfg, s, (None,)), True
-    if s.waiting and s.waiting[-1] is None:
+        return with_write_started(cfg, s, (None,)), True
+    if s.queued and s.queued[-1] is None:
         return s, False
-    return s._replace(waiting=(*s.waiting, None)), False
+    return s._replace(queued=(*s.queued, None)), False
 
 
 @batch_acks.action
 def written(cfg: Config, s: State) -> Step[State, Written]:
-    """The write completes:
-
-    recovery finds its record. If it is the record of a reset, memory becomes the state after it.
-    """
+    """Completes the write: recovery finds its record. The record of a reset replaces memory by the state after it."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     return stored(cfg, s, s.writing, s.writing.record)
 
 
 def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, Written]:
-    """A record is durable; the resets that wait for it complete."""
+    """Returns the state with a durable record, and the resets that complete with it."""
     s = s._replace(durable=durable, writing=None)
     if write.applied is not None:
-        s = s._replace(acks=after_reset(write.applied), read_next=write.applied.to, dirty=False)
-    return with_waiting_begun(cfg, s), Written(True, tickets(write))
+        s = s._replace(acks=after_reset(write.applied), read_position=write.applied.to, dirty=False)
+    return with_queue_started(cfg, s), Written(True, tickets(write))
 
 
 def tickets(write: Write) -> tuple[int, ...]:
-    """Returns the tickets of the resets that wait for a write."""
+    """Returns the tickets of the resets that complete with a write."""
     return tuple([each.ticket for each in write.resets])
 
 
 @batch_acks.fault
-def write_fails(cfg: Config, s: State, rescued: bool) -> Step[State, Written]:
+def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, Written]:
     """The cursor ledger rejects the record; the metadata store takes it (`rescued`), or everything stays dirty."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing
-    if rescued:
+    if stored_in_metadata:
         return stored(cfg, s, write, in_metadata(cfg, write.record))
     s = s._replace(writing=None, dirty=s.dirty or write.applied is None)
-    return with_waiting_begun(cfg, s), Written(False, tickets(write))
+    return with_queue_started(cfg, s), Written(False, tickets(write))
 
 
 @batch_acks.action
@@ -354,7 +356,7 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
         to = total(s)
     if to is None:
         return refused(s, "illegal_argument", "position is not that of an entry, nor the next one")
-    wrong = wrong_set(cfg, to, ack_set) if ack_set else ""
+    wrong = ack_set_error(cfg, to, ack_set) if ack_set else ""
     if ack_set and not any(ack_set):
         wrong = "ack_set leaves nothing of the entry"
     if wrong:
@@ -363,16 +365,16 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
     asked = Reset(s.next_ticket, to, 0 if remaining == all_of(size_of(cfg, to)) else remaining)
     s = s._replace(next_ticket=asked.ticket + 1)
     if is_busy(s):
-        return s._replace(waiting=(*s.waiting, asked)), asked.ticket
-    return begun(cfg, s, (asked,)), asked.ticket
+        return s._replace(queued=(*s.queued, asked)), asked.ticket
+    return with_write_started(cfg, s, (asked,)), asked.ticket
 
 
-# ---- the end, and the beginning -----------------------------------------------------------------------
+# ---- crash, close and reopen --------------------------------------------------------------------------
 
 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
     """Returns a cursor that was recovered from a record; it reads from the mark-delete position on."""
-    acks = settled(durable if batch_acks else durable._replace(partial=()))
+    acks = with_mark_delete_advanced(durable if batch_acks else durable._replace(partial=()))
     return State(s.ledgers, acks, acks.first_unacked, durable, False, None, (), False, batch_acks, s.next_ticket)
 
 
@@ -399,18 +401,18 @@ def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
     return recovered(s, record, batch_acks), None
 
 
-# ---- names and observers ------------------------------------------------------------------------------
+# ---- canonical form and observation -------------------------------------------------------------------
 
 
 @batch_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Numbers the open tickets in the order in which they wait."""
-    open_resets = [*(s.writing.resets if s.writing else ()), *[each for each in s.waiting if each is not None]]
+    """Numbers the open tickets in the order of requests."""
+    open_resets = [*(s.writing.resets if s.writing else ()), *[each for each in s.queued if each is not None]]
     if s.next_ticket == len(open_resets) + 1:
         return s
     numbers = {each.ticket: i for i, each in enumerate(open_resets, 1)}
 
-    def renamed(each: Waiting) -> Waiting:
+    def renamed(each: Queued) -> Queued:
         return each and each._replace(ticket=numbers[each.ticket])
 
     write = s.writing and Write(
@@ -418,8 +420,8 @@ def canonical(cfg: Config, s: State) -> State:
         tuple([each._replace(ticket=numbers[each.ticket]) for each in s.writing.resets]),
         renamed(s.writing.applied),
     )
-    waiting = tuple([renamed(each) for each in s.waiting])
-    return s._replace(writing=write, waiting=waiting, next_ticket=len(open_resets) + 1)
+    queued = tuple([renamed(each) for each in s.queued])
+    return s._replace(writing=write, queued=queued, next_ticket=len(open_resets) + 1)
 
 
 @batch_acks.observation
@@ -429,7 +431,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
     return {
         "mark_delete_position": mark_delete_position(s.ledgers, s.acks.first_unacked).as_plain(),
         "durable_mark_delete_position": mark_delete_position(s.ledgers, s.durable.first_unacked).as_plain(),
-        "read_position": position_of(s.ledgers, s.read_next).as_plain(),
+        "read_position": position_of(s.ledgers, s.read_position).as_plain(),
         "individually_deleted": [position_of(s.ledgers, n).as_plain() for n in entries if s.acks.deleted >> n & 1],
         "batch_sets": [
             [position_of(s.ledgers, p.entry).as_plain(), list(words_of(p.remaining))] for p in s.acks.partial
@@ -440,7 +442,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = batch_acks.profile("reference", "what this specification holds to be right", Config())
+reference = batch_acks.profile("reference", "the decisions of this specification", Config())
 
 shipped = batch_acks.profile(
     "pulsar-2026-07",
@@ -462,6 +464,6 @@ shipped = batch_acks.profile(
 
 later = batch_acks.profile(
     "pulsar-2026-09",
-    "the same with pull request 26474, which finds parts in the metadata store, and with ranges kept as bitmaps",
+    "with pull request 26474, which recovers ack sets from the metadata store, and with ranges kept as bitmaps",
     shipped.config._replace(metadata_keeps_sets=True, range_cap_is_exact=True),
 )

@@ -95,7 +95,7 @@ class Partial(NamedTuple):
 
 @record
 class Acks(NamedTuple):
-    """What is acknowledged."""
+    """The acknowledged entries and messages; see the module."""
 
     first_unacked: int = 0
     deleted: int = 0
@@ -119,7 +119,7 @@ class Write(NamedTuple):
 
 
 #: A queued operation: a reset, or None for a write of memory.
-Waiting = Reset | None
+Queued = Reset | None
 
 
 @record
@@ -128,11 +128,11 @@ class State(NamedTuple):
 
     ledgers: tuple[int, ...]  # number of entries of each; ledger ids start at 1
     acks: Acks  # in memory
-    read_next: int  # read position
+    read_position: int  # read position
     durable: Acks  # the record that a recovery finds
     dirty: bool  # memory has acknowledgements that no write has started with
     writing: Write | None
-    waiting: tuple[Waiting, ...]  # queued behind a read or a write
+    queued: tuple[Queued, ...]  # queued behind a read or a write
     reading: bool
     batch_acks: bool  # batch-index acks have an effect
     next_ticket: int
@@ -154,7 +154,7 @@ def number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
     return None
 
 
-def number_to_come(ledgers: tuple[int, ...], position: Position) -> int | None:
+def future_number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
     """Returns the number that a position after the last entry will have; None for any other position."""
     ledger, entry = position
     return sum(ledgers[:-1]) + entry if ledger == len(ledgers) and entry >= ledgers[-1] else None
@@ -179,7 +179,7 @@ def size_of(cfg: Config, entry: int) -> int:
     return cfg.batch_sizes[entry % len(cfg.batch_sizes)]
 
 
-# ---- what is acknowledged -----------------------------------------------------------------------------
+# ---- acknowledgements ---------------------------------------------------------------------------------
 
 
 def is_deleted(acks: Acks, entry: int) -> bool:
@@ -217,14 +217,14 @@ def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> 
     return (*partial, new)
 
 
-def whole(acks: Acks, entry: int) -> Acks:
-    """Deletes an entry and drops its ack set."""
+def with_entry_deleted(acks: Acks, entry: int) -> Acks:
+    """Returns the acknowledgements with an entry deleted, without its ack set."""
     partial = without(acks.partial, entry) if acks.partial else ()
     return Acks(acks.first_unacked, acks.deleted | 1 << entry, partial)
 
 
-def up_to(acks: Acks, first_unacked: int) -> Acks:
-    """Deletes everything before a number; the mark-delete position advances over deleted entries that follow."""
+def mark_deleted_before(acks: Acks, first_unacked: int) -> Acks:
+    """Deletes every entry before one; the mark-delete position advances over deleted entries that follow."""
     first_unacked += first_of(~(acks.deleted >> first_unacked))
     deleted, partial = acks.deleted >> first_unacked << first_unacked, acks.partial
     if partial and partial[0].entry < first_unacked:
@@ -232,16 +232,16 @@ def up_to(acks: Acks, first_unacked: int) -> Acks:
     return Acks(first_unacked, deleted, partial)
 
 
-def settled(acks: Acks) -> Acks:
-    """The mark-delete position advances over deleted entries that follow; ack sets before it are dropped."""
+def with_mark_delete_advanced(acks: Acks) -> Acks:
+    """Advances the mark-delete position over deleted entries that follow; ack sets before it are dropped."""
     first_unacked, deleted, partial = acks
     if deleted >> first_unacked & 1 or (partial and partial[0].entry < first_unacked):
-        return up_to(acks, first_unacked)
+        return mark_deleted_before(acks, first_unacked)
     return acks
 
 
-def what_it_leaves(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
-    """Returns the mask that an acknowledgement leaves of an entry: 0 for the whole entry, None if it has no effect."""
+def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
+    """Returns the remaining messages that an ack requests: 0 for the whole entry, None if the ack has no effect."""
     if not ack_set:
         return 0
     mask = mask_of(ack_set)
@@ -250,14 +250,15 @@ def what_it_leaves(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int
     return None
 
 
-def narrowed(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
-    """Returns the acknowledgements after an ack set was combined with that of the entry; without remaining bits it is
-    deleted.
+def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
+    """Returns the acknowledgements with an ack set intersected with that of its entry.
+
+    Without remaining messages the entry is deleted.
     """
     old, everything = remaining_of(acks, entry), all_of(size_of(cfg, entry))
     remaining = given & (everything if old is None and cfg.batch_sizes_are_known else given if old is None else old)
     if remaining == 0:
-        return whole(acks, entry)
+        return with_entry_deleted(acks, entry)
     if remaining == everything:
         return acks if old is None else Acks(acks.first_unacked, acks.deleted, without(acks.partial, entry))
     return Acks(acks.first_unacked, acks.deleted, with_remaining(acks.partial, entry, remaining))
@@ -307,4 +308,4 @@ def record_of(cfg: Config, s: State, applied: Reset | None) -> Acks:
         return capped(cfg, s.ledgers, s.acks)
     if cfg.resets_write_the_state_after:
         return capped(cfg, s.ledgers, after_reset(applied))
-    return capped(cfg, s.ledgers, up_to(s.acks, applied.to))
+    return capped(cfg, s.ledgers, mark_deleted_before(s.acks, applied.to))

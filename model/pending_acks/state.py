@@ -10,7 +10,15 @@ from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
 from model.batch_acks import state as cursor
-from model.batch_acks.state import Acks, is_deleted, narrowed, remaining_of, settled, up_to, whole
+from model.batch_acks.state import (
+    Acks,
+    is_deleted,
+    mark_deleted_before,
+    remaining_of,
+    with_ack_set,
+    with_entry_deleted,
+    with_mark_delete_advanced,
+)
 from model.machine import Setting
 from model.pending_acks.log_index import Lag, LogIndex, empty_index
 from model.values import AtLeast, Origin, Rule, record
@@ -248,23 +256,23 @@ def with_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
     if is_deleted(acks, ack.entry):
         return acks
     if acks_whole_entry(cfg, ack.ack_set):
-        return whole(acks, ack.entry)
+        return with_entry_deleted(acks, ack.entry)
     if ack.ack_set is None or not cfg.batch_index_acks:
         return acks
-    return narrowed(_cursor_config(cfg.batch_sizes), acks, ack.entry, ack.ack_set)
+    return with_ack_set(_cursor_config(cfg.batch_sizes), acks, ack.entry, ack.ack_set)
 
 
 def with_individual_acks(cfg: Config, acks: Acks, individual: tuple[PositionAck, ...]) -> Acks:
     """Returns the cursor with individual acks, its mark-delete position advanced."""
     for ack in individual:
         acks = with_ack(cfg, acks, ack)
-    return settled(acks)
+    return with_mark_delete_advanced(acks)
 
 
 def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
     """Returns the cursor with a cumulative ack."""
     end = ack.entry + acks_whole_entry(cfg, ack.ack_set)
-    acks = up_to(acks, end) if end > acks.first_unacked else acks
+    acks = mark_deleted_before(acks, end) if end > acks.first_unacked else acks
     return with_individual_acks(cfg, acks, (ack,))
 
 

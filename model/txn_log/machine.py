@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from model.batch_acks.state import Acks, Partial, settled
+from model.batch_acks.state import Acks, Partial, with_mark_delete_advanced
 from model.machine import Failed, Machine, Refused, Step, refused
 from model.txn_log.replay import (
     Recovered,
@@ -492,7 +492,7 @@ def shifted(acks: Acks, by: int) -> Acks:
 @txn_log.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """The coordinator's statistics and the remaining log."""
-    found = settled(s.acks)
+    found = with_mark_delete_advanced(s.acks)
     return {
         "status": s.status,
         "ledger": s.ledger,

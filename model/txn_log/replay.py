@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from model.batch_acks.state import Acks, is_deleted, settled
+from model.batch_acks.state import Acks, is_deleted, with_mark_delete_advanced
 from model.machine import Failed
 from model.txn_log.state import (
     ENDED,
@@ -64,7 +64,7 @@ def opened(cfg: Config, s: State, found: Acks, batching: bool) -> State:
     are not recovered.
     """
     last_id = recovered_id(s)
-    acks = settled(found if deletes_batch_indexes(cfg, batching) else found._replace(partial=()))
+    acks = with_mark_delete_advanced(found if deletes_batch_indexes(cfg, batching) else found._replace(partial=()))
     return s._replace(
         status="replaying",
         ledger="open",

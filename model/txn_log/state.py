@@ -13,7 +13,15 @@ from typing import Annotated, Literal, NamedTuple
 from model.ack_set import AckSet, all_of, first_of, words_of
 from model.batch_acks import state as batch_acks_state
 from model.batch_acks.machine import acked
-from model.batch_acks.state import Acks, capped, in_metadata, is_deleted, range_starts, remaining_of, settled
+from model.batch_acks.state import (
+    Acks,
+    capped,
+    in_metadata,
+    is_deleted,
+    range_starts,
+    remaining_of,
+    with_mark_delete_advanced,
+)
 from model.machine import Setting
 from model.values import AtLeast, Origin, Rule, record
 
@@ -336,7 +344,7 @@ def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...
     if acks == s.acks:
         return s
     dirty = s.dirty or cfg.partial_deletes_are_dirty or acks.deleted != 0
-    return s._replace(acks=settled(acks), dirty=dirty)
+    return s._replace(acks=with_mark_delete_advanced(acks), dirty=dirty)
 
 
 def remaining_records(acks: Acks, entry: int, size: int) -> int:

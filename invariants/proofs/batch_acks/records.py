@@ -1,4 +1,4 @@
-"""Claims about the record of a cursor: what it holds of the acknowledgements, and what a recovery finds."""
+"""Claims about the record of a cursor: what it holds, and what a recovery finds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
-from invariants.proofs.shared.cursor import Cursor, acknowledgements, left_of, map_is_the_list, up_to_is_as_said
+from invariants.proofs.shared.cursor import Cursor, left_of, random_acks, run_map_against_list, show_mark_deleted_before
 from invariants.proofs.shared.lowest_ranges import Lowest
 from invariants.proofs.symbolic import Reader, as_term, bitmasks, equal, lifted, unknown
 from model.batch_acks import machine as model
@@ -20,22 +20,23 @@ STATE = "model.batch_acks.state"
 
 
 @claim(
-    "a-record-keeps-to-its-caps",
+    "record-respects-configured-limits",
     "z3",
-    "For any number of entries, ranges and parts, and all caps: a record has the mark of memory, only entries that are "
-    "deleted in memory, of the ranges as many as its cap or all, and of the parts the lowest, at most as many as its "
-    "cap, each as it is in memory. Where ranges start is left open; that a cut between two makes no new one was run.",
+    "For any number of entries, ranges and ack sets, and all limits: a record has the mark-delete position of memory, "
+    "only entries that are deleted in memory, the lowest ranges up to the limit, and the lowest ack sets up to the "
+    "limit, each equal to that in memory. Where ranges start is arbitrary; that a cut between two ranges adds none is "
+    "tested by running.",
     Control(
         "a record holds one range more, as shipped",
         STATE,
         "ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)",
         "ranges = cfg.max_ranges + 1",
-        refutes="as many ranges as the cap",
+        refutes="ranges up to the limit",
     ),
 )
-def record_keeps_caps() -> Answer:
-    """managedLedgerMaxUnackedRangesToPersist and managedLedgerMaxBatchDeletedIndexToPersist."""
-    proof, place = Proof(), z3.Int("place")
+def record_respects_limits() -> Answer:
+    """Source: `managedLedgerMaxUnackedRangesToPersist` and `managedLedgerMaxBatchDeletedIndexToPersist`."""
+    proof, index = Proof(), z3.Int("index")
     Lowest(proof).show()
     ranges, parts = z3.Ints("ranges parts")
     cfg = lifted(Config()).replace({"max_ranges": ranges, "max_batch_records": parts})
@@ -54,14 +55,16 @@ def record_keeps_caps() -> Answer:
     for way in reader.paths(state.capped, cfg, unknown(tuple[int, ...], "ledgers"), acks):
         record, there = way.value.fields, [*given, *way.when, only]
         proof.possible("a record", there)
-        proof.show("as many ranges as the cap", z3.And(*[most == ranges for most in asked]), there, direct=True)
-        deleted = z3.Implies(record["deleted"][place], acks.fields["deleted"][place])
-        proof.show("only what is deleted", deleted, [*there, place >= 0])
-        proof.show("the mark", record["first_unacked"] == acks.fields["first_unacked"], there, direct=True)
+        proof.show("ranges up to the limit", z3.And(*[most == ranges for most in asked]), there, direct=True)
+        deleted = z3.Implies(record["deleted"][index], acks.fields["deleted"][index])
+        proof.show("only deleted entries", deleted, [*there, index >= 0])
+        proof.show(
+            "the mark-delete position", record["first_unacked"] == acks.fields["first_unacked"], there, direct=True
+        )
         held = record["partial"]
-        proof.show("as many parts as the cap", held.length <= parts, there, direct=True)
-        same = z3.Implies(z3.And(place >= 0, place < held.length), as_term(equal(held.at(place), partial.at(place))))
-        proof.show("the lowest parts", same, [*there, *facts_of((held,), same)], direct=True)
+        proof.show("ack sets up to the limit", held.length <= parts, there, direct=True)
+        same = z3.Implies(z3.And(index >= 0, index < held.length), as_term(equal(held.at(index), partial.at(index))))
+        proof.show("the lowest ack sets", same, [*there, *facts_of((held,), same)], direct=True)
     draw = random.Random(10_000)  # noqa: S311
     for _ in range(300):
         ledgers = tuple([draw.randrange(4) for _ in range(draw.randint(1, 4))])
@@ -75,7 +78,7 @@ def record_keeps_caps() -> Answer:
 
 
 def ranges_in(ledgers: tuple[int, ...], deleted: int) -> int:
-    """How many ranges there are, each in one ledger: counted entry by entry."""
+    """Returns the number of ranges, each within one ledger, counted entry by entry."""
     count, n = 0, 0
     for entries in ledgers:
         was = False
@@ -87,40 +90,41 @@ def ranges_in(ledgers: tuple[int, ...], deleted: int) -> int:
 
 
 @claim(
-    "a-recovery-invents-nothing",
+    "recovery-invents-no-acknowledgement",
     "z3",
-    "For batches of any size, masks of any length and any entries: a cursor that recovers from a record, which has the "
-    "mark of memory, some of its deleted entries and some of its parts (as a-record-keeps-to-its-caps shows), whether "
-    "parts count then or not, has left every message that was left in memory.",
+    "For batches of any size, ack sets of any length and any entries: after recovery from a record with the "
+    "mark-delete position of memory, some of its deleted entries and some of its ack sets (see "
+    "record-respects-configured-limits), with or without batch-index acks, every message that was unacknowledged in "
+    "memory is unacknowledged.",
     Control(
-        "where parts do not count any more, the first entry behind the mark is taken for deleted",
+        "without batch-index acks, recovery deletes the entry after the mark-delete position",
         "model.batch_acks.machine",
-        "acks = settled(durable if batch_acks else durable._replace(partial=()))",
-        "acks = settled(durable._replace(first_unacked=durable.first_unacked + (not batch_acks)))",
-        refutes="what was left is left",
+        "acks = with_mark_delete_advanced(durable if batch_acks else durable._replace(partial=()))",
+        "acks = with_mark_delete_advanced(durable._replace(first_unacked=durable.first_unacked + (not batch_acks)))",
+        refutes="unacknowledged messages stay unacknowledged",
     ),
 )
 def recovery_invents_nothing() -> Answer:
-    """After a crash messages may come again; none may be lost: PIP-54."""
+    """Source: `ManagedCursorImpl.recover` (PIP-54): acks may be lost in a crash, messages may not."""
     it = Cursor()
     has = it.acks.fields["partial"].fields["has"]
     bit = z3.Int("(bit)")
     some = [
         bitmasks.made(bit, z3.And(of[bit], z3.Const(name, bitmasks.MASK)[bit]))
-        for of, name in ((it.acks.fields["deleted"], "deleted in the record"), (has, "parts in the record"))
+        for of, name in ((it.acks.fields["deleted"], "deleted in the record"), (has, "ack sets in the record"))
     ]
     record = it.acks.replace({"deleted": some[0], "partial": it.acks.fields["partial"].replace({"has": some[1]})})
-    s, batch_acks = unknown(State, "s"), z3.Bool("parts count")
-    known = it.sound(it.e)
+    s, batch_acks = unknown(State, "s"), z3.Bool("batch-index acks")
+    known = it.valid(it.e)
     for way in Reader(known, stubs=it.stubs).paths(model.recovered, s, record, batch_acks):
-        after, there = way.value.fields["acks"], [*known, *way.when, *it.learnt]
+        after, there = way.value.fields["acks"], [*known, *way.when, *it.facts]
         it.proof.possible("a recovery", there)
         back = z3.Implies(it.is_left(it.acks, it.e, it.i), it.is_left(after, it.e, it.i))
-        it.proof.show("what was left is left", back, there, direct=True)
-    up_to_is_as_said(it.proof)
-    map_is_the_list(it.proof)
+        it.proof.show("unacknowledged messages stay unacknowledged", back, there, direct=True)
+    show_mark_deleted_before(it.proof)
+    run_map_against_list(it.proof)
     draw = random.Random(55)  # noqa: S311
-    for plain, acks, _, _mask in acknowledgements(300):
+    for plain, acks, _, _mask in random_acks(300):
         cfg = plain._replace(max_ranges=draw.randrange(3), max_batch_records=draw.randrange(3))
         found = model.recovered(state.start(cfg), state.capped(cfg, (6,), acks), draw.random() < 0.5).acks
         kept = all(left_of(cfg, acks, n) & ~left_of(cfg, found, n) == 0 for n in range(6))
@@ -128,4 +132,4 @@ def recovery_invents_nothing() -> Answer:
     return it.proof.answer()
 
 
-claims = (record_keeps_caps, recovery_invents_nothing)
+claims = (record_respects_limits, recovery_invents_nothing)

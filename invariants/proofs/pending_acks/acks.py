@@ -110,7 +110,7 @@ def accepted_ack_is_for_free_messages() -> Answer:
     entry, ack_set = it.e, Maybe(z3.Bool("has set"), bitmasks.unknown_mask("ack set"))
     cfg = lifted(Config()).replace({"batch_sizes": (size,)})
     ack = Rec(PositionAck, {"entry": entry, "ack_set": ack_set})
-    known = [*it.sound(entry), SIZE(entry) == size, pending.length >= 0]
+    known = [*it.valid(entry), SIZE(entry) == size, pending.length >= 0]
     stubs = {**it.stubs, model.pending_acks_of_entry: lambda cfg, s, number: pending}
     reader = Reader(known, stubs=stubs)
     paths = reader.paths(model.individual_overlap, cfg, unknown(State, "s"), ack)
@@ -151,7 +151,7 @@ def _show_cursor(it: Cursor, cfg: Rec, ack: Rec) -> None:
     s: Rec = unknown(State, "s").replace({"cursor": it.acks})
     stubs: dict[Any, Any] = dict(it.stubs)
     stubs |= {model.individual_overlap: lambda *_: "", model.cumulative_overlap: lambda *_: ""}
-    known, bit = [*it.sound(entry), SIZE(entry) == cfg.fields["batch_sizes"][0]], z3.Int("(any bit)")
+    known, bit = [*it.valid(entry), SIZE(entry) == cfg.fields["batch_sizes"][0]], z3.Int("(any bit)")
     paths = Reader(known, stubs=stubs).paths(model.ack_conflict, cfg, s, z3.Int("txn"), ack)
     for path in paths:
         there = [*known, *path.when]

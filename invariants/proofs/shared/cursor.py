@@ -1,8 +1,8 @@
-"""Any acknowledgements of a cursor: symbolic values, stubs, and random runs.
+"""Symbolic acknowledgements of a cursor, stubs of the functions on ack sets, and random acks.
 
 An ack set is a bit mask of any length (`symbolic/bitmasks.py`), so a batch has any number of messages. The list of
-partly acknowledged entries is treated as a map from entries to masks; that the three functions which read and change
-the list behave as the map's do is tested on random lists, not proved. The number of messages of an entry is left open.
+ack sets is treated as a map from entries to masks; that the functions on the list agree with those on the map is
+tested on random lists, not proved. Batch sizes are arbitrary.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ SIZE = z3.Function("size of", z3.IntSort(), z3.IntSort())
 
 
 class Parts(NamedTuple):
-    """The partly acknowledged entries as a map: which they are, and what is left of each."""
+    """The ack sets as a map: which entries have one, and the remaining messages of each."""
 
     has: object
     left: object
 
     @staticmethod
     def none() -> Rec:
-        """No entry."""
+        """Returns the empty map."""
         return Rec(Parts, {"has": bitmasks.NONE, "left": z3.K(z3.IntSort(), bitmasks.NONE)})
 
     @staticmethod
     def has_any(parts: Rec) -> Any:
-        """Whether there is an entry."""
+        """Returns whether the map has an entry."""
         return parts.fields["has"] != bitmasks.NONE
 
 
-def given_there(value: Any) -> Any:
-    """What is handed to a rule that takes no None: the type checker has looked."""
+def present(value: Any) -> Any:
+    """Returns the value of an argument that cannot be None there, as the type checker has shown."""
     return value.value if isinstance(value, Maybe) else as_term(value)
 
 
 def remaining_of(acks: Rec, entry: Any) -> Maybe:
-    """Stands in for the search in the list."""
-    (has, left), entry = acks.fields["partial"].fields.values(), given_there(entry)
+    """Stub of `remaining_of`."""
+    (has, left), entry = acks.fields["partial"].fields.values(), present(entry)
     return Maybe(has[entry], left[entry])
 
 
 def without(partial: Rec, entry: Any) -> Rec:
-    """Stands in for the list but for one entry."""
-    return partial.replace({"has": z3.Store(partial.fields["has"], given_there(entry), False)})
+    """Stub of `without`."""
+    return partial.replace({"has": z3.Store(partial.fields["has"], present(entry), False)})
 
 
 def with_remaining(partial: Rec, entry: Any, remaining: Any) -> Rec:
-    """Stands in for the list with an entry put in its place."""
-    (has, left), entry, remaining = partial.fields.values(), given_there(entry), given_there(remaining)
+    """Stub of `with_remaining`."""
+    (has, left), entry, remaining = partial.fields.values(), present(entry), present(remaining)
     return Rec(Parts, {"has": z3.Store(has, entry, True), "left": z3.Store(left, entry, remaining)})
 
 
 class Cursor:
-    """Any acknowledgements, entries `e` and `other`, and bit `i` of what is left of an entry."""
+    """Arbitrary acknowledgements, an entry `e`, and a message `i` of an entry."""
 
     def __init__(self) -> None:
         self.proof, self.cfg = Proof(), lifted(Config())
@@ -76,80 +76,80 @@ class Cursor:
             Acks,
             {"first_unacked": z3.Int("first_unacked"), "deleted": bitmasks.unknown_mask("deleted"), "partial": partial},
         )
-        self.learnt: list[Any] = []
+        self.facts: list[Any] = []
         self._made = 0
         self.stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             state.remaining_of: remaining_of,
             state.without: without,
             state.with_remaining: with_remaining,
-            state.size_of: lambda cfg, entry: SIZE(given_there(entry)),
+            state.size_of: lambda cfg, entry: SIZE(present(entry)),
             sets.all_of: bitmasks.below,
-            state.what_it_leaves: lambda cfg, on, given: given,
-            state.up_to: self._up_to,
-            state.settled: self._settled,
+            state.requested_mask: lambda cfg, on, given: given,
+            state.mark_deleted_before: self._mark_deleted_before,
+            state.with_mark_delete_advanced: self._with_mark_delete_advanced,
         }
 
     def given(self, name: str) -> Maybe:
-        """What an acknowledgement leaves: any mask, or it does not count."""
-        return Maybe(z3.Bool(f"{name} counts"), bitmasks.unknown_mask(name))
+        """Returns the requested mask of an ack: any mask, or None if the ack has no effect."""
+        return Maybe(z3.Bool(f"{name} has effect"), bitmasks.unknown_mask(name))
 
-    def _up_to(self, acks: Rec, first_unacked: Any) -> Rec:
-        """Stands in for `up_to`, as `up_to_is_as_said` shows it."""
+    def _mark_deleted_before(self, acks: Rec, first_unacked: Any) -> Rec:
+        """Stub of `mark_deleted_before`; `show_mark_deleted_before` proves its facts."""
         self._made += 1
-        then, (has, left) = z3.Int(f"mark#{self._made}"), acks.fields["partial"].fields.values()
+        then, (has, left) = z3.Int(f"first_unacked#{self._made}"), acks.fields["partial"].fields.values()
         deleted, behind = acks.fields["deleted"], bitmasks.from_on(then)
         passed = z3.Implies(z3.And(first_unacked <= self.e, self.e < then), deleted[self.e])
-        self.learnt += [then >= first_unacked, z3.Not(deleted[then]), passed]
+        self.facts += [then >= first_unacked, z3.Not(deleted[then]), passed]
         bit = z3.Int("(bit)")
         cut = [bitmasks.made(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
         return Rec(
             Acks, {"first_unacked": then, "deleted": cut[0], "partial": Rec(Parts, {"has": cut[1], "left": left})}
         )
 
-    def _settled(self, acks: Rec) -> Rec:
-        """Stands in for `settled`: `up_to` the mark where it has to move, and nothing else."""
-        moved, moves = self._up_to(acks, acks.fields["first_unacked"]), z3.Bool(f"moves#{self._made}")
+    def _with_mark_delete_advanced(self, acks: Rec) -> Rec:
+        """Stub of `with_mark_delete_advanced`: `mark_deleted_before` if the position moves, otherwise unchanged."""
+        moved, moves = self._mark_deleted_before(acks, acks.fields["first_unacked"]), z3.Bool(f"moves#{self._made}")
         fields = {f: z3.If(moves, moved.fields[f], acks.fields[f]) for f in ("first_unacked", "deleted")}
         has = z3.If(moves, *[each.fields["partial"].fields["has"] for each in (moved, acks)])
         return Rec(Acks, {**fields, "partial": acks.fields["partial"].replace({"has": has})})
 
     def deleted(self, acks: Rec, entry: Any) -> Any:
-        """Whether an entry is deleted."""
+        """Returns whether an entry is deleted."""
         return z3.Or(entry < acks.fields["first_unacked"], acks.fields["deleted"][entry])
 
     def is_left(self, acks: Rec, entry: Any, bit: Any) -> Any:
-        """Whether a message of an entry is not acknowledged."""
+        """Returns whether a message of an entry is unacknowledged."""
         part = remaining_of(acks, entry)
         of_part = z3.If(part.defined, part.value[bit], bit < SIZE(entry))
         return z3.And(z3.Not(self.deleted(acks, entry)), of_part)
 
-    def sense(self, acks: Rec, entry: Any) -> Any:
-        """What holds of what is known of an entry: of a part something is left, nothing beyond the batch."""
+    def is_consistent(self, acks: Rec, entry: Any) -> Any:
+        """Returns whether the ack set of an entry, if any, has a remaining message and none beyond the batch."""
         part, bit = remaining_of(acks, entry), z3.Int("(any bit)")
         some = z3.Exists([bit], z3.And(bit >= 0, part.value[bit]))
         inside = z3.ForAll([bit], z3.Implies(part.value[bit], z3.And(bit >= 0, bit < SIZE(entry))))
         return z3.Implies(z3.And(part.defined, z3.Not(self.deleted(acks, entry))), z3.And(some, inside))
 
-    def sound(self, *entries: Any) -> list[Any]:
-        """Entries have numbers from 0 on, and one message at least; what is known of them makes sense."""
+    def valid(self, *entries: Any) -> list[Any]:
+        """Returns the preconditions: entries have numbers from 0 and at least one message, and consistent ack sets."""
         sizes = [z3.And(n >= 0, SIZE(n) >= 1) for n in entries]
         return [
             *sizes,
-            *[self.sense(self.acks, n) for n in entries],
+            *[self.is_consistent(self.acks, n) for n in entries],
             self.acks.fields["first_unacked"] >= 0,
             self.i >= 0,
         ]
 
 
-def up_to_is_as_said(proof: Proof) -> None:
-    """Shows of `up_to` what its stand-in says, in the list of parts itself."""
+def show_mark_deleted_before(proof: Proof) -> None:
+    """Proves the facts of the stub of `mark_deleted_before`, on the list of ack sets."""
     acks = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
-    deleted, partial, place = acks.fields["deleted"], acks.fields["partial"], z3.Int("place")
-    first_unacked, first, e = z3.Ints("mark first e")
+    deleted, partial, index = acks.fields["deleted"], acks.fields["partial"], z3.Int("index")
+    first_unacked, first, e = z3.Ints("first_unacked first e")
     gap: list[Any] = []
 
     def first_of(mask: Any) -> Any:
-        """The first bit of a mask that has one: all from some place on, as deleted entries come to an end."""
+        """Stub of `first_of`: the mask has a bit, as the deleted entries are finite."""
         gap.extend(
             [
                 first >= 0,
@@ -160,26 +160,26 @@ def up_to_is_as_said(proof: Proof) -> None:
         return first
 
     reader = Reader([first_unacked >= 0, first >= 0, partial.length >= 0], stubs={sets.first_of: first_of})
-    for way in reader.paths(state.up_to, acks, first_unacked):
+    for way in reader.paths(state.mark_deleted_before, acks, first_unacked):
         after, kept = way.value.fields, way.value.fields["partial"]
         there = [*gap, *way.when, first_unacked >= 0, e >= 0]
         then = after["first_unacked"]
         passed = z3.Implies(z3.And(first_unacked <= e, e < then), deleted[e])
         proof.show(
-            "the mark moves over what is deleted", z3.And(then >= first_unacked, z3.Not(deleted[then]), passed), there
+            "only deleted entries are passed", z3.And(then >= first_unacked, z3.Not(deleted[then]), passed), there
         )
         rest = after["deleted"][e] == z3.And(deleted[e], e >= then)
-        proof.show("what is behind it stays", rest, there)
+        proof.show("later deletions stay", rest, there)
         if isinstance(kept, Seq) and kept.origin is not None:
-            chosen, _, more = kept.origin.look(place)
-            inside = z3.And(place >= 0, place < partial.length)
-            behind = partial.at(place).fields["entry"] >= then
-            proof.show("parts behind it stay", chosen == behind, [*there, *more, inside])
+            chosen, _, more = kept.origin.look(index)
+            inside = z3.And(index >= 0, index < partial.length)
+            behind = partial.at(index).fields["entry"] >= then
+            proof.show("later ack sets stay", chosen == behind, [*there, *more, inside])
 
 
-def map_is_the_list(proof: Proof) -> None:
-    """Runs the functions of the list of parts against the map that stands for it."""
-    for cfg, acks, entry, mask in acknowledgements(100):
+def run_map_against_list(proof: Proof) -> None:
+    """Runs the functions on the list of ack sets against the map."""
+    for cfg, acks, entry, mask in random_acks(100):
         as_map = {p.entry: p.remaining for p in acks.partial}
         one = {p.entry: p.remaining for p in state.without(acks.partial, entry)}
         new = state.with_remaining(acks.partial, entry, mask)
@@ -187,28 +187,30 @@ def map_is_the_list(proof: Proof) -> None:
         proof.compare(f"{entry} without {acks}", one, {n: r for n, r in as_map.items() if n != entry})
         proof.compare(f"{entry} with {mask} in {acks}", new, wanted)
         proof.compare(f"{entry} in {acks}", state.remaining_of(acks, entry), as_map.get(entry))
-        then = state.up_to(acks, entry)
+        then = state.mark_deleted_before(acks, entry)
         rest = tuple(p for p in acks.partial if p.entry >= then.first_unacked)
         proof.compare(f"{acks} up to {entry} of {cfg.entries}", then.partial, rest)
         settled = acks.deleted >> acks.first_unacked & 1 or any(p.entry < acks.first_unacked for p in acks.partial)
         proof.compare(
-            f"{acks} settled", state.settled(acks), state.up_to(acks, acks.first_unacked) if settled else acks
+            f"{acks} settled",
+            state.with_mark_delete_advanced(acks),
+            state.mark_deleted_before(acks, acks.first_unacked) if settled else acks,
         )
 
 
-# ---- running cursors --------------------------------------------------------------------------------------
+# ---- random acks ------------------------------------------------------------------------------------------
 
 
 def left_of(cfg: Config, acks: Acks, entry: int) -> int:
-    """What is left of an entry, as a mask, by the meaning of acknowledgements alone."""
+    """Returns the mask of the remaining messages of an entry, from the definition."""
     if entry < acks.first_unacked or acks.deleted >> entry & 1:
         return 0
     parts = {p.entry: p.remaining for p in acks.partial}
     return parts.get(entry, -1) & ((1 << cfg.batch_sizes[entry % len(cfg.batch_sizes)]) - 1)
 
 
-def acknowledgements(count: int) -> Iterator[tuple[Config, Acks, int, int]]:
-    """What is acknowledged of six entries, one of them, and what an acknowledgement leaves of it; always the same."""
+def random_acks(count: int) -> Iterator[tuple[Config, Acks, int, int]]:
+    """Yields acknowledgements of six entries, one of the entries, and a requested mask; always the same sequence."""
     draw = random.Random(540)  # noqa: S311
     for _ in range(count):
         cfg = Config(batch_sizes=draw.choice(((4, 1, 3), (2,), (1, 70))), entries=6)
@@ -225,8 +227,8 @@ def acknowledgements(count: int) -> Iterator[tuple[Config, Acks, int, int]]:
         yield cfg, Acks(first_unacked, deleted, tuple(parts)), entry, draw.choice((mask, mask, 0))
 
 
-def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:
-    """The steps of random acknowledgements of all kinds, always the same."""
+def random_steps(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:
+    """Yields the steps of random individual and cumulative acks; always the same sequence."""
     draw = random.Random(18042)  # noqa: S311
     for _ in range(count):
         cfg = Config(batch_sizes=draw.choice(((4, 1, 3), (5,))), entries=6)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.shared.cursor import SIZE, Cursor, Parts, map_is_the_list, up_to_is_as_said
+from invariants.proofs.shared.cursor import SIZE, Cursor, Parts, run_map_against_list, show_mark_deleted_before
 from invariants.proofs.shared.lowest_ranges import Lowest
 from invariants.proofs.symbolic import AT, Loop, Maybe, Reader, Rec, Seq, as_term, bitmasks, lifted, unknown
 from model import ack_set as sets
@@ -103,7 +103,7 @@ class Deletions:
             "left": z3.Const("left before", z3.ArraySort(z3.IntSort(), bitmasks.MASK)),
         }
         had = {
-            "first_unacked": z3.Int("first mark"),
+            "first_unacked": z3.Int("first_unacked"),
             "deleted": bitmasks.unknown_mask("deleted before"),
             "partial": Rec(Parts, parts),
         }
@@ -112,11 +112,11 @@ class Deletions:
         at = z3.Int("k")
         self.place = self.positions.at(at).fields
         entry, index = self.place["entry"], self.place["batch_index"]
-        known = [at >= 0, at < self.positions.length, *self.it.sound(entry, self.it.e)]
+        known = [at >= 0, at < self.positions.length, *self.it.valid(entry, self.it.e)]
         known += [*self.inside(entry), *self.inside(self.it.e), index >= 0, index < self.size(entry)]
         self.known = [*known, self.it.acks.fields["first_unacked"] >= self.s.fields["first_entry"]]
         self.at = at
-        left_alone = {cursor.what_it_leaves, cursor.size_of}
+        left_alone = {cursor.requested_mask, cursor.size_of}
         stubs = {each: of for each, of in self.it.stubs.items() if each not in left_alone}
         self.reader = Reader(self.known, stubs={**stubs, **AS_MASKS})
         self.loop: Loop = self.reader.loop(model.delete_positions)
@@ -168,15 +168,17 @@ def entry_goes_with_last_record() -> Answer:
             is_it = z3.And(e == entry, i == index)
             left = it.is_left(after, e, i) == z3.And(it.is_left(it.acks, e, i), z3.Not(is_it))
             proof.show("exactly the record is deleted", left, there, direct=True)
-            proof.show("what is known makes sense", it.sense(after, e), there)
+            proof.show("what is known makes sense", it.is_consistent(after, e), there)
             proof.show("an entry is deleted when nothing is left", gone_when_none_left(after), there, direct=True)
         for end in d.loop.end({**way.names, "acks": it.acks}, [*d.known, *way.when]):
-            after, there = end.value.fields["acks"], [*d.known, *end.when, *it.learnt]
+            after, there = end.value.fields["acks"], [*d.known, *end.when, *it.facts]
             proof.show(
-                "the mark moves over deleted entries", it.is_left(after, e, i) == it.is_left(it.acks, e, i), there
+                "the mark-delete position passes deleted entries",
+                it.is_left(after, e, i) == it.is_left(it.acks, e, i),
+                there,
             )
-    map_is_the_list(proof)
-    up_to_is_as_said(proof)
+    run_map_against_list(proof)
+    show_mark_deleted_before(proof)
     draw = random.Random(31)  # noqa: S311
     for _ in range(200):
         _run_of_deletions(proof, draw)

@@ -154,7 +154,7 @@ def no_id_twice() -> Answer:
     last_id, count = s.fields["last_id"], ledgers.at(ledgers.length - 1)
     known = [ledgers.length > 0, log.length >= 0, count >= 0, z3.Implies(count > 0, log.length > 0)]
     _records_carry_the_last_id(proof, s)
-    reader = Reader(known, stubs={cursor.settled: lambda acks: acks})
+    reader = Reader(known, stubs={cursor.with_mark_delete_advanced: lambda acks: acks})
 
     def recovered(then: Rec, *given: Any) -> Any:
         return Reader([*known, *given]).call(replay.recovered_id, then)
