@@ -35,14 +35,14 @@ class Snapshot(NamedTuple):
     first_unacked: int
     firsts: Sequence[int]
     ends: Sequence[int]
-    parts: Sequence[tuple[int, int]]
+    ack_sets: Sequence[tuple[int, int]]
 
     def view(self) -> Acks:
         """Returns the model's form. O(n + k)."""
         deleted = 0
         for first, end in zip(self.firsts, self.ends, strict=True):
             deleted |= (1 << end) - (1 << first)
-        return Acks(self.first_unacked, deleted, tuple([Partial(*part) for part in self.parts]))
+        return Acks(self.first_unacked, deleted, tuple([Partial(*each) for each in self.ack_sets]))
 
 
 class Ledgers:
@@ -135,7 +135,7 @@ class Deleted:
         self.firsts, self.ends = list(firsts), list(ends)
 
 
-class Parts:
+class EntryAckSets:
     """Entries with an ack set: the mask of the remaining messages of each, and the entries in order."""
 
     __slots__ = ("masks", "order")
@@ -163,10 +163,10 @@ class Parts:
                 del self.masks[entry]
             del self.order[:at]
 
-    def load(self, parts: Sequence[tuple[int, int]]) -> None:
+    def load(self, ack_sets: Sequence[tuple[int, int]]) -> None:
         """Replaces the ack sets. O(k)."""
-        self.masks = dict(parts)
-        self.order = [entry for entry, _ in parts]
+        self.masks = dict(ack_sets)
+        self.order = [entry for entry, _ in ack_sets]
 
 
 class BatchAcks:
@@ -176,7 +176,7 @@ class BatchAcks:
         self.cfg = cfg
         self._ledgers = Ledgers((cfg.entries,))
         self._deleted = Deleted(self._ledgers)
-        self._parts = Parts()
+        self._ack_sets = EntryAckSets()
         self._first_unacked = self._read_position = 0
         self._durable = Snapshot(0, (), (), ())
         self._dirty = False
@@ -210,7 +210,7 @@ class BatchAcks:
 
     def _left(self, entry: int) -> int:
         """Returns the number of unacknowledged messages of an entry that is not deleted. O(1)."""
-        size, remaining = self._size(entry), self._parts.masks.get(entry)
+        size, remaining = self._size(entry), self._ack_sets.masks.get(entry)
         return size if remaining is None else (remaining & ((1 << size) - 1)).bit_count()
 
     def _is_deleted(self, entry: int) -> bool:
@@ -270,24 +270,24 @@ class BatchAcks:
         """
         if requested is None or self._is_deleted(entry):
             return False, 0
-        masks, everything = self._parts.masks, (1 << self._size(entry)) - 1
+        masks, everything = self._ack_sets.masks, (1 << self._size(entry)) - 1
         old, left = masks.get(entry), self._left(entry)
         remaining = requested if old is None else requested & old
         if remaining == 0:
-            self._parts.drop(entry)
+            self._ack_sets.drop(entry)
             self._deleted.add(entry)
         elif remaining == (everything if old is None else old):
             return False, 0
         elif remaining == everything:
-            self._parts.drop(entry)
+            self._ack_sets.drop(entry)
         else:
-            self._parts.put(entry, remaining)
+            self._ack_sets.put(entry, remaining)
         return True, left - (remaining & everything).bit_count()
 
     def _advance_mark_delete(self, first_unacked: int) -> None:
         """Advances the mark-delete position over deleted entries that follow, and the read position. O(dropped)."""
         self._first_unacked = self._deleted.cut(first_unacked)
-        self._parts.cut(self._first_unacked)
+        self._ack_sets.cut(self._first_unacked)
         self._read_position = max(self._read_position, self._first_unacked)
 
     def ack_cumulative(self, position: Position, ack_set: AckSet | None) -> int | Refused:
@@ -304,13 +304,13 @@ class BatchAcks:
             return Refused(
                 "illegal_argument", f"position is {_AFTER_LAST_ENTRY if entry is None else _BEFORE_MARK_DELETE}"
             )
-        begin, parts, target = self._first_unacked, len(self._parts.order), entry + (requested == 0)
+        begin, ack_sets, target = self._first_unacked, len(self._ack_sets.order), entry + (requested == 0)
         newly_acked = self._newly_acked_before(target)
         self._advance_mark_delete(target)
-        changed = self._first_unacked != begin or len(self._parts.order) != parts
+        changed = self._first_unacked != begin or len(self._ack_sets.order) != ack_sets
         if requested and not self._is_deleted(entry):
-            is_part_changed, count = self._ack(entry, requested)
-            changed, newly_acked = changed or is_part_changed, newly_acked + count
+            is_entry_changed, count = self._ack(entry, requested)
+            changed, newly_acked = changed or is_entry_changed, newly_acked + count
             self._advance_mark_delete(self._first_unacked)
         self._dirty = self._dirty or changed
         return newly_acked
@@ -319,7 +319,7 @@ class BatchAcks:
         """Returns the number of unacknowledged messages before an entry. O(ranges and ack sets before it)."""
         newly_acked = self._messages_before(target) - self._messages_before(self._first_unacked)
         newly_acked -= self._messages_deleted_before(target)
-        for entry in self._parts.order:
+        for entry in self._ack_sets.order:
             if entry >= target:
                 break
             if not self._is_deleted(entry):
@@ -356,7 +356,7 @@ class BatchAcks:
             at += 1
         delivered = None
         if entry < self._ledgers.total:
-            remaining = self._parts.masks.get(entry)
+            remaining = self._ack_sets.masks.get(entry)
             delivered = Delivered(self._ledgers.position(entry), None if remaining is None else array(remaining))
             self._read_position = entry + 1
         self._start_queued()
@@ -366,11 +366,11 @@ class BatchAcks:
 
     def _record(self, applied: Reset | None) -> Snapshot:
         """Returns the record of memory, or of the state after a reset. O(n + k), up to the caps."""
-        ranges, parts = self.cfg.max_ranges, self.cfg.max_batch_records
+        ranges, ack_sets = self.cfg.max_ranges, self.cfg.max_batch_records
         if applied is not None:
-            part = ((applied.to, applied.remaining),) if applied.remaining else ()
-            return Snapshot(applied.to, (), (), part[:parts])
-        held = [(entry, self._parts.masks[entry]) for entry in self._parts.order[:parts]]
+            after = ((applied.to, applied.remaining),) if applied.remaining else ()
+            return Snapshot(applied.to, (), (), after[:ack_sets])
+        held = [(entry, self._ack_sets.masks[entry]) for entry in self._ack_sets.order[:ack_sets]]
         return Snapshot(self._first_unacked, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
 
     def _start_write(self, operations: Sequence[Queued]) -> None:
@@ -419,7 +419,7 @@ class BatchAcks:
     def _take(self, snapshot: Snapshot) -> None:
         """Replaces memory by a record; reading restarts at the mark-delete position. O(n + k)."""
         self._deleted.load(snapshot.firsts, snapshot.ends)
-        self._parts.load(snapshot.parts)
+        self._ack_sets.load(snapshot.ack_sets)
         self._first_unacked = self._read_position = snapshot.first_unacked
 
     def write_fails(self, stored_in_metadata: bool) -> Written | Refused:
@@ -436,7 +436,7 @@ class BatchAcks:
 
     def is_fully_persistable(self) -> bool:
         """Returns whether a record can hold everything. O(1)."""
-        fits = len(self._parts.order) <= self.cfg.max_batch_records
+        fits = len(self._ack_sets.order) <= self.cfg.max_batch_records
         return fits and len(self._deleted.firsts) <= self.cfg.max_ranges
 
     def reset(self, position: Position, ack_set: AckSet | None) -> int | Refused:
@@ -454,19 +454,19 @@ class BatchAcks:
             return Refused("illegal_argument", "ack_set leaves nothing of the entry")
         if not self._batch_acks or given == (1 << self._size(to)) - 1:
             given = 0
-        asked = Reset(self._next_ticket, to, given)
+        requested = Reset(self._next_ticket, to, given)
         self._next_ticket += 1
         if self._reading or self._writing is not None:
-            self._queued.append(asked)
+            self._queued.append(requested)
         else:
-            self._start_write((asked,))
-        return asked.ticket
+            self._start_write((requested,))
+        return requested.ticket
 
     # ---- crash, close and reopen
 
     def _recover(self, durable: Snapshot, batch_acks: bool) -> None:
         """Recovers from a record. O(n + k)."""
-        self._take(durable if batch_acks else durable._replace(parts=()))
+        self._take(durable if batch_acks else durable._replace(ack_sets=()))
         self._advance_mark_delete(self._first_unacked)
         self._durable, self._batch_acks = durable, batch_acks
         self._read_position = self._first_unacked
@@ -495,7 +495,7 @@ class BatchAcks:
     def check(self) -> list[str]:
         """Returns the structural invariants that do not hold, one line each. O(n + k)."""
         wrong = []
-        firsts, ends, parts = self._deleted.firsts, self._deleted.ends, self._parts
+        firsts, ends, ack_sets = self._deleted.firsts, self._deleted.ends, self._ack_sets
         if any(first >= end for first, end in zip(firsts, ends, strict=True)):
             wrong.append("a range is empty")
         for end, first in zip(ends, firsts[1:], strict=False):
@@ -505,9 +505,9 @@ class BatchAcks:
             wrong.append("a range is not after the mark-delete position")
         if ends and ends[-1] > self._ledgers.total:
             wrong.append("a deleted entry does not exist")
-        if parts.order != sorted(parts.masks):
+        if ack_sets.order != sorted(ack_sets.masks):
             wrong.append("the entries with ack sets are not in order")
-        if any(self._is_deleted(entry) for entry in parts.order):
+        if any(self._is_deleted(entry) for entry in ack_sets.order):
             wrong.append("a deleted entry has an ack set")
         if self._read_position < self._first_unacked:
             wrong.append("the read position is before the mark-delete position")
@@ -517,12 +517,12 @@ class BatchAcks:
 
     def view(self) -> State:
         """Returns the model's state. O(n + k + l)."""
-        parts = self._parts
+        ack_sets = self._ack_sets
         acks = Snapshot(
             self._first_unacked,
             self._deleted.firsts,
             self._deleted.ends,
-            [(entry, parts.masks[entry]) for entry in parts.order],
+            [(entry, ack_sets.masks[entry]) for entry in ack_sets.order],
         )
         write = None
         if self._writing is not None:

@@ -1,7 +1,7 @@
 """Guarantees of a cursor's acknowledgements.
 
-Each property computes, entry by entry, the mask of the messages that are left: none of a deleted entry, all of one that
-was never acknowledged.
+Each property computes, entry by entry, the mask of the unacknowledged messages: none of a deleted entry, all of an
+entry without acks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ACKS = ("ack_individual", "ack_cumulative")
 ENDS = ("written", "write_fails")
 RESTARTS = ("crash", "reopen")
 
-#: What is left of each entry, as a mask.
+#: The mask of the unacknowledged messages of each entry.
 Left = list[int]
 
 
@@ -53,7 +53,7 @@ def number(s: State, ack: Ack) -> int:
     return sum(s.ledgers[: ack.position.ledger - 1]) + ack.position.entry
 
 
-def asked(s: State, ack: Ack) -> int:
+def requested(s: State, ack: Ack) -> int:
     """Returns the mask that an acknowledgement leaves; all bits if batch-index acks have no effect."""
     words = ack.ack_set or ()
     mask = sum(word % 2**64 << 64 * i for i, word in enumerate(words))
@@ -129,7 +129,7 @@ def individual_ack_intersects_remaining_messages(cfg: Config, before: State, eve
         return True
     wanted = left_in(cfg, before)
     for ack in event.arguments["acks"]:
-        wanted[number(before, ack)] &= asked(before, ack)
+        wanted[number(before, ack)] &= requested(before, ack)
     deleted = [n for n, rest in enumerate(wanted) if n < after.acks.first_unacked or after.acks.deleted >> n & 1]
     return left_in(cfg, after) == wanted and deleted == [n for n, rest in enumerate(wanted) if rest == 0]
 
@@ -144,7 +144,7 @@ def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, ev
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
     entry, wanted = number(before, ack), left_in(cfg, before)
     wanted[:entry] = [0] * entry
-    wanted[entry] &= asked(before, ack)
+    wanted[entry] &= requested(before, ack)
     return left_in(cfg, after) == wanted
 
 
@@ -170,8 +170,8 @@ def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event
     """An acknowledgement returns the number of messages that it newly acknowledged."""
     if is_error(event):
         return True
-    news = [a & ~b for a, b in zip(left_in(cfg, before), left_in(cfg, after), strict=True)]
-    return bool(event.outcome == sum(mask.bit_count() for mask in news))
+    newly_acked = [a & ~b for a, b in zip(left_in(cfg, before), left_in(cfg, after), strict=True)]
+    return bool(event.outcome == sum(mask.bit_count() for mask in newly_acked))
 
 
 @always(batch_acks)
@@ -232,9 +232,10 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
     if entry is None or event.outcome is None:
         return entry is None and event.outcome is None
     words = event.outcome.ack_set
-    told = everything(cfg, entry) if words is None else sum(word % 2**64 << 64 * i for i, word in enumerate(words))
+    delivered = everything(cfg, entry) if words is None else sum(word % 2**64 << 64 * i for i, word in enumerate(words))
     is_it = (
-        event.outcome.position == position_of(before.ledgers, entry) and told & everything(cfg, entry) == rest[entry]
+        event.outcome.position == position_of(before.ledgers, entry)
+        and delivered & everything(cfg, entry) == rest[entry]
     )
     return is_it and after.read_position == entry + 1
 
@@ -272,8 +273,8 @@ def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Ev
     """
     if is_error(event) or not fits(cfg, before, before.acks):
         return True
-    parts = before.acks.partial if event.arguments["batch_acks"] else ()
-    return after.acks == before.acks._replace(partial=parts)
+    ack_sets = before.acks.partial if event.arguments["batch_acks"] else ()
+    return after.acks == before.acks._replace(partial=ack_sets)
 
 
 @always(batch_acks)
@@ -344,7 +345,7 @@ def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, 
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
     to = number(before, ack)
-    remaining = asked(before, ack) if any(ack.ack_set or ()) and asked(before, ack) != -1 else 0
+    remaining = requested(before, ack) if any(ack.ack_set or ()) and requested(before, ack) != -1 else 0
     last = after.queued[-1] if after.queued else after.writing and after.writing.resets[-1]
     return last == Reset(event.outcome, to, 0 if remaining == everything(cfg, to) else remaining)
 
@@ -354,18 +355,18 @@ def reset_completes_exactly_once(cfg: Config, before: State, event: Event, after
     """A reset completes or fails exactly once, in the order of requests, unless the cursor recovers."""
     if event.name in RESTARTS:
         return is_error(event) or not open_tickets(after)
-    told = list(event.outcome.resets) if event.name in ENDS and not is_error(event) else []
-    asked_now = [event.outcome] if event.name == "reset" and not is_error(event) else []
-    return open_tickets(before) + asked_now == told + open_tickets(after)
+    completed = list(event.outcome.resets) if event.name in ENDS and not is_error(event) else []
+    requested_now = [event.outcome] if event.name == "reset" and not is_error(event) else []
+    return open_tickets(before) + requested_now == completed + open_tickets(after)
 
 
 def open_tickets(s: State) -> list[int]:
     """Returns the tickets of pending resets, in the order of requests."""
-    on_the_way = s.writing.resets if s.writing is not None else ()
-    return [each.ticket for each in (*on_the_way, *s.queued) if each is not None]
+    in_flight = s.writing.resets if s.writing is not None else ()
+    return [each.ticket for each in (*in_flight, *s.queued) if each is not None]
 
 
-# ---- what a run must have seen ------------------------------------------------------------------------
+# ---- coverage goals -----------------------------------------------------------------------------------
 
 
 @sometimes(batch_acks, on=("ack_individual",))
@@ -463,7 +464,7 @@ def ack_sets_are_dropped_when_switched_off(cfg: Config, before: State, event: Ev
     return not is_error(event) and before.acks.partial != () and not after.batch_acks
 
 
-# ---- what must come in the end ------------------------------------------------------------------------
+# ---- liveness -----------------------------------------------------------------------------------------
 
 
 @eventually(batch_acks, fair=("flush", "written", "end_read"))

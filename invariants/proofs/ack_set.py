@@ -65,7 +65,7 @@ def words_are_masks(proof: Proof) -> None:
 def overlap_is_exact() -> Answer:
     """Source: `isAckSetOverlap`, which pending acks use to detect conflicts (PIP-160)."""
     it = Sets()
-    one, other, i = it.any_set("one"), it.any_set("other"), it.place
+    one, other, i = it.any_set("one"), it.any_set("other"), it.index
     is_there = z3.Bool("is there")
     state = unknown(model.State, "s")
 
@@ -107,13 +107,13 @@ def overlap_is_exact() -> Answer:
         MODEL,
         "return s, words_of(mask_of(first) & mask_of(second))",
         "return s, words_of(mask_of(first) | mask_of(second))",
-        refutes="what both leave",
+        refutes="the intersection",
     ),
 )
 def and_is_intersection() -> Answer:
     """Source: `andAckSet` (PIP-160)."""
     it = Sets()
-    one, other, i, state = it.any_set("one"), it.any_set("other"), it.place, unknown(model.State, "s")
+    one, other, i, state = it.any_set("one"), it.any_set("other"), it.index, unknown(model.State, "s")
 
     def both(first: Rec, second: Rec) -> Any:
         [way] = it.reader.paths(model.and_ack_set, it.cfg, state, first, second)
@@ -151,7 +151,7 @@ def position(name: str, ack_set: Any) -> Rec:
         MODEL,
         "return s, one - two if one >= 0 and two >= 0 else two - one",
         "return s, one - two",
-        refutes="all of an entry comes last",
+        refutes="a whole entry is the largest",
     ),
 )
 def positions_are_ordered() -> Answer:

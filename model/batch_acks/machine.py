@@ -197,11 +197,8 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     requested = requested_mask(cfg, s.batch_acks, ack_set)
     before = s
     if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
-        s = s._replace(
-            acks=with_ack_set_replaced_if_further(
-                cfg, s, future_number_of(s.ledgers, position) if entry is None else entry, requested
-            )
-        )
+        target = future_number_of(s.ledgers, position) if entry is None else entry
+        s = s._replace(acks=with_ack_set_replaced_if_further(cfg, s, target, requested))
         requested = None
     wrong = mark_delete_error(before, entry, requested)
     if entry is None or wrong:
@@ -341,8 +338,8 @@ def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, 
 @batch_acks.action
 def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
     """`isCursorDataFullyPersistable`: whether a record can hold everything that is acknowledged."""
-    ranges, parts = range_starts(s.ledgers, s.acks.deleted).bit_count(), len(s.acks.partial)
-    return s, ranges <= cfg.max_ranges and (parts <= cfg.max_batch_records or not cfg.persistable_counts_sets)
+    ranges, ack_sets = range_starts(s.ledgers, s.acks.deleted).bit_count(), len(s.acks.partial)
+    return s, ranges <= cfg.max_ranges and (ack_sets <= cfg.max_batch_records or not cfg.persistable_counts_sets)
 
 
 @batch_acks.action
@@ -362,11 +359,11 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
     if wrong:
         return refused(s, "illegal_argument", wrong)
     remaining = mask_of(ack_set) if ack_set and s.batch_acks else 0
-    asked = Reset(s.next_ticket, to, 0 if remaining == all_of(size_of(cfg, to)) else remaining)
-    s = s._replace(next_ticket=asked.ticket + 1)
+    requested = Reset(s.next_ticket, to, 0 if remaining == all_of(size_of(cfg, to)) else remaining)
+    s = s._replace(next_ticket=requested.ticket + 1)
     if is_busy(s):
-        return s._replace(queued=(*s.queued, asked)), asked.ticket
-    return with_write_started(cfg, s, (asked,)), asked.ticket
+        return s._replace(queued=(*s.queued, requested)), requested.ticket
+    return with_write_started(cfg, s, (requested,)), requested.ticket
 
 
 # ---- crash, close and reopen --------------------------------------------------------------------------

@@ -53,7 +53,7 @@ STATE, CONFLICTS = "model.pending_acks.state", "model.pending_acks.conflicts"
 def overlap_is_a_common_message() -> Answer:
     """`isAckSetOverlap`: two transactions must not ack one message."""
     it = Sets()
-    size, i = it.cfg.fields["batch_size"], it.place
+    size, i = it.cfg.fields["batch_size"], it.index
 
     def words_of(mask: Any) -> Rec:
         words: Rec = it._words_of(mask.value if isinstance(mask, Maybe) else mask)

@@ -1,4 +1,4 @@
-"""Any ack sets, and a reader to which an ack set is its number of words and its mask."""
+"""Symbolic ack sets of any length, each represented by its number of words and its mask."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from model.ack_set import Config
 
 
 class Words(NamedTuple):
-    """A set as an array: how many words it has, and its mask."""
+    """An ack set: its number of words, and its mask."""
 
     length: int
     mask: object
 
     @staticmethod
     def none() -> Rec:
-        """No words."""
+        """Returns the empty ack set."""
         return Rec(Words, {"length": z3.IntVal(0), "mask": bitmasks.NONE})
 
     @staticmethod
     def has_any(words: Rec) -> Any:
-        """Whether there is a word."""
+        """Returns whether the ack set has a word."""
         return words.fields["length"] > 0
 
     @staticmethod
     def length_of(words: Rec) -> Any:
-        """How many words there are."""
+        """Returns the number of words."""
         return words.fields["length"]
 
 
 def mask_of(words: Any) -> Any:
-    """Stands in for the mask of a set that is there: the type checker has looked."""
+    """Stub of `mask_of`; the ack set is not None there, as the type checker has shown."""
     return (words.value if isinstance(words, Maybe) else words).fields["mask"]
 
 
 class Sets:
-    """Any sets, and a reader to which a set is its length and its mask."""
+    """Arbitrary ack sets, and a reader with stubs of the functions on words and masks."""
 
     def __init__(self) -> None:
-        self.proof, self.place = Proof(), z3.Int("i")
+        self.proof, self.index = Proof(), z3.Int("i")
         self.cfg = lifted(Config()).replace({"batch_size": z3.Int("batch size")})
-        self.known: list[Any] = [self.cfg.fields["batch_size"] >= 0, self.place >= 0]
-        self._made = 0
+        self.known: list[Any] = [self.cfg.fields["batch_size"] >= 0, self.index >= 0]
+        self._stub_calls = 0
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             model.mask_of: mask_of,
             model.words_of: self._words_of,
@@ -57,26 +57,26 @@ class Sets:
         self.reader = Reader(self.known, stubs=stubs)
 
     def any_set(self, name: str) -> Rec:
-        """Any set: no bit of it is beyond its words."""
-        return self._ending(z3.Int(f"words of {name}"), bitmasks.unknown_mask(name))
+        """Returns an arbitrary ack set, without bits beyond its words."""
+        return self._with_length(z3.Int(f"words of {name}"), bitmasks.unknown_mask(name))
 
-    def _ending(self, length: Any, mask: Any) -> Rec:
+    def _with_length(self, length: Any, mask: Any) -> Rec:
         bit = z3.Int("(any bit)")
         self.known += [length >= 0, z3.ForAll([bit], z3.Implies(mask[bit], z3.And(bit >= 0, bit < 64 * length)))]
         return Rec(Words, {"length": length, "mask": mask})
 
     def _words_of(self, mask: Any) -> Rec:
-        """Stands in for the words of a mask, of which the last is not zero."""
-        self._made += 1
-        words, last = self._ending(z3.Int(f"words#{self._made}"), mask), z3.Int(f"last#{self._made}")
+        """Stub of `words_of`: the last word is not zero."""
+        self._stub_calls += 1
+        words, last = self._with_length(z3.Int(f"words#{self._stub_calls}"), mask), z3.Int(f"last#{self._stub_calls}")
         length = words.fields["length"]
         self.known.append(z3.Implies(length > 0, z3.And(mask[last], last >= 64 * (length - 1))))
         return words
 
     def _first_of(self, mask: Any) -> Any:
-        """Stands in for the first bit of a mask; -1 if there is none."""
-        self._made += 1
-        first, bit = z3.Int(f"first#{self._made}"), z3.Int("(any bit)")
+        """Stub of `first_of`: the first bit of a mask, or -1."""
+        self._stub_calls += 1
+        first, bit = z3.Int(f"first#{self._stub_calls}"), z3.Int("(any bit)")
         none = z3.ForAll([bit], z3.Not(z3.And(bit >= 0, mask[bit])))
         before = z3.ForAll([bit], z3.Implies(z3.And(bit >= 0, bit < first), z3.Not(mask[bit])))
         self.known.append(z3.Or(z3.And(first == -1, none), z3.And(first >= 0, mask[first], before)))
