@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import time
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -266,10 +265,8 @@ def test_skipped_properties_do_not_hide_others() -> None:
 
 
 def test_the_watchdog_stops_what_does_not_come_back() -> None:
-    started = time.process_time()
     with pytest.raises(Hang), watchdog(0.05):
         sum(1 for _ in iter(int, 1))
-    assert time.process_time() - started < 1.0
 
 
 def test_a_collection_of_garbage_is_no_hang() -> None:

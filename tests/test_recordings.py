@@ -22,6 +22,7 @@ FILES = {
     "range_cache.jsonl.gz": (115, 11_623),
     "legacy_cache.jsonl.gz": (109, 10_064),
     "active_cursor_container.jsonl.gz": (156, 15_667),
+    "active_cursor_container_ties.jsonl.gz": (1, 81),
     "active_cursor_heap.jsonl.gz": (49, 2_018),
     "ack_set.jsonl.gz": (20, 4_034),
     "negative_acks_tracker.jsonl.gz": (64, 6_356),
@@ -29,6 +30,8 @@ FILES = {
     "negative_acks_tracker_go.jsonl.gz": (110, 6_351),
     "txn_log_buffered_writer.jsonl.gz": (79, 6_874),
 }
+#: A version with another design departs from the reference without breaking a property.
+BY_DESIGN = {"added_entries_are_not_cached_after_the_last_cursor_left"}
 
 
 @functools.cache
@@ -74,11 +77,11 @@ def test_a_deviation_breaks_the_property_that_it_names(recording: Recording) -> 
     subject = find_subject(recording.subject)
     always = {p.name for p in subject.properties if p.kind == "always"}
     for deviation in recording.deviations:
-        assert deviation.breaks in always
+        assert (deviation.breaks in always) is (deviation.name not in BY_DESIGN)
         flags = deviation.settings
         reference, recorded = (find_profile(subject, p) for p in ("reference", recording.profile))
         assert all(getattr(reference, f) != getattr(recorded, f) for f in flags)
-        if deviation.smallest:
+        if deviation.smallest and deviation.breaks:
             [trace] = [t for name in FILES for t in traces(name) if t.id == deviation.smallest]
             assert deviation.breaks in broken_in(recording, trace, recording.profile)
             assert deviation.breaks not in broken_in(recording, trace, "reference")
@@ -104,23 +107,37 @@ def broken_in(recording: Recording, trace: Trace, profile: str) -> set[str]:
     return broken
 
 
-def test_replay_agrees(brokerproof: Any) -> None:
-    ran = brokerproof("replay", *sorted(RECORDINGS.glob("*.gz")), "--json")
+def test_every_recording_is_listed() -> None:
+    assert {path.name for path in RECORDINGS.glob("*.gz")} == set(FILES)
+
+
+def replayed_by_command(brokerproof: Any, names: list[str]) -> None:
+    ran = brokerproof("replay", *[RECORDINGS / name for name in names], "--json")
     assert ran.code == 0
-    count, operations = (sum(numbers) for numbers in zip(*FILES.values(), strict=True))
+    count, operations = (sum(FILES[name][i] for name in names) for i in (0, 1))
     assert ran.json == {"traces": count, "operations": operations, "agreed": count, "differences": []}
 
 
+def test_the_command_replays_several_files(brokerproof: Any) -> None:
+    """Small ones; together they are large enough for all cores."""
+    replayed_by_command(
+        brokerproof, ["ack_set.jsonl.gz", "active_cursor_container_ties.jsonl.gz", "active_cursor_heap.jsonl.gz"]
+    )
+
+
+@pytest.mark.nightly
+def test_the_command_replays_every_file(brokerproof: Any) -> None:
+    replayed_by_command(brokerproof, sorted(FILES))
+
+
 def test_replay_under_the_reference_names_every_difference(brokerproof: Any) -> None:
-    ran = brokerproof("replay", RECORDINGS / "range_cache.jsonl.gz", "--profile", "reference", "--json")
+    ran = brokerproof("replay", RECORDINGS / "ack_set.jsonl.gz", "--profile", "reference", "--json")
     assert ran.code == 0, "every difference has a pinned name"
     assert {d["known_deviation"] for d in ran.json["differences"]} == {
-        "duplicate-put-keeps-first-read-count",
-        "inverted-range-is-an-error",
-        "removal-marks-read",
+        "overlap_in_fully_acknowledged_last_word_is_missed"
     }
     differing = {d["trace"] for d in ran.json["differences"]}
-    assert ran.json["agreed"] == 115 - len(differing), "a trace with any difference has not agreed"
+    assert ran.json["agreed"] == 20 - len(differing), "a trace with any difference has not agreed"
 
 
 def test_a_changed_recording_does_not_agree(brokerproof: Any, tmp_path: Path) -> None:

@@ -131,8 +131,11 @@ def readded(container: str) -> Deviation:
     )
 
 
-#: The heap and the set cache added entries only while cursors exist.
-NO_GRACE_PERIOD = Deviation("added_entries_are_not_cached_after_the_last_cursor_left", ("has_grace_period",), "", "")
+def no_grace_period(smallest: str) -> Deviation:
+    """The heap and the set cache added entries only while cursors exist: another design, which breaks no property."""
+    name = "added_entries_are_not_cached_after_the_last_cursor_left"
+    return Deviation(name, ("has_grace_period",), "", f"active_cursor_container/dev/{smallest}")
+
 
 recordings = (
     recording(
@@ -184,8 +187,13 @@ recordings = (
             "update_sets_position",
             "active_cursor_container/dev/edge/heap/untracked_cursors",
         ),
-        NO_GRACE_PERIOD,
+        no_grace_period("backward_and_removal/heap/18"),
         readded("heap"),
     ),
-    recording("navigable_set", "pulsar-2026-07-set", NO_GRACE_PERIOD, readded("navigable_set")),
+    recording(
+        "navigable_set",
+        "pulsar-2026-07-set",
+        no_grace_period("edge/navigable_set/empty_and_single"),
+        readded("navigable_set"),
+    ),
 )

@@ -37,7 +37,7 @@ class Deviation(NamedTuple):
 
     name: str
     settings: tuple[str, ...]  # the config fields in which the two profiles differ for it
-    breaks: str  # the property that it breaks
+    breaks: str  # the property that it breaks; empty if the version has another design
     smallest: str  # the recorded trace that shows it after the fewest operations; empty if none at hand does
 
 
