@@ -182,7 +182,7 @@ def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event:
 
 @always(batch_acks, on=("add_entry",))
 def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every message of an added entry is unacknowledged, and the addition acknowledges nothing else."""
+    """All messages of an added entry are unacknowledged, and adding it changes no other entry's acknowledgements."""
     return left_in(cfg, after) == [*left_in(cfg, before), everything(cfg, entries(before))]
 
 
