@@ -218,7 +218,7 @@ class RangeCaches:
         """Closes a copy. O(1)."""
         handler = self._copies.pop(copy, None)
         if handler is None:
-            return Refused("not_open", "no open copy has this number")
+            return Refused("not_open", "no entry held by a reader has this number")
         if delivered:
             handler.mark_read()
         return Count(handler.expected)
@@ -227,7 +227,7 @@ class RangeCaches:
         """Expects one more read of the copy's entry. O(1)."""
         handler = self._copies.get(copy)
         if handler is None:
-            return Refused("not_open", "no open copy has this number")
+            return Refused("not_open", "no entry held by a reader has this number")
         handler.increment()
         return Count(handler.expected)
 
@@ -362,7 +362,7 @@ class RangeCaches:
         """Deallocates the value of a cached entry. O(1)."""
         wrapper = self._caches[cache].find(position)
         if wrapper is None or wrapper.released:
-            return Refused("illegal_state", "no value to release at this position")
+            return Refused("illegal_state", "no value to deallocate at this position")
         wrapper.released = True
         return None
 

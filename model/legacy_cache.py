@@ -20,7 +20,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Machine, Setting, Step, refused
 from model.positions import Position, start_of
-from model.range_cache import NOTHING, Removed, inside
+from model.range_cache import NOTHING, Removed, is_in_range
 from model.values import AtLeast, Below, Origin, Rule, record
 
 #: `PercentOfSizeToConsiderForEviction`: the largest caches are considered until they hold this share of all bytes.
@@ -195,7 +195,7 @@ def get_range(cfg: Config, s: State, cache: Cache, first: Position, last: Positi
     """Looks up every entry from first to last, both inclusive (`RangeCache.getRange`)."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
-    return s, tuple(Hit(e.position, e.bytes) for e in s.caches[cache] if inside(e.position, first, last, True))
+    return s, tuple(Hit(e.position, e.bytes) for e in s.caches[cache] if is_in_range(e.position, first, last, True))
 
 
 @legacy_cache.action
@@ -214,13 +214,13 @@ def remove_range(
     """Removes the entries of a cache from first to last (`RangeCache.removeRange`)."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
-    return remove_where(s, cache, lambda e: inside(e.position, first, last, last_inclusive))
+    return remove_where(s, cache, lambda e: is_in_range(e.position, first, last, last_inclusive))
 
 
 @legacy_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
     """Removes the entries of one ledger (`EntryCacheImpl.invalidateAllEntries`)."""
-    return remove_where(s, cache, lambda e: inside(e.position, start_of(ledger), start_of(ledger + 1), False))
+    return remove_where(s, cache, lambda e: is_in_range(e.position, start_of(ledger), start_of(ledger + 1), False))
 
 
 @legacy_cache.action

@@ -34,7 +34,7 @@ from model.legacy_cache import (
 )
 from model.machine import Failed, Machine, Setting, Step, refused
 from model.positions import EARLIEST, Position, start_of
-from model.range_cache import NOTHING, Removed, inside
+from model.range_cache import NOTHING, Removed, is_in_range
 from model.values import AtLeast, Between, Origin, Rule, record
 
 Bytes = Annotated[int, AtLeast(0)]
@@ -304,7 +304,7 @@ def remove_between(s: State, cache: int, first: Position, end: Position) -> tupl
     """Removes the entries of a cache from first to end, exclusive."""
     s = used(s, cache)
     entries = entries_of(s.caches[cache])
-    kept = tuple(e for e in entries if not inside(e.position, first, end, False))
+    kept = tuple(e for e in entries if not is_in_range(e.position, first, end, False))
     if len(kept) == len(entries):
         return s, None
     return count(with_cache(s, cache, kept), evicted_entries=len(entries) - len(kept)), None

@@ -1,30 +1,34 @@
 """Range caches of a broker and the removal queue that they share (PIP-430).
 
-Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `EntryReadCountHandlerImpl`; the size
-check of `RangeEntryCacheManagerImpl` is included. One step is one call on a cache or one whole eviction pass: passes
-are serialised by the monitor of the queue. `model/cache_steps` interleaves threads inside these calls.
+Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `EntryReadCountHandlerImpl`, and
+`RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache or one whole eviction
+pass: passes are serialised by the monitor of the queue. `model/cache_steps` interleaves threads inside these calls.
 
-    put          position absent: a new wrapper at the tail of the queue; present: rejected, the resident entry may
-                 take the read count handler of the rejected one
-    get          sets `accessed`; the caller may hold a copy, which shares the entry's read count
-    release      closes a copy; a delivered copy decrements the read count
-    time pass    from the head: DETACHED is dropped; not expired: STOP; due for requeue: REQUEUE; else REMOVE
-    size pass    from the head, in laps, until enough bytes are freed: DETACHED is dropped; due: REQUEUE; else REMOVE
+    put          position absent: a new wrapper at the tail of the queue. Position present: the put is rejected; with
+                 `duplicate_put` "latest_handler", the resident entry gets the read count handler of the rejected one
+    get          sets `accessed`; the caller may hold an `EntryImpl`, which shares the entry's read count handler
+    release      releases an entry held by a reader; decrements the read count if the entry was delivered
+    time_pass    `evictLEntriesBeforeTimestamp`, from the head of the queue: the wrapper of a removed entry is dropped;
+                 not expired: STOP; due for requeue: REQUEUE; else REMOVE
+    size_pass    `evictLeastAccessedEntries`, from the head of the queue until enough bytes are freed: the wrapper of a
+                 removed entry is dropped; due for requeue: REQUEUE; else REMOVE. An entry that the pass requeues is
+                 visited again in the same pass
 
-An entry is due for requeue if it was accessed and recent access extends the TTL, or if it has expected reads and
+An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads and
 `requeue_count` is below the maximum.
 
-State: `queue` holds every cached entry in exactly one slot. The `None` slots are DETACHED wrappers: their entry was
-removed by position, and the slot stays until a pass reaches it. Open copies are numbered; they are listed with
-their entry while it is cached, and as `OrphanedCopies` afterwards.
+State: every cached entry is in exactly one slot of `queue`, or in `stash` (only with `retention` "stash"). A None slot
+is the wrapper of a removed entry: `remove_range`, `invalidate_ledger` and `clear` leave the slot in the queue until a
+pass reaches it. Entries held by readers are numbered. They are listed with the cached entry whose handler they share,
+and as `OrphanedCopies` once that entry has left the cache or a duplicate put has replaced its handler.
 
-Differences from the shipped broker are the `Rule` fields of `Config`.
+The `Rule` fields of `Config` are the rules on which versions of Pulsar and PIP-430 differ from the reference.
 
-Not modelled: cursors (`expected_reads` is an argument: the number of active cursors for an added entry, the rank of
-the reading cursor for an entry read from storage); when passes are scheduled; buffers and reference counts, except
-`over_release`; the reuse of wrappers. `managedLedgerCacheCopyEntries` changes no step: an entry counts its length at
-insertion, with or without a copy. Without a copy the cached slice retains the buffer of the whole BookKeeper
-response, so memory can exceed the sizes here.
+Not modelled: cursors (`expected_reads` is an argument: the number of active cursors for an added entry; for an entry
+read from storage, the number of active cursors at or before the read position); when passes are scheduled; buffers and
+reference counts, except `over_release`; the reuse of wrappers. `managedLedgerCacheCopyEntries` changes no step: an
+entry counts its length at insertion, with or without copying the data. Without copying the data, the cached slice
+retains the buffer of the whole BookKeeper response, so memory can exceed the sizes here.
 """
 
 from __future__ import annotations
@@ -41,11 +45,11 @@ from model.values import AtLeast, Below, Between, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, then the rules on which versions or proposals differ."""
+    """Broker settings, then the rules on which versions or PIP-430 differ. A source names the value it documents."""
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: TTL of an entry that is not requeued
+    #: TTL; used only where a size pass looks at age, because `time_pass` takes its timestamp as an argument
     ttl_ns: Annotated[
         int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms, 4.0 to 5.0")
     ] = 1_000_000_000
@@ -55,7 +59,7 @@ class Config(NamedTuple):
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", "5 from 4.1 to 5.0"),
     ] = 5
-    #: whether an entry that was accessed since its last visit is requeued, without a limit
+    #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
     extend_ttl_of_recently_accessed: Annotated[
         bool,
         Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false in 5.0"),
@@ -69,39 +73,46 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", "true from 4.1 to 5.0")] = True
 
-    #: read count handler of a resident entry after a duplicate put: its own, or that of the rejected entry
+    #: read count handler of a resident entry after a duplicate put: its own ("keep"), or that of the rejected entry
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
-        Rule(Origin.RECORDED, "RangeEntryCacheImpl.insert, 4.1 to master 2026-07; replaced in master 2026-09"),
+        Rule(
+            Origin.RECORDED, "RangeEntryCacheImpl.insert: keep, 4.1 to master 2026-07; latest_handler, master 2026-09"
+        ),
     ] = "latest_handler"
     #: outcome for a range whose first position is after its last
     inverted_range: Annotated[
         Literal["empty", "illegal_argument"],
-        Rule(Origin.RECORDED, "RangeCache.getRange and removeRange, 4.1 to master 2026-07; empty in master 2026-09"),
+        Rule(
+            Origin.RECORDED,
+            "RangeCache.getRange and removeRange: illegal_argument, 4.1 to master 2026-07; empty, master 2026-09",
+        ),
     ] = "empty"
-    #: whether removal from the cache decrements the read count that open copies share
+    #: whether removal from the cache decrements the read count that entries held by readers share
     removal_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "EntryImpl.beforeDeallocate of the cached entry, master 2026-07")
+        bool, Rule(Origin.RECORDED, "EntryImpl.beforeDeallocate of the cached entry: true, master 2026-07")
     ] = False
-    #: whether the release of an undelivered copy decrements the read count
+    #: whether the release of an undelivered entry decrements the read count
     undelivered_release_marks_read: Annotated[
-        bool, Rule(Origin.READ, "EntryImpl.decreaseReadCountOnRelease, true by default, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, "EntryImpl.decreaseReadCountOnRelease: true by default, 4.1 to master 2026-07")
     ] = False
     #: whether a requeue for recent access increments `requeueCount`, which the maximum limits
     access_requeue_counts: Annotated[
-        bool, Rule(Origin.INFERRED, 'PIP-430, "Requeuing Mechanism": the maximum is described for expected reads')
+        bool,
+        Rule(Origin.INFERRED, 'PIP-430, "Requeuing Mechanism": false would fit, the maximum is for expected reads'),
     ] = True
-    #: whether a size pass requeues an entry that is due for requeue but expired
+    #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
     size_pass_requeues_expired: Annotated[
-        bool, Rule(Origin.READ, "PIP-430: evictLeastAccessedEntries(sizeToFree, expirationTimestamp)")
+        bool, Rule(Origin.READ, "evictLeastAccessedEntries(sizeToFree, expirationTimestamp): false, PIP-430")
     ] = True
-    #: whether removing an entry whose value was already deallocated leaves its bytes in the size
+    #: whether removing an entry whose value is already deallocated leaves its bytes in the size
     released_value_stays_counted: Annotated[
-        bool, Rule(Origin.READ, "RangeCache.removeEntry, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, "RangeCache.removeEntry: true, 4.1 to master 2026-07")
     ] = False
-    #: what a pass does with an entry that it does not remove: requeue it, or keep it in the stash
+    #: how an entry with expected reads survives a size pass: it is requeued, or moved to `State.stash`
     retention: Annotated[
-        Literal["requeue", "stash"], Rule(Origin.READ, "RangeCacheRemovalQueue, first draft of pull request 24623")
+        Literal["requeue", "stash"],
+        Rule(Origin.READ, "RangeCacheRemovalQueue: stash, first draft of apache/pulsar#24623"),
     ] = "requeue"
 
 
@@ -116,15 +127,18 @@ class Entry(NamedTuple):
     position: Position
     bytes: int  # length at insertion
     expected_reads: int | None  # expectedReadCount of its handler; None without a handler; may be negative
-    copies: tuple[int, ...]  # numbers of the open copies that share the handler, ascending
+    copies: tuple[int, ...]  # numbers of the entries held by readers that share the handler, ascending
     timestamp_ns: int  # of insertion or of the last requeue
-    requeue_count: int  # of all requeues, in any pass
+    requeue_count: int  # requeues since insertion that count; see `access_requeue_counts`
     accessed: bool  # looked up since insertion or the last requeue
-    released: bool  # the cache's reference to the value was released by someone else
+    released: bool  # the value is deallocated although the entry is cached
 
 
 class OrphanedCopies(NamedTuple):
-    """Open copies that share a read count, after their entry left the cache or got another handler."""
+    """Entries held by readers whose shared read count handler is no longer that of a cached entry.
+
+    The cached entry has left the cache, or a duplicate put has replaced its handler.
+    """
 
     copies: tuple[int, ...]
     expected_reads: int | None
@@ -135,11 +149,11 @@ class State(NamedTuple):
     """All range caches of a broker."""
 
     now_ns: int
-    queue: tuple[Entry | None, ...]  # head first; None is a DETACHED wrapper
-    stash: tuple[Entry, ...]  # empty unless `retention` is "stash"
+    queue: tuple[Entry | None, ...]  # head first; None is the wrapper of a removed entry
+    stash: tuple[Entry, ...]  # entries that size passes moved out of the queue; empty unless `retention` is "stash"
     sizes: tuple[int, ...]  # bytes of each cache
-    orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the copies
-    next_copy: int
+    orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the held entries
+    next_copy: int  # number of the next entry that a reader holds
     max_requeue_times: int  # these two settings are dynamic
     extend_ttl_of_recently_accessed: bool
 
@@ -150,7 +164,7 @@ def start(cfg: Config) -> State:
 
 
 class Hit(NamedTuple):
-    """A looked-up entry, and the number of the copy that the caller holds."""
+    """A looked-up entry; `copy` is the number of the entry that the caller holds, or None."""
 
     position: Position
     bytes: int
@@ -188,17 +202,17 @@ def initial_count(cfg: Config, expected_reads: int) -> int | None:
 
 
 def marked_read(count: int | None) -> int | None:
-    """Decrements without a floor (`EntryReadCountHandlerImpl.markRead`)."""
+    """Decrements, also below 0 (`EntryReadCountHandlerImpl.markRead`); without a handler nothing changes."""
     return None if count is None else count - 1
 
 
 def replayed(count: int | None) -> int | None:
-    """Increments; an undefined count stays undefined (`EntryReadCountHandlerImpl.incrementExpectedReadCount`)."""
+    """Increments (`EntryReadCountHandlerImpl.incrementExpectedReadCount`); without a handler nothing changes."""
     return None if count is None else count + 1
 
 
 def has_expected_reads(count: int | None) -> bool:
-    """Whether the count is defined and at least 1 (`EntryReadCountHandlerImpl.hasExpectedReads`)."""
+    """Whether there is a handler and its count is at least 1 (`EntryReadCountHandlerImpl.hasExpectedReads`)."""
     return count is not None and count >= 1
 
 
@@ -206,14 +220,17 @@ def has_expected_reads(count: int | None) -> bool:
 
 
 def should_requeue(s: State, e: Entry) -> bool:
-    """Whether an entry is due for requeue (PIP-430, "Requeuing Mechanism"). Recent access has no limit."""
+    """Whether an entry is due for requeue (PIP-430, "Requeuing Mechanism").
+
+    A requeue for recent access is not limited by the maximum.
+    """
     return (s.extend_ttl_of_recently_accessed and e.accessed) or (
         has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times
     )
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """`requeueCount` after a requeue. Every requeue counts, whatever its reason and its pass."""
+    """`requeueCount` after a requeue in any pass. A requeue for recent access counts if `access_requeue_counts`."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -224,7 +241,7 @@ def is_expired(timestamp_ns: int, threshold_ns: int) -> bool:
     return timestamp_ns < threshold_ns
 
 
-def inside(position: Position, first: Position, last: Position, last_inclusive: bool) -> bool:
+def is_in_range(position: Position, first: Position, last: Position, last_inclusive: bool) -> bool:
     """Whether a position is in a range; `first` is always included."""
     return first <= position and (position <= last if last_inclusive else position < last)
 
@@ -240,10 +257,10 @@ def find(s: State, cache: int, position: Position) -> Entry | None:
     return None
 
 
-def in_range(s: State, cache: int, first: Position, last: Position, last_inclusive: bool) -> list[Entry]:
+def entries_in_range(s: State, cache: int, first: Position, last: Position, last_inclusive: bool) -> list[Entry]:
     """The entries of a cache in a range, ordered by position."""
     held = [e for e in s.queue + s.stash if e is not None and e.cache == cache]
-    return sorted(e for e in held if inside(e.position, first, last, last_inclusive))
+    return sorted(e for e in held if is_in_range(e.position, first, last, last_inclusive))
 
 
 def replace_entry(s: State, old: Entry, new: Entry) -> State:
@@ -258,17 +275,24 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """Adds open copies with their read count; a read count without copies is dropped."""
+    """Adds entries held by readers with the read count they share; a read count that none of them shares is dropped."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether the bytes of a removed entry stay in the size: the shipped `removeEntry` fails after it unmapped."""
+    """Whether the bytes of a removed entry stay in the size because its value is deallocated.
+
+    Up to master 2026-07, `removeEntry` removes the entry from the map, then throws: the size keeps the bytes, and the
+    returned counts omit the entry.
+    """
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts and returns the bytes of entries that left the queue, and orphans their open copies (`removeEntry`)."""
+    """Subtracts and returns the bytes of removed entries (`removeEntry`).
+
+    Entries that readers hold of them become `OrphanedCopies`.
+    """
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -290,7 +314,8 @@ def put(
 ) -> Step[State, bool]:
     """Inserts an entry, or rejects a duplicate (`RangeCache.put`). Returns whether it was inserted.
 
-    A duplicate's handler replaces that of the resident entry (`Inserter.updateIfCached`), and nothing else changes.
+    With `duplicate_put` "latest_handler", the handler of a duplicate replaces that of the resident entry, unless the
+    resident value is deallocated (`Inserter.updateIfCached`). A duplicate changes nothing else.
     """
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
@@ -309,7 +334,7 @@ def put(
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """A value whose position differs from the key is rejected with IllegalArgumentException (`RangeCache.put`)."""
+    """Puts a value under a key (`RangeCache.put`); IllegalArgumentException if the value's position is not the key."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, expected_reads)
@@ -317,7 +342,11 @@ def put_mismatched(
 
 @range_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> Step[State, Hit | None]:
-    """Looks an entry up and sets `accessed`, also of a deallocated value, which is a miss (`RangeCache.get`)."""
+    """Looks an entry up and sets `accessed` (`RangeCache.get`). Returns None for a miss.
+
+    `accessed` is set even if the value is deallocated, and the lookup is then a miss. With `hold`, the caller keeps the
+    entry until `release`.
+    """
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -332,11 +361,14 @@ def get_range(
     """Looks up every entry from first to last, both inclusive (`RangeCache.getRange`); gaps are skipped."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
-    return look_up(s, in_range(s, cache, first, last, True), hold)
+    return look_up(s, entries_in_range(s, cache, first, last, True), hold)
 
 
 def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[Hit, ...]]:
-    """Sets `accessed` of the entries, and returns those whose value is not deallocated, each with a copy if held."""
+    """Sets `accessed` of the entries, and returns those whose value is not deallocated.
+
+    With `hold`, the caller keeps each returned entry until `release`.
+    """
     hits: list[Hit] = []
     for e in found:
         gives = hold and not e.released
@@ -356,19 +388,22 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
     return s, find(s, cache, position) is not None
 
 
-# ---- copies and replays -------------------------------------------------------------------------------
+# ---- entries held by readers -------------------------------------------------------------------------------
 
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """Closes a copy; a delivered copy decrements the read count (`EntryImpl.release`). Returns the read count."""
+    """Releases an entry held by a reader (`EntryImpl.release`). Returns the read count.
+
+    A delivered entry decrements the read count; an undelivered one only with `undelivered_release_marks_read`.
+    """
     counts = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
 
 
 @range_cache.action
 def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
-    """Adds the copy's entry to the replay queue: one more read is expected (PIP-430, "Dynamic Updates")."""
+    """Adds an entry held by a reader to the replay queue: one more read is expected (PIP-430, "Dynamic Updates")."""
     return change_read_count(s, copy, replayed, keep_copy=True)
 
 
@@ -390,7 +425,7 @@ def unchanged(count: int | None) -> int | None:
 def change_read_count(
     s: State, copy: int, change: Callable[[int | None], int | None], keep_copy: bool
 ) -> Step[State, Count]:
-    """Changes the read count that an open copy shares, and closes the copy unless `keep_copy`."""
+    """Changes the read count that an entry held by a reader shares, and releases that entry unless `keep_copy`."""
     for e in s.queue + s.stash:
         if e is not None and copy in e.copies:
             count = change(e.expected_reads)
@@ -402,7 +437,7 @@ def change_read_count(
             copies = group.copies if keep_copy else tuple(c for c in group.copies if c != copy)
             others = tuple(g for g in s.orphaned_copies if g is not group)
             return s._replace(orphaned_copies=add_orphaned_copies(copies, count, others)), Count(count)
-    return refused(s, "not_open", "no open copy has this number")
+    return refused(s, "not_open", "no entry held by a reader has this number")
 
 
 # ---- removal by position ------------------------------------------------------------------------------
@@ -412,26 +447,29 @@ def change_read_count(
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """Removes the entries of a cache from first to last (`RangeCache.removeRange`); their wrappers are DETACHED."""
+    """Removes the entries of a cache from first to last (`RangeCache.removeRange`)."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
-    return detach(cfg, s, in_range(s, cache, first, last, last_inclusive))
+    return remove_entries(cfg, s, entries_in_range(s, cache, first, last, last_inclusive))
 
 
 @range_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
     """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
-    return detach(cfg, s, in_range(s, cache, start_of(ledger), start_of(ledger + 1), False))
+    return remove_entries(cfg, s, entries_in_range(s, cache, start_of(ledger), start_of(ledger + 1), False))
 
 
 @range_cache.action
 def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
-    """Removes all entries of a cache (`RangeCache.clear`). Returns what it removed, not the size before."""
-    return detach(cfg, s, [e for e in s.queue + s.stash if e is not None and e.cache == cache])
+    """Removes all entries of a cache (`RangeCache.clear`). Returns the number and the bytes of the removed entries.
+
+    With `released_value_stays_counted`, an entry whose value is deallocated is not counted.
+    """
+    return remove_entries(cfg, s, [e for e in s.queue + s.stash if e is not None and e.cache == cache])
 
 
-def detach(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
-    """Removes entries and leaves their slots DETACHED (`RangeCacheEntryWrapper.markRemoved`)."""
+def remove_entries(cfg: Config, s: State, gone: list[Entry]) -> tuple[State, Removed]:
+    """Removes entries; their wrappers stay in the queue, as None slots (`RangeCacheEntryWrapper.markRemoved`)."""
     if not gone:
         return s, NOTHING
     queue = tuple(None if e in gone else e for e in s.queue)
@@ -445,7 +483,10 @@ EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 
 def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> EvictionResult:
-    """The result of a time pass for the head of the queue; the order of the tests matters."""
+    """The result of a time pass for the head of the queue; the order of the tests matters.
+
+    MISSING is the result for the wrapper of a removed entry.
+    """
     if e is None:
         return "MISSING"
     if not is_expired(e.timestamp_ns, threshold_ns):
@@ -456,30 +497,34 @@ def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, thre
 
 
 def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> EvictionResult:
-    """The result of a size pass for the head of the queue; the order of the tests matters, and age does not."""
+    """The result of a size pass for the head of the queue; the order of the tests matters.
+
+    The age of an entry matters only if `size_pass_requeues_expired` is false.
+    """
     if e is None:
         return "MISSING"
     if freed >= bytes_to_free:
         return "STOP"
-    if should_requeue(s, e) and not is_removed_when_expired(cfg, s, e):
+    if should_requeue(s, e) and not is_removed_as_expired(cfg, s, e):
         return "REQUEUE"
     return "REMOVE"
 
 
-def is_removed_when_expired(cfg: Config, s: State, e: Entry) -> bool:
-    """Whether a size pass removes an entry because it is expired; only in PIP-430's two-argument pass."""
+def is_removed_as_expired(cfg: Config, s: State, e: Entry) -> bool:
+    """Whether a size pass removes an entry because it is expired; only if `size_pass_requeues_expired` is false."""
     return not cfg.size_pass_requeues_expired and is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
-#: What to do with the head of the queue, given the bytes freed so far and the limit of the pass.
+#: The result for the head of the queue. The integers are the bytes freed so far in the pass, and the limit of the pass:
+#: the timestamp of a time pass, or the bytes to free of a size pass.
 Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 
 
 def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
     """One pass over the queue, from the head to the first STOP (`RangeCacheRemovalQueue.evictEntries`).
 
-    REQUEUE sets the timestamp to now, clears `accessed` and increments `requeueCount`. The same pass can visit the
-    requeued entry again.
+    `limit` is the timestamp of a time pass, or the bytes to free of a size pass. REQUEUE sets the timestamp to now,
+    clears `accessed` and sets `requeueCount` (`requeue_count_after`). The same pass can visit the requeued entry again.
     """
     queue, gone, freed, head = list(s.queue), [], 0, 0
     while head < len(queue):
@@ -512,9 +557,9 @@ def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
 
 @range_cache.action
 def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]:
-    """Evicts from the head until enough bytes are freed; requeued entries are evicted last.
+    """Evicts from the head until enough bytes are freed (`RangeCacheRemovalQueue.evictLeastAccessedEntries`).
 
-    `RangeCacheRemovalQueue.evictLeastAccessedEntries`.
+    A requeued entry is visited again in the same pass if the other entries do not free enough.
     """
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
@@ -525,7 +570,10 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """If the total exceeds the trigger, a size pass to the watermark (`doEvictToWatermarkWhenOverThreshold`)."""
+    """If the total size exceeds `evictionTriggerThreshold`, evicts to the watermark with a size pass.
+
+    `RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`; the threshold is 98 % of the maximum size.
+    """
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
@@ -535,7 +583,10 @@ def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
 
 @range_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """Counts entries without a handler or with expected reads; drops DETACHED wrappers (`getNonEvictableSize`)."""
+    """Counts entries without a handler or with expected reads (`getNonEvictableSize`).
+
+    Drops the wrappers of removed entries.
+    """
     live = tuple(e for e in s.queue if e is not None)
     kept = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
     return s._replace(queue=live), Removed(len(kept), sum(kept))
@@ -544,8 +595,8 @@ def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
 # ---- the stash of the first draft ---------------------------------------------------------------------
 
 
-def is_stashed(cfg: Config, s: State, e: Entry) -> bool:
-    """Whether a size pass of the first draft stashes an entry: it has expected reads and is not expired."""
+def must_be_stashed(cfg: Config, s: State, e: Entry) -> bool:
+    """Whether a size pass moves an entry to the stash, or keeps it there: it has expected reads and is not expired."""
     return has_expected_reads(e.expected_reads) and not is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
@@ -569,14 +620,14 @@ def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, R
     gone: list[Entry] = []
     freed = head = 0
     for e in s.stash:
-        taken = freed < bytes_to_free and not is_stashed(cfg, s, e)
+        taken = freed < bytes_to_free and not must_be_stashed(cfg, s, e)
         (gone if taken else stash).append(e)
         freed += e.bytes if taken and not stays_counted(cfg, e) else 0
     for slot in s.queue:
         if slot is not None:
             if freed >= bytes_to_free:
                 break
-            taken = not is_stashed(cfg, s, slot)
+            taken = not must_be_stashed(cfg, s, slot)
             (gone if taken else stash).append(slot)
             freed += slot.bytes if taken and not stays_counted(cfg, slot) else 0
         head += 1
@@ -606,16 +657,19 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @range_cache.fault
 def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Moves the clock back: a put read the clock before another put and enqueues after it."""
+    """Moves the clock back.
+
+    Stands for two concurrent puts that enter the queue in the opposite order of their timestamps.
+    """
     return s._replace(now_ns=s.now_ns - nanos), None
 
 
 @range_cache.fault
 def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
-    """Releases the cache's reference to a value: the value is deallocated while its entry is cached."""
+    """Deallocates the value of a cached entry, as one release too many does."""
     present = find(s, cache, position)
     if present is None or present.released:
-        return refused(s, "illegal_state", "no value to release at this position")
+        return refused(s, "illegal_state", "no value to deallocate at this position")
     return replace_entry(s, present, present._replace(released=True)), None
 
 
@@ -624,7 +678,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Renumbers copies in the order of their slots, and shifts the clock to zero."""
+    """Renumbers the entries held by readers in the order of slots, and shifts the clock to zero."""
     if s.now_ns == 0 and s.next_copy == 1:
         return s
     following = 1
@@ -653,7 +707,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @range_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Each cache by position, the queue from the head, and the open copies with their read counts."""
+    """Each cache by position, the queue from the head, and the entries held by readers with their read counts."""
     held: list[list[list[object]]] = [[] for _ in s.sizes]
     slots: list[list[object] | None] = []
     copies = [[c, g.expected_reads] for g in s.orphaned_copies for c in g.copies]
@@ -675,9 +729,11 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = range_cache.profile("reference", "master of September 2026, without its defects", Config())
+reference = range_cache.profile(
+    "reference", "Apache Pulsar master, 2026-09, with its known defects corrected", Config()
+)
 
-recorded = range_cache.profile(
+pulsar_2026_07 = range_cache.profile(
     "pulsar-2026-07",
     "Apache Pulsar master, 2026-07-23, as recorded",
     Config(
@@ -689,10 +745,10 @@ recorded = range_cache.profile(
     ),
 )
 
-released_4_1 = range_cache.profile(
+pulsar_4_1 = range_cache.profile(
     "pulsar-4.1",
-    "releases 4.1 and 4.2: pull request 24623 with the defaults of these releases",
-    recorded.config._replace(extend_ttl_of_recently_accessed=True),
+    "releases 4.1 and 4.2: apache/pulsar#24623 with the defaults of these releases",
+    pulsar_2026_07.config._replace(extend_ttl_of_recently_accessed=True),
 )
 
 pip_430 = range_cache.profile(
@@ -703,13 +759,13 @@ pip_430 = range_cache.profile(
 
 fifo = range_cache.profile(
     "fifo",
-    "pull request 24363, the first removal queue: no requeue, no read counts",
+    "apache/pulsar#24363, the first removal queue: no requeue, no read counts",
     Config(max_requeue_times=0, counts_reads=False, duplicate_put="keep"),
 )
 
 stash = range_cache.profile(
     "stash",
-    "first draft of pull request 24623: a size pass stashes entries with expected reads",
+    "first draft of apache/pulsar#24623: a size pass moves entries with expected reads to a stash",
     Config(retention="stash"),
 )
 

@@ -54,10 +54,10 @@ DECISIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "should_requeue": (model.should_requeue, ("s", "e")),
     "requeue_count_after": (model.requeue_count_after, ("cfg", "s", "e")),
     "is_expired": (model.is_expired, ("number", "limit")),
-    "is_removed_when_expired": (model.is_removed_when_expired, ("cfg", "s", "e")),
-    "is_stashed": (model.is_stashed, ("cfg", "s", "e")),
+    "is_removed_as_expired": (model.is_removed_as_expired, ("cfg", "s", "e")),
+    "must_be_stashed": (model.must_be_stashed, ("cfg", "s", "e")),
     "stays_counted": (model.stays_counted, ("cfg", "e")),
-    "inside": (model.inside, ("position", "first", "last", "flag")),
+    "is_in_range": (model.is_in_range, ("position", "first", "last", "flag")),
     "time_pass_predicate": (model.time_pass_predicate, ("cfg", "s", "slot", "number", "limit")),
     "size_pass_predicate": (model.size_pass_predicate, ("cfg", "s", "slot", "number", "limit")),
 }

@@ -512,7 +512,7 @@ class EntryCaches:
         """A reader gives an entry back. O(1), and what begins with the permits that become free."""
         counter = self._store.counter(copy)
         if counter is None:
-            return Refused("not_open", "no open copy has this number")
+            return Refused("not_open", "no entry held by a reader has this number")
         self._store.unhold(copy)
         counter.mark_read()
         count = counter.expected

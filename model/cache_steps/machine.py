@@ -60,7 +60,7 @@ ELSEWHERE = Refused("illegal_state", "the thread is not at this step")
 LOCKED = Refused("illegal_state", "another thread holds the wrapper's lock")
 IN_USE = Refused("illegal_state", "the wrapper is not in the pool")
 NO_TASK = Refused("illegal_state", "no task is scheduled")
-NO_VALUE = Refused("illegal_state", "no value to release at this position")
+NO_VALUE = Refused("illegal_state", "no value to deallocate at this position")
 
 #: Result of an eviction predicate for the head of the queue.
 Verdict = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]

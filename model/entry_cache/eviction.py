@@ -74,7 +74,7 @@ def given_again(
 
 def remove(cfg: Config, s: State, gone: list[Entry]) -> State:
     """Returns the state after entries were removed by position."""
-    after, removed = ranges.detach(derived(cfg).ranges, s.ranges, gone)
+    after, removed = ranges.remove_entries(derived(cfg).ranges, s.ranges, gone)
     return forget(s, after, removed) if gone else s
 
 

@@ -64,7 +64,7 @@ class Caches:
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             derived: lambda cfg: self.derived,
             ranges.evict_entries: lambda cfg, s, visit, limit: self._walk(s, visit, limit),
-            ranges.detach: lambda cfg, s, gone: self._taken(s),
+            ranges.remove_entries: lambda cfg, s, gone: self._taken(s),
             ranges.add_orphaned_copies: add_orphaned_copies,
         }
         return Reader([*self.given, *given], havoc=(ranges.find,), stubs=stubs)
@@ -169,7 +169,7 @@ def _ends_in_leave(proof: Proof, cfg: Rec, s: Rec) -> None:
     inside = [numbers["head"] >= 0, numbers["head"] <= queue.length]
     for way in loop.round(names, inside):
         proof.need("a round of a pass changes the state", way.names["s"] is s)
-    for way in loop.end(names, inside) + reader.paths(ranges.detach, cfg, s, gone):
+    for way in loop.end(names, inside) + reader.paths(ranges.remove_entries, cfg, s, gone):
         after, removed = way.value
         sizes, at_first = after.fields["sizes"], s.fields["sizes"]
         adds = sizes.total(SUM) + as_term(removed.fields["bytes"]) == at_first.total(SUM)

@@ -135,7 +135,7 @@ def pages_in_order() -> Answer:
 @claim(
     "pages-agree",
     "crosshair",
-    "A range of the implementation's paged cache finds an entry exactly if the model's `inside` holds.",
+    "A range of the implementation's paged cache finds an entry exactly if the model's `is_in_range` holds.",
     Control(
         "an inclusive range leaves out its last entry",
         IMPL,
@@ -144,7 +144,7 @@ def pages_in_order() -> Answer:
     ),
 )
 def pages_agree() -> Answer:
-    """`PagedRangeCache.between` and the model's `inside`, on one entry."""
+    """`PagedRangeCache.between` and the model's `is_in_range`, on one entry."""
     return explored(contracts.pages_agree, seconds=5.0)
 
 

@@ -165,4 +165,4 @@ def pages_agree(
     cache = PagedRangeCache()
     cache.add(Wrapper(0, here, 0, ReadCountHandler(None), 0))
     found = cache.between(start, end, inclusive)
-    return (found != []) == model.inside(here, start, end, inclusive)
+    return (found != []) == model.is_in_range(here, start, end, inclusive)

@@ -44,7 +44,7 @@ LEFT_OUT = ("time_pass", "size_pass", "evict_to_watermark", "non_evictable_size"
 
 
 #: the functions in which actions end that go over any number of entries
-INNER = (model.look_up, model.change_read_count, model.detach)
+INNER = (model.look_up, model.change_read_count, model.remove_entries)
 
 
 class Edit(NamedTuple):
@@ -90,7 +90,7 @@ class Edits:
         ends_in: dict[Callable[..., Any], Callable[..., Any]] = dict.fromkeys(INNER, marked)
         reader = Reader(
             self.given,
-            havoc=(model.find, model.in_range),
+            havoc=(model.find, model.entries_in_range),
             stubs={**ends_in, model.add_orphaned_copies: add_orphaned_copies},
         )
         for name, action in model.range_cache.actions.items():
@@ -135,8 +135,8 @@ class Edits:
             return s.replace(left), unknown(Removed, "removed")
 
         reader = Reader(stubs={model.account_for_removed: leave})
-        for way in reader.paths(model.detach, self.cfg, self.s, Seq.unknown(Entry, "gone")):
-            yield Edit("detach", way, *way.value)
+        for way in reader.paths(model.remove_entries, self.cfg, self.s, Seq.unknown(Entry, "gone")):
+            yield Edit("remove_entries", way, *way.value)
 
     def show(self, edits: Iterator[Edit], kept: Invariant, given: Sequence[Any] = ()) -> None:
         """Shows that what holds of a state, given as the name `s`, holds after every edit."""
