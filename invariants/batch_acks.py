@@ -26,9 +26,9 @@ def everything(cfg: Config, entry: int) -> int:
 
 def left(cfg: Config, acks: Acks, count: int) -> Left:
     """Returns the masks of the unacknowledged messages of the first entries."""
-    parts = {p.entry: p.remaining for p in acks.partial}
+    ack_sets = {p.entry: p.remaining for p in acks.partial}
     return [
-        0 if n < acks.first_unacked or acks.deleted >> n & 1 else parts.get(n, -1) & everything(cfg, n)
+        0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, -1) & everything(cfg, n)
         for n in range(count)
     ]
 
@@ -43,7 +43,7 @@ def left_in(cfg: Config, s: State) -> Left:
     return left(cfg, s.acks, entries(s))
 
 
-def is_part(some: Left, more: Left) -> bool:
+def is_subset(some: Left, more: Left) -> bool:
     """Whether every message left in the first is left in the second."""
     return all(a & ~b == 0 for a, b in zip(some, more, strict=True))
 
@@ -114,7 +114,7 @@ def acknowledged_message_stays_acknowledged(cfg: Config, before: State, event: E
     return (
         after.acks is before.acks
         or is_set_back(before, event)
-        or is_part(left_in(cfg, after)[: entries(before)], left_in(cfg, before))
+        or is_subset(left_in(cfg, after)[: entries(before)], left_in(cfg, before))
     )
 
 
@@ -251,8 +251,8 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
     known, found = left_in(cfg, before), left_in(cfg, after)
     applied = before.writing.applied if before.writing is not None else None
     if applied is None or not event.arguments["write_survives"]:
-        return is_part(known, found)
-    return is_part(left_after(cfg, applied, entries(before)), found)
+        return is_subset(known, found)
+    return is_subset(left_after(cfg, applied, entries(before)), found)
 
 
 @always(batch_acks)
@@ -262,7 +262,7 @@ def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
         return True
     record = s.durable if s.writing is None else s.writing.record
     count = entries(s)
-    return is_part(left(cfg, record, count), left(cfg, s.acks, count))
+    return is_subset(left(cfg, record, count), left(cfg, s.acks, count))
 
 
 @always(batch_acks, on=("reopen",))
@@ -374,9 +374,9 @@ def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, aft
     """An entry with an ack set is deleted by an ack set that leaves other messages."""
     if is_error(event):
         return False
-    parts = {p.entry: p.remaining for p in before.acks.partial}
+    ack_sets = {p.entry: p.remaining for p in before.acks.partial}
     return any(
-        number(before, ack) in parts and any(ack.ack_set or ()) and left_in(cfg, after)[number(before, ack)] == 0
+        number(before, ack) in ack_sets and any(ack.ack_set or ()) and left_in(cfg, after)[number(before, ack)] == 0
         for ack in event.arguments["acks"]
     )
 
@@ -441,7 +441,7 @@ def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Even
 
 
 @sometimes(batch_acks, on=("written",))
-def reset_into_batch_behind_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
+def reset_into_batch_before_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A reset with an ack set completes, to an entry before the mark-delete position."""
     resets = done_resets(before, event)
     return bool(resets) and resets[-1].remaining > 0 and resets[-1].to < before.acks.first_unacked

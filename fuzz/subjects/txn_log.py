@@ -409,8 +409,8 @@ def mask(numbers: Iterable[int]) -> int:
 # ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def mark_is_behind_deleted_entry(s: State) -> State | None:
-    """The entry at the mark is deleted."""
+def first_unacked_entry_is_deleted(s: State) -> State | None:
+    """The entry after the mark-delete position is deleted individually."""
     return (
         s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.first_unacked)) if s.acks.deleted else None
     )
@@ -448,7 +448,7 @@ def transactions_are_unordered(s: State) -> State | None:
 
 
 def durable_mark_is_trimmed(s: State) -> State | None:
-    """The persisted mark is below the first entry."""
+    """The persisted mark-delete position is below the first entry of the log."""
     return s._replace(durable=s.durable._replace(first_unacked=s.first_entry - 1)) if s.first_entry else None
 
 
@@ -546,7 +546,7 @@ subject = Subject(
         "nightly": NIGHTLY,
     },
     corrupt={
-        "mark_is_behind_deleted_entry": mark_is_behind_deleted_entry,
+        "first_unacked_entry_is_deleted": first_unacked_entry_is_deleted,
         "deleted_entry_is_beyond_log": deleted_entry_is_beyond_log,
         "ack_set_is_empty": ack_set_is_empty,
         "entry_is_in_no_ledger": entry_is_in_no_ledger,
