@@ -205,10 +205,10 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 
     A present entry is kept, except for its read count.
     """
-    home = after.homes[event.arguments["cache"]]
-    key = home, event.arguments["position"]
+    store = after.topic_caches[event.arguments["cache"]]
+    key = store, event.arguments["position"]
     present = by_key(before).get(key)
-    if home == DISABLED:
+    if store == DISABLED:
         return event.outcome is False and after.ranges is before.ranges
     if present is None:
         came = by_key(after).get(key)
@@ -222,7 +222,7 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 @always(entry_cache, on=("insert",))
 def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a duplicate insert, the entry has the expected read count of the latest insert."""
-    e = by_key(after).get((after.homes[event.arguments["cache"]], event.arguments["position"]))
+    e = by_key(after).get((after.topic_caches[event.arguments["cache"]], event.arguments["position"]))
     expected = event.arguments["expected_reads"]
     return e is None or e.expected_reads == (expected if expected > 0 else None)
 
@@ -284,8 +284,8 @@ def eviction_reports_entries_that_left(cfg: Config, before: State, event: Event,
 @always(entry_cache, on=REMOVALS)
 def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A removal removes exactly the entries of the topic's cache in its range, and subtracts them from the total."""
-    home = before.homes[event.arguments["cache"]]
-    gone = {k for k in by_key(before) if k[0] == home and _is_named(event, k[1])} if home >= 0 else set()
+    store = before.topic_caches[event.arguments["cache"]]
+    gone = {k for k in by_key(before) if k[0] == store and _is_named(event, k[1])} if store >= 0 else set()
     return by_key(after).keys() == by_key(before).keys() - gone
 
 
@@ -298,7 +298,7 @@ def _is_named(event: Event, position: Position) -> bool:
 @always(entry_cache, on=("clear_all",))
 def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After `clear_all` the caches of all topics are empty; entries of removed caches stay."""
-    return by_key(after).keys() == {k for k in by_key(before) if k[0] not in before.homes}
+    return by_key(after).keys() == {k for k in by_key(before) if k[0] not in before.topic_caches}
 
 
 # ---- of every step: reading ---------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def _counter_change(before: State, event: Event) -> tuple[int, tuple[int, ...]]:
 def _may_have_new_counter(before: State, event: Event, key: Key, now: Entry) -> bool:
     """The entry came again in this step: added, or from storage, with the counter that it has now."""
     if event.name == "insert":
-        return key == (before.homes[event.arguments["cache"]], event.arguments["position"])
+        return key == (before.topic_caches[event.arguments["cache"]], event.arguments["position"])
     return now.expected_reads in _fresh(before, event) and now.expected_reads is not None
 
 
@@ -539,19 +539,19 @@ def task_runs_below_trigger(cfg: Config, before: State, event: Event, after: Sta
 @sometimes(entry_cache, given=queued)
 def removed_cache_is_filled(cfg: Config, s: State) -> bool:
     """A read that started before the removal of a topic's cache fills the old one."""
-    return any(e.cache not in s.homes for e in entries(s))
+    return any(e.cache not in s.topic_caches for e in entries(s))
 
 
 @sometimes(entry_cache)
 def cache_is_disabled(cfg: Config, s: State) -> bool:
     """A topic's cache is disabled although the maximum is positive again."""
-    return DISABLED in s.homes and s.max_bytes > 0
+    return DISABLED in s.topic_caches and s.max_bytes > 0
 
 
 @sometimes(entry_cache)
 def cache_is_absent(cfg: Config, s: State) -> bool:
     """A topic's cache was removed and not used since."""
-    return ABSENT in s.homes
+    return ABSENT in s.topic_caches
 
 
 @sometimes(entry_cache, on=("read", "read_one"), given=limited)

@@ -248,10 +248,10 @@ def test_one_that_misses_on_the_right_is_preferred() -> None:
 
 def test_a_removed_cache_may_still_be_filled_but_is_never_found() -> None:
     s, _ = after(BASE, ("read", 0, 1, 0, 1, 1), ("remove_entry_cache", 0))
-    assert s.homes[0] == ABSENT
+    assert s.topic_caches[0] == ABSENT
     s, outcome = after(BASE, ("complete_storage_read", 1, True), ("read", 0, 1, 0, 1, 1), on=s)
     assert issued(outcome) == [(0, 1)]
-    assert (s.homes[0], s.total_bytes, [e.cache for e in live(s)]) == (2, 20, [0, 0])
+    assert (s.topic_caches[0], s.total_bytes, [e.cache for e in live(s)]) == (2, 20, [0, 0])
     s, _ = after(BASE, ("clear_all",), on=s)
     assert s.total_bytes == 20, "clearing all does not reach it"
     s, _ = after(BASE, ("set_max_cache_bytes", 10), ("do_cache_eviction",), on=s)
@@ -261,7 +261,7 @@ def test_a_removed_cache_may_still_be_filled_but_is_never_found() -> None:
 def test_a_cache_made_while_the_maximum_is_zero_stays_disabled() -> None:
     cfg = BASE._replace(max_bytes=0)
     s, outcome = after(cfg, ("set_max_cache_bytes", 1000), *put(0))
-    assert (outcome, s.homes[0]) == (False, DISABLED)
+    assert (outcome, s.topic_caches[0]) == (False, DISABLED)
     s, _ = after(cfg, ("read", 0, 1, 0, 2, 3), ("complete_storage_read", 1, True), on=s)
     assert [g.expected_reads for g in s.ranges.orphaned_copies] == [None] * 3
     assert after(cfg, ("remove_entry_cache", 0), *put(0), on=s)[1] is True

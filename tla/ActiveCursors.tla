@@ -51,7 +51,7 @@ NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Ob
 
 \* Nodes or items whose objects no cursor has, in the order of the structure.  No answer of the set depends on the age of
 \* items at one position, so those of replaced cursors are sorted by name.
-Remembered(c) ==
+ObjectsWithoutCursor(c) ==
   LET Unknown(each) == each.object \notin Objects(c.cursors)
       left == SelectSeq(c.items, Unknown)
       IsFirst(i, j) == \/ IsBefore(left[i].position, left[j].position)
@@ -64,11 +64,11 @@ Remembered(c) ==
        [] OTHER                    -> left
 
 Numbered(c) ==
-  LET remembered == Remembered(c)
+  LET rest == ObjectsWithoutCursor(c)
       n == Len(c.cursors)
       To(object) == IF \E k \in 1..n : c.cursors[k].object = object
                     THEN CHOOSE k \in 1..n : c.cursors[k].object = object
-                    ELSE n + (CHOOSE k \in DOMAIN remembered : remembered[k].object = object)
+                    ELSE n + (CHOOSE k \in DOMAIN rest : rest[k].object = object)
       Of(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.object = To(@)]]
       AsSet[k \in 0..Len(c.items)] == IF k = 0 THEN <<>> ELSE SetWith(AsSet[k - 1], Of(c.items)[k])
   IN [c EXCEPT !.cursors = Of(@), !.items = IF container = "sorted_set" THEN AsSet[Len(@)] ELSE Of(@),
@@ -212,7 +212,7 @@ ShippedSlowest(c) ==
 (* Bounds. *)
 
 \* Nodes and items of the structure; the largest absolute count of the list.
-RememberedAtMost(n) == Len(items) + Len(NodesOf(Contents)) <= n
-FarthestCountAtMost(n) ==
+RetainedAtMost(n) == Len(items) + Len(NodesOf(Contents)) <= n
+LargestAbsoluteCountAtMost(n) ==
   nodes # None => \A k \in DOMAIN nodes.counts : nodes.counts[k] <= n /\ -nodes.counts[k] <= n
 =============================================================================

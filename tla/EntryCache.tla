@@ -18,13 +18,13 @@ EXTENDS EntryCacheReads
 (* Caches of topics. *)
 
 \* A topic's range cache; one that was removed is created anew, disabled if the maximum is 0 now.
-Home(c, topic) ==
+GetEntryCache(c, topic) ==
   LET s == Cardinality(DOMAIN c.owners)
-  IN CASE c.homes[topic] # Absent -> [c |-> c, store |-> c.homes[topic]]
-       [] c.homes[topic] = Absent /\ max_bytes = 0 ->
-            [c |-> [c EXCEPT !.homes[topic] = Disabled], store |-> Disabled]
+  IN CASE c.topic_caches[topic] # Absent -> [c |-> c, store |-> c.topic_caches[topic]]
+       [] c.topic_caches[topic] = Absent /\ max_bytes = 0 ->
+            [c |-> [c EXCEPT !.topic_caches[topic] = Disabled], store |-> Disabled]
        [] OTHER ->
-            [c |-> [c EXCEPT !.homes[topic] = s,
+            [c |-> [c EXCEPT !.topic_caches[topic] = s,
                              !.owners = [each \in 0..s |-> IF each = s THEN topic ELSE @[each]],
                              !.sizes = [each \in 0..s |-> IF each = s THEN 0 ELSE @[each]]],
              store |-> s]
@@ -34,8 +34,8 @@ Home(c, topic) ==
 
 \* A new entry is cached when it was added to the ledger.  It is never refused for lack of space.
 AfterInsert(topic, p, b, n) ==
-  LET home == Home(Contents, topic)
-  IN IF home.store = Disabled THEN home.c ELSE Come(home.c, home.store, p, b, InitialCount(n), NoCopies)
+  LET entry_cache == GetEntryCache(Contents, topic)
+  IN IF entry_cache.store = Disabled THEN entry_cache.c ELSE InsertOrReplace(entry_cache.c, entry_cache.store, p, b, InitialCount(n), NoCopies)
 
 Insert == \E topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
             Become(AfterInsert(topic, p, b, n))
@@ -48,7 +48,7 @@ RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 \* The periodic eviction: what is older than the time to live, then the size check.  A queued task keeps its mark, so
 \* that no second one is begun; a version takes the mark off.
 AfterCacheEviction ==
-  LET evicted == SizeCheck(Walked(Contents, TRUE, -ttl_ns))
+  LET evicted == SizeCheck(Evicted(Contents, TRUE, -ttl_ns))
   IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.marked = FALSE] ELSE evicted
 
 DoCacheEviction == Become(AfterCacheEviction)
@@ -66,10 +66,10 @@ EstimatedBytes(size, n) ==
 \* A range of a ledger is read, both ends included.  Entries that must be fetched expect `n` reads.  The request may
 \* have to wait for permits first.
 AfterRead(topic, l, low, high, n) ==
-  LET home == Home(Contents, topic)
-      c == home.c
+  LET entry_cache == GetEntryCache(Contents, topic)
+      c == entry_cache.c
       permits == EstimatedBytes(StoredOf(topic, l), high - low + 1)
-      q == [number |-> Cardinality(Asking(c)) + 1, store |-> home.store, cache |-> topic, ledger |-> l,
+      q == [number |-> Cardinality(Asking(c)) + 1, store |-> entry_cache.store, cache |-> topic, ledger |-> l,
             expected_reads |-> n, part |-> Part("permits", low, high)]
       w == [request |-> q.number, permits |-> permits, since_ns |-> 0]
   IN CASE low > high \/ high >= Len(StoredOf(topic, l))    -> Contents
@@ -88,8 +88,8 @@ ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[
 \* may have enough permits now; in a version they wait for the next release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
-      left == GivenUp(expired.c, expired.failed)
-  IN IF timer_grants_next /\ expired.failed # {} THEN HandOn(left) ELSE left
+      left == FailTimedOut(expired.c, expired.failed)
+  IN IF timer_grants_next /\ expired.failed # {} THEN StartQueuedRequests(left) ELSE left
 
 ExpireWaitingReads == Become(AfterExpiry)
 
@@ -100,7 +100,7 @@ CompleteStorageRead ==
 \* An odd answer: the first n entries of a read, and one that is there twice, or that nobody asked for.  An id beyond
 \* 32 bits, which TLC does not have, is one far away.
 FarAway == 65536
-Brought(r, n, odd) ==
+OddAnswer(r, n, odd) ==
   LET asked == [i \in 1..n |-> <<r.ledger, r.first + i - 1>>]
   IN asked \o CASE odd = "short"        -> <<>>
                 [] odd = "twice"        -> IF n = 0 THEN <<>> ELSE << <<r.ledger, r.first>> >>
@@ -109,7 +109,7 @@ Brought(r, n, odd) ==
                 [] odd = "wraps"        -> << <<r.ledger, r.first + n + FarAway>> >>
 
 \* How many of the first entries of a read are there, each once and in order; the rest of the answer is no use.
-Accepted(r, answer) ==
+AcceptedEntries(r, answer) ==
   LET IsWrong(i) == answer[i] # <<r.ledger, r.first + i - 1>> \/ answer[i][2] > r.last
       wrong == {i \in DOMAIN answer : IsWrong(i)}
   IN IF wrong = {} THEN Len(answer) ELSE Least(wrong) - 1
@@ -119,7 +119,7 @@ AnswerOddly ==
   \E i \in DOMAIN reads, n \in entries, odd \in oddity :
     LET r == reads[i]
     IN /\ n <= r.last - r.first
-       /\ Become(Answered(Contents, r, r.first + Accepted(r, Brought(r, n, odd)) - 1))
+       /\ Become(Answered(Contents, r, r.first + AcceptedEntries(r, OddAnswer(r, n, odd)) - 1))
 
 \* Where storage answers at once, its next reads fail; this many, whatever was said before.
 FailNextStorageReads ==
@@ -138,13 +138,13 @@ AfterReleaseOf(g, i) ==
       Less(copies) == [copies EXCEPT !.granted = @ \ {name}]
       left == [g EXCEPT !.copies = @ \ {i}]
       released == [ChangedWhere(Contents, Has, MarkedRead, Less) EXCEPT !.grants = (@ \ {g}) \cup {left}]
-  IN IF left.copies = {} THEN PermitsBack(released, g.request) ELSE released
+  IN IF left.copies = {} THEN ReleasePermits(released, g.request) ELSE released
 
 \* A reader gives back an entry that it has dealt with: one read fewer to expect.
 Release ==
   \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ queue[i].copies.open > 0
                              /\ Become(ChangedAt(Contents, i, MarkedRead, OneLess))
-  \/ \E g \in DOMAIN orphaned_copies : g.copies.open > 0 /\ Become(ChangedLoose(Contents, g, MarkedRead, OneLess))
+  \/ \E g \in DOMAIN orphaned_copies : g.copies.open > 0 /\ Become(ChangedOrphaned(Contents, g, MarkedRead, OneLess))
   \/ \E g \in grants : \E i \in g.copies : Become(AfterReleaseOf(g, i))
 
 \* A reader's copy, whether a grant names it or not.
@@ -154,25 +154,25 @@ IsRead(copies) == copies.open > 0 \/ copies.granted # {}
 Replay ==
   \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ IsRead(queue[i].copies)
                              /\ Become(ChangedAt(Contents, i, Replayed, Same))
-  \/ \E g \in DOMAIN orphaned_copies : IsRead(g.copies) /\ Become(ChangedLoose(Contents, g, Replayed, Same))
+  \/ \E g \in DOMAIN orphaned_copies : IsRead(g.copies) /\ Become(ChangedOrphaned(Contents, g, Replayed, Same))
 
 -----------------------------------------------------------------------------
 (* Removing. *)
 
 \* What a topic's cache holds before a position, in whatever ledger, is removed.
 AfterInvalidation(topic, p) ==
-  LET home == Home(Contents, topic)
+  LET entry_cache == GetEntryCache(Contents, topic)
       Before(e) == e.position[1] < p[1] \/ (e.position[1] = p[1] /\ e.position[2] < p[2])
-      Gone(e) == e.store = home.store /\ e.position[1] >= -1 /\ Before(e)
-  IN Detached(home.c, Gone)
+      Gone(e) == e.store = entry_cache.store /\ e.position[1] >= -1 /\ Before(e)
+  IN Detached(entry_cache.c, Gone)
 
 InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInvalidation(topic, p))
 
 \* A ledger's entries are removed from a topic's cache; nobody joins its outstanding reads any more.
 AfterInvalidateLedger(topic, l) ==
-  LET home == Home(Contents, topic)
-      Gone(e) == e.store = home.store /\ e.position[1] = l
-  IN IF home.store < 0 THEN home.c ELSE WithoutJoining(Detached(home.c, Gone), home.store, l)
+  LET entry_cache == GetEntryCache(Contents, topic)
+      Gone(e) == e.store = entry_cache.store /\ e.position[1] = l
+  IN IF entry_cache.store < 0 THEN entry_cache.c ELSE WithoutJoining(Detached(entry_cache.c, Gone), entry_cache.store, l)
 
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
@@ -180,13 +180,13 @@ InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLed
 Emptied(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(Detached(c, Gone), s, None)
 
 \* A topic's cache is emptied.
-AfterClear(topic) == LET home == Home(Contents, topic) IN Emptied(home.c, home.store)
+AfterClear(topic) == LET entry_cache == GetEntryCache(Contents, topic) IN Emptied(entry_cache.c, entry_cache.store)
 
 ClearCache == \E topic \in cache : Become(AfterClear(topic))
 
 \* Every topic's cache is emptied; one that was removed before, and filled since, is not reached.
 RECURSIVE EmptiedUpTo(_, _)
-EmptiedUpTo(c, topics) == IF topics = 0 THEN c ELSE Emptied(EmptiedUpTo(c, topics - 1), c.homes[topics - 1])
+EmptiedUpTo(c, topics) == IF topics = 0 THEN c ELSE Emptied(EmptiedUpTo(c, topics - 1), c.topic_caches[topics - 1])
 
 AfterClearAll == EmptiedUpTo(Contents, caches)
 
@@ -195,7 +195,7 @@ ClearAll == Become(AfterClearAll)
 \* A topic's cache is forgotten, then emptied; the next use begins with a new one.  A read that began before may still
 \* fill the old one: such entries count, and are evicted, but never found.
 AfterRemoval(topic) ==
-  IF homes[topic] = Absent THEN Contents ELSE Emptied([Contents EXCEPT !.homes[topic] = Absent], homes[topic])
+  IF topic_caches[topic] = Absent THEN Contents ELSE Emptied([Contents EXCEPT !.topic_caches[topic] = Absent], topic_caches[topic])
 
 RemoveEntryCache == \E topic \in cache : Become(AfterRemoval(topic))
 
@@ -214,7 +214,7 @@ Advance ==
                                !.waiting = [i \in DOMAIN @ |-> [@[i] EXCEPT !.since_ns = @ - n]]])
 
 \* Everything but the settings.
-contents == <<queue, orphaned_copies, owners, sizes, homes, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
+contents == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
               grants>>
 
 \* The maximum, or the watermark, changes while the broker runs; by itself that evicts nothing.

@@ -25,14 +25,14 @@ HasExpectedReads(n) == n # None /\ n >= 1
 \* The counter that an entry's, or a orphaned_copies group's, copies share changes, and the copies may be others then.
 ChangedAt(c, i, New(_), Copies(_)) ==
   [c EXCEPT !.queue = Exchanged(@, i, [@[i] EXCEPT !.expected_reads = New(@), !.copies = Copies(@)])]
-ChangedLoose(c, g, New(_), Copies(_)) ==
+ChangedOrphaned(c, g, New(_), Copies(_)) ==
   [c EXCEPT !.orphaned_copies = WithOrphanedCopies(WithoutOrphanedCopies(@, g), Copies(g.copies), New(g.expected_reads))]
 
 \* The same for the copies that Has(copies) holds of, wherever they stand.
 ChangedWhere(c, Has(_), New(_), Copies(_)) ==
   LET slots == {i \in DOMAIN c.queue : c.queue[i] # None /\ Has(c.queue[i].copies)}
   IN IF slots # {} THEN ChangedAt(c, CHOOSE i \in slots : TRUE, New, Copies)
-     ELSE ChangedLoose(c, CHOOSE g \in DOMAIN c.orphaned_copies : Has(g.copies), New, Copies)
+     ELSE ChangedOrphaned(c, CHOOSE g \in DOMAIN c.orphaned_copies : Has(g.copies), New, Copies)
 
 -----------------------------------------------------------------------------
 (* Leaving. *)
@@ -43,19 +43,19 @@ TriggerShare == [num |-> 98, den |-> 100]
 IsOverTrigger(c) == c.total_bytes > ShareOf(TriggerShare)
 
 \* Entries that have left their slots: their bytes are subtracted, also from the total, and their copies go on alone.
-RECURSIVE Leave(_, _)
-Leave(c, gone) ==
+RECURSIVE AccountForRemoved(_, _)
+AccountForRemoved(c, gone) ==
   IF gone = <<>> THEN c
   ELSE LET e == Head(gone)
            n == IF removal_marks_read THEN MarkedRead(e.expected_reads) ELSE e.expected_reads
-       IN Leave([c EXCEPT !.sizes[e.store] = @ - e.bytes, !.total_bytes = @ - e.bytes,
+       IN AccountForRemoved([c EXCEPT !.sizes[e.store] = @ - e.bytes, !.total_bytes = @ - e.bytes,
                           !.orphaned_copies = WithOrphanedCopies(@, e.copies, n)], Tail(gone))
 
 \* Entries leave by position: their slots stay behind, DETACHED.
 Detached(c, Gone(_)) ==
   LET IsGone(slot) == slot # None /\ Gone(slot)
       Nothing(e) == None
-  IN Leave([c EXCEPT !.queue = Changed(@, Gone, Nothing)], SelectSeq(c.queue, IsGone))
+  IN AccountForRemoved([c EXCEPT !.queue = Changed(@, Gone, Nothing)], SelectSeq(c.queue, IsGone))
 
 -----------------------------------------------------------------------------
 (* Passes over the removal queue. *)
@@ -83,23 +83,23 @@ SizePassPredicate(slot, freed, goal) ==
 
 \* One pass over the queue, from the head, until it stops or nothing is left; it may meet a requeued entry again.
 \* What it leaves in the queue, and the entries that it removed.
-RECURSIVE Walk(_, _, _, _, _)
-Walk(by_time, limit, slots, gone, freed) ==
+RECURSIVE EvictionPass(_, _, _, _, _)
+EvictionPass(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
   ELSE LET slot == Head(slots)
            verdict == IF by_time THEN TimePassPredicate(slot, limit) ELSE SizePassPredicate(slot, freed, limit)
        IN CASE verdict = "STOP"    -> [queue |-> slots, gone |-> gone]
-            [] verdict = "MISSING" -> Walk(by_time, limit, Tail(slots), gone, freed)
-            [] verdict = "REQUEUE" -> Walk(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
-            [] verdict = "REMOVE"  -> Walk(by_time, limit, Tail(slots), Append(gone, slot), freed + slot.bytes)
+            [] verdict = "MISSING" -> EvictionPass(by_time, limit, Tail(slots), gone, freed)
+            [] verdict = "REQUEUE" -> EvictionPass(by_time, limit, Append(Tail(slots), Requeued(slot)), gone, freed)
+            [] verdict = "REMOVE"  -> EvictionPass(by_time, limit, Tail(slots), Append(gone, slot), freed + slot.bytes)
 
-Walked(c, by_time, limit) ==
-  LET walk == Walk(by_time, limit, c.queue, <<>>, 0) IN Leave([c EXCEPT !.queue = walk.queue], walk.gone)
+Evicted(c, by_time, limit) ==
+  LET walk == EvictionPass(by_time, limit, c.queue, <<>>, 0) IN AccountForRemoved([c EXCEPT !.queue = walk.queue], walk.gone)
 
 \* The size check: if the total is still above the trigger, a size pass down to the watermark.
 SizeCheck(c) ==
   LET wanted == c.total_bytes - ShareOf(watermark)
-  IN IF wanted > 0 /\ IsOverTrigger(c) THEN Walked(c, FALSE, wanted) ELSE c
+  IN IF wanted > 0 /\ IsOverTrigger(c) THEN Evicted(c, FALSE, wanted) ELSE c
 
 \* Above the trigger an eviction task is begun, unless one is marked.
 Triggered(c) ==
@@ -121,7 +121,7 @@ Cached(c, s, p, b, n, copies) ==
 
 \* An entry comes that is cached already: it is rejected, though its counter may be taken over.
 \* `copies` are those of the newcomer, which share its counter.
-GivenAgain(c, s, p, n, copies) ==
+InsertDuplicate(c, s, p, n, copies) ==
   LET present == c.queue[CHOOSE i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)]
       Chosen(e) == e = present
       New(e) == [e EXCEPT !.expected_reads = n, !.copies = copies]
@@ -129,6 +129,6 @@ GivenAgain(c, s, p, n, copies) ==
      THEN [c EXCEPT !.queue = Changed(@, Chosen, New), !.orphaned_copies = WithOrphanedCopies(@, present.copies, present.expected_reads)]
      ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, copies, IF rejection_marks_read THEN MarkedRead(n) ELSE n)]
 
-Come(c, s, p, b, n, copies) ==
-  IF IsCached(c, s, p) THEN GivenAgain(c, s, p, n, copies) ELSE Cached(c, s, p, b, n, copies)
+InsertOrReplace(c, s, p, b, n, copies) ==
+  IF IsCached(c, s, p) THEN InsertDuplicate(c, s, p, n, copies) ELSE Cached(c, s, p, b, n, copies)
 =============================================================================

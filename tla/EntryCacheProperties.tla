@@ -55,7 +55,7 @@ FirstQueuedRequestDoesNotFit == waiting = <<>> \/ ~Fits(Contents, Head(waiting).
 LatestInsertSetsExpectedReadCount ==
   \A topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
     LET after == AfterInsert(topic, p, b, n)
-        key == <<after.homes[topic], p>>
+        key == <<after.topic_caches[topic], p>>
     IN key \in Keys(after) => EntryAt(after, key).expected_reads = InitialCount(n)
 
 -----------------------------------------------------------------------------
@@ -73,9 +73,9 @@ Counters == {each.expected_reads : each \in Holders}
 Fresh == {InitialCount(n) : n \in insert_expected_reads \cup read_expected_reads} \cup {None}
 
 \* What the topics' caches hold, by topic and position, for range caches may be numbered anew; and the counters.
-TopicKeys == UNION {{<<topic, e.position>> : e \in {e \in LiveSet(Contents) : e.store = homes[topic]}} :
-                      topic \in DOMAIN homes}
-CountAt(key) == EntryAt(Contents, <<homes[key[1]], key[2]>>).expected_reads
+TopicKeys == UNION {{<<topic, e.position>> : e \in {e \in LiveSet(Contents) : e.store = topic_caches[topic]}} :
+                      topic \in DOMAIN topic_caches}
+CountAt(key) == EntryAt(Contents, <<topic_caches[key[1]], key[2]>>).expected_reads
 
 \* The counter of an entry that stays is lower than before, or undefined, and not one with which entries come.
 IsAnEntryCountedDown ==

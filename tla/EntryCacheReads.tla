@@ -66,21 +66,21 @@ Taken(c, n, permits) ==
   IN [c EXCEPT !.free = @ - taken, !.grants = @ \cup {[request |-> n, permits |-> taken, copies |-> {}]}]
 
 \* The request's permits are free again.
-GivenBack(c, n) ==
+PermitsReturned(c, n) ==
   LET mine == {g \in c.grants : g.request = n}
   IN IF mine = {} THEN c
      ELSE LET g == CHOOSE g \in mine : TRUE IN [c EXCEPT !.free = @ + g.permits, !.grants = @ \ mine]
 
 \* From the head of the queue: who has waited longer than the timeout has failed, and who fits is granted.
-RECURSIVE HandedOut(_, _, _)
-HandedOut(c, granted, failed) ==
+RECURSIVE GrantQueued(_, _, _)
+GrantQueued(c, granted, failed) ==
   LET done == [c |-> c, granted |-> granted, failed |-> failed]
   IN IF c.waiting = <<>> THEN done
      ELSE LET w == Head(c.waiting)
               rest == [c EXCEPT !.waiting = Tail(@)]
-          IN CASE -w.since_ns > permits_timeout_ns -> HandedOut(rest, granted, failed \cup {w.request})
+          IN CASE -w.since_ns > permits_timeout_ns -> GrantQueued(rest, granted, failed \cup {w.request})
                [] -w.since_ns <= permits_timeout_ns /\ Fits(c, w.permits) ->
-                    HandedOut(Taken(rest, w.request, w.permits), Append(granted, w.request), failed)
+                    GrantQueued(Taken(rest, w.request, w.permits), Append(granted, w.request), failed)
                [] OTHER -> done
 
 \* At the timer, who has waited as long as the timeout has failed.
@@ -91,26 +91,26 @@ Expired(c, failed) ==
   ELSE [c |-> c, failed |-> failed]
 
 \* Requests that waited too long for their permits fail.
-GivenUp(c, failed) == LET Stays(q) == q.number \notin failed IN [c EXCEPT !.requests = SelectSeq(@, Stays)]
+FailTimedOut(c, failed) == LET Stays(q) == q.number \notin failed IN [c EXCEPT !.requests = SelectSeq(@, Stays)]
 
 -----------------------------------------------------------------------------
 (* What storage brings. *)
 
 \* An entry from storage is cached only if reads of it are expected.
-ComesFromStorage(c, r, entry, names) ==
+InsertedReadEntry(c, r, entry, names) ==
   LET n == InitialCount(IF r.store >= 0 THEN r.expected_reads ELSE 0)
       b == StoredOf(r.cache, r.ledger)[entry + 1]
-  IN IF HasExpectedReads(n) THEN Come(c, r.store, <<r.ledger, entry>>, b, n, Held(names))
+  IN IF HasExpectedReads(n) THEN InsertOrReplace(c, r.store, <<r.ledger, entry>>, b, n, Held(names))
      ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, Held(names), n)]
 
 \* The entries of a read up to some last one come, each with a counter of its own.  `wanted` has for each part that
 \* waited <<request, first, last>>: everyone gets copies of what they wanted, which share the counter.
-RECURSIVE TakenIn(_, _, _, _, _)
-TakenIn(c, r, entry, up_to, wanted) ==
+RECURSIVE ReceivedEntries(_, _, _, _, _)
+ReceivedEntries(c, r, entry, up_to, wanted) ==
   IF entry > up_to THEN c
   ELSE LET names == {<<w[1], entry>> : w \in {w \in wanted : w[2] <= entry /\ entry <= w[3]}}
-           Rest(came) == TakenIn(came, r, entry + 1, up_to, wanted)
-       IN With(ComesFromStorage(c, r, entry, names), Rest)
+           Rest(came) == ReceivedEntries(came, r, entry + 1, up_to, wanted)
+       IN With(InsertedReadEntry(c, r, entry, names), Rest)
 
 \* What a part that waited gets of a read of which only the entries up to some last one came.
 PartOf(r, low, high, up_to) ==
@@ -139,7 +139,7 @@ Candidate(c, q, low, high) ==
        [] OTHER -> Greatest({i \in near : Worth(i) = Least({Worth(j) : j \in near})})
 
 \* Storage is asked for a range; it answers in this step, or later.
-AskStorage(c, q, low, high) ==
+ReadFromStorage(c, q, low, high) ==
   LET r == [number |-> c.next_read, store |-> q.store, cache |-> q.cache, ledger |-> q.ledger, first |-> low,
             last |-> high, expected_reads |-> q.expected_reads, joinable |-> q.store >= 0, waiting |-> <<q.number>>]
       asked == [c EXCEPT !.next_read = @ + 1]
@@ -148,7 +148,7 @@ AskStorage(c, q, low, high) ==
        [] storage_reads = "immediate" /\ c.failing > 0 ->
             [c |-> [asked EXCEPT !.failing = @ - 1], part |-> Part("failed", low, high)]
        [] OTHER ->
-            [c |-> TakenIn(asked, r, low, high, {<<q.number, low, high>>}), part |-> PartOf(r, low, high, high)]
+            [c |-> ReceivedEntries(asked, r, low, high, {<<q.number, low, high>>}), part |-> PartOf(r, low, high, high)]
 
 \* A range by what is cached of it: each cached entry, and each maximal run of missing ones.  `there` has the sizes.
 RECURSIVE Pieces(_, _, _)
@@ -160,17 +160,17 @@ Pieces(there, low, high) ==
            end == IF further = {} THEN high ELSE Least(further) - 1
        IN <<Awaited(low, end, 0)>> \o Pieces(there, end + 1, high)
 
-RECURSIVE LookUp(_, _, _, _), Ask(_, _, _, _), AskForGaps(_, _, _, _)
+RECURSIVE ReadRange(_, _, _, _), ReadMissing(_, _, _, _), ReadGaps(_, _, _, _)
 
 \* Each gap is asked for, from left to right.
-AskForGaps(c, q, parts, i) ==
+ReadGaps(c, q, parts, i) ==
   IF i > Len(parts) THEN [c |-> c, parts |-> parts]
-  ELSE IF parts[i].kind # "awaited" THEN AskForGaps(c, q, parts, i + 1)
-  ELSE LET Rest(asked) == AskForGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
-       IN With(Ask(c, q, parts[i].first, parts[i].last), Rest)
+  ELSE IF parts[i].kind # "awaited" THEN ReadGaps(c, q, parts, i + 1)
+  ELSE LET Rest(asked) == ReadGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
+       IN With(ReadMissing(c, q, parts[i].first, parts[i].last), Rest)
 
 \* What is cached is held and marked as accessed; every maximal run of missing entries is asked for.
-LookUp(c, q, low, high) ==
+ReadRange(c, q, low, high) ==
   LET Chosen(e) == /\ e.store = q.store /\ e.position[1] = q.ledger
                    /\ low <= e.position[2] /\ e.position[2] <= high
       Looked(e) == [e EXCEPT !.accessed = TRUE, !.copies.held = @ \cup {<<q.number, e.position[2]>>}]
@@ -179,15 +179,15 @@ LookUp(c, q, low, high) ==
       there == [entry \in {e.position[2] : e \in found} |-> (CHOOSE e \in found : e.position[2] = entry).bytes]
       pieces == Pieces(there, low, high)
       held == [c EXCEPT !.queue = Changed(@, Chosen, Looked)]
-  IN CASE found = {} -> Ask(c, q, low, high)
+  IN CASE found = {} -> ReadMissing(c, q, low, high)
        [] DOMAIN there = low..high -> [c |-> held, part |-> Found(low, high, AllHeld(pieces))]
        [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> SideBySide("mixed", low, high, asked.parts)]
-                   IN With(AskForGaps(held, q, pieces, 1), Rest)
+                   IN With(ReadGaps(held, q, pieces, 1), Rest)
 
 \* A range that is not cached: an outstanding read of it is joined, or storage is asked.
-Ask(c, q, low, high) ==
+ReadMissing(c, q, low, high) ==
   LET i == Candidate(c, q, low, high)
-  IN IF i = 0 THEN AskStorage(c, q, low, high)
+  IN IF i = 0 THEN ReadFromStorage(c, q, low, high)
      ELSE LET r == c.reads[i]
               left == IF low < r.first THEN r.first ELSE low
               right == IF r.last < high THEN r.last ELSE high
@@ -195,7 +195,7 @@ Ask(c, q, low, high) ==
               joined == [c EXCEPT !.reads = Exchanged(@, i, [r EXCEPT !.waiting = Append(@, q.number)])]
               One(looked) == [c |-> looked.c, parts |-> <<looked.part>>]
               Beside(found, from, to) == IF from > to THEN [c |-> found, parts |-> <<>>]
-                                         ELSE With(LookUp(found, q, from, to), One)
+                                         ELSE With(ReadRange(found, q, from, to), One)
               All(parts) == IF Len(parts) = 1 THEN common ELSE SideBySide("joined", low, high, parts)
               Right(before) ==
                 LET Both(after) == [c |-> after.c, part |-> All(before.parts \o <<common>> \o after.parts)]
@@ -225,7 +225,7 @@ Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]
   ELSE LET Again(asked) == Settle(asked.c, q, asked.part)
            Failed(c_then) == IF part.kind = "joined" THEN [c |-> c_then, part |-> Part("failed", part.first, part.last)]
-                             ELSE With(Ask(c_then, q, part.first, part.last), Again)
+                             ELSE With(ReadMissing(c_then, q, part.first, part.last), Again)
            Rest(each) ==
              LET settled == InSet(each.parts)
                  so_far == [c |-> each.c, part |-> [part EXCEPT !.parts = each.parts]]
@@ -256,15 +256,15 @@ HandedOver(c, n, held, i) ==
        IN With(IF \E g \in c.grants : g.request = n THEN ChangedWhere(c, Has, Same, Granted)
                ELSE ChangedWhere(c, Has, Same, Open), Rest)
 
-RECURSIVE GoOn(_, _), Begin(_, _), BeginEach(_, _), HandOn(_)
+RECURSIVE ContinueRequest(_, _), Begin(_, _), BeginEach(_, _), StartQueuedRequests(_)
 
 \* Permits were given back: those who wait for some begin, or have waited too long.
-HandOn(c) ==
+StartQueuedRequests(c) ==
   LET Rest(handed) == IF handed.granted = <<>> /\ handed.failed = {} THEN c
-                      ELSE With(BeginEach(GivenUp(handed.c, handed.failed), handed.granted), HandOn)
-  IN With(HandedOut(c, <<>>, {}), Rest)
+                      ELSE With(BeginEach(FailTimedOut(handed.c, handed.failed), handed.granted), StartQueuedRequests)
+  IN With(GrantQueued(c, <<>>, {}), Rest)
 
-PermitsBack(c, n) == IF c.grants = {} THEN c ELSE With(GivenBack(c, n), HandOn)
+ReleasePermits(c, n) == IF c.grants = {} THEN c ELSE With(PermitsReturned(c, n), StartQueuedRequests)
 
 BeginEach(c, numbers) ==
   IF numbers = <<>> THEN c
@@ -274,21 +274,21 @@ BeginEach(c, numbers) ==
 
 \* A request that has its permits looks into the cache.
 Begin(c, q) ==
-  LET Rest(looked) == GoOn(looked.c, [q EXCEPT !.part = looked.part])
-  IN With(LookUp(c, q, q.part.first, q.part.last), Rest)
+  LET Rest(looked) == ContinueRequest(looked.c, [q EXCEPT !.part = looked.part])
+  IN With(ReadRange(c, q, q.part.first, q.part.last), Rest)
 
 \* The reader gets the entries.  With none of them its permits are free again.
 Delivered(c, n, held) ==
   LET Rest(over) ==
-        IF held = <<>> THEN PermitsBack(over, n)
+        IF held = <<>> THEN ReleasePermits(over, n)
         ELSE [over EXCEPT !.grants = {IF g.request = n THEN [g EXCEPT !.copies = DOMAIN held] ELSE g : g \in @}]
   IN With(HandedOver(c, n, held, 1), Rest)
 
 \* A request goes on as far as it can: it waits for more, or it is answered.
-GoOn(c, q) ==
+ContinueRequest(c, q) ==
   LET Rest(settled) ==
         CASE ~IsSettled(settled.part)     -> WithRequest(settled.c, [q EXCEPT !.part = settled.part])
-          [] settled.part.kind = "failed" -> PermitsBack(settled.c, q.number)
+          [] settled.part.kind = "failed" -> ReleasePermits(settled.c, q.number)
           [] OTHER                        -> Delivered(settled.c, q.number, settled.part.held)
   IN With(Settle(c, q, q.part), Rest)
 
@@ -312,7 +312,7 @@ WithAnswers(part, r, up_to) ==
 RECURSIVE AnswerEach(_, _, _, _)
 AnswerEach(c, numbers, r, up_to) ==
   IF numbers = <<>> THEN c
-  ELSE LET Step(q) == GoOn(WithoutRequest(c, q.number), [q EXCEPT !.part = WithAnswers(@, r, up_to)])
+  ELSE LET Step(q) == ContinueRequest(WithoutRequest(c, q.number), [q EXCEPT !.part = WithAnswers(@, r, up_to)])
            Rest(answered) == AnswerEach(answered, Tail(numbers), r, up_to)
        IN With(With(RequestOf(c, Head(numbers)), Step), Rest)
 
@@ -322,7 +322,7 @@ Answered(c, r, up_to) ==
   LET Other(each) == each # r
       rest == [c EXCEPT !.reads = SelectSeq(@, Other)]
       wanted == UNION {Wanted(n, RequestOf(c, n).part, r.number) : n \in InSet(r.waiting)}
-      taken == CASE up_to # None -> TakenIn(rest, r, r.first, up_to, wanted)
+      taken == CASE up_to # None -> ReceivedEntries(rest, r, r.first, up_to, wanted)
                  [] up_to = None /\ r.store >= 0 -> WithoutJoining(rest, r.store, r.ledger)
                  [] OTHER -> rest
       Rest(so_far) == AnswerEach(so_far, Distinct(r.waiting), r, up_to)

@@ -41,7 +41,7 @@ VARIABLES
   orphaned_copies,        \* copies whose entry is no longer cached
   owners,       \* of each range cache: the topic whose it is, or was
   sizes,        \* bytes of each range cache
-  homes,        \* of each topic: its range cache, or Absent, or Disabled
+  topic_caches,        \* of each topic: its range cache, or Absent, or Disabled
   total_bytes,  \* the broker's own sum
   marked,       \* whether an eviction is in progress
   tasks,        \* eviction tasks that are queued
@@ -54,7 +54,7 @@ VARIABLES
   max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed
 
 settings == <<max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed>>
-vars == <<queue, orphaned_copies, owners, sizes, homes, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
+vars == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
           grants, settings>>
 
 \* In place of a range cache: the topic's was removed and not used since; or it stores nothing.
@@ -68,7 +68,7 @@ Init ==
      /\ orphaned_copies = <<>>
      /\ owners = [s \in stores |-> s]
      /\ sizes = [s \in stores |-> 0]
-     /\ homes = [t \in 0..caches - 1 |-> IF enabled THEN t ELSE Disabled]
+     /\ topic_caches = [t \in 0..caches - 1 |-> IF enabled THEN t ELSE Disabled]
      /\ total_bytes = 0
      /\ marked = FALSE
      /\ tasks = 0
@@ -88,7 +88,7 @@ Asking(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : 
 
 \* What an action changes, as one value: the rules compute with it.
 Contents ==
-  [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes, homes |-> homes, total_bytes |-> total_bytes,
+  [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes, topic_caches |-> topic_caches, total_bytes |-> total_bytes,
    marked |-> marked, tasks |-> tasks, failing |-> failing, reads |-> reads, requests |-> requests, free |-> free,
    waiting |-> waiting, grants |-> grants, next_read |-> Len(reads) + 1]
 
@@ -151,7 +151,7 @@ WithCopies(c, To(_)) ==
 StoresInUse(c) ==
   LET live == SelectSeq(c.queue, IsEntry)
       IsStore(s) == s >= 0
-  IN Distinct(SelectSeq([t \in 1..caches |-> c.homes[t - 1]] \o [i \in DOMAIN live |-> live[i].store]
+  IN Distinct(SelectSeq([t \in 1..caches |-> c.topic_caches[t - 1]] \o [i \in DOMAIN live |-> live[i].store]
                         \o [i \in DOMAIN c.reads |-> c.reads[i].store]
                         \o [i \in DOMAIN c.requests |-> c.requests[i].store], IsStore))
 
@@ -160,12 +160,12 @@ WithStores(c) ==
       To(s) == IF s < 0 THEN s ELSE IndexOf(order, s) - 1
       Every(e) == TRUE
       Moved(each) == [each EXCEPT !.store = To(@)]
-      in_order == Cardinality(DOMAIN c.owners) = caches /\ \A t \in DOMAIN c.homes : c.homes[t] = t
+      in_order == Cardinality(DOMAIN c.owners) = caches /\ \A t \in DOMAIN c.topic_caches : c.topic_caches[t] = t
   IN IF in_order THEN c
      ELSE [c EXCEPT !.queue = Changed(@, Every, Moved),
                     !.owners = [s \in 0..Len(order) - 1 |-> @[order[s + 1]]],
                     !.sizes = [s \in 0..Len(order) - 1 |-> @[order[s + 1]]],
-                    !.homes = [t \in DOMAIN @ |-> To(@[t])],
+                    !.topic_caches = [t \in DOMAIN @ |-> To(@[t])],
                     !.reads = [i \in DOMAIN @ |-> Moved(@[i])],
                     !.requests = [i \in DOMAIN @ |-> Moved(@[i])]]
 
@@ -200,7 +200,7 @@ Become(c) ==
     /\ orphaned_copies' = n.orphaned_copies
     /\ owners' = n.owners
     /\ sizes' = n.sizes
-    /\ homes' = n.homes
+    /\ topic_caches' = n.topic_caches
     /\ total_bytes' = n.total_bytes
     /\ marked' = n.marked
     /\ tasks' = n.tasks

@@ -1,4 +1,4 @@
-"""What sharing reads of storage saves, and what finding the read to share costs."""
+"""Benchmarks of shared storage reads: entries saved, and the cost of finding a read to join."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from model.entry_cache.shared_reads import StorageRead, candidate
 from model.entry_cache.state import Config, Issued, Reading, Stored
 
 FEW, MANY = 10, 10_000
-#: Lookups of one measurement, and measurements of each in turns.
+#: Lookups per measurement, and number of measurements.
 _LOOKUPS, _TURNS = 300, 9
-#: Readers that catch up side by side, each some entries behind the one before; entries of a read and of a ledger.
-READERS, BEHIND, AT_A_TIME, ENTRIES = 50, 7, 100, 2_000
+#: Catch-up readers, the distance between two of them in entries, entries of a read, and entries of the ledger.
+READERS, DISTANCE, BATCH, ENTRIES = 50, 7, 100, 2_000
 
 
 def bisected(reads: int) -> float:
-    """Seconds to find the read to join among so many outstanding ones."""
+    """Returns the seconds of lookups by bisection among this number of outstanding reads."""
     joinable = Joinable()
     for i in range(reads):
         joinable.add(Outstanding(i, Asking(0, 0, 0, 1, 1), 10 * i, 10 * i + 5))
@@ -31,7 +31,7 @@ def bisected(reads: int) -> float:
 
 
 def scanned(reads: int) -> float:
-    """The same by looking at every outstanding read, as the broker's table of them does."""
+    """Returns the seconds of lookups by a scan of this number of outstanding reads, as in `PendingReadsManager`."""
     outstanding = tuple(StorageRead(i, 0, 0, 1, 10 * i, 10 * i + 5, 1, True, (1,)) for i in range(reads))
     started = time.perf_counter()
     for i in range(_LOOKUPS // 30):
@@ -41,7 +41,7 @@ def scanned(reads: int) -> float:
 
 
 def joining() -> Measured:
-    """The growth of finding the read to join from 10 outstanding reads to 10,000, by bisection and by scanning."""
+    """Measures how the cost of a lookup grows from 10 to 10,000 outstanding reads, by bisection and by scan."""
     ours = statistics.median(bisected(MANY) for _ in range(_TURNS)) / statistics.median(
         bisected(FEW) for _ in range(_TURNS)
     )
@@ -50,25 +50,25 @@ def joining() -> Measured:
 
 
 def entries_from_storage(sharing: bool) -> int:
-    """How many entries storage delivers while readers catch up, when it answers after all have asked."""
-    body = EntryCaches(Config(caches=1, stored=(Stored(0, 1, (100,) * ENTRIES),)))
+    """Returns the number of entries that storage delivers to catch-up readers; it answers after all have requested."""
+    implementation = EntryCaches(Config(caches=1, stored=(Stored(0, 1, (100,) * ENTRIES),)))
     delivered = 0
-    for first in range(0, ENTRIES - AT_A_TIME - READERS * BEHIND, AT_A_TIME):
+    for first in range(0, ENTRIES - BATCH - READERS * DISTANCE, BATCH):
         issued: list[Issued] = []
         for reader in range(READERS):
-            asked = body.read(0, 1, first + reader * BEHIND, first + reader * BEHIND + AT_A_TIME - 1, 0)
-            assert isinstance(asked, Reading)
-            issued += asked.issued
+            reading = implementation.read(0, 1, first + reader * DISTANCE, first + reader * DISTANCE + BATCH - 1, 0)
+            assert isinstance(reading, Reading)
+            issued += reading.issued
             if not sharing:
-                body.invalidate_ledger(0, 1)  # what is outstanding can not be joined any more
+                implementation.invalidate_ledger(0, 1)  # outstanding reads are no longer joinable
         for each in issued:
-            body.complete_storage_read(each.number, True)
+            implementation.complete_storage_read(each.number, True)
             delivered += each.last - each.first + 1
     return delivered
 
 
 def sharing() -> Measured:
-    """Entries that storage delivers to readers that catch up side by side, with shared reads and without."""
+    """Measures the entries that storage delivers to catch-up readers, with and without shared reads."""
     shared, alone = entries_from_storage(True), entries_from_storage(False)
     return Measured(shared, alone, alone / shared)
 
@@ -76,14 +76,14 @@ def sharing() -> Measured:
 benchmarks = [
     Benchmark(
         "joining",
-        f"times the cost with {FEW}",
-        f"finding the read to join among {MANY:,} outstanding ones, against looking at each",
+        f"times the cost with {FEW} reads",
+        f"find the read to join among {MANY:,} outstanding reads; baseline: linear scan",
         joining,
     ),
     Benchmark(
         "sharing",
         "entries from storage",
-        f"{READERS} readers that catch up {BEHIND} entries apart, against reads that are not shared",
+        f"{READERS} catch-up readers, {DISTANCE} entries apart; baseline: reads are not shared",
         sharing,
     ),
 ]

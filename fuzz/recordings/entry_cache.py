@@ -1,7 +1,7 @@
-"""How recordings of the broker's entry cache map to the machine.
+"""Maps recordings of the broker's entry cache to the model's actions, outcomes and observations.
 
-Caches have names in a recording and numbers in the machine. A recorded operation carries the time at which it
-happened; the clock is moved there first.
+Caches have names in a recording and numbers in the model. A recorded operation carries its time; the clock advances to
+that time before the operation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fuzz.trace.recording import Deviation, Recording, error_or
 from model.entry_cache.state import Config, State
 from model.machine import plain
 
-#: recorded operation -> action, where they are named otherwise
+#: recorded operation -> action, if the names differ
 RENAMED = {
     "release_read": "release",
     "increment_expected_reads": "replay",
@@ -23,7 +23,7 @@ RENAMED = {
 
 
 def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the machine, from those of a recording."""
+    """Returns the config for the settings of a recording."""
     caches = recorded["caches"]
     stored = [
         {"cache": caches.index(cache), "ledger": int(ledger), "entry_bytes": sizes}
@@ -46,7 +46,7 @@ def settings(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
 def actions(
     cfg: Config, s: State, operation: Operation, recorded: Mapping[str, Any]
 ) -> Sequence[tuple[str, Mapping[str, Any]]]:
-    """The clock moves to the operation's time, then the operation happens."""
+    """Returns an advance of the clock to the operation's time, if needed, and the operation's action."""
     name = RENAMED.get(operation.op, operation.op)
     arguments = dict(operation.args)
     passed = arguments.pop("now_ns") - s.ranges.now_ns
@@ -61,7 +61,7 @@ def actions(
 
 
 def reading(outcome: Any, recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """The reads that storage was asked for, and the requests that were answered, as recorded."""
+    """Returns the issued storage reads and the completed requests in the recording's format."""
     names = recorded["caches"]
     issued = [[i.number, names[i.cache], i.ledger, i.first, i.last] for i in outcome.issued]
     answered = [
@@ -88,12 +88,12 @@ RESULTS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
 
 
 def result(cfg: Config, op: str, outcome: Any, recorded: Mapping[str, Any]) -> Any:
-    """An outcome as it was recorded."""
+    """Returns an outcome in the recording's format."""
     return error_or(outcome, lambda o: RESULTS[op](o, recorded) if op in RESULTS else plain(o))
 
 
 def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
-    """What an observer saw, with the caches' names."""
+    """Returns an observation in the recording's format, with the names of caches."""
     names = recorded["caches"]
     return {
         "total_bytes": seen["total_bytes"],
@@ -116,31 +116,31 @@ recordings = (
         observation=observation,
         deviations=(
             Deviation(
-                "a_duplicate_put_keeps_the_first_counter",
+                "duplicate_insert_keeps_first_read_count",
                 ("duplicate_put",),
                 "latest_insert_sets_expected_read_count",
                 "entry_cache_manager/dev/random/42",
             ),
             Deviation(
-                "leaving_the_cache_counts_as_a_read",
+                "removal_from_cache_counts_as_read",
                 ("removal_marks_read",),
                 "only_delivered_releases_decrement_read_count",
                 "entry_cache_manager/dev/random/11",
             ),
             Deviation(
-                "giving_back_what_was_never_delivered_counts_as_a_read",
+                "undelivered_release_counts_as_read",
                 ("undelivered_release_marks_read",),
                 "only_delivered_releases_decrement_read_count",
                 "entry_cache_manager/dev/edge/partial_hit_storage_fails",
             ),
             Deviation(
-                "a_rejection_counts_as_a_read",
+                "rejected_insert_counts_as_read",
                 ("duplicate_put", "rejection_marks_read"),
                 "only_delivered_releases_decrement_read_count",
                 "entry_cache_manager/dev/edge/partial_hit_storage_fails",
             ),
             Deviation(
-                "the_periodic_eviction_erases_the_mark",
+                "periodic_eviction_clears_mark",
                 ("periodic_eviction_erases_mark",),
                 "at_most_one_eviction_task",
                 "entry_cache_manager/dev/random/45",

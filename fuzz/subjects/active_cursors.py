@@ -1,4 +1,4 @@
-"""How to drive the container of active cursors."""
+"""Domains, settings, scopes and corrupted states of the active cursors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.active_cursors.linked_list import CursorList, Node
 from model.active_cursors.machine import Config, Cursor, State, active_cursors
 from model.positions import Position
 
-#: neighbours and ties in a ledger, its end and the next one's begin, before the first entry of each, before all ledgers
+#: neighbours in a ledger, the end of a ledger and the begin of the next, and positions before the first entry
 POSITIONS = (
     Position(1, 3),
     Position(1, 2),
@@ -27,68 +27,67 @@ POSITIONS = (
     Position(2, 2),
     Position(-1, -1),
 )
-#: an entry id that does not fit the broker's 64 bits, and is an integer like any other here
+#: an entry id that exceeds a signed 64-bit integer
 WIDE = Position(1, 2**63)
 
 
-def movers(cfg: Config, s: State) -> tuple[int, ...]:
-    """Every name; half of the time the slowest cursor's, as of a consumer that catches up."""
+def names_mostly_slowest(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns every name; half of the values are the slowest cursor, as for a consumer that catches up."""
     names = tuple(range(cfg.cursors))
-    slowest, at = None, WIDE
+    slowest, smallest = None, WIDE
     for c in s.cursors:
-        if c.position is not None and c.position < at:
-            slowest, at = c.cursor, c.position
+        if c.position is not None and c.position < smallest:
+            slowest, smallest = c.cursor, c.position
     return names if slowest is None else names + (slowest,) * len(names)
 
 
-def waits(cfg: Config, s: State) -> tuple[int, ...]:
-    """A little, and to around the end of the grace period."""
+def delays_around_grace_period(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns short delays and delays around the end of the grace period."""
     left = s.last_removal_ms + cfg.grace_ms - s.now_ms
     return (1, 9) if left <= 0 else (1, left, left - 1, left + 1)
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """How many cursors, tied or not, at one position or several; what waits; what is left of cursors that are gone."""
+def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
+    """Coverage key: numbers of cursors, positions, ties at the tail, pending changes and nodes of removed cursors."""
     positions = [c.position for c in s.cursors if c.position is not None]
-    places = set(positions)
     tail = positions.count(max(positions)) if positions else 0
-    waiting = garbage = 0
+    pending = removed = 0
     if s.nodes is not None:
-        waiting = len(s.nodes.updates) + 4 * len(s.nodes.removals)
-        garbage = len([n for n in s.nodes.linked + s.nodes.unlinked if not n.present])
+        pending = len(s.nodes.updates) + 4 * len(s.nodes.removals)
+        removed = len([n for n in s.nodes.linked + s.nodes.unlinked if not n.present])
     return (
         len(s.cursors),
         len(positions) - len(s.cursors) > -2,
-        len(places),
+        len(set(positions)),
         tail if tail < 3 else 3,
         s.now_ms - s.last_removal_ms < cfg.grace_ms,
         s.durables > 0,
-        waiting,
-        garbage if garbage < 3 else 3,
+        pending,
+        removed if removed < 3 else 3,
         len(s.items) - len(positions) if s.items else 0,
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- measures that scopes bound ------------------------------------------------------------------------
 
 
-def remembered(s: State) -> int:
-    """Nodes and items that a shipped container keeps."""
+def retained(s: State) -> int:
+    """Returns the number of nodes or items that a shipped container retains."""
     return len(s.items) if s.nodes is None else len(s.nodes.linked) + len(s.nodes.unlinked)
 
 
-def farthest_count(s: State) -> int:
-    """The largest count of a list, or how far below zero one is."""
+def largest_absolute_count(s: State) -> int:
+    """Returns the largest absolute value of a counter of the list."""
     return 0 if s.nodes is None else max((abs(count) for count in s.nodes.counts), default=0)
 
 
-#: Why the scopes are as they are; each scope adds what is its own.
-WHY = {
-    "grace_ms": "two milliseconds: the least period with a middle; the canonical form knows no longer wait",
-    "advance.millis": "the least step; longer ones are several of it",
-    "removals_before_cleanup": "one: the list's cleanup comes as soon as it can, and is met between any two calls",
-    "remembered": "one more than the cursors; hides what a list keeps of more cursors that are gone",
-    "farthest_count": "one more than the cursors; a count that is wrong once is not better for being wrong by more",
+#: Reasons for the choices that several scopes share.
+REASONS = {
+    "grace_ms": "two milliseconds: the smallest grace period with a time inside it",
+    "advance.millis": "the smallest step; a longer step equals several of them",
+    "removals_before_cleanup": "one: the list compacts removed nodes as early as possible",
+    "retained": "one more than the cursors; excludes several retained nodes of removed cursors",
+    "largest_absolute_count": "one more than the cursors; excludes counts that are wrong by more",
 }
 
 SMOKE = Scope(
@@ -108,14 +107,14 @@ SMOKE = Scope(
         "durable": (True,),
         "advance.millis": (1,),
     },
-    bounds={"remembered": 5, "farthest_count": 5},
-    reasons=WHY
+    bounds={"retained": 5, "largest_absolute_count": 5},
+    reasons=REASONS
     | {
-        "actions": "what changes cursors, ranks, the slowest position and the grace period",
-        "cursors": "four are the fewest that a lazy list moves one by one, with a tie of any size among them",
-        "cursor": "all names that there are",
-        "position": "two neighbours, one in another ledger, and none: hides moves past three different positions",
-        "durable": "durable ones only; the others are in the larger scopes",
+        "actions": "all that change cursors, counts, the slowest position and the grace period",
+        "cursors": "four: the smallest number at which the list applies updates incrementally, with ties of any size",
+        "cursor": "all names",
+        "position": "two neighbours, one in another ledger, and none; excludes moves past three different positions",
+        "durable": "durable cursors only; others are in the larger scopes",
     },
 )
 
@@ -133,12 +132,12 @@ CI = Scope(
     bounds=SMOKE.bounds,
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all that there are",
-        "position": "one in each of two ledgers, and none: hides what happens between two positions",
-        "cursor_updated.cursor": "one name: to the definition names are alike, and it moves as update_cursor does",
-        "get_cursor.cursor": "one name: to the definition names are alike, and nothing changes",
-        "remove_while_iterating.cursor": "one name: to the definition names are alike, and nothing changes",
-        "durable": "durable and not",
+        "actions": "all actions",
+        "position": "one in each of two ledgers, and none; excludes moves between two positions",
+        "cursor_updated.cursor": "one name: names are symmetric, and update_cursor has all names",
+        "get_cursor.cursor": "one name: names are symmetric, and the call changes nothing",
+        "remove_while_iterating.cursor": "one name: names are symmetric, and the call changes nothing",
+        "durable": "durable and non-durable cursors",
     },
 )
 
@@ -150,10 +149,10 @@ NIGHTLY = Scope(
         "cursor": (0, 1, 2, 3, 4),
         "position": SMOKE.domains["position"],
     },
-    bounds={"remembered": 6, "farthest_count": 6},
+    bounds={"retained": 6, "largest_absolute_count": 6},
     reasons=dict(CI.reasons)
     | {
-        "cursors": "five, so that a group can have others on both sides and lose its last",
+        "cursors": "five: a group can have cursors on both sides and lose its last one",
         "position": SMOKE.reasons["position"],
     },
 )
@@ -162,13 +161,13 @@ LAZY = Scope(
     actions=("add_cursor", "update_cursor", "number_at_same_position_or_before", "slowest_position"),
     settings={"cursors": 4, "grace_ms": 0, "removals_before_cleanup": 1},
     domains={"cursor": (0, 1, 2, 3), "position": (Position(1, 1), Position(1, 2)), "durable": (True,)},
-    bounds={"farthest_count": 4},
+    bounds={"largest_absolute_count": 4},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "what a lazy list notes, and what makes it flush; hides what it keeps of cursors that are gone",
-        "farthest_count": "no right one is larger; hides how a wrong one goes on",
-        "grace_ms": "none: time is in the other scopes",
-        "position": "two neighbours: groups are left and joined, and nobody passes a third position",
+        "actions": "changes that the list records, and queries that flush it; excludes removals",
+        "largest_absolute_count": "the largest correct count; excludes successors of states with larger counts",
+        "grace_ms": "zero: the grace period is in the other scopes",
+        "position": "two neighbours: cursors leave and join groups; excludes moves past a third position",
     },
 )
 
@@ -184,10 +183,10 @@ HEAP = Scope(
     bounds={},
     reasons=dict(LAZY.reasons)
     | {
-        "actions": "what moves the items of a heap, and who asks for the first",
-        "cursors": "six are the fewest of which one has to rise when it takes another one's place",
-        "cursor_updated.cursor": "all names, each as often as the others",
-        "position": "slower and faster: an item needs no more to stand above or below another",
+        "actions": "changes of the heap, and the query for its first item",
+        "cursors": "six: the smallest number at which the item that fills a gap has to sift up",
+        "cursor_updated.cursor": "all names",
+        "position": "two positions: enough for every order of parent and child",
     },
 )
 
@@ -196,13 +195,15 @@ HEAP = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, which counts its objects instead of keeping the next number."""
-    cursors = tuple([Cursor(**placed(each)) for each in variables["cursors"]])
-    items = tuple([Item(**placed(each)) for each in variables["items"]])
-    kept, nodes = variables["nodes"], None
-    if kept is not None:
-        linked, unlinked = (tuple([Node(**placed(each)) for each in kept[key]]) for key in ("linked", "unlinked"))
-        rest = (kept[key] for key in ("updates", "removals", "counts", "tracked", "removed"))
+    """Converts a state of the TLA+ twin, which derives the next object number from its objects."""
+    cursors = tuple([Cursor(**with_positions(each)) for each in variables["cursors"]])
+    items = tuple([Item(**with_positions(each)) for each in variables["items"]])
+    record, nodes = variables["nodes"], None
+    if record is not None:
+        linked, unlinked = (
+            tuple([Node(**with_positions(each)) for each in record[key]]) for key in ("linked", "unlinked")
+        )
+        rest = (record[key] for key in ("updates", "removals", "counts", "tracked", "removed"))
         nodes = CursorList(linked, unlinked, *rest)
     objects = {each.object for each in cursors} | {each.object for each in items}
     if nodes is not None:
@@ -210,31 +211,31 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     return State(0, cursors, variables["last_removal_ms"], len(objects) + 1, 0, variables["durables"], nodes, items)
 
 
-def placed(each: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of the twin with positions for its pairs."""
+def with_positions(each: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a record of the twin with its pairs converted to positions."""
     return {key: Position(*value) if isinstance(value, tuple) else value for key, value in each.items()}
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def one_more_is_durable(s: State) -> State:
-    """A durable cursor more than there is."""
+def durable_count_is_too_large(s: State) -> State:
+    """The count of durable cursors is one too large."""
     return s._replace(durables=s.durables + 1)
 
 
-def one_fewer_is_durable(s: State) -> State:
-    """A durable cursor fewer than there is."""
+def durable_count_is_too_small(s: State) -> State:
+    """The count of durable cursors is one too small."""
     return s._replace(durables=s.durables - 1)
 
 
-def a_number_not_given(s: State) -> State | None:
-    """The highest number of an object is still to be given."""
+def next_object_is_in_use(s: State) -> State | None:
+    """The next object number is in use."""
     return s._replace(next_object=max(c.object for c in s.cursors)) if s.cursors else None
 
 
-def a_removal_to_come(s: State) -> State:
-    """The last removal has not happened yet."""
+def last_removal_is_in_the_future(s: State) -> State:
+    """The time of the last removal is in the future."""
     return s._replace(last_removal_ms=s.now_ms + 1)
 
 
@@ -244,12 +245,12 @@ subject = Subject(
     invariants,
     domains={
         "cursor": tuple(range(12)),
-        "cursor_updated.cursor": movers,
+        "cursor_updated.cursor": names_mostly_slowest,
         "position": (*POSITIONS, None),
         "add_cursor.position": (*POSITIONS, None, WIDE, *POSITIONS),
         "update_cursor.position": (*POSITIONS, None, *POSITIONS, WIDE),
         "durable": (True, False),
-        "advance.millis": waits,
+        "advance.millis": delays_around_grace_period,
     },
     settings={
         "cursors": (8, 6, 12, 4),
@@ -270,8 +271,8 @@ subject = Subject(
         "advance": 0.7,
     },
     swarms={
-        "crowd": {"remove_cursor": 0.1, "update_cursor": 2},
-        "sparing": {
+        "many_cursors": {"remove_cursor": 0.1, "update_cursor": 2},
+        "rare_updates": {
             "add_cursor": 1.5,
             "remove_cursor": 2,
             "update_cursor": 0.05,
@@ -283,18 +284,18 @@ subject = Subject(
             "should_cache_added_entries": 0,
             "advance": 0,
         },
-        "leavers": {"remove_cursor": 5, "advance": 6, "should_cache_added_entries": 5},
-        "silence": {"number_at_same_position_or_before": 0.1, "slowest_position": 0.1, "cursor_updated": 0.1},
-        "asked": {"number_at_same_position_or_before": 4, "slowest_position": 2},
+        "removals": {"remove_cursor": 5, "advance": 6, "should_cache_added_entries": 5},
+        "rare_queries": {"number_at_same_position_or_before": 0.1, "slowest_position": 0.1, "cursor_updated": 0.1},
+        "frequent_queries": {"number_at_same_position_or_before": 4, "slowest_position": 2},
     },
-    abstract=kind_of_state,
-    measures={"remembered": remembered, "farthest_count": farthest_count},
+    abstract=abstract_state,
+    measures={"retained": retained, "largest_absolute_count": largest_absolute_count},
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY, "lazy": LAZY, "heap": HEAP},
     corrupt={
-        "one_more_is_durable": one_more_is_durable,
-        "one_fewer_is_durable": one_fewer_is_durable,
-        "a_number_not_given": a_number_not_given,
-        "a_removal_to_come": a_removal_to_come,
+        "durable_count_is_too_large": durable_count_is_too_large,
+        "durable_count_is_too_small": durable_count_is_too_small,
+        "next_object_is_in_use": next_object_is_in_use,
+        "last_removal_is_in_the_future": last_removal_is_in_the_future,
     },
     steps=128,
     tla="ActiveCursors",

@@ -1,4 +1,4 @@
-"""How to drive the entry cache."""
+"""Domains, settings, scopes and corrupted states of the entry cache."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from model.positions import Position
 from model.range_cache import Entry, OrphanedCopies
 
 POSITIONS = tuple(Position(ledger, entry) for ledger in (1, 2) for entry in range(6))
-#: inserted only: the last of a page and the first of the next one, before the first entry, before all that is stored
+#: for `insert` only: the last entry of a page, the first of the next one, and positions before the first entry
 FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Copies that can be released or replayed; now and then the newest one although it is closed: a refusal."""
+    """Returns open copies, and for one in eight numbers the newest copy although it is closed, which is refused."""
     held = [
         c for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None and h.copies for c in h.copies if c > 0
     ]
@@ -31,14 +31,14 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Reads that storage can answer; now and then the newest one although it is answered: a refusal."""
+    """Returns outstanding reads, and for one in eight numbers the newest read although it is completed."""
     open_reads = tuple([r.number for r in s.reads])
     newest = s.next_read - 1
     return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads
 
 
-def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """What is outstanding and how it is shared, whether an eviction is due, and who waits for permits."""
+def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
+    """Coverage key: numbers of entries, reads and shared reads, kinds of parts, eviction mark and tasks, permits."""
     kinds = tuple(sorted({q.part.kind for q in s.requests}))
     live = sum([e is not None for e in s.ranges.queue])
     shared = max([len(r.waiting) for r in s.reads], default=0)
@@ -53,80 +53,80 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
         bool(s.limiter.waiting),
         len(s.limiter.grants) if len(s.limiter.grants) < 3 else 3,
         len(s.owners) > cfg.caches,
-        min(s.homes),
+        min(s.topic_caches),
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- measures that scopes bound ------------------------------------------------------------------------
 
 
 def slots(s: State) -> int:
-    """Places in the removal queue, DETACHED ones included."""
+    """Returns the length of the removal queue, including DETACHED slots."""
     return len(s.ranges.queue)
 
 
 def copies_count(s: State) -> int:
-    """Open copies, and those that are held for a request."""
+    """Returns the number of open copies and of copies held for a request."""
     return sum([len(h.copies) for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None])
 
 
 def requests_count(s: State) -> int:
-    """Requests that are not answered yet."""
+    """Returns the number of pending requests."""
     return len(s.requests)
 
 
 def reads_count(s: State) -> int:
-    """Outstanding reads of storage."""
+    """Returns the number of outstanding storage reads."""
     return len(s.reads)
 
 
 def age(s: State) -> int:
-    """Nanoseconds since the oldest entry was put, or put back, or the first request began to wait for permits."""
+    """Returns the nanoseconds since the oldest timestamp in the removal queue or in the queue for permits."""
     times = [e.timestamp_ns for e in s.ranges.queue if e is not None] + [w.since_ns for w in s.limiter.waiting]
     return s.ranges.now_ns - min(times, default=s.ranges.now_ns)
 
 
 def counts(s: State) -> list[int]:
-    """All counters that are defined."""
+    """Returns all defined read counts."""
     found = [h.expected_reads for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None]
     return [count for count in found if count is not None]
 
 
 def highest_count(s: State) -> int:
-    """The largest counter."""
+    """Returns the largest read count."""
     return max(counts(s), default=0)
 
 
 def lowest_count(s: State) -> int:
-    """How far below zero a counter is."""
+    """Returns the absolute value of the smallest read count; 0 if there is none below 0."""
     return -min(counts(s), default=0)
 
 
 def most_requeues(s: State) -> int:
-    """How often an entry was put back."""
+    """Returns the largest requeue count."""
     return max([e.requeue_count for e in s.ranges.queue if e is not None], default=0)
 
 
 def tasks(s: State) -> int:
-    """Eviction tasks that are queued."""
+    """Returns the number of queued eviction tasks."""
     return s.tasks
 
 
 def stores(s: State) -> int:
-    """Range caches, those of topics and those that were removed."""
+    """Returns the number of range caches, including removed ones."""
     return len(s.owners)
 
 
 # ---- the TLA+ twin ------------------------------------------------------------------------------------
 
-#: Who shares a counter: held copies by request and entry, granted ones by request and place, and how many others.
+#: Copies that share a read count: held ones by request and entry, granted ones by request and index, others by number.
 Copies = Mapping[str, Any]
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, which names the copies that someone names, and only counts the others."""
+    """Converts a state of the TLA+ twin, which names held and granted copies and counts the others."""
     grants = sorted((g.request, g.permits, sorted(g.copies)) for g in variables["grants"])
-    granted = {name: i for i, name in enumerate([(n, place) for n, _, places in grants for place in places], 1)}
+    granted = {name: i for i, name in enumerate([(n, index) for n, _, indices in grants for index in indices], 1)}
     held = {(q.number, h.entry): 0 for q in variables["requests"] for h in _all_held(q.part)}
     held = {name: -i for i, name in enumerate(held, 1)}
     following = len(granted) + 1
@@ -158,7 +158,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     return State(
         ranges=caches,
         owners=_in_order(variables["owners"]),
-        homes=_in_order(variables["homes"]),
+        topic_caches=_in_order(variables["topic_caches"]),
         **{name: variables[name] for name in same},
         watermark=variables["watermark"].num / variables["watermark"].den,
         reads=tuple([StorageRead(**r) for r in variables["reads"]]),
@@ -172,7 +172,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def _in_order(numbered: Any) -> tuple[int, ...]:
-    """A function from 0 on; an empty one is read as a tuple."""
+    """Returns the values of a TLA+ function whose domain starts at 0, as a tuple."""
     return tuple([numbered[i] for i in range(len(numbered))])
 
 
@@ -183,7 +183,7 @@ def _entry(slot: Mapping[str, Any], copies: tuple[int, ...]) -> Entry:
 
 
 def _all_held(part: Any) -> list[Any]:
-    """What the twin's part holds, from left to right."""
+    """Returns the held entries of a part of the twin, from left to right."""
     return [*part.held, *[h for each in part.parts for h in _all_held(each)]]
 
 
@@ -197,21 +197,21 @@ def _part(number: int, part: Any, held: Mapping[tuple[int, int], int]) -> Part:
     return Part(part.kind, part.first, part.last, part.read, mine, parts)
 
 
-#: Why the scopes are as they are; each scope adds what is its own.
-WHY = {
-    "stored": "entries of two bytes, so that a size pass can free more than it was asked; hides different sizes",
-    "storage_reads": "queued: one that is answered at once is one that is answered next",
-    "eviction_task": "queued: one that runs at once is one that runs next",
-    "ttl_ns": "one is the least time to live with an age below, at and above it",
-    "max_bytes": "the bytes of two entries, which are over the trigger; the watermark leaves one of them",
-    "watermark": "a half is a fraction that a double holds exactly; rounding is a matter of the proofs",
+#: Reasons for the choices that several scopes share.
+REASONS = {
+    "stored": "entries of two bytes, so that a size pass can free more than its goal; excludes different sizes",
+    "storage_reads": "queued: an immediate answer equals a queued answer that comes next",
+    "eviction_task": "queued: an immediate task equals a queued task that runs next",
+    "ttl_ns": "one: the smallest TTL with an age below, at and above it",
+    "max_bytes": "the size of two entries, which is above the trigger; a size pass leaves one of them",
+    "watermark": "one half: exact as a double; rounding is covered by the proofs",
     "bytes": "as in storage",
-    "expected_reads": "without a counter, and expecting one read",
-    "success": "storage answers, or fails",
-    "nanos": "the least step; longer ones are several of it",
-    "age": "older than the time to live is expired all the same; hides only what stays unevicted longer",
-    "requeues": "more requeues than the maximum make no difference; access alone can bring an entry there",
-    "lowest_count": "a counter below minus one behaves as minus one until it is replayed that much more often",
+    "expected_reads": "an entry without read count handler, and one with one expected read",
+    "success": "a storage read completes or fails",
+    "nanos": "the smallest step; a longer step equals several of them",
+    "age": "TTL plus one: an older entry is expired as well; excludes entries that stay longer without an eviction",
+    "requeues": "the maximum: a larger requeue count changes no decision",
+    "lowest_count": "minus one: a smaller count differs only after several replays",
 }
 
 SMOKE = Scope(
@@ -236,22 +236,22 @@ SMOKE = Scope(
         "success": (True, False),
     },
     bounds={"slots": 2, "copies": 2, "requests": 1, "reads": 1, "tasks": 2, "lowest_count": 0, "requeues": 1},
-    reasons=WHY
+    reasons=REASONS
     | {
-        "actions": "adding, reading, evicting by size; no time, removals, replays, permits or settings that change",
-        "caches": "one: hides what one topic does to another",
-        "max_requeue_times": "one extension: hides that there may be several",
-        "expected_reads": "expecting one read: entries without a counter are in the larger scopes",
-        "position": "the two that there are",
-        "ledger": "the one that there is",
-        "first": "each of the two entries",
-        "last": "each of the two entries",
-        "slots": "hides what takes a third slot, such as two live entries behind a detached one",
-        "copies": "two: one request's whole range",
-        "requests": "one: hides what requests share, which is in the scope sharing",
+        "actions": "insertion, reads and size eviction; excludes time, removals, replays, permits and changed settings",
+        "caches": "one: excludes interference of topics",
+        "max_requeue_times": "one: excludes several requeues",
+        "expected_reads": "one; entries without read count handler are in the larger scopes",
+        "position": "both stored entries",
+        "ledger": "the only stored ledger",
+        "first": "both entries",
+        "last": "both entries",
+        "slots": "two: excludes two live entries behind a detached slot",
+        "copies": "two: the whole range of one request",
+        "requests": "one: shared reads are in the scope sharing",
         "reads": "one outstanding read",
-        "tasks": "two: one more than there may ever be",
-        "lowest_count": "counters do not go below zero here",
+        "tasks": "two: one more than at_most_one_eviction_task allows",
+        "lowest_count": "zero: excludes negative read counts",
     },
 )
 
@@ -270,17 +270,17 @@ SHARING = Scope(
     bounds={"slots": 1, "copies": 3, "requests": 2, "reads": 2},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "reads that join one another, and one entry that is cached between them",
-        "stored": "three entries: an outstanding read can miss some on the left, on the right, and on both sides",
-        "max_bytes": "far away: nothing is evicted",
-        "position": "the one in the middle, so that a read of all has a gap on each side",
-        "expected_reads": "none: what storage brings is not cached; who reads what is in the other scopes",
-        "first": "each of the three entries",
-        "last": "each of the three entries",
-        "slots": "one: the entry in the middle",
-        "copies": "three: one request's whole range; hides two requests that both hold entries of all they asked for",
-        "requests": "two: hides a read that three requests share",
-        "reads": "two: a gap on each side of what is joined or cached",
+        "actions": "reads that join one another, with one cached entry between them",
+        "stored": "three entries: an outstanding read can lack entries on the left, on the right and on both sides",
+        "max_bytes": "so large that nothing is evicted",
+        "position": "the middle entry: a read of all three has a gap on each side",
+        "expected_reads": "none: entries from storage are not cached; read counts are in the other scopes",
+        "first": "all three entries",
+        "last": "all three entries",
+        "slots": "one: the middle entry",
+        "copies": "three: the whole range of one request; excludes two requests that both hold complete ranges",
+        "requests": "two: excludes a read that three requests share",
+        "reads": "two: a gap on each side of a joined or cached range",
     },
 )
 
@@ -302,17 +302,17 @@ PERMITS = Scope(
     bounds={"slots": 1, "copies": 3, "requests": 3, "reads": 2, "age": 2, "lowest_count": 0},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "reads that wait for permits, get them, keep them until a release, or wait too long",
-        "max_bytes": "far away: nothing is evicted",
-        "max_reads_in_flight_bytes": "permits of two entries, not of three; hides reads that want more than all",
-        "permits_timeout_ns": "one is the least time to wait with a wait below, at and above it",
-        "permits_queue_size": "one waits, the next is refused; hides the order of those who wait",
-        "position": "one entry is cached, the other never",
-        "insert.expected_reads": "one, so that the entry is cached",
-        "expected_reads": "none: what storage brings is not cached",
-        "slots": "one: the entry that is cached",
-        "copies": "three: more than the permits allow at a time",
-        "requests": "three: one with permits, one that waits, one more",
+        "actions": "reads that wait for permits, are granted permits, return them at a release, or time out",
+        "max_bytes": "so large that nothing is evicted",
+        "max_reads_in_flight_bytes": "permits for two entries but not for three; excludes reads above the maximum",
+        "permits_timeout_ns": "one: the smallest timeout with a wait below, at and above it",
+        "permits_queue_size": "one: one request waits, the next is rejected; excludes the order of queued requests",
+        "position": "the first entry; the second is never cached",
+        "insert.expected_reads": "one expected read",
+        "expected_reads": "none: entries from storage are not cached",
+        "slots": "one: the cached entry",
+        "copies": "three: more than the permits allow",
+        "requests": "three: one with permits, one queued, one rejected",
     },
 )
 
@@ -353,14 +353,14 @@ CI = Scope(
     },
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all but permits, single reads, settings that change and what is another removal of the same kind",
-        "position": "the first of the two; the other comes from storage alone",
-        "first": "reads from the first entry, alone and with the second",
-        "entries": "none, and one",
-        "oddity": "a short answer; what nobody asked for is left to fuzzing",
-        "age": "expired, or not",
-        "highest_count": "one replay, or one read that is expected",
-        "stores": "a topic's cache and one that was removed before",
+        "actions": "excludes permits, single reads, changed settings and further kinds of removal",
+        "position": "the first entry; the second comes from storage only",
+        "first": "the first entry; reads of one entry and of both",
+        "entries": "no entry or one entry",
+        "oddity": "a short answer; foreign and duplicate entries are left to fuzzing",
+        "age": "an entry is expired or not",
+        "highest_count": "one expected read or one replay",
+        "stores": "the topic's cache and one removed cache",
     },
 )
 
@@ -371,22 +371,22 @@ NIGHTLY = Scope(
     bounds=dict(CI.bounds) | {"age": 2, "lowest_count": 1},
     reasons=dict(CI.reasons)
     | {
-        "expected_reads": WHY["expected_reads"],
-        "age": WHY["age"],
-        "lowest_count": WHY["lowest_count"],
+        "expected_reads": REASONS["expected_reads"],
+        "age": REASONS["age"],
+        "lowest_count": REASONS["lowest_count"],
     },
 )
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
-def more_bytes(s: State) -> State:
-    """The total says a byte too much."""
+def total_is_too_large(s: State) -> State:
+    """The total size is one byte too large."""
     return s._replace(total_bytes=s.total_bytes + 1)
 
 
-def a_size_too_small(s: State) -> State | None:
-    """A range cache, and the total with it, says a byte too little."""
+def cache_size_is_too_small(s: State) -> State | None:
+    """The size of a range cache and the total size are one byte too small."""
     sizes = s.ranges.sizes
     if not sizes:
         return None
@@ -394,8 +394,8 @@ def a_size_too_small(s: State) -> State | None:
     return s._replace(ranges=fewer, total_bytes=s.total_bytes - 1)
 
 
-def an_entry_twice(s: State) -> State | None:
-    """An entry stands in the queue a second time."""
+def entry_is_queued_twice(s: State) -> State | None:
+    """An entry is in the removal queue twice."""
     live = [e for e in s.ranges.queue if e is not None]
     if not live:
         return None
@@ -405,20 +405,20 @@ def an_entry_twice(s: State) -> State | None:
     return s._replace(ranges=twice, total_bytes=s.total_bytes + size)
 
 
-def a_held_copy_of_nobody(s: State) -> State | None:
-    """A copy is held, and no request holds it."""
+def held_copy_has_no_request(s: State) -> State | None:
+    """A copy is held although no request is pending."""
     held = [h for q in s.requests for h in all_held((q.part,))]
     return s._replace(requests=(), reads=()) if held and not s.limiter.waiting else None
 
 
-def a_number_not_given(s: State) -> State | None:
-    """The lowest number of a held copy is still to be given."""
+def next_held_copy_is_in_use(s: State) -> State | None:
+    """The next number of a held copy is in use."""
     held = [h.copy for q in s.requests for h in all_held((q.part,))]
     return s._replace(next_held=min(held)) if held else None
 
 
-def joinable_reads_overlap(s: State) -> State | None:
-    """Two outstanding reads of a ledger that overlap can both be joined."""
+def overlapping_reads_are_joinable(s: State) -> State | None:
+    """Two overlapping outstanding reads of a ledger are both joinable."""
     for a in s.reads:
         for b in s.reads:
             if a is not b and a.store == b.store >= 0 and a.ledger == b.ledger and overlaps(a, b.first, b.last):
@@ -426,8 +426,8 @@ def joinable_reads_overlap(s: State) -> State | None:
     return None
 
 
-def a_permit_too_many(s: State) -> State | None:
-    """There is a free permit that nobody gave back."""
+def free_permits_are_too_many(s: State) -> State | None:
+    """There is one free permit more than the limiter has."""
     return s._replace(limiter=s.limiter._replace(free=s.limiter.free + 1)) if s.limiter.grants else None
 
 
@@ -509,7 +509,7 @@ subject = Subject(
             "advance": 0.1,
         },
         "failing": {"read": 2, "fail_next_storage_reads": 10, "answer_oddly": 6, "insert": 2, "do_cache_eviction": 0.2},
-        "pressure": {"insert": 4, "do_cache_eviction": 0.3, "advance": 0.3, "run_eviction_task": 2, "read": 0.5},
+        "evicting": {"insert": 4, "do_cache_eviction": 0.3, "advance": 0.3, "run_eviction_task": 2, "read": 0.5},
         "permits": {
             "read": 1.2,
             "read_one": 9,
@@ -522,7 +522,7 @@ subject = Subject(
             "replay": 0.05,
             "advance": 0.6,
         },
-        "movers": {
+        "invalidation": {
             "remove_entry_cache": 10,
             "invalidate_ledger": 6,
             "clear_cache": 6,
@@ -530,15 +530,15 @@ subject = Subject(
             "invalidate_entries_before": 4,
             "set_max_cache_bytes": 6,
         },
-        "patience": {"advance": 2, "do_cache_eviction": 3, "replay": 4},
+        "long_lived": {"advance": 2, "do_cache_eviction": 3, "replay": 4},
     },
     guidance={
-        "weights": "used, as for the range caches; not measured again",
-        "swarms": "used, as for the range caches; not measured again",
-        "situations": "not used: see the range caches",
-        "corpus": "not used to generate: see the range caches",
+        "weights": "used; see range_cache for the measurement",
+        "swarms": "used; see range_cache for the measurement",
+        "situations": "not used; see range_cache",
+        "corpus": "not used to generate traces; see range_cache",
     },
-    abstract=kind_of_state,
+    abstract=abstract_state,
     measures={
         "slots": slots,
         "copies": copies_count,
@@ -553,13 +553,13 @@ subject = Subject(
     },
     scopes={"smoke": SMOKE, "sharing": SHARING, "permits": PERMITS, "ci": CI, "nightly": NIGHTLY},
     corrupt={
-        "more_bytes": more_bytes,
-        "a_size_too_small": a_size_too_small,
-        "an_entry_twice": an_entry_twice,
-        "a_held_copy_of_nobody": a_held_copy_of_nobody,
-        "a_number_not_given": a_number_not_given,
-        "joinable_reads_overlap": joinable_reads_overlap,
-        "a_permit_too_many": a_permit_too_many,
+        "total_is_too_large": total_is_too_large,
+        "cache_size_is_too_small": cache_size_is_too_small,
+        "entry_is_queued_twice": entry_is_queued_twice,
+        "held_copy_has_no_request": held_copy_has_no_request,
+        "next_held_copy_is_in_use": next_held_copy_is_in_use,
+        "overlapping_reads_are_joinable": overlapping_reads_are_joinable,
+        "free_permits_are_too_many": free_permits_are_too_many,
     },
     names=("copy", "storage_read"),
     tla="EntryCache",

@@ -53,9 +53,9 @@ class Store(RangeCaches):
 
     def add(self, slot: Wrapper) -> None:
         """An entry goes to its cache and to the queue's tail. O(1)."""
-        home = self._caches[slot.cache]
-        home.add(slot)
-        home.bytes += slot.bytes
+        store = self._caches[slot.cache]
+        store.add(slot)
+        store.bytes += slot.bytes
         self._queue.append(slot)
 
     def hold(self, copy: int, counter: ReadCountHandler) -> None:
@@ -98,7 +98,7 @@ class Store(RangeCaches):
 
     def sizes(self) -> int:
         """The bytes of all range caches. O(range caches)."""
-        return sum([home.bytes for home in self._caches])
+        return sum([store.bytes for store in self._caches])
 
     def in_order(self) -> None:
         """Copies stand in the order of their numbers. O(n log n)."""
@@ -123,7 +123,7 @@ class EntryCaches:
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         self._stored = {(each.cache, each.ledger): each.entry_bytes for each in cfg.stored}
-        self._homes = list(range(cfg.caches)) if cfg.max_bytes else [DISABLED] * cfg.caches
+        self._topic_caches = list(range(cfg.caches)) if cfg.max_bytes else [DISABLED] * cfg.caches
         self._owners = list(range(cfg.caches)) if cfg.max_bytes else []
         self._store = Store(range_config(cfg, len(self._owners)))
         self.total_bytes = 0
@@ -151,17 +151,17 @@ class EntryCaches:
     def _set_trigger(self) -> None:
         self._trigger = int(TRIGGER_SHARE * self._max_bytes)
 
-    def _home(self, cache: int) -> int:
-        home = self._homes[cache]
-        if home != ABSENT:
-            return home
+    def _get_entry_cache(self, cache: int) -> int:
+        store = self._topic_caches[cache]
+        if store != ABSENT:
+            return store
         if self._max_bytes == 0:
-            home = DISABLED
+            store = DISABLED
         else:
-            home = self._store.create()
+            store = self._store.create()
             self._owners.append(cache)
-        self._homes[cache] = home
-        return home
+        self._topic_caches[cache] = store
+        return store
 
     def _forget(self, removed: Removed) -> int:
         self.total_bytes -= removed.bytes
@@ -205,7 +205,7 @@ class EntryCaches:
 
     def insert(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
         """Caches a new entry; true if it was absent. O(1), and an eviction if one is due."""
-        store = self._home(cache)
+        store = self._get_entry_cache(cache)
         if store == DISABLED:
             return False
         present = self._store.slot(store, position)
@@ -227,7 +227,7 @@ class EntryCaches:
             return Refused("illegal_argument", "the ledger has no such entry")
         number = self._next_request
         self._next_request = number + 1
-        asking = Asking(number, self._home(cache), cache, ledger, expected_reads)
+        asking = Asking(number, self._get_entry_cache(cache), cache, ledger, expected_reads)
         asking.root = Wanted("permits", asking, first, last)
         permits = (last - first + 1) * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
         verdict = self._permits.acquire(asking, permits, self._store.now_ns)
@@ -252,10 +252,10 @@ class EntryCaches:
 
     def _begin(self, asking: Asking) -> None:
         root = asking.root
-        asking.root = self._look_up(asking, root.first, root.last)
-        self._go_on(asking)
+        asking.root = self._read_range(asking, root.first, root.last)
+        self._continue_request(asking)
 
-    def _look_up(self, asking: Asking, first: int, last: int) -> Wanted:
+    def _read_range(self, asking: Asking, first: int, last: int) -> Wanted:
         """What is cached is held; gaps are asked for. O(n)."""
         store, ledger, number = asking.store, asking.ledger, self._next_held
         if store == DISABLED:
@@ -302,8 +302,8 @@ class EntryCaches:
         if (low, high) == (first, last):
             return common
         whole = Wanted("joined", asking, first, last)
-        left = [self._look_up(asking, first, low - 1)] if first < low else []
-        right = [self._look_up(asking, high + 1, last)] if high < last else []
+        left = [self._read_range(asking, first, low - 1)] if first < low else []
+        right = [self._read_range(asking, high + 1, last)] if high < last else []
         whole.parts = [*left, common, *right]
         return whole
 
@@ -416,10 +416,10 @@ class EntryCaches:
             wanted.kind = "failed" if entries is None else "found"
             wanted.read = 0
         for asking in dict.fromkeys([wanted.request for wanted in waiting]):
-            self._go_on(asking)
+            self._continue_request(asking)
         return self._reading(None)
 
-    def _go_on(self, asking: Asking) -> None:
+    def _continue_request(self, asking: Asking) -> None:
         """A request goes on as far as it can: it waits for more, or it is answered. O(its parts)."""
         root = asking.root
         self._settle(root)
@@ -428,7 +428,7 @@ class EntryCaches:
         elif root.kind == "failed":
             del self._requests[asking.number]
             self._answered.append(Answered(asking.number, False, ()))
-            self._permits_back(asking.number)
+            self._release_permits(asking.number)
 
     def _settle(self, wanted: Wanted) -> None:
         """Works a tree out from left to right, as far as it does not wait. O(parts)."""
@@ -474,19 +474,19 @@ class EntryCaches:
             if entries:
                 self._permits.bind(asking.number, [each.copy for each in entries])
             else:
-                self._permits_back(asking.number)
+                self._release_permits(asking.number)
 
     # ---- permits
 
-    def _permits_back(self, request: int) -> None:
+    def _release_permits(self, request: int) -> None:
         """The request's permits are free: from the head of the queue, others begin or have waited too long."""
         if self._permits.give_back(request):
-            self._hand_on()
+            self._start_queued_requests()
 
-    def _hand_on(self) -> None:
+    def _start_queued_requests(self) -> None:
         permits = self._permits
         while permits.waiting:
-            granted, failed = permits.hand_on(self._store.now_ns)
+            granted, failed = permits.grant_queued(self._store.now_ns)
             if not granted and not failed:
                 return
             self._give_up(failed)
@@ -503,7 +503,7 @@ class EntryCaches:
         failed = self._permits.expire(self._store.now_ns)
         self._give_up(failed)
         if failed:
-            self._hand_on()
+            self._start_queued_requests()
         return self._reading(None)
 
     # ---- copies
@@ -519,7 +519,7 @@ class EntryCaches:
         request = self._permits.last_of(copy)
         if request is None:
             return Released(count, (), ())
-        self._permits_back(request)
+        self._release_permits(request)
         reading = self._reading(None)
         return Released(count, reading.issued, reading.answered)
 
@@ -531,29 +531,29 @@ class EntryCaches:
 
     def invalidate_entries_before(self, cache: int, position: Position) -> None:
         """Removes what a topic's cache holds before a position. As PagedRangeCache.between."""
-        store = self._home(cache)
+        store = self._get_entry_cache(cache)
         if store >= 0:
             self._forget(self._store.remove(self._store.before(store, position)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
         """Removes a ledger's entries from a topic's cache. O(entries, and outstanding reads of it)."""
-        store = self._home(cache)
+        store = self._get_entry_cache(cache)
         if store >= 0:
             self._forget(self._store.remove(self._store.of(store, ledger)))
             self._no_joining(store, ledger)
 
     def clear_cache(self, cache: int) -> None:
         """Empties a topic's cache. O(its entries, and outstanding reads of all)."""
-        self._empty(self._home(cache))
+        self._empty(self._get_entry_cache(cache))
 
     def clear_all(self) -> None:
         """Empties every topic's cache. O(their entries)."""
-        for home in self._homes:
-            self._empty(home)
+        for store in self._topic_caches:
+            self._empty(store)
 
     def remove_entry_cache(self, cache: int) -> None:
         """Forgets a topic's cache, and empties it. O(its entries)."""
-        store, self._homes[cache] = self._homes[cache], ABSENT
+        store, self._topic_caches[cache] = self._topic_caches[cache], ABSENT
         self._empty(store)
 
     def _empty(self, store: int) -> None:
@@ -634,7 +634,7 @@ class EntryCaches:
         return State(
             self._store.view(),
             tuple(self._owners),
-            tuple(self._homes),
+            tuple(self._topic_caches),
             self.total_bytes,
             self._max_bytes,
             self._watermark,
@@ -663,7 +663,7 @@ class EntryCaches:
         """An implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         self._store = Store.load(range_config(cfg, len(state.owners)), state.ranges)
-        self._owners, self._homes = list(state.owners), list(state.homes)
+        self._owners, self._topic_caches = list(state.owners), list(state.topic_caches)
         self.total_bytes, self._max_bytes, self._watermark = state.total_bytes, state.max_bytes, state.watermark
         self._set_trigger()
         self._marked, self._tasks, self._failing = state.marked, state.tasks, state.failing

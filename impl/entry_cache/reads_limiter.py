@@ -66,7 +66,7 @@ class Permits:
         held[1] -= 1
         return None if held[1] else request
 
-    def hand_on(self, now_ns: int) -> tuple[list[Asking], list[Asking]]:
+    def grant_queued(self, now_ns: int) -> tuple[list[Asking], list[Asking]]:
         """From the head of the queue: who is granted permits, and who has waited too long. O(both)."""
         granted: list[Asking] = []
         failed: list[Asking] = []

@@ -55,12 +55,13 @@ def cached(cfg: Config, s: State, entry: Entry) -> State:
     return trigger_eviction(cfg, s)
 
 
-def given_again(
+def insert_duplicate(
     cfg: Config, caches: ranges.State, present: Entry, count: int | None, copies: tuple[int, ...]
 ) -> ranges.State:
-    """Returns the range caches after a cached entry was inserted again: it is rejected, its handler may be taken over.
+    """Returns the range caches after a position that is cached was inserted again: the new entry is rejected.
 
-    `copies` are the copies of the rejected entry, which share its read count.
+    With "latest_handler", the cached entry gets the read count handler of the rejected one. `copies` are the copies of
+    the rejected entry, which share its handler.
     """
     if cfg.duplicate_put == "latest_handler":
         caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))

@@ -31,8 +31,8 @@ from typing import Annotated, Any, Literal
 from model import range_cache as ranges
 from model.entry_cache import names
 from model.entry_cache import reads_limiter as limiter
-from model.entry_cache.eviction import cached, entries_of, forget, given_again, remove, size_check
-from model.entry_cache.reads import Done, answer, begin, give_up, hand_on, permits_back
+from model.entry_cache.eviction import cached, entries_of, forget, insert_duplicate, remove, size_check
+from model.entry_cache.reads import Done, answer, begin, fail_timed_out, release_permits, start_queued_requests
 from model.entry_cache.shared_reads import Part, Request, StorageRead, without_joining
 from model.entry_cache.state import (
     ABSENT,
@@ -58,30 +58,30 @@ Bytes = Annotated[int, AtLeast(0)]
 Nanos = Annotated[int, AtLeast(0)]
 EntryId = Annotated[int, AtLeast(0)]
 
-#: What a read is thought to need beside its bytes, for each entry.
+#: Estimated overhead of an entry in a read, in bytes (`RangeEntryCacheImpl.BOOKKEEPER_READ_OVERHEAD_PER_ENTRY`).
 ENTRY_OVERHEAD = 64
 
 # ---- caches of topics ---------------------------------------------------------------------------------
 
 
-def home_of(s: State, cache: int) -> tuple[State, int]:
-    """`getEntryCache`:
+def get_entry_cache(s: State, cache: int) -> tuple[State, int]:
+    """`getEntryCache`: returns the range cache of a topic.
 
-    returns the range cache of a topic. A removed one is created again, disabled if the maximum is 0.
+    A removed cache is created again, disabled if the maximum is 0 now.
     """
-    home = s.homes[cache]
-    if home != ABSENT:
-        return s, home
+    store = s.topic_caches[cache]
+    if store != ABSENT:
+        return s, store
     if s.max_bytes == 0:
-        return s._replace(homes=with_home(s, cache, DISABLED)), DISABLED
-    home = len(s.owners)
+        return s._replace(topic_caches=with_topic_cache(s, cache, DISABLED)), DISABLED
+    store = len(s.owners)
     grown = s.ranges._replace(sizes=(*s.ranges.sizes, 0))
-    return s._replace(ranges=grown, owners=(*s.owners, cache), homes=with_home(s, cache, home)), home
+    return s._replace(ranges=grown, owners=(*s.owners, cache), topic_caches=with_topic_cache(s, cache, store)), store
 
 
-def with_home(s: State, cache: int, home: int) -> tuple[int, ...]:
-    """Returns the range caches of all topics, with another one for this topic."""
-    return s.homes[:cache] + (home,) + s.homes[cache + 1 :]
+def with_topic_cache(s: State, cache: int, store: int) -> tuple[int, ...]:
+    """Returns the range caches of all topics after one topic was assigned another one."""
+    return s.topic_caches[:cache] + (store,) + s.topic_caches[cache + 1 :]
 
 
 # ---- the total, and eviction --------------------------------------------------------------------------
@@ -123,14 +123,14 @@ def insert(
 
     An insert is never rejected for lack of space.
     """
-    s, store = home_of(s, cache)
+    s, store = get_entry_cache(s, cache)
     if store == DISABLED:
         return s, False
     present = ranges.find(s.ranges, store, position)
     count = ranges.initial_count(derived(cfg).ranges, expected_reads)
     if present is None:
         return cached(cfg, s, Entry(store, position, bytes, count, (), s.ranges.now_ns, 0, False, False)), True
-    return s._replace(ranges=given_again(cfg, s.ranges, present, count, ())), False
+    return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, ())), False
 
 
 # ---- reading ------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def read(
         return refused(s, "illegal_argument", "the first entry is after the last")
     if last >= len(stored):
         return refused(s, "illegal_argument", "the ledger has no such entry")
-    s, store = home_of(s, cache)
+    s, store = get_entry_cache(s, cache)
     number, permits = s.next_request, estimated_bytes(stored, last - first + 1)
     limits, answer = limiter.acquire(known.limiter, s.limiter, number, permits, s.ranges.now_ns)
     s = s._replace(next_request=number + 1, limiter=limits)
@@ -180,17 +180,18 @@ def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
 
 @entry_cache.action
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
-    """The limiter's timer: requests that have waited for permits as long as the timeout fail.
+    """The limiter's timer: fails the requests that have waited for permits as long as the timeout.
 
-    Requests behind them may then fit and start. Without `timer_grants_next` they wait for the next release.
+    Requests behind them are then granted their permits if these are free. Without `timer_grants_next` they wait for the
+    next release.
     """
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
     if not failed:
         return s, Reading(None, (), ())
     done = Done([], [])
-    s = give_up(s._replace(limiter=limits), failed, done)
+    s = fail_timed_out(s._replace(limiter=limits), failed, done)
     if cfg.timer_grants_next:
-        s = hand_on(cfg, s, done)
+        s = start_queued_requests(cfg, s, done)
     return s, Reading(None, tuple(done.issued), tuple(done.answered))
 
 
@@ -216,16 +217,16 @@ Oddity = Literal["short", "twice", "beyond", "other_ledger", "wraps"]
 def answer_oddly(
     cfg: Config, s: State, storage_read: int, entries: Annotated[int, AtLeast(0)], oddity: Oddity
 ) -> Step[State, Reading]:
-    """Storage returns only the first entries of a read, and possibly an entry that was not requested.
+    """Storage returns only the first entries of a read, and possibly an entry that is duplicate or was not requested.
 
-    Entries that were not requested are ignored. A request that needs the complete range does not get it.
+    Duplicate and foreign entries are ignored. A request that needs the complete range is not completed by this answer.
     """
     r = outstanding(s, storage_read)
     if r is None:
         return refused(s, "not_open", "no outstanding read has this number")
     if entries > r.last - r.first:
-        return refused(s, "illegal_argument", "that many entries are no short answer")
-    return answer(cfg, s, r, accepted(r, brought(r, entries, oddity)))
+        return refused(s, "illegal_argument", "the answer must have fewer entries than the read")
+    return answer(cfg, s, r, accepted_entries(r, odd_answer(r, entries, oddity)))
 
 
 def outstanding(s: State, number: int) -> StorageRead | None:
@@ -233,8 +234,8 @@ def outstanding(s: State, number: int) -> StorageRead | None:
     return next((r for r in s.reads if r.number == number), None)
 
 
-def brought(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
-    """Returns an odd answer: the first entries, and one that is duplicate or was not requested."""
+def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
+    """Returns the answer: the first entries of the read, and one that is duplicate or was not requested."""
     asked = [Position(r.ledger, r.first + i) for i in range(entries)]
     odd = {
         "short": [],
@@ -246,7 +247,7 @@ def brought(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
     return asked + odd[oddity]
 
 
-def accepted(r: StorageRead, positions: list[Position]) -> int:
+def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
     """Returns how many of the first entries of a read an answer contains, in order.
 
     The rest of the answer is ignored.
@@ -259,7 +260,7 @@ def accepted(r: StorageRead, positions: list[Position]) -> int:
 
 @entry_cache.fault
 def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """The next storage reads fail, where storage answers in the same step; replaces the previous count."""
+    """Makes the next storage reads fail if storage answers in the same step; replaces the previous count."""
     if cfg.storage_reads == "queued":
         return refused(s, "illegal_state", "a queued read fails when it is completed")
     return s._replace(failing=count), None
@@ -270,7 +271,7 @@ def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast
 
 @entry_cache.action
 def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Released]:
-    """A consumer's dispatcher releases an entry: its expected read count decreases by one ("Dynamic Updates").
+    """`EntryImpl.release`: decrements the expected read count of a delivered entry ("Dynamic Updates").
 
     The release of the last entry of a request returns its permits.
     """
@@ -287,17 +288,14 @@ def release(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Sta
             grants = tuple([g._replace(copies=left) if g is grant else g for g in s.limiter.grants])
             s = s._replace(limiter=s.limiter._replace(grants=grants))
             if not left:
-                s = permits_back(cfg, s, grant.request, done)
+                s = release_permits(cfg, s, grant.request, done)
             break
     return s, Released(count.expected_reads, tuple(done.issued), tuple(done.answered))
 
 
 @entry_cache.action
 def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[State, Count]:
-    """The entry of a copy is added to the replay queue:
-
-    its expected read count increases by one ("Dynamic Updates").
-    """
+    """Increments the expected read count of an entry that is added to the replay queue ("Dynamic Updates")."""
     caches, count = ranges.change_read_count(s.ranges, copy, ranges.replayed, keep_copy=True)
     return (s._replace(ranges=caches), count) if isinstance(count, Count) else (s, count)
 
@@ -308,14 +306,14 @@ def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Stat
 @entry_cache.action
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
     """`invalidateEntries`: removes the entries of a topic before a position, in any ledger."""
-    s, store = home_of(s, cache)
+    s, store = get_entry_cache(s, cache)
     return remove(cfg, s, entries_of(s, store, lambda e: EARLIEST <= e.position < position)), None
 
 
 @entry_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
     """`invalidateAllEntries`: removes the entries of a ledger; its outstanding reads are no longer joined."""
-    s, store = home_of(s, cache)
+    s, store = get_entry_cache(s, cache)
     s = remove(cfg, s, entries_of(s, store, lambda e: e.position.ledger == ledger))
     return s._replace(reads=without_joining(s.reads, store, ledger)) if s.reads and store >= 0 else s, None
 
@@ -323,7 +321,7 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 @entry_cache.action
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
     """`EntryCache.clear`: removes all entries of a topic; its outstanding reads are no longer joined."""
-    s, store = home_of(s, cache)
+    s, store = get_entry_cache(s, cache)
     return emptied(cfg, s, store), None
 
 
@@ -335,13 +333,10 @@ def emptied(cfg: Config, s: State, store: int) -> State:
 
 @entry_cache.action
 def clear_all(cfg: Config, s: State) -> Step[State, None]:
-    """`RangeEntryCacheManagerImpl.clear`:
-
-    clears the caches of all topics, but not removed ones that were filled since.
-    """
-    for home in s.homes:
-        if home >= 0:
-            s = emptied(cfg, s, home)
+    """`RangeEntryCacheManagerImpl.clear`: clears the caches of all topics, except removed caches."""
+    for store in s.topic_caches:
+        if store >= 0:
+            s = emptied(cfg, s, store)
     return s, None
 
 
@@ -349,13 +344,13 @@ def clear_all(cfg: Config, s: State) -> Step[State, None]:
 def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
     """`removeEntryCache`: forgets the range cache of a topic, then clears it; the next use creates a new one.
 
-    A read that started before may still fill the old one. Such entries count in the total and are evicted, but never
-    found.
+    A read that started before the removal may still insert into the removed cache. These entries count in the total
+    size and are evicted, but no read finds them.
     """
-    store = s.homes[cache]
+    store = s.topic_caches[cache]
     if store == ABSENT:
         return s, None
-    s = s._replace(homes=with_home(s, cache, ABSENT))
+    s = s._replace(topic_caches=with_topic_cache(s, cache, ABSENT))
     return (emptied(cfg, s, store) if store >= 0 else s), None
 
 
@@ -405,10 +400,10 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @entry_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Time is relative to now; range caches, requests, reads and copies are numbered in a fixed order.
+    """Makes times relative to now and numbers range caches, requests, reads and copies in a fixed order.
 
-    Range caches: those of the topics, then removed ones that still hold or await entries. Held copies are numbered by
-    their requests; open copies by the grants that name them, then in queue order.
+    Caches of topics come first, then removed caches that still hold or await entries. Held copies are numbered in the
+    order of their requests. Open copies are numbered in the order of their grants, then in queue order.
     """
     s = s._replace(counters=Counters())
     return names.renumber_copies(names.renumber_requests(names.renumber_stores(names.from_now(s))))
@@ -422,7 +417,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
     unused = disabled if s.max_bytes == 0 else empty
     return {
         "total_bytes": s.total_bytes,
-        "caches": [seen["caches"][h] if h >= 0 else disabled if h == DISABLED else unused for h in s.homes],
+        "caches": [seen["caches"][c] if c >= 0 else disabled if c == DISABLED else unused for c in s.topic_caches],
         "removal_queue": [slot and [s.owners[slot[0]], *slot[1:]] for slot in seen["removal_queue"]],
         "open_copies": [pair for pair in seen["open_copies"] if pair[0] > 0],
         "eviction_in_progress": s.marked,
@@ -435,7 +430,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = entry_cache.profile("reference", "what this specification holds to be right", Config())
+reference = entry_cache.profile("reference", "one decision for each disputed rule", Config())
 
 recorded = entry_cache.profile(
     "pulsar-2026-07",

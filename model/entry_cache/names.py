@@ -21,22 +21,22 @@ def from_now(s: State) -> State:
 
 
 def renumber_stores(s: State) -> State:
-    """Returns the state with its range caches in order, without those that can no longer be observed."""
-    used = list(s.homes)
+    """Returns the state with its range caches in order, without unreachable ones."""
+    used = list(s.topic_caches)
     used += [e.cache for e in s.ranges.queue if e is not None]
     used += [r.store for r in s.reads] + [q.store for q in s.requests]
     used = [store for store in used if store >= 0]
     order = list(dict.fromkeys(used))
     if order == list(range(len(s.owners))):
         return s
-    to = {home: home for home in s.homes} | {q.store: q.store for q in s.requests}  # those that are none stay
+    to = {store: store for store in s.topic_caches} | {q.store: q.store for q in s.requests}  # ABSENT and DISABLED stay
     to |= {old: new for new, old in enumerate(order)}
     queue = tuple([e and e._replace(cache=to[e.cache]) for e in s.ranges.queue])
     sizes = tuple([s.ranges.sizes[old] for old in order])
     return s._replace(
         ranges=s.ranges._replace(queue=queue, sizes=sizes),
         owners=tuple([s.owners[old] for old in order]),
-        homes=tuple([to[h] for h in s.homes]),
+        topic_caches=tuple([to[h] for h in s.topic_caches]),
         reads=tuple([r._replace(store=to[r.store]) for r in s.reads]),
         requests=tuple([r._replace(store=to[r.store]) for r in s.requests]),
     )
@@ -95,9 +95,6 @@ def renumber_copies(s: State) -> State:
 
 
 def as_seen(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
-    """Returns what is known of orphaned copies before all are numbered:
-
-    assigned numbers, how many have none, and the count.
-    """
+    """Returns the sort key of orphaned copies before all copies are numbered."""
     numbered = sorted([to[c] for c in group.copies if c in to])
     return numbered, len(group.copies), group.expected_reads is None, group.expected_reads or 0

@@ -1,10 +1,10 @@
 """How a read is answered (`RangeEntryCacheImpl.asyncReadEntriesByPosition`); used by `model/entry_cache/machine.py`.
 
-look up    cached entries are held, each gap is requested
-ask        an outstanding read is joined, or storage is asked
-take in    entries from storage are held for all waiting requests, and cached if reads of them are expected
-settle     parts that are complete only together: all complete, or released; a mixed range is then read again
-deliver    held entries become open copies of the reader
+read_range        holds cached entries and reads each gap
+read_missing      joins an outstanding read (`PendingReadsManager`), or reads from storage
+receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
+settle            completes a range if all its parts are complete, or releases them; a mixed range is then read again
+deliver           turns held entries into open copies of the reader
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from model import range_cache as ranges
 from model.entry_cache import reads_limiter as limiter
-from model.entry_cache.eviction import cached, given_again
+from model.entry_cache.eviction import cached, insert_duplicate
 from model.entry_cache.shared_reads import (
     Held,
     Part,
@@ -41,23 +41,23 @@ class Done(NamedTuple):
     answered: list[Answered]
 
 
-# ---- looking up and asking ----------------------------------------------------------------------------
+# ---- reading ----------------------------------------------------------------------------
 
 
 def begin(cfg: Config, s: State, request: Request, done: Done) -> State:
-    """A request that holds its permits looks up its range."""
+    """Starts to read the range of a request that holds its permits."""
     first, last = request.part.first, request.part.last
-    s, part = look_up(cfg, s, request, first, last, done)
-    return go_on(cfg, s, request._replace(part=part), done)
+    s, part = read_range(cfg, s, request, first, last, done)
+    return continue_request(cfg, s, request._replace(part=part), done)
 
 
-def look_up(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
-    """Holds the cached entries and marks them accessed; requests every maximal run of missing entries."""
+def read_range(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+    """Holds the cached entries of a range, marks them accessed, and reads every maximal run of missing entries."""
     if request.store == DISABLED:
-        return ask(cfg, s, request, first, last, done)
+        return read_missing(cfg, s, request, first, last, done)
     found = cached_range(s.ranges, request.store, request.ledger, first, last)
     if not found:
-        return ask(cfg, s, request, first, last, done)
+        return read_missing(cfg, s, request, first, last, done)
     parts: list[Part] = []
     number, following, gaps = s.next_held, first, []
     looked_up: dict[int, Entry] = {}
@@ -81,7 +81,7 @@ def look_up(cfg: Config, s: State, request: Request, first: int, last: int, done
     if not gaps:
         return s, Part("found", first, last, held=all_held(tuple(parts)))
     for i in gaps:
-        s, parts[i] = ask(cfg, s, request, parts[i].first, parts[i].last, done)
+        s, parts[i] = read_missing(cfg, s, request, parts[i].first, parts[i].last, done)
     return s, Part("mixed", first, last, parts=tuple(parts))
 
 
@@ -91,11 +91,11 @@ def cached_range(caches: ranges.State, store: int, ledger: int, first: int, last
     return sorted([e for e in held if first <= e.position.entry <= last])
 
 
-def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
-    """A range that is not cached: joins an outstanding read of it, or asks storage."""
+def read_missing(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+    """`PendingReadsManager.readEntries`: joins an outstanding read of an uncached range, or reads from storage."""
     joined = candidate(s.reads, request.store, request.ledger, first, last) if request.store >= 0 else None
     if joined is None:
-        return ask_storage(cfg, s, request, first, last, done)
+        return read_from_storage(cfg, s, request, first, last, done)
     reads = tuple([r._replace(waiting=(*r.waiting, request.number)) if r is joined else r for r in s.reads])
     s = s._replace(reads=reads)
     parts: list[Part] = []
@@ -104,13 +104,13 @@ def ask(cfg: Config, s: State, request: Request, first: int, last: int, done: Do
         if (low, high) == common:
             parts.append(Part("awaited", low, high, joined.number))
         elif low <= high:
-            s, part = look_up(cfg, s, request, low, high, done)
+            s, part = read_range(cfg, s, request, low, high, done)
             parts.append(part)
     return s, parts[0] if len(parts) == 1 else Part("joined", first, last, parts=tuple(parts))
 
 
-def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
-    """Asks storage for a range; storage answers in this step or later."""
+def read_from_storage(cfg: Config, s: State, request: Request, first: int, last: int, done: Done) -> tuple[State, Part]:
+    """Issues a storage read of a range; storage answers in this step or later."""
     number = s.next_read
     done.issued.append(Issued(number, request.cache, request.ledger, first, last))
     storage_read = StorageRead(
@@ -130,20 +130,20 @@ def ask_storage(cfg: Config, s: State, request: Request, first: int, last: int, 
     s = s._replace(next_read=number + 1)
     if s.failing:
         return s._replace(failing=s.failing - 1), Part("failed", first, last)
-    s, held = take_in(cfg, s, storage_read, last - first + 1, ((first, last),))
+    s, held = receive_entries(cfg, s, storage_read, last - first + 1, ((first, last),))
     return s, Part("found", first, last, held=held[0])
 
 
 # ---- answers of storage -------------------------------------------------------------------------------
 
 
-def take_in(
+def receive_entries(
     cfg: Config, s: State, storage_read: StorageRead, entries: int, wanted: tuple[tuple[int, int], ...]
 ) -> tuple[State, list[tuple[Held, ...]]]:
-    """Storage returned entries: each gets a read count, and is cached if reads of it are expected.
+    """`readFromStorage`: creates a read count handler for each entry, and caches the entry if reads are expected.
 
-    Without a cache no reads are expected. Every waiting request gets copies of the entries that it needs; all copies of
-    an entry share its read count with the cached entry.
+    A disabled cache expects no reads. Every waiting request gets copies of the entries that it needs. All copies of an
+    entry and the cached entry share one handler.
     """
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     count = ranges.initial_count(derived(cfg).ranges, storage_read.expected_reads if storage_read.store >= 0 else 0)
@@ -158,7 +158,7 @@ def take_in(
                 copies.insert(0, number)
                 number -= 1
         if ranges.has_expected_reads(count):
-            s = come_from_storage(cfg, s, storage_read, entry, stored[entry], count, tuple(copies))
+            s = insert_read_entry(cfg, s, storage_read, entry, stored[entry], count, tuple(copies))
         elif copies:
             orphaned_copies.append(OrphanedCopies(tuple(copies), count))
     if orphaned_copies:
@@ -172,19 +172,19 @@ def take_in(
     return s._replace(counters=counters, next_held=number), [tuple(mine) for mine in held]
 
 
-def come_from_storage(
+def insert_read_entry(
     cfg: Config, s: State, storage_read: StorageRead, entry: int, size: int, count: int | None, copies: tuple[int, ...]
 ) -> State:
-    """`readFromStorage`: caches an entry with expected reads, unless its position was cached in the meantime."""
+    """Inserts an entry from storage into its range cache; its position may have been cached in the meantime."""
     position = Position(storage_read.ledger, entry)
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
-        return s._replace(ranges=given_again(cfg, s.ranges, present, count, copies))
+        return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, copies))
     return cached(cfg, s, Entry(storage_read.store, position, size, count, copies, s.ranges.now_ns, 0, False, False))
 
 
 def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[State, Reading]:
-    """Answers a read with its first entries, or fails it (None)."""
+    """Completes a storage read with this number of its first entries, or fails it (None)."""
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
     order = tuple(dict.fromkeys(r.waiting))
     requests = {request.number: request for request in s.requests}
@@ -193,13 +193,13 @@ def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[
         s = s._replace(reads=without_joining(s.reads, r.store, r.ledger)) if r.store >= 0 else s
         answers = [Part("failed", part.first, part.last) for part in waiting]
     else:
-        s, held = take_in(cfg, s, r, entries, tuple([(part.first, part.last) for part in waiting]))
+        s, held = receive_entries(cfg, s, r, entries, tuple([(part.first, part.last) for part in waiting]))
         answers = [Part("found", p.first, p.last, held=h) for p, h in zip(waiting, held, strict=True)]
     done = Done([], [])
     for number in order:
         request = next(q for q in s.requests if q.number == number)
         s = s._replace(requests=tuple([q for q in s.requests if q is not request]))
-        s = go_on(cfg, s, request._replace(part=with_answers(request.part, r.number, answers)), done)
+        s = continue_request(cfg, s, request._replace(part=with_answers(request.part, r.number, answers)), done)
     return s, Reading(None, tuple(done.issued), tuple(done.answered))
 
 
@@ -217,25 +217,25 @@ def with_answers(part: Part, number: int, answers: list[Part]) -> Part:
     return part._replace(parts=tuple([with_answers(each, number, answers) for each in part.parts]))
 
 
-# ---- going on -----------------------------------------------------------------------------------------
+# ---- completing requests -----------------------------------------------------------------------------------------
 
 
-def go_on(cfg: Config, s: State, request: Request, done: Done) -> State:
-    """A request continues as far as possible: it waits for more, or completes, or fails."""
+def continue_request(cfg: Config, s: State, request: Request, done: Done) -> State:
+    """Evaluates a request: it keeps waiting, completes or fails."""
     s, part = settle(cfg, s, request, request.part, done)
     if not is_settled(part):
         return s._replace(requests=tuple(sorted((*s.requests, request._replace(part=part)))))
     if part.kind == "failed":
         done.answered.append(Answered(request.number, False, ()))
-        return permits_back(cfg, s, request.number, done)
+        return release_permits(cfg, s, request.number, done)
     return deliver(cfg, s, request, part.held, done)
 
 
 def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> tuple[State, Part]:
-    """Evaluates a tree of parts as far as nothing is awaited.
+    """Evaluates the parts of a tree that wait for no storage read.
 
-    Joined parts, and parts mixed with cached entries, are complete only together: if one fails, or storage returned too
-    few entries, all held entries are released undelivered. A mixed range is then read again as a whole.
+    A joined or mixed range completes only if all its parts are complete. If a part fails, or storage returned too few
+    entries, all held entries are released undelivered. A mixed range is then read again as a whole.
     """
     if not part.parts:
         return s, part
@@ -253,12 +253,12 @@ def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> t
     s = discard(cfg, s, all_held(part.parts))
     if part.kind == "joined":
         return s, Part("failed", part.first, part.last)
-    s, again = ask(cfg, s, request, part.first, part.last, done)
+    s, again = read_missing(cfg, s, request, part.first, part.last, done)
     return settle(cfg, s, request, again, done)
 
 
 def discard(cfg: Config, s: State, held: tuple[Held, ...]) -> State:
-    """Releases held entries that were not delivered; no read took place."""
+    """Releases held entries that were not delivered, which is no read."""
     change = ranges.marked_read if cfg.undelivered_release_marks_read else ranges.unchanged
     caches = s.ranges
     for each in held:
@@ -278,7 +278,7 @@ def deliver(cfg: Config, s: State, request: Request, held: tuple[Held, ...], don
     if not s.limiter.grants:
         return s
     if not entries:
-        return permits_back(cfg, s, request.number, done)
+        return release_permits(cfg, s, request.number, done)
     copies = tuple([e.copy for e in entries])
     grants = [g._replace(copies=copies) if g.request == request.number else g for g in s.limiter.grants]
     return s._replace(limiter=s.limiter._replace(grants=tuple(grants)))
@@ -303,20 +303,20 @@ def renumbered(s: ranges.State, to: dict[int, int]) -> tuple[ranges.State, dict[
 # ---- permits ------------------------------------------------------------------------------------------
 
 
-def permits_back(cfg: Config, s: State, request: int, done: Done) -> State:
-    """Returns the permits of a request."""
+def release_permits(cfg: Config, s: State, request: int, done: Done) -> State:
+    """Returns the permits of a request to the limiter, and starts queued requests that fit."""
     if not s.limiter.grants:
         return s
-    return hand_on(cfg, s._replace(limiter=limiter.give_back(s.limiter, request)), done)
+    return start_queued_requests(cfg, s._replace(limiter=limiter.give_back(s.limiter, request)), done)
 
 
-def hand_on(cfg: Config, s: State, done: Done) -> State:
-    """After permits were returned, waiting requests start, or fail if they have waited too long."""
+def start_queued_requests(cfg: Config, s: State, done: Done) -> State:
+    """After permits were returned: starts queued requests, and fails those that have waited too long."""
     while s.limiter.waiting:
-        limits, granted, failed = limiter.hand_on(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
+        limits, granted, failed = limiter.grant_queued(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
         if limits is s.limiter:
             return s
-        s = give_up(s._replace(limiter=limits), failed, done)
+        s = fail_timed_out(s._replace(limiter=limits), failed, done)
         for number in granted:
             request = next(r for r in s.requests if r.number == number)
             s = s._replace(requests=tuple([r for r in s.requests if r is not request]))
@@ -324,7 +324,7 @@ def hand_on(cfg: Config, s: State, done: Done) -> State:
     return s
 
 
-def give_up(s: State, numbers: list[int], done: Done) -> State:
-    """Requests that have waited too long for permits fail."""
+def fail_timed_out(s: State, numbers: list[int], done: Done) -> State:
+    """Fails requests that have waited too long for permits."""
     done.answered.extend(Answered(number, False, ()) for number in numbers)
     return s._replace(requests=tuple([r for r in s.requests if r.number not in numbers])) if numbers else s

@@ -31,7 +31,7 @@ class Grant(NamedTuple):
 
     request: int
     permits: int  # bytes
-    copies: tuple[int, ...]  # its entries that are not yet given back; none before it is answered
+    copies: tuple[int, ...]  # its delivered entries that are not yet released
 
 
 @record
@@ -39,7 +39,7 @@ class Limiter(NamedTuple):
     """Free permits, the queue, and granted permits."""
 
     free: int  # bytes
-    waiting: tuple[Waiting, ...]  # the one that waits longest first
+    waiting: tuple[Waiting, ...]  # in order of arrival
     grants: tuple[Grant, ...]  # by request
 
 
@@ -101,7 +101,7 @@ def give_back(limiter: Limiter, request: int) -> Limiter:
     return limiter
 
 
-def hand_on(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
+def grant_queued(rules: Rules, limiter: Limiter, now_ns: int) -> tuple[Limiter, list[int], list[int]]:
     """After a release: returns the queued requests that are granted, and those that have waited too long."""
     granted: list[int] = []
     failed: list[int] = []

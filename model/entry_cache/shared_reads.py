@@ -2,11 +2,11 @@
 
 Source: PIP-430's read path, with apache/pulsar#12258 and #15955. `model/entry_cache/machine.py` uses it.
 
-    a range that an outstanding read includes    joins it
-    a range that an outstanding read overlaps    joins it for the common part; the rest on either side is looked up
+    a range that an outstanding read includes    joins that read
+    a range that an outstanding read overlaps    joins that read for the common part; the rest is read separately
     any other range                              is read from storage
 
-A request waits for a tree of parts, each a range of entry ids:
+The range of a request is a tree of parts:
 
     found      the entries are held
     failed     the read failed
@@ -34,7 +34,7 @@ class Held(NamedTuple):
 
 @record
 class Part(NamedTuple):
-    """What a request has, or waits for, of a range of entry ids."""
+    """A range of entry ids that a request holds or waits for."""
 
     kind: Literal["found", "failed", "permits", "awaited", "joined", "mixed"]
     first: int
@@ -56,7 +56,7 @@ class StorageRead(NamedTuple):
     last: int
     expected_reads: int  # of the request that began it
     joinable: bool
-    waiting: tuple[int, ...]  # the requests that wait for it, in the order in which they came; one may come twice
+    waiting: tuple[int, ...]  # requests, in order of arrival; one may occur twice
 
 
 @record
@@ -72,7 +72,7 @@ class Request(NamedTuple):
 
 
 def is_settled(part: Part) -> bool:
-    """Whether nothing is awaited."""
+    """Whether the part waits for nothing."""
     return part.kind in ("found", "failed")
 
 
@@ -114,8 +114,10 @@ def split(read: StorageRead, first: int, last: int) -> tuple[tuple[int, int], ..
 
 
 def candidate(reads: tuple[StorageRead, ...], store: int, ledger: int, first: int, last: int) -> StorageRead | None:
-    """Returns the outstanding read to join: one that includes the range, else one that lacks entries only on the right,
-    else only on the left, else on both sides; among equals the latest.
+    """`PendingReadsManager.findPendingRead`: returns the outstanding read to join.
+
+    Reads that include the range come first, then reads that lack entries only on the right, only on the left, and on
+    both sides. Of several reads that include the range, the first is joined; of others in one class, the latest.
     """
     by_worth: dict[int, StorageRead] = {}
     for read in reads:

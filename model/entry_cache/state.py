@@ -94,7 +94,8 @@ class Config(NamedTuple):
 
 # ---- state --------------------------------------------------------------------------------------------
 
-#: Instead of the number of a range cache: the topic's cache was removed and not used since; the cache is disabled.
+#: In place of a range cache's number: ABSENT if the topic's cache was removed and not used since, DISABLED if the cache
+#: was created while the maximum size was 0 (`EntryCacheDisabled`).
 ABSENT, DISABLED = -1, -2
 
 
@@ -116,14 +117,14 @@ class State(NamedTuple):
     """The entry caches of a broker."""
 
     ranges: ranges.State
-    owners: tuple[int, ...]  # of each range cache ever created: whose it is, or was
-    homes: tuple[int, ...]  # of each topic: its range cache, or ABSENT or DISABLED
+    owners: tuple[int, ...]  # the topic for which each range cache was created
+    topic_caches: tuple[int, ...]  # the range cache of each topic, or ABSENT or DISABLED
     total_bytes: int
     max_bytes: int
     watermark: float
     marked: bool  # an eviction is in progress
     tasks: int  # eviction tasks that are queued
-    failing: int  # how many of the next storage reads fail, where they are answered at once
+    failing: int  # how many of the next storage reads fail (storage_reads "immediate" only)
     reads: tuple[StorageRead, ...]
     requests: tuple[Request, ...]
     limiter: Limiter
@@ -136,13 +137,13 @@ class State(NamedTuple):
 def start(cfg: Config) -> State:
     """Empty caches, one for each topic, at time zero."""
     empty = ranges.start(derived(cfg).ranges)
-    homes = tuple(range(cfg.caches)) if cfg.max_bytes else (DISABLED,) * cfg.caches
+    topic_caches = tuple(range(cfg.caches)) if cfg.max_bytes else (DISABLED,) * cfg.caches
     if not cfg.max_bytes:
         empty = empty._replace(sizes=())
     return State(
         ranges=empty,
-        owners=homes if cfg.max_bytes else (),
-        homes=homes,
+        owners=topic_caches if cfg.max_bytes else (),
+        topic_caches=topic_caches,
         total_bytes=0,
         max_bytes=cfg.max_bytes,
         watermark=cfg.watermark,

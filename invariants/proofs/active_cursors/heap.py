@@ -23,50 +23,48 @@ from model.positions import Position
 
 HEAP = "model.active_cursors.heap"
 
-#: Any whole number for each cursor: items whose sum stays the same, whatever the numbers, are the same items.
+#: An arbitrary weight for each cursor: if the sum of weights is unchanged for all weights, the items are the same.
 WEIGHTS = {"weight": lambda item: z3.Function("weight", z3.IntSort(), z3.IntSort())(item.fields["object"])}
 
 
 def some_items(name: str) -> Seq:
-    """Any items."""
+    """Returns arbitrary items."""
     return Seq.unknown(Item, name, WEIGHTS)
 
 
-def above(place: Any) -> Any:
-    """The place above another."""
-    return (place - 1) / 2
+def parent(index: Any) -> Any:
+    """Returns the index of the parent."""
+    return (index - 1) / 2
 
 
 def in_order(items: Seq, upper: Any, lower: Any) -> Any:
-    """The item at the upper place does not stand behind the one at the lower place."""
-    one, other = (items.at(as_term(place)).fields["position"] for place in (upper, lower))
+    """The position at the upper index is at or before the position at the lower index."""
+    one, other = (items.at(as_term(index)).fields["position"] for index in (upper, lower))
     return ordered("<=", one, other)
 
 
-def _below_the_first(items: Seq, place: Any) -> Any:
-    return z3.And(place > 0, place < items.length)
+def _has_parent(items: Seq, index: Any) -> Any:
+    return z3.And(index > 0, index < items.length)
 
 
-def is_heap(items: Seq, place: Any) -> Any:
-    """At this place all is in order with the one above."""
-    return z3.Implies(_below_the_first(items, place), in_order(items, above(place), place))
+def is_heap(items: Seq, index: Any) -> Any:
+    """The item at the index is in order with its parent."""
+    return z3.Implies(_has_parent(items, index), in_order(items, parent(index), index))
 
 
-def is_heap_but_above(items: Seq, hole: Any, place: Any) -> Any:
-    """A heap, but that the item at the hole may be faster than the one above; those below it know that one, too."""
-    up = above(place)
-    over_hole = z3.Implies(z3.And(up == hole, hole > 0), in_order(items, above(hole), place))
-    return z3.Implies(
-        _below_the_first(items, place), z3.And(z3.Implies(place != hole, is_heap(items, place)), over_hole)
-    )
+def is_heap_except_parent_of(items: Seq, hole: Any, index: Any) -> Any:
+    """A heap, except that the item at `hole`, but not its children, may be smaller than its parent."""
+    up = parent(index)
+    over_hole = z3.Implies(z3.And(up == hole, hole > 0), in_order(items, parent(hole), index))
+    return z3.Implies(_has_parent(items, index), z3.And(z3.Implies(index != hole, is_heap(items, index)), over_hole))
 
 
-def is_heap_but_below(items: Seq, hole: Any, place: Any) -> Any:
-    """A heap, but that the item at the hole may be slower than those below, which are in order with the one above."""
-    up = above(place)
-    over_hole = z3.Implies(z3.And(up == hole, hole > 0), in_order(items, above(hole), place))
-    elsewhere = z3.Implies(up != hole, is_heap(items, place))
-    return z3.Implies(_below_the_first(items, place), z3.And(elsewhere, over_hole))
+def is_heap_except_children_of(items: Seq, hole: Any, index: Any) -> Any:
+    """A heap, except that the item at `hole` may be larger than its children, which are in order with its parent."""
+    up = parent(index)
+    over_hole = z3.Implies(z3.And(up == hole, hole > 0), in_order(items, parent(hole), index))
+    elsewhere = z3.Implies(up != hole, is_heap(items, index))
+    return z3.Implies(_has_parent(items, index), z3.And(elsewhere, over_hole))
 
 
 # ---- siftUp and siftDown -----------------------------------------------------------------------------------
@@ -74,17 +72,17 @@ def is_heap_but_below(items: Seq, hole: Any, place: Any) -> Any:
 Shape = Callable[[Seq, Any, Any], Any]
 #: the precondition of each: a heap except at one index
 SHAPES: dict[Callable[..., Any], Shape] = {
-    cursor_heap.sifted_up: is_heap_but_above,
-    cursor_heap.sifted_down: is_heap_but_below,
+    cursor_heap.sifted_up: is_heap_except_parent_of,
+    cursor_heap.sifted_down: is_heap_except_children_of,
 }
 
 
-def puts_in_order(proof: Proof, function: Callable[..., Any]) -> None:
+def sift_restores_heap(proof: Proof, function: Callable[..., Any]) -> None:
     """Shows that siftUp or siftDown turns a heap except at one index into a heap of the same items."""
     shape = SHAPES[function]
-    items, place = some_items("items"), z3.Int("at_first")
+    items, index = some_items("items"), z3.Int("at_first")
     head: dict[str, Any] = {"items": items, "heap": some_items("heap"), "index": z3.Int("index")}
-    inside = [place >= 0, place < items.length]
+    inside = [index >= 0, index < items.length]
 
     def holds_together(n: Names) -> Any:
         same = z3.And(n["heap"].length == items.length, n["heap"].total("weight") == items.total("weight"))
@@ -94,8 +92,8 @@ def puts_in_order(proof: Proof, function: Callable[..., Any]) -> None:
     loop = Reader(given).loop(function)
     shaped = Invariant("a heap except at one index", lambda n, i: shape(n["heap"], n["index"], i), 1)
     induction = Induction(proof, loop, head, [Invariant("the same items", holds_together), shaped], inside)
-    handed_in = Invariant("", lambda n, i: shape(items, place, i), 1)
-    induction.begins(loop.begin(items, place), (handed_in,))
+    precondition = Invariant("", lambda n, i: shape(items, index, i), 1)
+    induction.begins(loop.begin(items, index), (precondition,))
     ways = [way for way in induction.goes_round() if loop.reader.can_be(way.when)]
     for end in induction.ends(ways):
         after = end.value
@@ -107,43 +105,43 @@ def puts_in_order(proof: Proof, function: Callable[..., Any]) -> None:
 
 
 def _against_rounds(proof: Proof, function: Callable[..., Any], rounds: LoopEvaluator) -> None:
-    """Compares the loop with what it runs to, by working its terms out round by round."""
-    for items, place, position, _ in heaps(30):
-        changed = (*items[:place], items[place]._replace(position=position), *items[place + 1 :])
-        left = rounds.run({}, {"heap": changed, "index": place})
-        proof.compare(f"{function.__name__} of {changed} at {place}", left["heap"], function(changed, place))
+    """Compares the loop's terms, evaluated round by round, with the function."""
+    for items, index, position, _ in heaps(30):
+        changed = (*items[:index], items[index]._replace(position=position), *items[index + 1 :])
+        left = rounds.run({}, {"heap": changed, "index": index})
+        proof.compare(f"{function.__name__} of {changed} at {index}", left["heap"], function(changed, index))
 
 
-class Handed(NamedTuple):
-    """What a function hands to siftUp or siftDown."""
+class SiftCall(NamedTuple):
+    """A call of siftUp or siftDown: the function, its items and its index."""
 
     function: Callable[..., Any]
     items: Seq
-    place: Any
+    index: Any
 
 
-def ends_in_order(proof: Proof, what: str, ways: list[Path], items: Seq, more: Any, given: list[Any]) -> None:
-    """Shows that every way ends in a heap, or hands one but for one place on; and that `more` has come to the sum."""
+def restores_heap(proof: Proof, what: str, ways: list[Path], items: Seq, more: Any, given: list[Any]) -> None:
+    """Shows that every path ends in a heap, or calls a sift with its precondition; the weights grow by `more`."""
     heap = Invariant("", lambda n, i: is_heap(items, i), 1)
-    place = z3.Int("any0")
+    index = z3.Int("any0")
     for way in ways:
-        if isinstance(way.value, Handed):
+        if isinstance(way.value, SiftCall):
             function, after, hole = way.value
-            goal, inside = SHAPES[function](after, hole, place), z3.And(hole >= 0, hole < after.length)
+            goal, inside = SHAPES[function](after, hole, index), z3.And(hole >= 0, hole < after.length)
         else:
             after, inside = way.value, True
-            goal = is_heap(after, place)
+            goal = is_heap(after, index)
         known = [*given, *way.when]
-        follows(proof, f"after {what}", lambda _, g=goal: g, [place], [heap], {}, known, (items, after))
+        follows(proof, f"after {what}", lambda _, g=goal: g, [index], [heap], {}, known, (items, after))
         same = z3.And(as_term(inside), after.total("weight") == items.total("weight") + more)
         follows(proof, f"the items after {what}", lambda g=same: g, [], [heap], {}, known, (items, after))
 
 
-def _handing() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Stand-ins that say what is handed to siftUp and siftDown."""
+def _recorders() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Returns stubs of siftUp and siftDown that record their arguments."""
 
     def stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda items, place: Handed(function, items, as_term(place))
+        return lambda items, index: SiftCall(function, items, as_term(index))
 
     return {function: stand_in(function) for function in SHAPES}
 
@@ -168,12 +166,12 @@ def _weight(item: Rec) -> Any:
 def removal_keeps() -> Answer:
     """Source: ManagedCursorContainerImpl.removeCursor as recorded, which only sifts down."""
     proof = Proof()
-    items, place = some_items("items"), z3.Int("place")
-    given = [place >= 0, place < items.length]
-    ways = Reader(given, stubs=_handing()).paths(cursor_heap.removed, items, place, False)
-    ends_in_order(proof, "a removal", ways, items, -_weight(items.at(place)), given)
+    items, index = some_items("items"), z3.Int("index")
+    given = [index >= 0, index < items.length]
+    ways = Reader(given, stubs=_recorders()).paths(cursor_heap.removed, items, index, False)
+    restores_heap(proof, "a removal", ways, items, -_weight(items.at(index)), given)
     for function in SHAPES:
-        puts_in_order(proof, function)
+        sift_restores_heap(proof, function)
     for some, at, _, _ in heaps(300):
         after = cursor_heap.removed(some, at, False)
         others = sorted((*some[:at], *some[at + 1 :]))
@@ -197,15 +195,15 @@ def removal_keeps() -> Answer:
 def changes_keep() -> Answer:
     """Source: ManagedCursorContainerImpl as recorded."""
     proof = Proof()
-    items, place, item = some_items("items"), z3.Int("place"), unknown(Item, "item", item=True)
+    items, index, item = some_items("items"), z3.Int("index"), unknown(Item, "item", item=True)
     given = [items.length >= 0]
-    ways = Reader(given, stubs=_handing()).paths(cursor_heap.pushed, items, item)
-    ends_in_order(proof, "an addition", ways, items, _weight(item), given)
-    given = [place >= 0, place < items.length]
-    ways = Reader(given, stubs=_handing()).paths(cursor_heap.moved, items, place, unknown(Position, "position"))
-    ends_in_order(proof, "a move", ways, items, 0, given)
+    ways = Reader(given, stubs=_recorders()).paths(cursor_heap.pushed, items, item)
+    restores_heap(proof, "an addition", ways, items, _weight(item), given)
+    given = [index >= 0, index < items.length]
+    ways = Reader(given, stubs=_recorders()).paths(cursor_heap.moved, items, index, unknown(Position, "position"))
+    restores_heap(proof, "a move", ways, items, 0, given)
     for function in SHAPES:
-        puts_in_order(proof, function)
+        sift_restores_heap(proof, function)
     for some, at, position, number in heaps(300):
         after, new = cursor_heap.pushed(some, Item(position, number, number)), Item(position, number, number)
         proof.run(f"with {new}", runs_in_order(after) and sorted(after) == sorted((*some, new)), plain(some))
@@ -231,17 +229,17 @@ def changes_keep() -> Answer:
 def first_is_slowest() -> Answer:
     """Entries before the slowest position have been read by all cursors (eviction before PIP-430)."""
     proof, reader = Proof(), Reader()
-    s, items, place = unknown(State, "s"), some_items("items"), z3.Int("place")
+    s, items, index = unknown(State, "s"), some_items("items"), z3.Int("index")
     s = s.replace({"nodes": None, "items": items})
     slowest = reader.call(active_cursors.shipped_slowest, s)
     proof.show("there is one", slowest.defined == (items.length > 0), [items.length >= 0], direct=True)
     first = equal(slowest.value, items.at(z3.IntVal(0)).fields["position"])
     proof.show("it is the first", z3.Implies(items.length > 0, as_term(first)), [items.length >= 0])
-    all_above = [is_heap(items, place), place > 0, place < items.length]  # by induction over the places above
-    bound = in_order(items, z3.IntVal(0), above(place))
-    proof.possible("a place below another", [*all_above, bound])
-    proof.lemma("the first, one further below", in_order(items, z3.IntVal(0), place), [*all_above, bound])
-    proof.lemma("above is nearer", z3.And(above(place) >= 0, above(place) < place), [place > 0])
+    ancestors = [is_heap(items, index), index > 0, index < items.length]  # by induction over the ancestors
+    bound = in_order(items, z3.IntVal(0), parent(index))
+    proof.possible("an item with a parent", [*ancestors, bound])
+    proof.lemma("the first, one further below", in_order(items, z3.IntVal(0), index), [*ancestors, bound])
+    proof.lemma("the parent has a smaller index", z3.And(parent(index) >= 0, parent(index) < index), [index > 0])
     start = active_cursors.start(active_cursors.recorded_heap.config)
     for some, *_ in heaps(200):
         found = active_cursors.shipped_slowest(start._replace(items=some))
@@ -250,28 +248,28 @@ def first_is_slowest() -> Answer:
     return proof.answer()
 
 
-# ---- running heaps ----------------------------------------------------------------------------------------
+# ---- random heaps ----------------------------------------------------------------------------------------
 
 
 def heaps(count: int) -> Iterator[tuple[Items, int, Position, int]]:
-    """Heaps of one to twelve, always the same; each with one of its places, a position, and a number that is free."""
+    """Yields heaps of 1 to 12 items, each with an index, a position and an unused object number; deterministic."""
     draw = random.Random(26629)  # noqa: S311
     for _ in range(count):
         size = draw.randint(1, 12)
         items = [Item(Position(1, draw.randint(0, 15)), number, number) for number in range(size)]
-        for place in range(size):  # in the order of places, so that each is behind the one above
-            if place and items[(place - 1) // 2].position > items[place].position:
-                items[place] = items[place]._replace(position=items[(place - 1) // 2].position)
+        for index in range(size):  # in order of indices, so that each parent is final
+            if index and items[(index - 1) // 2].position > items[index].position:
+                items[index] = items[index]._replace(position=items[(index - 1) // 2].position)
         yield tuple(items), draw.randrange(size), Position(1, draw.randint(0, 15)), size
 
 
 def runs_in_order(items: Items) -> bool:
-    """Whether running items are a heap."""
+    """Whether concrete items are a heap."""
     return all(items[(i - 1) // 2].position <= items[i].position for i in range(1, len(items)))
 
 
 def plain(items: Items) -> list[int]:
-    """A heap as a person reads it: the entry ids."""
+    """Returns the entry ids, for messages."""
     return [item.position.entry for item in items]
 
 

@@ -9,12 +9,12 @@ IMPL = "impl.entry_cache.reads_limiter"
 
 
 @claim(
-    "permit-requests-agree",
+    "permit-acquisition-agrees",
     "crosshair",
-    "A request for permits, of a limiter for which one request waits or none, has the same answer and leaves the same "
-    "limiter in model and implementation.",
+    "A request for permits has the same outcome and leaves the same limiter in model and implementation, if at most "
+    "one request is queued.",
     Control(
-        "the implementation takes all that a large request wants",
+        "the implementation grants an oversized request more than the maximum",
         IMPL,
         "taken = min(permits, self.most)",
         "taken = permits",
@@ -26,10 +26,9 @@ def requests_agree() -> Answer:
 
 
 @claim(
-    "permits-handed-on-agree",
+    "permit-grants-agree",
     "crosshair",
-    "Permits that are handed on to two who wait go to the same of them, and the same fail, in model and "
-    "implementation.",
+    "After a release, model and implementation grant permits to the same of two queued requests and fail the same.",
     Control(
         "the implementation's timeout is not strict at a release",
         IMPL,
@@ -37,9 +36,9 @@ def requests_agree() -> Answer:
         "if now_ns - since_ns >= self.timeout_ns:",
     ),
 )
-def handing_on_agrees() -> Answer:
-    """Equivalence of `Permits.hand_on` with the model's, for two requests that wait."""
-    return explored(contracts.handing_on_agrees)
+def grants_agree() -> Answer:
+    """Equivalence of `Permits.grant_queued` with the model's, for two queued requests."""
+    return explored(contracts.grants_agree)
 
 
-claims = (requests_agree, handing_on_agrees)
+claims = (requests_agree, grants_agree)

@@ -1,7 +1,7 @@
-"""What CrossHair is asked about the entry cache: small functions of the model, and of its implementation beside it.
+"""Contracts that CrossHair checks about the entry cache: functions of the model, and model against implementation.
 
-Each contract is a function of plain numbers and truths that says whether something holds; CrossHair looks for
-arguments for which it does not. `pre:` lines say of which arguments, `post: _` that the result must be true.
+Each contract is a function of integers and booleans that returns whether a statement holds. `pre:` lines restrict the
+arguments.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from model.entry_cache import reads_limiter, shared_reads
 from model.entry_cache.reads_limiter import Limiter, Rules, Waiting
 from model.entry_cache.shared_reads import Held, Part, StorageRead
 
-#: Kinds of parts, by their number.
+#: Kinds of parts, by index.
 KINDS = ("found", "failed", "awaited", "mixed")
 
 
 def read_of(number: int, first: int, last: int, store: int = 0, ledger: int = 1, joinable: bool = True) -> StorageRead:
-    """An outstanding read of which nobody expects anything."""
+    """Returns an outstanding read whose entries have no expected reads."""
     return StorageRead(number, store, 0, ledger, first, last, 0, joinable, ())
 
 
 # ---- shared reads -----------------------------------------------------------------------------------------
 
 
-def joins_a_fit_one(
+def joined_read_matches(
     first: int,
     last: int,
     a_first: int,
@@ -35,24 +35,24 @@ def joins_a_fit_one(
     same_ledger: bool,
     joinable: bool,
 ) -> bool:
-    """The first of two reads may be another cache's or ledger's, or not be joinable.
+    """Of two outstanding reads, the first may be of another cache or ledger, or not joinable.
 
     pre: first <= last and a_first <= a_last and b_first <= b_last
     post: _
     """
     one = read_of(1, a_first, a_last, store=0 if same_store else 5, ledger=1 if same_ledger else 5, joinable=joinable)
     other = read_of(2, b_first, b_last)
-    fit = [each for each in (one, other) if each is other or (same_store and same_ledger and joinable)]
-    fit = [each for each in fit if each.first <= last and first <= each.last]
+    matching = [each for each in (one, other) if each is other or (same_store and same_ledger and joinable)]
+    matching = [each for each in matching if each.first <= last and first <= each.last]
     found = shared_reads.candidate((one, other), 0, 1, first, last)
-    if found is None or not fit:
-        return found is None and not fit
-    including = [each for each in fit if each.first <= first and last <= each.last]
-    return any(found is each for each in including or fit)
+    if found is None or not matching:
+        return found is None and not matching
+    including = [each for each in matching if each.first <= first and last <= each.last]
+    return any(found is each for each in including or matching)
 
 
 def joining_agrees(first: int, last: int, start: int, one: int, two: int, three: int, gaps: int, order: int) -> bool:
-    """Three ranges one behind the other, with gaps or not, numbered forwards or backwards; the first may be missing.
+    """Two or three consecutive ranges, with gaps or without, numbered in either order.
 
     pre: first <= last
     pre: 0 <= order <= 3
@@ -75,7 +75,7 @@ def joining_agrees(first: int, last: int, start: int, one: int, two: int, three:
 
 
 def complete_agrees(kind: int, first: int, last: int, held: int) -> bool:
-    """A part of any kind, with so many entries at hand.
+    """A part of any kind with up to three held entries.
 
     pre: 0 <= kind < 4
     pre: 0 <= held <= 3
@@ -91,27 +91,27 @@ def complete_agrees(kind: int, first: int, last: int, held: int) -> bool:
 # ---- permits ----------------------------------------------------------------------------------------------
 
 
-def requests_agree(most: int, free: int, permits: int, waits: bool, places: int, now: int) -> bool:
-    """A request for permits, of a limiter that somebody may wait for already.
+def requests_agree(most: int, free: int, permits: int, is_queued: bool, queue_size: int, now: int) -> bool:
+    """A request for permits of a limiter with at most one queued request.
 
     pre: 0 <= free <= most
     pre: permits >= 0
-    pre: 0 <= places <= 2
+    pre: 0 <= queue_size <= 2
     post: _
     """
-    rules = Rules(most, places, 10)
-    waiting = (Waiting(1, most + 1, 0),) if waits else ()
+    rules = Rules(most, queue_size, 10)
+    waiting = (Waiting(1, most + 1, 0),) if is_queued else ()
     limiter = Limiter(free, waiting, ())
-    twin, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
-    twin.load(limiter, asking)
-    fits = most == 0 or twin.fits(permits) == reads_limiter.fits(rules, free, permits)
-    said = twin.acquire(asking[2], permits, now)
+    implementation, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation.load(limiter, asking)
+    fits = most == 0 or implementation.fits(permits) == reads_limiter.fits(rules, free, permits)
+    outcome = implementation.acquire(asking[2], permits, now)
     after, expected = reads_limiter.acquire(rules, limiter, 2, permits, now)
-    return fits and said == expected and twin.view() == after
+    return fits and outcome == expected and implementation.view() == after
 
 
-def handing_on_agrees(most: int, free: int, first: int, second: int, since: int, timeout: int, now: int) -> bool:
-    """Permits are handed on to two who wait, the second of them since later.
+def grants_agree(most: int, free: int, first: int, second: int, since: int, timeout: int, now: int) -> bool:
+    """Permits are granted after a release to two queued requests.
 
     pre: 0 < most and 0 <= free <= most
     pre: first >= 0 and second >= 0
@@ -120,8 +120,8 @@ def handing_on_agrees(most: int, free: int, first: int, second: int, since: int,
     """
     rules = Rules(most, 5, timeout)
     limiter = Limiter(free, (Waiting(1, first, 0), Waiting(2, second, since)), ())
-    twin, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
-    twin.load(limiter, asking)
-    granted, failed = twin.hand_on(now)
-    after, *expected = reads_limiter.hand_on(rules, limiter, now)
-    return [[a.number for a in granted], [a.number for a in failed]] == expected and twin.view() == after
+    implementation, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation.load(limiter, asking)
+    granted, failed = implementation.grant_queued(now)
+    after, *expected = reads_limiter.grant_queued(rules, limiter, now)
+    return [[a.number for a in granted], [a.number for a in failed]] == expected and implementation.view() == after

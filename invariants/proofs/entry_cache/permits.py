@@ -1,4 +1,4 @@
-"""Claims about the limiter of reads in flight: what it promises to whom, for any number of requests.
+"""Claims about `InflightReadsLimiter`, for any number of requests.
 
 The rules are read from `model/entry_cache/reads_limiter.py`. A limiter is sound if its free permits are between 0 and
 the maximum, and free and held permits add up to the maximum.
@@ -37,7 +37,7 @@ PERMITS = {"permits": lambda grant: grant.fields["permits"]}
 
 
 class Limits:
-    """Any rules and any limiter, with the sum of what is granted."""
+    """Any rules and any limiter, with the sum of the granted permits."""
 
     def __init__(self) -> None:
         self.rules, self.limiter = unknown(Rules, "rules"), limiter_named("before")
@@ -45,7 +45,7 @@ class Limits:
         self.permits, self.request, self.now = z3.Ints("permits request now")
 
     def terms(self, *values: Any) -> list[Any]:
-        """Terms of rules that work on any of them."""
+        """Returns the terms of calls of rules."""
         return [as_term(Reader().call(function, *arguments)) for function, *arguments in values]
 
 
@@ -57,26 +57,26 @@ def limiter_named(name: str) -> Rec:
 
 
 def is_sound(rules: Rec, limiter: Rec) -> Any:
-    """The free permits are between nothing and the maximum; with those that are held they are the maximum."""
+    """Free permits are between 0 and the maximum; free and granted permits add up to the maximum."""
     free, most = limiter.fields["free"], rules.fields["max_bytes"]
     return z3.And(free >= 0, free <= most, free + limiter.fields["grants"].total("permits") == most)
 
 
 def holds_together(rules: Rules, limiter: Limiter) -> bool:
-    """The same of running limiters."""
+    """Whether a concrete limiter is sound."""
     return 0 <= limiter.free <= rules.max_bytes == limiter.free + sum(g.permits for g in limiter.grants)
 
 
-# ---- who fits ---------------------------------------------------------------------------------------------
+# ---- fits ---------------------------------------------------------------------------------------------
 
 
 @claim(
-    "permits-fitting-is-monotone",
+    "permit-fit-is-monotone",
     "z3",
-    "For every limiter whose free permits are at most its maximum: a request that fits also fits when more are "
-    "free, and so does one that wants less; so nobody whom a smaller one has overtaken would have fitted.",
+    "For every limiter whose free permits are at most its maximum: a request that fits also fits if more permits are "
+    "free, and every smaller request fits as well.",
     Control(
-        "a request that is too large fits only when exactly the maximum is wanted",
+        "an oversized request fits only if some permits are not free",
         MODEL,
         "permits > rules.max_bytes and free == rules.max_bytes",
         "permits > rules.max_bytes and free != rules.max_bytes",
@@ -84,7 +84,7 @@ def holds_together(rules: Rules, limiter: Limiter) -> bool:
     ),
 )
 def fitting_is_monotone() -> Answer:
-    """The limiter's queue after apache/pulsar#23901: what is too large waits for all permits (#23524)."""
+    """Source: apache/pulsar#23901; a request above the maximum waits for all permits (#23524)."""
     it, proof = Limits(), Proof()
     more, less = z3.Ints("more less")
     fits, at_more, of_less = it.terms(
@@ -101,11 +101,11 @@ def fitting_is_monotone() -> Answer:
 
 
 @claim(
-    "permits-idle-fits-everything",
+    "idle-limiter-grants-every-request",
     "z3",
-    "For every limiter all of whose permits are free: every request fits, however much it wants.",
+    "For every limiter whose permits are all free: every request fits, whatever its size.",
     Control(
-        "what is larger than the maximum never fits",
+        "a request above the maximum never fits",
         MODEL,
         "return free >= permits or (permits > rules.max_bytes and free == rules.max_bytes)",
         "return free >= permits",
@@ -123,7 +123,7 @@ def idle_fits_everything() -> Answer:
 
 
 def fits_against(proof: Proof, fits: Any) -> None:
-    """Compares the term of `fits` with the rule, on random numbers at its edges."""
+    """Compares the term of `fits` with the rule on random numbers around its thresholds."""
     draw = random.Random(23524)  # noqa: S311
     for _ in range(300):
         most = draw.randint(0, 6)
@@ -133,10 +133,10 @@ def fits_against(proof: Proof, fits: Any) -> None:
 
 
 @claim(
-    "permits-overdue-is-expired",
+    "overdue-request-is-expired",
     "z3",
-    "For every request that waits, and every time: whoever has waited too long at a release has waited long enough "
-    "at the timer, and the two differ only in who has waited exactly the timeout.",
+    "For every queued request and every time: a request that is overdue at a release is also expired at the timer. The "
+    "two conditions differ only for a request that has waited exactly the timeout.",
     Control(
         "the timer waits one nanosecond too long",
         MODEL,
@@ -146,7 +146,7 @@ def fits_against(proof: Proof, fits: Any) -> None:
     ),
 )
 def overdue_is_expired() -> Answer:
-    """The limiter's two ways to time out after apache/pulsar#23901: at a release strictly, at the timer not."""
+    """Source: apache/pulsar#23901. The comparison is strict at a release and not strict at the timer."""
     proof = Proof()
     waiting, timeout, now = unknown(Waiting, "waiting"), z3.Int("timeout"), z3.Int("now")
     reader = Reader()
@@ -155,8 +155,8 @@ def overdue_is_expired() -> Answer:
     )
     exactly = now - waiting.fields["since_ns"] == timeout
     sense = [timeout >= 0, now >= waiting.fields["since_ns"], waiting.fields["since_ns"] >= 0]
-    proof.show("who is overdue", z3.Implies(overdue, expired), sense, direct=True)
-    proof.show("who differs", (overdue != expired) == exactly, sense, direct=True)
+    proof.show("an overdue request is expired", z3.Implies(overdue, expired), sense, direct=True)
+    proof.show("the conditions differ", (overdue != expired) == exactly, sense, direct=True)
     draw = random.Random(60)  # noqa: S311
     for _ in range(200):
         some, at, wait = Waiting(1, 1, draw.randint(0, 5)), draw.randint(0, 12), draw.randint(0, 6)
@@ -167,17 +167,17 @@ def overdue_is_expired() -> Answer:
     return proof.answer()
 
 
-# ---- what is held -----------------------------------------------------------------------------------------
+# ---- conservation -----------------------------------------------------------------------------------------
 
 
 @claim(
     "permits-are-conserved",
     "z3",
-    "For any number of requests, none of which wants less than nothing or holds permits twice: if the free permits "
-    "are between nothing and the maximum, and with those that are held they are the maximum, then so it is after any "
-    "request, any return, any handing on and any timer.",
+    "For any number of requests with nonnegative sizes and at most one grant each: if free permits are between 0 and "
+    "the maximum, and free and granted permits add up to the maximum, both still hold after every acquire, release, "
+    "grant of queued requests and run of the timer.",
     Control(
-        "more than the maximum is taken for a request that wants more",
+        "an oversized request is granted more than the maximum",
         MODEL,
         "taken = min(permits, rules.max_bytes)",
         "taken = permits",
@@ -185,7 +185,7 @@ def overdue_is_expired() -> Answer:
     ),
 )
 def permits_are_conserved() -> Answer:
-    """Permits were lost, or promised twice: apache/pulsar#23901, #26296."""
+    """Source: apache/pulsar#23901, #26296, in which permits were lost or granted twice."""
     it, proof = Limits(), Proof()
     given = [is_sound(it.rules, it.limiter), it.permits >= 0]
     for way in Reader().paths(model.acquire, it.rules, it.limiter, it.request, it.permits, it.now):
@@ -193,7 +193,7 @@ def permits_are_conserved() -> Answer:
         _shown(proof, "a request", way, it, after, given)
     _give_back(proof, it)
     _expire(proof, it)
-    _hand_on(proof, it)
+    _grant_queued(proof, it)
     for rules, limiter, now in limiters(200):
         _runs(proof, rules, limiter, now)
     return proof.answer()
@@ -205,7 +205,7 @@ def _shown(proof: Proof, what: str, way: Path, it: Limits, after: Rec, given: li
 
 
 def _give_back(proof: Proof, it: Limits) -> None:
-    """The sum over the others is the sum over all but what is given back: shown place by place."""
+    """Shows by induction over the index that the sum without the returned grant is the sum minus its permits."""
     reader = Reader()
     loop = reader.loop(model.give_back)
     grants, at = it.limiter.fields["grants"], z3.Int("at")
@@ -216,31 +216,31 @@ def _give_back(proof: Proof, it: Limits) -> None:
             continue
         after, others = way.value, way.value.fields["grants"]
         tally = others.origin.tally(lambda grant: grant.fields["permits"])
-        place = z3.Int("place")
+        index = z3.Int("index")
         held = grants.at(at).fields["permits"]
 
         def adds_up(n: Any, tally: Any = tally, held: Any = held) -> Any:
             rest = grants.total("permits", 0, n) - z3.If(n > at, held, 0)
             return z3.And(tally.upto(n) == rest, rest >= 0)
 
-        same_request = equal(grants.at(place).fields["request"], grants.at(at).fields["request"])
-        once = z3.Implies(z3.And(place >= 0, place < grants.length, as_term(same_request)), place == at)
-        some = grants.at(place).fields["permits"] >= 0  # nobody holds less than nothing
-        inside = [place >= 0, place < grants.length, once, some, *way.when, *tally.facts(place)]
-        facts = [*grants.roots[0].facts([place, at]), tally.upto(0) == 0]
+        same_request = equal(grants.at(index).fields["request"], grants.at(at).fields["request"])
+        once = z3.Implies(z3.And(index >= 0, index < grants.length, as_term(same_request)), index == at)
+        some = grants.at(index).fields["permits"] >= 0  # grants are nonnegative
+        inside = [index >= 0, index < grants.length, once, some, *way.when, *tally.facts(index)]
+        facts = [*grants.roots[0].facts([index, at]), tally.upto(0) == 0]
         proof.lemma("at first, the others add up", adds_up(z3.IntVal(0)), [*way.when, *facts])
-        proof.possible("a grant beside the one that is given back", [*inside, *facts, place != at])
-        proof.show("one place on, the others add up", adds_up(place + 1), [*inside, *facts, adds_up(place)])
+        proof.possible("a grant beside the returned one", [*inside, *facts, index != at])
+        proof.show("at the next index, the others add up", adds_up(index + 1), [*inside, *facts, adds_up(index)])
         rest = after.fields["free"] + tally.whole() == it.most
         sums = [adds_up(grants.length), is_sound(it.rules, it.limiter)]
         bounds = z3.And(after.fields["free"] >= 0, after.fields["free"] <= it.most)
         proof.show("after a return", z3.And(rest, bounds), [*sums, held >= 0, *way.when, *facts])
     for end in loop.end(names):
-        proof.need("who holds nothing gives nothing back", end.value is it.limiter)
+        proof.need("a request without a grant returns no permits", end.value is it.limiter)
 
 
 def _expire(proof: Proof, it: Limits) -> None:
-    """The timer takes nobody's permits."""
+    """Shows that the timer changes no permits."""
     reader = Reader(lists={"failed": (int, {})})
     loop = reader.loop(model.expire)
     names = {"rules": it.rules, "limiter": it.limiter, "now_ns": it.now, "failed": Seq.unknown(int, "failed")}
@@ -250,23 +250,23 @@ def _expire(proof: Proof, it: Limits) -> None:
         proof.need("the timer touches permits", same)
 
 
-def _hand_on(proof: Proof, it: Limits) -> None:
-    loop, head = _handing_on(it)
+def _grant_queued(proof: Proof, it: Limits) -> None:
+    loop, head = _granting(it)
     sound = Invariant("permits are conserved", lambda n: is_sound(n["rules"], n["limiter"]))
-    wants = Invariant("nobody wants less than nothing", _wants_something, 1)
-    induction = Induction(proof, loop, head, [sound, wants], [_wants_something(head, z3.IntVal(0))])
+    wants = Invariant("sizes are nonnegative", _sizes_are_nonnegative, 1)
+    induction = Induction(proof, loop, head, [sound, wants], [_sizes_are_nonnegative(head, z3.IntVal(0))])
     induction.begins(loop.begin(it.rules, it.limiter, it.now), [sound, wants])
     for end in induction.ends(induction.goes_round()):
-        induction.show("after handing on", end, lambda end=end: is_sound(it.rules, end.value[0]))
+        induction.show("after queued requests are granted", end, lambda end=end: is_sound(it.rules, end.value[0]))
 
 
-def _wants_something(n: Names, i: Any) -> Any:
+def _sizes_are_nonnegative(n: Names, i: Any) -> Any:
     waiting = n["limiter"].fields["waiting"]
     return z3.Implies(z3.And(i >= 0, i < waiting.length), waiting.at(i).fields["permits"] >= 0)
 
 
-def _handing_on(it: Limits) -> tuple[Loop, dict[str, Any]]:
-    """The loop of `hand_on`, and the names at its head, of which nothing is known."""
+def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
+    """Returns the loop of `grant_queued`, and arbitrary values of its variables."""
     reader = Reader(lists={"granted": (int, {}), "failed": (int, {})})
     granted, failed = Seq.unknown(int, "granted"), Seq.unknown(int, "failed")
     names = {
@@ -276,31 +276,30 @@ def _handing_on(it: Limits) -> tuple[Loop, dict[str, Any]]:
         "granted": granted,
         "failed": failed,
     }
-    return reader.loop(model.hand_on), names
+    return reader.loop(model.grant_queued), names
 
 
-# ---- handing on -------------------------------------------------------------------------------------------
+# ---- queue order -------------------------------------------------------------------------------------------
 
 
 @claim(
-    "permits-are-handed-on-in-turn",
+    "permits-are-granted-in-queue-order",
     "z3",
-    "For a queue of any length: handing permits on takes requests from its head only, each of them either granted or "
-    "failed, and leaves the others in their order; whoever is at the head then has not waited too long, and does "
-    "not fit, so that no wake-up is lost.",
+    "For a queue of any length: `grant_queued` removes requests from its head only, grants or fails each of them, and "
+    "keeps the order of the others. Afterwards the request at the head is not overdue and does not fit, so no wake-up "
+    "is lost.",
     Control(
-        "who does not fit is passed over, and never answered",
+        "a request that does not fit is removed and never completes",
         MODEL,
         "        else:\n            break\n    return limiter, granted, failed",
         "        else:\n            limiter = limiter._replace(waiting=rest)\n    return limiter, granted, failed",
         refutes="after a round, who is left was behind who is answered",
     ),
 )
-def handed_on_in_turn() -> Answer:
-    """The queue of apache/pulsar#23901 in place of a retry loop: nobody waits who could go on, except behind one who
-    cannot."""
+def granted_in_order() -> Answer:
+    """Source: apache/pulsar#23901, which replaced a retry loop by a queue. A request waits only behind an older one."""
     it, proof = Limits(), Proof()
-    loop, head = _handing_on(it)
+    loop, head = _granting(it)
     at_first = it.limiter.fields["waiting"]
 
     def is_rest(n: Names, i: Any) -> Any:
@@ -310,7 +309,7 @@ def handed_on_in_turn() -> Answer:
         same = z3.Implies(z3.And(i >= 0, i < waiting.length), equal(waiting.at(i), at_first.at(i + gone)))
         return z3.And(gone >= 0, counted, same)
 
-    rest = Invariant("who is left was behind who is answered", is_rest, 1)
+    rest = Invariant("remaining requests are a suffix of the queue", is_rest, 1)
     induction = Induction(proof, loop, head, [rest])
     induction.begins(loop.begin(it.rules, it.limiter, it.now))
     reader = Reader()
@@ -323,17 +322,17 @@ def handed_on_in_turn() -> Answer:
             as_term(reader.call(model.fits, it.rules, after.fields["free"], first.fields["permits"])),
         )
         stuck = z3.Implies(waiting.length > 0, z3.And(z3.Not(overdue), z3.Not(fits)))
-        induction.show("who is at the head then", end, lambda stuck=stuck: stuck)
+        induction.show("the request at the head", end, lambda stuck=stuck: stuck)
         names = {"limiter": after, "granted": granted, "failed": failed}
-        induction.show("in the end, who is left", end, lambda i, names=names: is_rest(names, i), [z3.Int("any0")])
+        induction.show("the remaining requests", end, lambda i, names=names: is_rest(names, i), [z3.Int("any0")])
     _against_rounds(proof, it, loop, head)
     for rules, limiter, now in limiters(300):
-        proof.run(f"hand_on at {now} of {limiter}", _in_turn(rules, limiter, now), rules)
+        proof.run(f"grant_queued at {now} of {limiter}", _in_order(rules, limiter, now), rules)
     return proof.answer()
 
 
-def _in_turn(rules: Rules, limiter: Limiter, now: int) -> bool:
-    after, granted, failed = model.hand_on(rules, limiter, now)
+def _in_order(rules: Rules, limiter: Limiter, now: int) -> bool:
+    after, granted, failed = model.grant_queued(rules, limiter, now)
     answered = len(granted) + len(failed)
     in_front = [w.request for w in limiter.waiting[:answered]]
     stuck = all(
@@ -344,23 +343,23 @@ def _in_turn(rules: Rules, limiter: Limiter, now: int) -> bool:
 
 
 def _against_rounds(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
-    """Compares the loop with what it runs to, by working its terms out round by round."""
+    """Compares the loop's terms, evaluated round by round, with the function."""
     kinds = {"limiter": Limiter, "granted": list[int], "failed": list[int]}
     rounds = LoopEvaluator(loop.goes_on(head), loop.round(head), kinds)
     for rules, limiter, now in limiters(60):
         bound: dict[str, Any] = {"now": now}
         bind(Rules, "rules", rules, bound)
         left = rounds.run(bound, {"limiter": limiter, "granted": (), "failed": ()})
-        after, granted, failed = model.hand_on(rules, limiter, now)
-        worked_out = left["limiter"].free, left["limiter"].waiting, list(left["granted"]), list(left["failed"])
-        proof.compare(f"hand_on of {limiter}", worked_out, (after.free, after.waiting, granted, failed))
+        after, granted, failed = model.grant_queued(rules, limiter, now)
+        evaluated = left["limiter"].free, left["limiter"].waiting, list(left["granted"]), list(left["failed"])
+        proof.compare(f"grant_queued of {limiter}", evaluated, (after.free, after.waiting, granted, failed))
 
 
 # ---- running limiters -------------------------------------------------------------------------------------
 
 
 def limiters(count: int) -> Iterator[tuple[Rules, Limiter, int]]:
-    """Sound limiters with up to four who wait, always the same, each with a time."""
+    """Yields sound limiters with up to four queued requests, each with a time; deterministic."""
     draw = random.Random(23901)  # noqa: S311
     for _ in range(count):
         most = draw.randint(1, 6)
@@ -375,15 +374,15 @@ def limiters(count: int) -> Iterator[tuple[Rules, Limiter, int]]:
 
 
 def _runs(proof: Proof, rules: Rules, limiter: Limiter, now: int) -> None:
-    """Every call on a running limiter leaves it sound."""
+    """Runs every operation on a concrete limiter, which must stay sound."""
     for permits in (0, 1, rules.max_bytes, rules.max_bytes + 1):
         after, _ = model.acquire(rules, limiter, 5, permits, now)
         proof.run(f"acquire({permits})", holds_together(rules, after), limiter)
     for grant in limiter.grants:
         after = model.give_back(limiter, grant.request)
         proof.run(f"give_back({grant.request})", holds_together(rules, after), limiter)
-        after, _, _ = model.hand_on(rules, after, now)
-        proof.run(f"give_back({grant.request}), then hand_on", holds_together(rules, after), limiter)
+        after, _, _ = model.grant_queued(rules, after, now)
+        proof.run(f"give_back({grant.request}), then grant_queued", holds_together(rules, after), limiter)
     after, _ = model.expire(rules, limiter, now)
     proof.run("expire", holds_together(rules, after), limiter)
 
@@ -393,5 +392,5 @@ claims = (
     idle_fits_everything,
     overdue_is_expired,
     permits_are_conserved,
-    handed_on_in_turn,
+    granted_in_order,
 )

@@ -1,4 +1,4 @@
-"""Claims about reads that are shared, and about what storage brings: ranges of any length, and any answer."""
+"""Claims about shared reads and answers of storage, for ranges and answers of any length."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ MODEL, READS, IMPL = "model.entry_cache.machine", "model.entry_cache.shared_read
 
 
 @claim(
-    "a-joined-range-is-covered-once",
+    "joined-range-is-covered-once",
     "z3",
-    "For every range of entry ids and every outstanding read that overlaps it: what is missing on the left, what "
-    "both have in common and what is missing on the right hold every entry of the range exactly once, and nothing "
-    "else; what they have in common is not empty, and is all of the range that the read brings.",
+    "For every range of entry ids and every outstanding read that overlaps it: the part before the read, the common "
+    "part and the part after the read contain every entry of the range exactly once, and no other entry. The common "
+    "part is the nonempty intersection of range and read.",
     Control(
-        "what is missing on the right begins where the read ends",
+        "the part after the read begins at its last entry",
         READS,
         "(low, high), (high + 1, last)",
         "(low, high), (high, last)",
@@ -49,7 +49,7 @@ MODEL, READS, IMPL = "model.entry_cache.machine", "model.entry_cache.shared_read
     ),
 )
 def covered_once() -> Answer:
-    """How a range joins a read that overlaps it: apache/pulsar#15955."""
+    """Source: `PendingReadsManager`, apache/pulsar#15955."""
     proof, reader = Proof(), Reader()
     read = unknown(StorageRead, "read")
     first, last, entry = z3.Ints("first last entry")
@@ -57,12 +57,12 @@ def covered_once() -> Answer:
     parts = reader.call(shared_reads.split, read, first, last)
     given = [first <= last, read.fields["first"] <= read.fields["last"], overlaps]
     left, common, right = [z3.And(low <= entry, entry <= high) for low, high in parts]
-    asked, brought = z3.And(first <= entry, entry <= last), _brought(read, entry)
+    requested, read_entry = z3.And(first <= entry, entry <= last), _contains(read, entry)
     times = sum(z3.If(part, 1, 0) for part in (left, common, right))
     proof.possible("a range that overlaps a read", given)
-    proof.show("how often an entry is there", times == z3.If(asked, 1, 0), given, direct=True)
-    proof.show("what they have in common", common == z3.And(asked, brought), given, direct=True)
-    proof.show("that it is not empty", parts[1][0] <= parts[1][1], given, direct=True)
+    proof.show("each entry is covered once", times == z3.If(requested, 1, 0), given, direct=True)
+    proof.show("the common part is the intersection", common == z3.And(requested, read_entry), given, direct=True)
+    proof.show("the common part is nonempty", parts[1][0] <= parts[1][1], given, direct=True)
     draw = random.Random(15955)  # noqa: S311
     for _ in range(200):
         low, high = sorted(draw.randint(0, 6) for _ in range(2))
@@ -74,15 +74,15 @@ def covered_once() -> Answer:
     return proof.answer()
 
 
-def _brought(read: Rec, entry: Any) -> Any:
+def _contains(read: Rec, entry: Any) -> Any:
     return z3.And(read.fields["first"] <= entry, entry <= read.fields["last"])
 
 
 @claim(
-    "a-read-to-join-is-a-fit-one",
+    "joined-read-matches-and-overlaps",
     "crosshair",
-    "Of any two outstanding reads, the one to join is joinable, of the same cache and ledger, and overlaps the range; "
-    "it includes the range if one of them does that could be joined; and there is none only if none could be joined.",
+    "Of any two outstanding reads, the joined one is joinable, of the same cache and ledger, and overlaps the range. "
+    "It includes the range if such a read exists. No read is joined only if none is eligible.",
     Control(
         "reads of another ledger are joined",
         READS,
@@ -90,30 +90,29 @@ def _brought(read: Rec, entry: Any) -> Any:
         "read.joinable and read.store == store and overlaps",
     ),
 )
-def fit_to_join() -> Answer:
-    """Outstanding reads that are shared: apache/pulsar#12258, #15955."""
-    return explored(contracts.joins_a_fit_one)
+def joined_read_matches() -> Answer:
+    """Source: apache/pulsar#12258, #15955."""
+    return explored(contracts.joined_read_matches)
 
 
-# ---- what storage brings ----------------------------------------------------------------------------------
+# ---- answers of storage ----------------------------------------------------------------------------------
 
 
 @claim(
-    "an-answer-is-taken-as-far-as-it-was-asked-for",
+    "only-requested-prefix-is-accepted",
     "z3",
-    "For every read and every answer of storage, of any length: what is taken are the answer's first entries; they "
-    "are those that were asked for, each at its place, and no more than were asked for; and the entry behind them, "
-    "if there is one, is not the one that was asked for there.",
+    "For every storage read and every answer of any length: the accepted entries are the longest prefix of the answer "
+    "whose entries equal the requested ones, in order.",
     Control(
-        "what comes behind the last entry is taken, too",
+        "entries after the last requested one are accepted as well",
         MODEL,
         "if position != Position(r.ledger, r.first + i) or position.entry > r.last:",
         "if position != Position(r.ledger, r.first + i):",
         refutes="after a round, what was passed was asked for",
     ),
 )
-def taken_as_asked() -> Answer:
-    """Foreign and extra entries in an answer: the test `testMixedReadDiscardsUnexpectedStorageEntries`."""
+def prefix_is_accepted() -> Answer:
+    """Source: test `testMixedReadDiscardsUnexpectedStorageEntries`."""
     proof = Proof()
     read, positions = unknown(StorageRead, "read"), Seq.unknown(Position, "positions")
     at, first, last = z3.Int("at"), read.fields["first"], read.fields["last"]
@@ -126,21 +125,21 @@ def taken_as_asked() -> Answer:
         inside = z3.And(n[AT] >= 0, n[AT] <= positions.length)
         return z3.And(inside, z3.Implies(z3.And(i >= 0, i < n[AT]), is_asked(i)))
 
-    loop = Reader().loop(model.accepted)
+    loop = Reader().loop(model.accepted_entries)
     head = {"r": read, "positions": positions, OVER: positions, AT: at}
-    induction = Induction(proof, loop, head, [Invariant("what was passed was asked for", so_far, 1)], [first <= last])
+    induction = Induction(proof, loop, head, [Invariant("earlier entries were requested", so_far, 1)], [first <= last])
     induction.begins(loop.begin(read, positions))
     for end in induction.ends(induction.goes_round()):
-        taken = as_term(end.value)
-        behind = z3.Implies(taken < positions.length, z3.Not(is_asked(taken)))
-        within = z3.And(taken >= 0, taken <= positions.length, taken <= last - first + 1)
-        ends_inside = z3.Implies(taken > 0, is_asked(taken - 1))
+        accepted = as_term(end.value)
+        behind = z3.Implies(accepted < positions.length, z3.Not(is_asked(accepted)))
+        within = z3.And(accepted >= 0, accepted <= positions.length, accepted <= last - first + 1)
+        ends_inside = z3.Implies(accepted > 0, is_asked(accepted - 1))
         fits = z3.And(within, ends_inside, behind)
-        induction.show("how much is taken", end, lambda fits=fits: fits)
+        induction.show("the number of accepted entries", end, lambda fits=fits: fits)
         induction.show(
-            "what is taken",
+            "the accepted entries",
             end,
-            lambda i, taken=taken: z3.Implies(z3.And(i >= 0, i < taken), is_asked(i)),
+            lambda i, accepted=accepted: z3.Implies(z3.And(i >= 0, i < accepted), is_asked(i)),
             [z3.Int("any0")],
         )
     _answers_against(proof, loop)
@@ -148,7 +147,7 @@ def taken_as_asked() -> Answer:
 
 
 def _answers_against(proof: Proof, loop: Loop) -> None:
-    """Holds the claim against random answers, good and odd ones, and the terms of a round against some."""
+    """Checks the claim, and the terms of one round, on random correct and odd answers."""
     draw = random.Random(32)  # noqa: S311
     read, position, at = unknown(StorageRead, "r"), unknown(Position, "position"), z3.Int("at")
     one = Seq(Position, z3.IntVal(1), lambda _: position, {}, {})
@@ -160,13 +159,13 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
         asked = [Position(1, r.first + i) for i in range(draw.randint(0, 5))]
         odd = Position(draw.randint(1, 2), draw.randint(0, 6))
         answer = [odd if draw.random() < 0.1 else each for each in asked]
-        taken = model.accepted(r, answer)
+        accepted = model.accepted_entries(r, answer)
         wanted = [each == Position(1, r.first + i) and each.entry <= r.last for i, each in enumerate(answer)]
-        proof.run(f"{answer} for {r}", taken == (*wanted, False).index(False))
+        proof.run(f"{answer} for {r}", accepted == (*wanted, False).index(False))
         bound: dict[str, Any] = {}
         bind(StorageRead, "r", r._replace(first=answer[0].entry if answer else 0), bound)
         bind(Position, "position", odd, bound)
-        alone = model.accepted(r._replace(first=answer[0].entry if answer else 0), [odd])
+        alone = model.accepted_entries(r._replace(first=answer[0].entry if answer else 0), [odd])
         proof.compare(f"{odd} for {r}", goes_on(bound), alone)
 
 
@@ -174,10 +173,10 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
 
 
 @claim(
-    "the-read-to-join-agrees",
+    "read-to-join-agrees",
     "crosshair",
-    "Of up to three joinable reads of a ledger that do not overlap, however they were added, model and "
-    "implementation join the same one.",
+    "Of up to three disjoint joinable reads of a ledger, added in any order, model and implementation join the "
+    "same one.",
     Control(
         "of reads inside the range the implementation joins the first, not the latest",
         IMPL,
@@ -193,8 +192,8 @@ def joining_agrees() -> Answer:
 @claim(
     "complete-parts-agree",
     "crosshair",
-    "Model and implementation hold the same parts of a request complete, whatever kind they are, with up to three "
-    "entries at hand.",
+    "Model and implementation agree on which parts of a request are settled and complete, for parts of any kind with "
+    "up to three held entries.",
     Control(
         "the implementation does not count the last entry of a range",
         IMPL,
@@ -203,8 +202,8 @@ def joining_agrees() -> Answer:
     ),
 )
 def complete_agrees() -> Answer:
-    """Equivalence of `Wanted.is_complete` with the model's: a hole in an answer, the test `OpReadEntryNullSlotTest`."""
+    """Equivalence of `Wanted.is_complete` with the model's: see `OpReadEntryNullSlotTest`."""
     return explored(contracts.complete_agrees)
 
 
-claims = (covered_once, fit_to_join, taken_as_asked, joining_agrees, complete_agrees)
+claims = (covered_once, joined_read_matches, prefix_is_accepted, joining_agrees, complete_agrees)

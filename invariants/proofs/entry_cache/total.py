@@ -1,7 +1,7 @@
-"""Claims about the entry cache's total: that it stays the sum, and what comes of an eviction that it triggers.
+"""Claims about the total size of the entry cache and the eviction that it triggers.
 
-An eviction pass and a removal by position are read as far as their ends: what they do to the range caches' sizes is
-shown of `leave`, in which both end, for any number of entries; what they take is claimed of the range caches.
+Eviction passes and removals by position end in `account_for_removed`. Its effect on the sizes of range caches is shown
+for any number of entries. Which entries are removed is claimed of the range caches.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ EVICTION = "model.entry_cache.eviction"
 
 
 def sizes_of(s: Rec) -> Seq:
-    """The sizes of a state's range caches."""
+    """Returns the sizes of the range caches."""
     sizes: Seq = s.fields["ranges"].fields["sizes"]
     return sizes
 
 
 def is_sum(s: Rec) -> Any:
-    """The total is the sum of the range caches' sizes."""
+    """The total size is the sum of the sizes of the range caches."""
     return s.fields["total_bytes"] == sizes_of(s).total(SUM)
 
 
 class Caches:
-    """Any entry cache, and the ways through the rules by which its total changes."""
+    """Any entry cache, and the paths through the rules that change its total size."""
 
     def __init__(self) -> None:
         self.proof = Proof()
@@ -50,17 +50,17 @@ class Caches:
         sizes = Seq.unknown(int, "s.sizes", {SUM: lambda n: n})
         self.s = state.replace({"ranges": state.fields["ranges"].replace({"sizes": sizes})})
         self.cache = z3.Int("cache")
-        homes = state.fields["homes"]
-        home = homes.at(self.cache)
-        known = z3.Or(home == ABSENT, home == DISABLED, z3.And(home >= 0, home < sizes.length))
+        topic_caches = state.fields["topic_caches"]
+        store = topic_caches.at(self.cache)
+        known = z3.Or(store == ABSENT, store == DISABLED, z3.And(store >= 0, store < sizes.length))
         numbered = [state.fields["owners"].length == sizes.length, sizes.length >= 0]
-        self.given = [self.cache >= 0, self.cache < homes.length, known, *numbered]
-        self.reached: list[Any] = []  # of size passes: that they free what they are asked for, or all there is
+        self.given = [self.cache >= 0, self.cache < topic_caches.length, known, *numbered]
+        self.reached: list[Any] = []  # for each size pass: it frees its goal, or the cache is empty
         self._passes = 0
         self._ways_of: dict[str, list[Any]] = {}
 
     def reader(self, given: Sequence[Any] = ()) -> Reader:
-        """Reads rules, with what is shown of passes and removals in their place."""
+        """Returns a reader that replaces passes and removals by their proved effect."""
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             derived: lambda cfg: self.derived,
             ranges.evict_entries: lambda cfg, s, visit, limit: self._walk(s, visit, limit),
@@ -77,12 +77,12 @@ class Caches:
         return after, removed
 
     def _taken(self, s: Rec) -> tuple[Rec, Rec]:
-        """Stands in for what ends in `leave`: exactly what `sizes_give_what_is_reported` shows."""
+        """Replaces a pass or removal by the effect that `sizes_decrease_by_reported_bytes` shows."""
         self._passes += 1
-        return less_what_left(s, f"left#{self._passes}")
+        return after_removal(s, f"left#{self._passes}")
 
     def ways(self) -> Iterator[tuple[str, Path, Rec]]:
-        """Every way by which the total changes, and the state after it."""
+        """Yields every path that changes the total size, and the state after it."""
         cfg, s, reader = self.cfg, self.s, self.reader()
         position, entry = unknown(Position, "position"), unknown(Entry, "entry", item=True)
         size, expected, store = z3.Int("bytes"), z3.Int("expected"), z3.Int("store")
@@ -94,31 +94,31 @@ class Caches:
             yield "do_cache_eviction", way, way.value[0]
         for way in reader.paths(eviction.remove, cfg, s, Seq.unknown(Entry, "gone")):
             yield "a removal", way, way.value
-        brought: Rec = unknown(StorageRead, "read", item=True)
+        read: Rec = unknown(StorageRead, "read", item=True)
         count, copies = unknown(int | None, "count"), unknown(tuple[int, ...], "copies", item=True)
         inside = [store >= 0, store < sizes_of(s).length]
-        into = brought.replace({"store": store})
+        into = read.replace({"store": store})
         reader = self.reader(inside)
-        for way in reader.paths(reads.come_from_storage, cfg, s, into, z3.Int("id"), size, count, copies, when=inside):
+        for way in reader.paths(reads.insert_read_entry, cfg, s, into, z3.Int("id"), size, count, copies, when=inside):
             yield "an entry from storage", way, way.value
         for way in reader.paths(eviction.cached, cfg, s, entry.replace({"cache": store}), when=inside):
             yield "an entry that is cached", way, way.value
 
     def show(self, name: str, goal: Any, way: Path, after: Rec, given: Sequence[Any] = ()) -> None:
-        """Shows a goal at the end of a way of that name. A way may be one that the given facts rule out."""
+        """Shows a goal at the end of a path. The given facts may exclude the path."""
         known = [*self.given, *given, *way.when]
         self.proof.show(f"after {name}", goal, [*known, *facts_of((self.s, after), goal, *known)])
         self._ways_of.setdefault(name, []).append(z3.And(*known))
 
     def answer(self) -> Answer:
-        """The verdict; of each name, one way at least must be possible as it is assumed."""
+        """Returns the verdict; at least one path of each name must be possible."""
         for name, ways in self._ways_of.items():
             self.proof.possible(name, [z3.Or(*ways)])
         return self.proof.answer()
 
 
-def sizes_give_what_is_reported(proof: Proof) -> None:
-    """Shows that `leave` takes from the sizes what it reports, and that passes and removals do so by `leave` alone."""
+def sizes_decrease_by_reported_bytes(proof: Proof) -> None:
+    """Shows that passes and removals decrease the sizes by the bytes that they report."""
     cfg, state = unknown(ranges.Config, "cfg"), unknown(ranges.State, "s")
     s = state.replace({"sizes": Seq.unknown(int, "s.sizes", {SUM: lambda n: n})})
     gone, at = Seq.unknown(Entry, "gone"), z3.Int("at")
@@ -144,24 +144,26 @@ def sizes_give_what_is_reported(proof: Proof) -> None:
         return z3.Implies(z3.And(i >= 0, i < gone.length), z3.And(cache >= 0, cache < caches))
 
     loop = Reader(stubs={ranges.add_orphaned_copies: add_orphaned_copies}).loop(ranges.account_for_removed)
-    there = Invariant("caches of gone entries are there", fits, 1)
-    induction = Induction(proof, loop, head, [Invariant("sizes give what is freed", adds_up), there], [fits(head, at)])
+    there = Invariant("caches of removed entries exist", fits, 1)
+    induction = Induction(
+        proof, loop, head, [Invariant("sizes decrease by the freed bytes", adds_up), there], [fits(head, at)]
+    )
     induction.begins(loop.begin(cfg, s, gone), (there,))
     for end in induction.ends(induction.goes_round()):
         after, removed = end.value
         adds = after.fields["sizes"].total(SUM) + removed.fields["bytes"] == s.fields["sizes"].total(SUM)
         same = after.fields["sizes"].length == s.fields["sizes"].length
-        induction.show("what leaves is reported", end, lambda adds=adds, same=same: z3.And(adds, same))
-    _ends_in_leave(proof, cfg, s)
+        induction.show("removed bytes are reported", end, lambda adds=adds, same=same: z3.And(adds, same))
+    _ends_in_account_for_removed(proof, cfg, s)
 
 
-def _ends_in_leave(proof: Proof, cfg: Rec, s: Rec) -> None:
-    """A pass and a removal touch the sizes by `leave` only, at their end, or report that nothing left."""
+def _ends_in_account_for_removed(proof: Proof, cfg: Rec, s: Rec) -> None:
+    """Shows that passes and removals change the sizes only in `account_for_removed`, at their end."""
 
-    def leave(_: Rec, state: Rec, __: Seq) -> tuple[Rec, Rec]:
-        return less_what_left(state, "left")
+    def removal(_: Rec, state: Rec, __: Seq) -> tuple[Rec, Rec]:
+        return after_removal(state, "left")
 
-    reader = Reader(stubs={ranges.account_for_removed: leave}, lists={"gone": (Entry, {})})
+    reader = Reader(stubs={ranges.account_for_removed: removal}, lists={"gone": (Entry, {})})
     visit, loop = ranges.size_pass_predicate, reader.loop(ranges.evict_entries)
     queue, gone = Seq.unknown(Entry | None, "queue"), Seq.unknown(Entry, "gone")
     numbers = {"freed": z3.Int("freed"), "head": z3.Int("head"), "limit": z3.Int("limit")}
@@ -174,13 +176,13 @@ def _ends_in_leave(proof: Proof, cfg: Rec, s: Rec) -> None:
         sizes, at_first = after.fields["sizes"], s.fields["sizes"]
         adds = sizes.total(SUM) + as_term(removed.fields["bytes"]) == at_first.total(SUM)
         goal = z3.And(adds, sizes.length == at_first.length)
-        proof.show("what left is reported", goal, [*way.when, *facts_of((s, after), goal, *way.when)])
+        proof.show("bytes removed by a pass are reported", goal, [*way.when, *facts_of((s, after), goal, *way.when)])
 
 
-def less_what_left(s: Rec, name: str) -> tuple[Rec, Rec]:
-    """Entries have left: the sizes give what is reported, and nothing else is known of either."""
+def after_removal(s: Rec, name: str) -> tuple[Rec, Rec]:
+    """Returns a state whose sizes are smaller by the reported bytes, and otherwise arbitrary."""
     left, removed = s.fields["sizes"].reordered(f"{name}.sizes"), unknown(Removed, f"{name}.removed")
-    removed = removed.replace({"bytes": z3.If(left.length > 0, removed.fields["bytes"], 0)})  # without caches, nothing
+    removed = removed.replace({"bytes": z3.If(left.length > 0, removed.fields["bytes"], 0)})  # without caches, no bytes
 
     def total(place: Any) -> Any:
         return left.totals[SUM](place) - z3.If(place >= left.length, removed.fields["bytes"], 0)
@@ -193,12 +195,13 @@ def less_what_left(s: Rec, name: str) -> tuple[Rec, Rec]:
 
 
 @claim(
-    "the-total-is-the-sum-of-sizes",
+    "total-equals-sum-of-cache-sizes",
     "z3",
-    "For any number of range caches and entries: if the total is the sum of the range caches' sizes, it still is "
-    "after an insert, an entry from storage, a removal by position, an eviction task and the periodic eviction.",
+    "For any number of range caches and entries: if the total size is the sum of the sizes of the range caches, it "
+    "still is after an insert, an entry from storage, a removal by position, an eviction task and the "
+    "periodic eviction.",
     Control(
-        "what an eviction or a removal takes is not subtracted when it is one entry",
+        "the bytes of a single removed entry are not subtracted",
         EVICTION,
         "total_bytes=s.total_bytes - removed.bytes",
         "total_bytes=s.total_bytes - (removed.bytes if removed.entries > 1 else 0)",
@@ -206,9 +209,9 @@ def less_what_left(s: Rec, name: str) -> tuple[Rec, Rec]:
     ),
 )
 def total_is_the_sum() -> Answer:
-    """The used size of all caches went negative, or never back to nothing: apache/pulsar#10016, #10225, #17908."""
+    """Source: apache/pulsar#10016, #10225, #17908, in which the size became negative or did not return to 0."""
     it = Caches()
-    sizes_give_what_is_reported(it.proof)
+    sizes_decrease_by_reported_bytes(it.proof)
     for name, way, after in it.ways():
         it.show(name, is_sum(after), way, after, [is_sum(it.s)])
     for cfg, name, was, now in histories(25, 60):
@@ -217,13 +220,13 @@ def total_is_the_sum() -> Answer:
 
 
 @claim(
-    "a-triggered-eviction-frees-something",
+    "triggered-eviction-starts-or-frees-bytes",
     "z3",
-    "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: an insert that brings the "
-    "total over the trigger, with no eviction marked, either begins a task and marks it, or, where tasks run at once, "
-    "leaves a total that is smaller; any other trigger does nothing.",
+    "For every total size, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: above the trigger and "
+    "with no eviction marked, `triggerEvictionWhenNeeded` schedules and marks a task, or, if tasks run immediately, "
+    "reduces the total size. Otherwise it changes nothing.",
     Control(
-        "an eviction is triggered at the trigger, but its size check waits until the total is over it",
+        "eviction is triggered one byte early, at which the size check does nothing",
         EVICTION,
         "if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):",
         "if s.marked or not watermark.is_over_threshold(s.total_bytes + 1, s.max_bytes):",
@@ -231,8 +234,7 @@ def total_is_the_sum() -> Answer:
     ),
 )
 def trigger_frees() -> Answer:
-    """The eviction that an insert sets off ("High Level Design" of PIP-430). That a size pass frees what it is asked
-    for, or all there is, is claimed of the range caches (size-pass-reaches-its-goal)."""
+    """Source: "High Level Design" of PIP-430. The claim size-pass-reaches-its-goal of the range caches is assumed."""
     it = Caches()
     fields = it.s.fields
     total, most, share = fields["total_bytes"], fields["max_bytes"], fields["watermark"]
@@ -260,11 +262,11 @@ def trigger_frees() -> Answer:
 
 
 @claim(
-    "at-most-one-eviction-task-waits",
+    "at-most-one-eviction-task",
     "z3",
-    "For any number of range caches and entries: if one eviction task is queued exactly while an eviction is marked, "
-    "and otherwise none, so it is after every insert, entry from storage, removal, eviction task and periodic "
-    "eviction; where the periodic eviction leaves the mark alone.",
+    "For any number of range caches and entries: if one eviction task is queued while an eviction is marked and none "
+    "otherwise, this still holds after every insert, entry from storage, removal, eviction task and periodic eviction, "
+    "if the periodic eviction does not clear the mark.",
     Control(
         "an eviction is triggered although one is marked",
         EVICTION,
@@ -273,8 +275,8 @@ def trigger_frees() -> Answer:
         refutes="after insert",
     ),
 )
-def one_task_waits() -> Answer:
-    """The broker schedules an eviction unless one is in progress (triggerEvictionWhenNeeded)."""
+def one_task() -> Answer:
+    """Source: `RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded`."""
     it = Caches()
 
     def one(s: Rec) -> Any:
@@ -288,15 +290,15 @@ def one_task_waits() -> Answer:
     return it.answer()
 
 
-# ---- running histories ------------------------------------------------------------------------------------
+# ---- random traces ------------------------------------------------------------------------------------
 
-#: How often each action is drawn.
+#: Relative frequencies of actions.
 WEIGHTS = {"insert": 6, "read": 4, "complete_storage_read": 4, "run_eviction_task": 2}
 POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 3), Position(2, 0))
 
 
 def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, State]]:
-    """The steps of random runs of all actions but faults, always the same."""
+    """Yields the steps of random traces of all actions except faults; deterministic."""
     draw = random.Random(430)  # noqa: S311
     actions = {name: action for name, action in model.entry_cache.actions.items() if not action.fault}
     names = [name for name in actions for _ in range(WEIGHTS.get(name, 1))]
@@ -335,7 +337,7 @@ def _drawn(draw: random.Random, s: State, name: str) -> Any:
 
 
 def _triggers() -> Iterator[tuple[Config, State, State]]:
-    """Random triggers around the trigger's share: config, and the state before and after."""
+    """Yields configs and states before and after a trigger, with total sizes around the threshold."""
     draw = random.Random(980)  # noqa: S311
     for _ in range(300):
         most = draw.choice((draw.randint(1, 200), draw.randint(1, WHOLE)))
@@ -350,4 +352,4 @@ def _triggers() -> Iterator[tuple[Config, State, State]]:
         yield cfg, s, eviction.trigger_eviction(cfg, s)
 
 
-claims = (total_is_the_sum, trigger_frees, one_task_waits)
+claims = (total_is_the_sum, trigger_frees, one_task)
