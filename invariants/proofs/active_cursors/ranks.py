@@ -124,7 +124,7 @@ def replaced_by_name(it: Cursors) -> None:
         wanted = it.cursors.replaced(index, new)
         same = z3.Implies(z3.And(at >= 0, at < wanted.length), as_term(equal(way.value.at(at), wanted.at(at))))
         goal = z3.And(way.value.length == wanted.length, same)
-        it.proof.show("a cursor in the index of another", goal, [*way.when, *_named(it, "m", head, name)])
+        it.proof.show("a replaced cursor", goal, [*way.when, *_named(it, "m", head, name)])
 
 
 def _named(it: Cursors, which: str, head: Names, name: Any = None) -> list[Any]:
@@ -168,7 +168,7 @@ def _returns(
         MODEL,
         "return sum([1 for p in positions(s) if p <= own])",
         "return sum([1 for p in positions(s) if p < own])",
-        refutes="a rank counts the others and oneself, of one cursor more",
+        refutes="a count includes the others and the cursor itself, of one cursor more",
     ),
 )
 def rank_counts() -> Answer:
@@ -224,7 +224,7 @@ def _against_sums(it: Cursors, total: Tally) -> None:
         MODEL,
         "return sum([1 for p in positions(s) if p <= own])",
         "return sum([1 for p in positions(s) if p != own])",
-        refutes="a rank further on is larger, of one cursor more",
+        refutes="a count at a larger position is larger, of one cursor more",
     ),
 )
 def ranks_follow() -> Answer:
@@ -263,7 +263,7 @@ def ranks_follow() -> Answer:
         MODEL,
         "return cursors[:i] + (new,) + cursors[i + (c.cursor == name) :]",
         "return cursors[:i] + (new,) + cursors[i + (c.cursor > name) :]",
-        refutes="a cursor in the index of another",
+        refutes="a replaced cursor",
     ),
 )
 def moves_change_by_one() -> Answer:
@@ -317,7 +317,7 @@ def _moved(then: Tally, before: Tally, mover: Any, by: Any) -> Callable[[Any], A
         MODEL,
         "return min(positions(s), default=None)",
         "return max(positions(s), default=None)",
-        refutes="nobody is before it",
+        refutes="no tracked cursor is before it",
     ),
 )
 def slowest_is_least() -> Answer:
@@ -355,7 +355,7 @@ def slowest_is_least() -> Answer:
         MODEL,
         "s.now_ms - s.last_removal_ms < cfg.grace_ms",
         "s.now_ms - s.last_removal_ms <= cfg.grace_ms",
-        refutes="what is cached",
+        refutes="added entries are cached",
     ),
 )
 def grace_is_strict() -> Answer:

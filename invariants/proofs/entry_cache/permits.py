@@ -142,7 +142,7 @@ def fits_against(proof: Proof, fits: Any) -> None:
         MODEL,
         "return now_ns - waiting.since_ns >= timeout_ns",
         "return now_ns - waiting.since_ns > timeout_ns + 1",
-        refutes="who is overdue",
+        refutes="an overdue request is expired",
     ),
 )
 def overdue_is_expired() -> Answer:
@@ -293,7 +293,7 @@ def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
         MODEL,
         "        else:\n            break\n    return limiter, granted, failed",
         "        else:\n            limiter = limiter._replace(waiting=rest)\n    return limiter, granted, failed",
-        refutes="after a round, who is left was behind who is answered",
+        refutes="after a round, remaining requests are a suffix of the queue",
     ),
 )
 def granted_in_order() -> Answer:

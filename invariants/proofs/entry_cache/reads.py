@@ -45,7 +45,7 @@ MODEL, READS, IMPL = "model.entry_cache.machine", "model.entry_cache.shared_read
         READS,
         "(low, high), (high + 1, last)",
         "(low, high), (high, last)",
-        refutes="how often an entry is there",
+        refutes="each entry is covered once",
     ),
 )
 def covered_once() -> Answer:
@@ -108,7 +108,7 @@ def joined_read_matches() -> Answer:
         MODEL,
         "if position != Position(r.ledger, r.first + i) or position.entry > r.last:",
         "if position != Position(r.ledger, r.first + i):",
-        refutes="after a round, what was passed was asked for",
+        refutes="after a round, earlier entries were requested",
     ),
 )
 def prefix_is_accepted() -> Answer:
