@@ -2,10 +2,10 @@
 
 Same steps as `model/cache_steps/machine.py`, on the broker's structures:
 
-    wrapper     object with a lock, which knows the thread that holds it
+    wrapper     object with a lock, which refers to the thread that holds it
     map         key -> wrapper; only keys with a wrapper
     queue       double-ended queue of wrappers
-    threads     objects with a program counter and what they hold
+    threads     objects with a program counter and local variables
 
 Every step is O(1), except `find_next`.
 """
@@ -186,7 +186,7 @@ class CacheThreads:
         return self._sizes[cache]
 
     def count_in_total(self, inserter: int) -> bool | Refused:
-        """The total counts the bytes; whether an eviction is to be scheduled. O(1)."""
+        """The total counts the bytes; returns whether an eviction is to be scheduled. O(1)."""
         me = self._inserts[inserter]
         if me.at != "total" or me.key is None:
             return ELSEWHERE
@@ -242,7 +242,7 @@ class CacheThreads:
         return None
 
     def take(self, remover: int) -> bool | Refused:
-        """Takes the lock of the wrapper that was found, if it still is that position's. O(1)."""
+        """Locks the wrapper that was found, if it still has the key of the position. O(1)."""
         me = self._removals[remover]
         w = me.wrapper
         if me.at != "take" or w is None or me.key is None:
@@ -259,7 +259,7 @@ class CacheThreads:
         return True
 
     def unmap(self, remover: int) -> Refused | None:
-        """The wrapper leaves the map. O(1)."""
+        """Unmaps the wrapper. O(1)."""
         me = self._removals[remover]
         if me.at != "unmap" or me.wrapper is None or me.key is None:
             return ELSEWHERE
@@ -268,7 +268,7 @@ class CacheThreads:
         return None
 
     def clear(self, remover: int) -> int | Refused:
-        """The wrapper is cleared and its bytes are counted; what has been removed so far. O(1)."""
+        """Clears the wrapper and counts its bytes; returns the bytes removed so far. O(1)."""
         me = self._removals[remover]
         w = me.wrapper
         if me.at != "clear" or w is None or me.key is None:
@@ -295,7 +295,7 @@ class CacheThreads:
         return size
 
     def report(self, remover: int) -> int | Refused:
-        """The total gives back what was removed. O(1)."""
+        """Subtracts the removed bytes from the total. O(1)."""
         me = self._removals[remover]
         if me.at != "report":
             return ELSEWHERE
@@ -306,7 +306,7 @@ class CacheThreads:
     # ---- evicting
 
     def begin_eviction(self) -> Refused | None:
-        """The evicting thread takes up a scheduled task. O(1)."""
+        """The evicting thread begins a scheduled task. O(1)."""
         if self._eviction.at != "idle":
             return ELSEWHERE
         if not self._tasks:
@@ -326,7 +326,7 @@ class CacheThreads:
         return None
 
     def measure(self) -> int | Refused:
-        """Begins a size pass if the total is over the trigger; its goal. O(1)."""
+        """Begins a size pass if the total is above the trigger; returns the bytes to free. O(1)."""
         me = self._eviction
         if me.at != "measure":
             return ELSEWHERE
@@ -336,7 +336,7 @@ class CacheThreads:
         return me.goal
 
     def peek(self) -> bool | Refused:
-        """Looks at the head. O(1)."""
+        """Peeks the head of the queue. O(1)."""
         me = self._eviction
         if me.at != "peek":
             return ELSEWHERE
@@ -361,14 +361,14 @@ class CacheThreads:
         me.goal = me.freed = 0
 
     def visit_for_size(self) -> Verdict | Refused:
-        """Decides what becomes of the head in a size pass. O(1)."""
+        """Returns the result of a size pass for the head. O(1)."""
         me = self._eviction
         if me.at != "visit" or me.goal is None:
             return ELSEWHERE
         return self._decide(me.freed >= me.goal)
 
     def visit_for_time(self, expired: bool) -> Verdict | Refused:
-        """Decides what becomes of the head in a time pass. O(1)."""
+        """Returns the result of a time pass for the head. O(1)."""
         me = self._eviction
         if me.at != "visit" or me.goal is not None:
             return ELSEWHERE
@@ -377,7 +377,7 @@ class CacheThreads:
     def _decide(self, stops: bool) -> Verdict | Refused:
         me = self._eviction
         w = me.wrapper
-        assert w is not None, "a visit is of the head that was looked at"
+        assert w is not None, "a visited head has been peeked"
         if w.holder is not None:
             return LOCKED
         if w.key is None:
@@ -396,7 +396,7 @@ class CacheThreads:
         return "REMOVE"
 
     def requeue(self) -> Refused | None:
-        """The head goes to the tail. O(1)."""
+        """Moves the head to the tail. O(1)."""
         me = self._eviction
         if me.at != "requeue":
             return ELSEWHERE
@@ -406,7 +406,7 @@ class CacheThreads:
         return None
 
     def unmap_evicted(self) -> bool | Refused:
-        """The wrapper leaves the map. O(1)."""
+        """Unmaps the wrapper. O(1)."""
         me = self._eviction
         if me.at != "unmap" or me.wrapper is None or me.key is None:
             return ELSEWHERE
@@ -415,7 +415,7 @@ class CacheThreads:
         return True
 
     def clear_evicted(self) -> bool | Refused:
-        """The wrapper is cleared. O(1)."""
+        """Clears the wrapper. O(1)."""
         me = self._eviction
         w = me.wrapper
         if me.at != "clear" or w is None:
@@ -426,7 +426,7 @@ class CacheThreads:
         return True
 
     def subtract_evicted(self) -> int | Refused:
-        """The bytes are subtracted from the cache; what the pass has freed so far. O(1)."""
+        """Subtracts the bytes from the cache; returns the bytes that the pass has freed so far. O(1)."""
         me = self._eviction
         if me.at != "subtract" or me.key is None or me.wrapper is None:
             return ELSEWHERE
@@ -439,7 +439,7 @@ class CacheThreads:
         return me.freed
 
     def pop(self) -> Refused | None:
-        """The head leaves the queue. O(1)."""
+        """Pops the head of the queue. O(1)."""
         me = self._eviction
         if me.at != "pop":
             return ELSEWHERE
@@ -448,7 +448,7 @@ class CacheThreads:
         return None
 
     def recycle(self) -> Refused | None:
-        """The wrapper goes back to the pool. O(1)."""
+        """Recycles the wrapper. O(1)."""
         me = self._eviction
         if me.at != "recycle" or me.wrapper is None:
             return ELSEWHERE
@@ -458,7 +458,7 @@ class CacheThreads:
         return None
 
     def report_evicted(self) -> int | Refused:
-        """The total gives back what the pass has freed. O(1)."""
+        """Subtracts the bytes that the pass freed from the total. O(1)."""
         me = self._eviction
         if me.at != "report":
             return ELSEWHERE
@@ -467,7 +467,7 @@ class CacheThreads:
         return self._total
 
     def end_eviction(self) -> Refused | None:
-        """The task is over. O(1)."""
+        """Ends the task. O(1)."""
         me = self._eviction
         if me.at != "end":
             return ELSEWHERE
@@ -493,7 +493,7 @@ class CacheThreads:
         return True
 
     def compare(self, reader: int) -> bool | Refused:
-        """Compares the wrapper's key with the one that was asked for. O(1)."""
+        """Compares the wrapper's key with the requested key. O(1)."""
         me = self._lookups[reader]
         if me.at != "compare" or me.wrapper is None:
             return ELSEWHERE
@@ -506,7 +506,7 @@ class CacheThreads:
         return False
 
     def mark(self, reader: int) -> Refused | None:
-        """Marks the wrapper as accessed. O(1)."""
+        """Sets `accessed`. O(1)."""
         me = self._lookups[reader]
         if me.at != "mark" or me.wrapper is None:
             return ELSEWHERE
@@ -515,18 +515,18 @@ class CacheThreads:
         return None
 
     def retain(self, reader: int) -> int | Refused | None:
-        """Retains the value and gives it out if it is the asked position's. O(1)."""
+        """Retains the value and returns its key, if it is not deallocated and has the requested position. O(1)."""
         me = self._lookups[reader]
-        w, asked = me.wrapper, me.key
+        w, requested = me.wrapper, me.key
         if me.at != "retain" or w is None:
             return ELSEWHERE
         me.rest()
-        if w.released or w.key != asked:
+        if w.released or w.key != requested:
             return None
         return w.key
 
     def over_release(self, cache: int, position: int) -> Refused | None:
-        """The value of an entry is given back behind the cache's back. O(1)."""
+        """Deallocates the value of a cached entry. O(1)."""
         wrapper = self._map.get(self._key(cache, position))
         if wrapper is None or wrapper.released:
             return NO_VALUE
@@ -549,7 +549,7 @@ class CacheThreads:
         if any(t.wrapper is None or t.wrapper.holder is not t for t in holders):
             wrong.append("a thread works on a wrapper without holding its lock")
         if len([w for w in self._wrappers if w.holder is not None]) != len(holders):
-            wrong.append("a lock is held by a thread that is done with it")
+            wrong.append("a thread holds a lock that its program counter does not imply")
         return wrong + self._unaccounted()
 
     def _unaccounted(self) -> list[str]:
@@ -557,11 +557,11 @@ class CacheThreads:
         wrong = []
         queued = set(self._queue)
         if len(queued) != len(self._queue):
-            wrong.append("a wrapper stands in the queue twice")
+            wrong.append("a wrapper is in the queue twice")
         if any(w.pooled and (w.key is not None or w in queued) for w in self._wrappers):
             wrong.append("a wrapper in the pool is in use")
         if any(w.key != key for key, w in self._map.items()):
-            wrong.append("a wrapper in the map carries another key")
+            wrong.append("a mapped wrapper has another key")
         if any(t.at != "idle" for t in self._threads()):
             return wrong
         if any(w not in queued for w in self._map.values()):
@@ -570,13 +570,13 @@ class CacheThreads:
         for key in self._map:
             sums[key // self.cfg.positions] += self._bytes(key)
         if sums != self._sizes:
-            wrong.append("a cache does not hold as many bytes as it says")
+            wrong.append("the size of a cache is not the sum of its entries' bytes")
         if sum(sums) != self._total:
-            wrong.append("the total is not that of all caches")
+            wrong.append("the total is not the sum of all cache sizes")
         return wrong
 
     def view(self) -> State:
-        """The model's state of which this is an implementation. O(all)."""
+        """Returns the model's state that this implementation represents. O(all)."""
         e, number = self._eviction, _number
         return State(
             tuple([number(self._map.get(key)) for key in range(self._keys)]),
@@ -594,7 +594,7 @@ class CacheThreads:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> CacheThreads:
-        """An implementation in the given state of the model. O(all)."""
+        """Returns an implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         for w, carried in zip(self._wrappers, state.wrappers, strict=True):
             w.key, w.accessed, w.released, w.pooled = carried

@@ -6,13 +6,12 @@ pass: passes are serialised by the monitor of the queue. `model/cache_steps` int
 
     put          position absent: a new wrapper at the tail of the queue. Position present: the put is rejected; with
                  `duplicate_put` "latest_handler", the resident entry gets the read count handler of the rejected one
-    get          sets `accessed`; the caller may hold an `EntryImpl`, which shares the entry's read count handler
+    get          sets `accessed`; with `hold`, the caller keeps an `EntryImpl` with the same handler until `release`
     release      releases an entry held by a reader; decrements the read count if the entry was delivered
-    time_pass    `evictLEntriesBeforeTimestamp`, from the head of the queue: the wrapper of a removed entry is dropped;
-                 not expired: STOP; due for requeue: REQUEUE; else REMOVE
-    size_pass    `evictLeastAccessedEntries`, from the head of the queue until enough bytes are freed: the wrapper of a
-                 removed entry is dropped; due for requeue: REQUEUE; else REMOVE. An entry that the pass requeues is
-                 visited again in the same pass
+    time_pass    `evictLEntriesBeforeTimestamp`, from the head: the wrapper of a removed entry is dropped; not expired:
+                 STOP; due for requeue: REQUEUE; else REMOVE
+    size_pass    `evictLeastAccessedEntries`, from the head until enough bytes are freed: likewise without expiry; a
+                 requeued entry is visited again in the same pass
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads and
 `requeue_count` is below the maximum.
@@ -76,17 +75,12 @@ class Config(NamedTuple):
     #: read count handler of a resident entry after a duplicate put: its own ("keep"), or that of the rejected entry
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
-        Rule(
-            Origin.RECORDED, "RangeEntryCacheImpl.insert: keep, 4.1 to master 2026-07; latest_handler, master 2026-09"
-        ),
+        Rule(Origin.RECORDED, "RangeEntryCacheImpl.insert: keep, 4.1 to master 2026-07; latest_handler, 2026-09"),
     ] = "latest_handler"
     #: outcome for a range whose first position is after its last
     inverted_range: Annotated[
         Literal["empty", "illegal_argument"],
-        Rule(
-            Origin.RECORDED,
-            "RangeCache.getRange and removeRange: illegal_argument, 4.1 to master 2026-07; empty, master 2026-09",
-        ),
+        Rule(Origin.RECORDED, "RangeCache.getRange: illegal_argument, 4.1 to master 2026-07; empty, master 2026-09"),
     ] = "empty"
     #: whether removal from the cache decrements the read count that entries held by readers share
     removal_marks_read: Annotated[
@@ -98,8 +92,7 @@ class Config(NamedTuple):
     ] = False
     #: whether a requeue for recent access increments `requeueCount`, which the maximum limits
     access_requeue_counts: Annotated[
-        bool,
-        Rule(Origin.INFERRED, 'PIP-430, "Requeuing Mechanism": false would fit, the maximum is for expected reads'),
+        bool, Rule(Origin.INFERRED, 'PIP-430, "Requeuing Mechanism": false fits, the maximum is for expected reads')
     ] = True
     #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
     size_pass_requeues_expired: Annotated[
@@ -112,7 +105,7 @@ class Config(NamedTuple):
     #: how an entry with expected reads survives a size pass: it is requeued, or moved to `State.stash`
     retention: Annotated[
         Literal["requeue", "stash"],
-        Rule(Origin.READ, "RangeCacheRemovalQueue: stash, first draft of apache/pulsar#24623"),
+        Rule(Origin.READ, "RangeCacheRemovalQueue: stash, first draft of pull request 24623"),
     ] = "requeue"
 
 
@@ -135,10 +128,7 @@ class Entry(NamedTuple):
 
 
 class OrphanedCopies(NamedTuple):
-    """Entries held by readers whose shared read count handler is no longer that of a cached entry.
-
-    The cached entry has left the cache, or a duplicate put has replaced its handler.
-    """
+    """Entries held by readers that share a handler whose cached entry was removed or got another by a duplicate put."""
 
     copies: tuple[int, ...]
     expected_reads: int | None
@@ -220,10 +210,7 @@ def has_expected_reads(count: int | None) -> bool:
 
 
 def should_requeue(s: State, e: Entry) -> bool:
-    """Whether an entry is due for requeue (PIP-430, "Requeuing Mechanism").
-
-    A requeue for recent access is not limited by the maximum.
-    """
+    """Whether an entry is due for requeue (PIP-430); a requeue for recent access is not limited by the maximum."""
     return (s.extend_ttl_of_recently_accessed and e.accessed) or (
         has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times
     )
@@ -280,19 +267,12 @@ def add_orphaned_copies(
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether the bytes of a removed entry stay in the size because its value is deallocated.
-
-    Up to master 2026-07, `removeEntry` removes the entry from the map, then throws: the size keeps the bytes, and the
-    returned counts omit the entry.
-    """
+    """Whether `removeEntry` unmaps the entry, then throws: the size keeps its bytes, and returned counts omit it."""
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts and returns the bytes of removed entries (`removeEntry`).
-
-    Entries that readers hold of them become `OrphanedCopies`.
-    """
+    """Subtracts and returns the bytes of removed entries; those that readers hold become `OrphanedCopies`."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -312,11 +292,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """Inserts an entry, or rejects a duplicate (`RangeCache.put`). Returns whether it was inserted.
-
-    With `duplicate_put` "latest_handler", the handler of a duplicate replaces that of the resident entry, unless the
-    resident value is deallocated (`Inserter.updateIfCached`). A duplicate changes nothing else.
-    """
+    """Inserts an entry (`RangeCache.put`), or returns false; a duplicate may replace the handler (`updateIfCached`)."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -342,11 +318,7 @@ def put_mismatched(
 
 @range_cache.action
 def get(cfg: Config, s: State, cache: Cache, position: Position, hold: bool) -> Step[State, Hit | None]:
-    """Looks an entry up and sets `accessed` (`RangeCache.get`). Returns None for a miss.
-
-    `accessed` is set even if the value is deallocated, and the lookup is then a miss. With `hold`, the caller keeps the
-    entry until `release`.
-    """
+    """Looks an entry up (`RangeCache.get`); sets `accessed` even if the value is deallocated, which is a miss."""
     present = find(s, cache, position)
     if present is None:
         return s, None
@@ -365,10 +337,7 @@ def get_range(
 
 
 def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[Hit, ...]]:
-    """Sets `accessed` of the entries, and returns those whose value is not deallocated.
-
-    With `hold`, the caller keeps each returned entry until `release`.
-    """
+    """Sets `accessed` of the entries, and returns those whose value is not deallocated."""
     hits: list[Hit] = []
     for e in found:
         gives = hold and not e.released
@@ -393,10 +362,7 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """Releases an entry held by a reader (`EntryImpl.release`). Returns the read count.
-
-    A delivered entry decrements the read count; an undelivered one only with `undelivered_release_marks_read`.
-    """
+    """Releases an entry held by a reader; if delivered, decrements the read count (`EntryImpl.release`). Returns it."""
     counts = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if counts else unchanged, keep_copy=False)
 
@@ -461,10 +427,7 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 
 @range_cache.action
 def clear(cfg: Config, s: State, cache: Cache) -> Step[State, Removed]:
-    """Removes all entries of a cache (`RangeCache.clear`). Returns the number and the bytes of the removed entries.
-
-    With `released_value_stays_counted`, an entry whose value is deallocated is not counted.
-    """
+    """Removes all entries of a cache (`RangeCache.clear`); `stays_counted` entries are missing from the result."""
     return remove_entries(cfg, s, [e for e in s.queue + s.stash if e is not None and e.cache == cache])
 
 
@@ -483,10 +446,7 @@ EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 
 def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, threshold_ns: int) -> EvictionResult:
-    """The result of a time pass for the head of the queue; the order of the tests matters.
-
-    MISSING is the result for the wrapper of a removed entry.
-    """
+    """The result of a time pass for the head; the order matters. MISSING: the wrapper of a removed entry."""
     if e is None:
         return "MISSING"
     if not is_expired(e.timestamp_ns, threshold_ns):
@@ -497,10 +457,7 @@ def time_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, thre
 
 
 def size_pass_predicate(cfg: Config, s: State, e: Entry | None, freed: int, bytes_to_free: int) -> EvictionResult:
-    """The result of a size pass for the head of the queue; the order of the tests matters.
-
-    The age of an entry matters only if `size_pass_requeues_expired` is false.
-    """
+    """The result of a size pass for the head; the order matters, age only without `size_pass_requeues_expired`."""
     if e is None:
         return "MISSING"
     if freed >= bytes_to_free:
@@ -515,16 +472,15 @@ def is_removed_as_expired(cfg: Config, s: State, e: Entry) -> bool:
     return not cfg.size_pass_requeues_expired and is_expired(e.timestamp_ns, s.now_ns - cfg.ttl_ns)
 
 
-#: The result for the head of the queue. The integers are the bytes freed so far in the pass, and the limit of the pass:
-#: the timestamp of a time pass, or the bytes to free of a size pass.
+#: The result for the head, given the bytes freed so far and the limit of the pass (timestamp, or bytes to free).
 Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 
 
 def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
     """One pass over the queue, from the head to the first STOP (`RangeCacheRemovalQueue.evictEntries`).
 
-    `limit` is the timestamp of a time pass, or the bytes to free of a size pass. REQUEUE sets the timestamp to now,
-    clears `accessed` and sets `requeueCount` (`requeue_count_after`). The same pass can visit the requeued entry again.
+    REQUEUE sets the timestamp to now, clears `accessed` and sets `requeueCount` (`requeue_count_after`). The same pass
+    can visit the requeued entry again.
     """
     queue, gone, freed, head = list(s.queue), [], 0, 0
     while head < len(queue):
@@ -557,10 +513,7 @@ def time_pass(cfg: Config, s: State, threshold_ns: int) -> Step[State, Removed]:
 
 @range_cache.action
 def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]:
-    """Evicts from the head until enough bytes are freed (`RangeCacheRemovalQueue.evictLeastAccessedEntries`).
-
-    A requeued entry is visited again in the same pass if the other entries do not free enough.
-    """
+    """Evicts from the head until enough bytes are freed (`RangeCacheRemovalQueue.evictLeastAccessedEntries`)."""
     if bytes_to_free <= 0:
         return refused(s, "illegal_argument", "the bytes to free must be more than zero")
     if cfg.retention == "stash":
@@ -570,10 +523,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 
 @range_cache.action
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
-    """If the total size exceeds `evictionTriggerThreshold`, evicts to the watermark with a size pass.
-
-    `RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`; the threshold is 98 % of the maximum size.
-    """
+    """If the total exceeds `evictionTriggerThreshold` (98 % of the maximum), a size pass to the watermark."""
     total = sum(s.sizes)
     wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
@@ -583,10 +533,7 @@ def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
 
 @range_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """Counts entries without a handler or with expected reads (`getNonEvictableSize`).
-
-    Drops the wrappers of removed entries.
-    """
+    """Counts entries without handler or with expected reads; drops wrappers of removed ones (`getNonEvictableSize`)."""
     live = tuple(e for e in s.queue if e is not None)
     kept = [e.bytes for e in live + s.stash if e.expected_reads is None or has_expected_reads(e.expected_reads)]
     return s._replace(queue=live), Removed(len(kept), sum(kept))
@@ -657,10 +604,7 @@ def set_extend_ttl(cfg: Config, s: State, value: bool) -> Step[State, None]:
 
 @range_cache.fault
 def step_clock_back(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
-    """Moves the clock back.
-
-    Stands for two concurrent puts that enter the queue in the opposite order of their timestamps.
-    """
+    """Moves the clock back: two concurrent puts enter the queue in the opposite order of their timestamps."""
     return s._replace(now_ns=s.now_ns - nanos), None
 
 

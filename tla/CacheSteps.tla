@@ -1,57 +1,56 @@
 ----------------------------- MODULE CacheSteps -----------------------------
 (***************************************************************************)
-(* Range caches at the grain of the source: what may happen between the    *)
-(* steps of an insert, a removal, an eviction and a lookup.                *)
+(* Range caches at the grain of their linearisation points: interleavings  *)
+(* of the steps of an insert, a removal, an eviction and a lookup.         *)
 (*                                                                         *)
-(* Source: PIP-430.  This is the twin of model/cache_steps/machine.py: the same    *)
-(* steps under the same names, the same settings, and as many states.      *)
+(* Source: PIP-430.  The twin of model/cache_steps/machine.py: the same    *)
+(* steps, the same names, the same settings, and as many states.           *)
 (*                                                                         *)
-(*   insert    a wrapper from the pool is filled under its lock and put in *)
-(*             the map; it is offered to the queue; the cache counts its   *)
-(*             bytes, and the lock goes back; the total counts them; if    *)
-(*             that is too much and no marker is set, it is set and a task *)
-(*             is scheduled                                                *)
-(*   remove    position by position: a wrapper is found; under its lock,   *)
-(*             if it still carries the position, it is unmapped, then      *)
-(*             cleared; the bytes of all are subtracted at the end         *)
+(*   insert    a pooled wrapper is filled under its lock and mapped; it is *)
+(*             offered to the queue; the cache counts its bytes and the    *)
+(*             lock is released; the total counts them; above the trigger, *)
+(*             without a marker, the marker is set and a task scheduled    *)
+(*   remove    per position: a wrapper is found; under its lock, if it     *)
+(*             still has the key, it is unmapped, then cleared; at the end *)
+(*             the bytes are subtracted from the cache, then from the total*)
 (*   evict     one thread, one task at a time: the head of the queue is    *)
-(*             looked at; under its lock it is decided on, unmapped,       *)
-(*             cleared and subtracted; it leaves the queue, and goes back  *)
-(*             to the pool; the total gives back what the pass has freed   *)
-(*   look up   a wrapper is found; its key is compared; it is marked, with *)
-(*             no lock; its value is retained                              *)
+(*             peeked; under its lock it is checked, unmapped, cleared and *)
+(*             subtracted; it is popped and recycled; at the end of the    *)
+(*             pass the freed bytes are subtracted from the total          *)
+(*   look up   a wrapper is found; its key is compared; `accessed` is set  *)
+(*             without the lock; its value is retained                     *)
 (*                                                                         *)
-(* A wrapper has a number.  States that differ only in these numbers are   *)
-(* one: every step ends by numbering the wrappers anew, as the model's     *)
-(* canonical form does.  Who holds a lock is not written down: it is the   *)
-(* thread at a step that holds it.  A step that the model refuses is not   *)
-(* enabled here.  The bytes of an entry are its position, counted from 1.  *)
+(* A wrapper is a number.  Symmetry reduction: every step ends by          *)
+(* renumbering the wrappers, as the model's canonical form does.  Locks    *)
+(* are derived from the threads' program counters.  A step that the model  *)
+(* refuses is not enabled here.  An entry has as many bytes as its         *)
+(* position, counted from 1.                                               *)
 (*                                                                         *)
-(* Not modelled: what a caller is told, time, read counters, buffers.      *)
+(* Not modelled: outcomes, time, read counts, buffers.                     *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets, TLC
 
 CONSTANTS
   None,
-  \* How much there is of everything, and two settings of the broker.
+  \* Numbers of caches, positions, wrappers and threads, and broker settings.
   caches, positions, pool, inserters, removers, readers, trigger_bytes, target_bytes,
   extend_ttl_of_recently_accessed,
-  \* Rules: each right, or a bug that was or is there.
+  \* Rules: the reference, or a bug that some version has or had.
   published_first, put_is_atomic, clears_in_bulk, removal_reports, removal_rechecks_key, eviction_takes,
   retaining_checks_position, recycling_clears_the_mark, late_trigger, periodic_task_uses_the_marker,
   released_value_stays_counted, removal_passes_released_values,
-  \* The values of the steps' arguments; threads and wrappers are all that there are.
+  \* The values of the steps' arguments; steps range over all threads and wrappers.
   cache, position, last, expired
 
 VARIABLES
   mapped,     \* the wrapper at each key
-  queue,      \* the removal queue: wrappers, oldest first
-  wrappers,   \* of each: the key of its entry, whether it was accessed, released, whether it is in the pool
-  sizes,      \* bytes that each cache says it has
-  total,      \* bytes that all caches together are said to have
-  marker,     \* whether an eviction task is said to wait or to run
-  scheduled,  \* tasks that wait for the evicting thread
-  inserts, removals, eviction, lookups  \* the threads: where each is, and what it holds
+  queue,      \* the removal queue: wrappers, head first
+  wrappers,   \* key, `accessed`, whether the value is deallocated, whether the wrapper is in the pool
+  sizes,      \* bytes that each cache has counted
+  total,      \* bytes of all caches, as counted by the cache manager
+  marker,     \* set while an eviction task is scheduled or running
+  scheduled,  \* number of scheduled eviction tasks
+  inserts, removals, eviction, lookups  \* the threads: program counters and local variables
 
 vars == <<mapped, queue, wrappers, sizes, total, marker, scheduled, inserts, removals, eviction, lookups>>
 
@@ -85,13 +84,13 @@ Init == /\ mapped = [k \in Keys |-> None]
         /\ lookups = [l \in Readers |-> NoLookup]
 
 -----------------------------------------------------------------------------
-(* A state as one value, and the numbers of its wrappers. *)
+(* A state as one record, and the renumbering of its wrappers. *)
 
 Contents == [mapped |-> mapped, queue |-> queue, wrappers |-> wrappers, sizes |-> sizes, total |-> total,
              marker |-> marker, scheduled |-> scheduled, inserts |-> inserts, removals |-> removals,
              eviction |-> eviction, lookups |-> lookups]
 
-\* Wrappers, and None, in the order in which they are met: in the queue, in the map, in the hands of threads.
+\* The wrappers, and None, in the order of queue, map and threads.
 Met(c) == c.queue \o [k \in 1..caches * positions |-> c.mapped[k - 1]]
                   \o [i \in 1..inserters |-> c.inserts[i - 1].wrapper]
                   \o [r \in 1..removers |-> c.removals[r - 1].wrapper]
@@ -100,15 +99,15 @@ Met(c) == c.queue \o [k \in 1..caches * positions |-> c.mapped[k - 1]]
 
 Bit(truth) == IF truth THEN 1 ELSE 0
 
-\* What a wrapper carries, as a number: in this order come, last, those that are met nowhere.
+\* The fields of a wrapper as a number: unreferenced wrappers come last, in this order.
 Carried(w) == 8 * (IF w.key = None THEN 0 ELSE w.key + 1) + 4 * Bit(w.accessed) + 2 * Bit(w.released) + Bit(w.pooled)
 
-\* Where each wrapper is met first, or behind all that are met; and from that its new number.
+\* The first index of a wrapper in `met`, or a number above all indices if it is not in it; its new number.
 Place(c, met, w) == LET at == {n \in DOMAIN met : met[n] = w}
                     IN IF at = {} THEN Len(met) + 1 + Carried(c.wrappers[w]) ELSE CHOOSE n \in at : \A m \in at : n <= m
 Number(place, w) == Cardinality({v \in Wrappers : place[v] < place[w] \/ (place[v] = place[w] /\ v < w)})
 
-\* The same state with these numbers of its wrappers.
+\* The state with renumbered wrappers.
 Numbered(c, number) ==
   LET N(w) == IF w = None THEN None ELSE number[w]
   IN IF \A w \in Wrappers : number[w] = w THEN c
@@ -120,7 +119,7 @@ Numbered(c, number) ==
                     !.eviction.wrapper = N(@),
                     !.lookups = [l \in Readers |-> [@[l] EXCEPT !.wrapper = N(@)]]]
 
-\* A step ends in this state, with new numbers.  The quantifiers give names to values that TLC is to compute only once.
+\* The next state, with renumbered wrappers.  The quantifiers name values that TLC shall compute only once.
 Become(contents) ==
   \E c \in {TLCEval(contents)} :
   \E met \in {TLCEval(Met(c))} :
@@ -140,31 +139,31 @@ Become(contents) ==
      /\ lookups' = d.lookups
 
 -----------------------------------------------------------------------------
-(* Small rules. *)
+(* Locks, and changes of a wrapper. *)
 
-\* An insert holds the lock of its wrapper; a removal from when it has taken it; an eviction from when it has decided
-\* to remove, or, where it takes the first that it finds, from when it has found it.
+\* An insert holds the lock of its wrapper; a removal holds it after `take`; an eviction after the result REMOVE, or,
+\* if `eviction_takes` is "first", after it has found the first wrapper at the position.
 InsertLocks(w) == \E i \in Inserters : inserts[i].wrapper = w
 RemovalLocks(w) == \E r \in Removers : removals[r].wrapper = w /\ removals[r].at # "take"
 EvictionLocks(w) == /\ eviction.wrapper = w
                     /\ eviction.at \in {"clear", "subtract"} \/ (eviction.at = "unmap" /\ eviction_takes = "checked")
 Locked(w) == InsertLocks(w) \/ RemovalLocks(w) \/ EvictionLocks(w)
 
-\* A wrapper as it goes to the pool, and one whose entry was removed: that one keeps its mark.
+\* A recycled wrapper; and the wrapper of a removed entry, which keeps `accessed`.
 Recycled(w) == IF recycling_clears_the_mark THEN Free ELSE [Free EXCEPT !.accessed = w.accessed]
 Cleared(w) == [w EXCEPT !.key = None, !.released = FALSE]
 
-\* The map without this wrapper at the key; another that stands there stays.
+\* The map without this wrapper at the key; another wrapper at the key stays.
 Unmapped(k, w) == IF mapped[k] = w THEN [mapped EXCEPT ![k] = None] ELSE mapped
 
-\* Clearing a wrapper fails, and nothing is counted, for its value had been released elsewhere.
+\* Whether clearing a wrapper throws, and nothing is counted, because its value is deallocated.
 StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 
 -----------------------------------------------------------------------------
 (* Inserting. *)
 
-\* A wrapper from the pool is filled under its lock, and put in the map unless the position is taken.  If it is, the
-\* wrapper goes back at once.  The mark of a late lookup stays.
+\* A pooled wrapper is filled under its lock, and mapped if the position is free; otherwise it is recycled at once.
+\* `accessed`, which a late lookup may have set, is not cleared.
 AfterInsert(i, k, w) ==
   LET filled == [Contents EXCEPT !.wrappers[w] = [Free EXCEPT !.key = k, !.accessed = @ \/ wrappers[w].accessed,
                                                               !.pooled = FALSE]]
@@ -178,9 +177,9 @@ CanInsert(i, w) == inserts[i].at = "idle" /\ wrappers[w].pooled /\ ~Locked(w)
 Insert == \E i \in Inserters, c \in cache, p \in position, w \in Wrappers :
             CanInsert(i, w) /\ Become(AfterInsert(i, Key(c, p), w))
 
-\* The wrapper is offered to the queue.  In the variants that are not there yet it is put in the map: behind its slot
-\* in the queue, which stays when the position is taken; or after a look at the map, and then, if the position is taken
-\* by now, it goes on all the same.
+\* The wrapper is offered to the queue.  With `published_first` "queue", the wrapper is mapped here, after it was
+\* queued; if the position is taken, its slot stays in the queue.  Without `put_is_atomic`, it is mapped here after an
+\* earlier test of the map; if the position has been taken since, the insert continues.
 AfterPublish(i) ==
   LET w == inserts[i].wrapper
       k == inserts[i].key
@@ -192,15 +191,15 @@ AfterPublish(i) ==
 
 Publish == \E i \in Inserters : inserts[i].at \in {"put", "offer"} /\ Become(AfterPublish(i))
 
-\* The cache counts the bytes, and the lock goes back.
+\* The cache counts the bytes, and the lock is released.
 AfterCountInCache(i) ==
   [Contents EXCEPT !.sizes[CacheOf(inserts[i].key)] = @ + BytesOf(inserts[i].key),
                    !.inserts[i].at = "total", !.inserts[i].wrapper = None]
 
 CountInCache == \E i \in Inserters : inserts[i].at = "count" /\ Become(AfterCountInCache(i))
 
-\* The total counts them, when the entry may have been evicted already.  If it is over the trigger and no marker is set,
-\* an eviction is to be scheduled.
+\* The total counts the bytes; the entry may already be evicted.  Above the trigger and without a marker, an eviction
+\* is to be scheduled.
 AfterCountInTotal(i) ==
   LET now == total + BytesOf(inserts[i].key)
   IN [Contents EXCEPT !.total = now,
@@ -209,8 +208,8 @@ AfterCountInTotal(i) ==
 
 CountInTotal == \E i \in Inserters : inserts[i].at = "total" /\ Become(AfterCountInTotal(i))
 
-\* If there still is no marker it is set, and a task is scheduled; if there is, another thread was faster.  The variant
-\* writes null over that thread's marker, and looks again.
+\* Without a marker, it is set and a task is scheduled.  With a marker, another thread has scheduled a task; if
+\* `late_trigger` is "erases_the_marker", the thread writes null over that marker and tests it again.
 AfterSchedule(i) ==
   IF inserts[i].at = "look"
   THEN [Contents EXCEPT !.inserts[i] = IF marker THEN NoInsert ELSE [@ EXCEPT !.at = "schedule"]]
@@ -223,7 +222,7 @@ Schedule == \E i \in Inserters : inserts[i].at \in {"schedule", "look"} /\ Becom
 -----------------------------------------------------------------------------
 (* Removing by position. *)
 
-\* A thread begins to remove what a cache holds up to a position, that one included.
+\* A thread begins to remove the entries of a cache up to a position, inclusive.
 AfterRemove(r, c, p) ==
   [Contents EXCEPT !.removals[r] =
      [NoRemoval EXCEPT !.at = "find", !.key = Key(c, 0), !.last = Key(c, p),
@@ -231,7 +230,7 @@ AfterRemove(r, c, p) ==
 
 Remove == \E r \in Removers, c \in cache, p \in last : removals[r].at = "idle" /\ Become(AfterRemove(r, c, p))
 
-\* It finds the next position of its range that has a wrapper; if there is none, what it removed is to be subtracted.
+\* Finds the next mapped position of the range; if there is none, the removed bytes are to be subtracted.
 AfterFindNext(r) ==
   LET at == removals[r]
       ahead == {k \in at.key..at.last : mapped[k] # None}
@@ -243,7 +242,7 @@ AfterFindNext(r) ==
 
 FindNext == \E r \in Removers : removals[r].at = "find" /\ Become(AfterFindNext(r))
 
-\* It takes the wrapper's lock, and gives it back at once if the wrapper is another position's by now.
+\* Locks the wrapper; unlocks it at once if it has another key by now.
 AfterTake(r) ==
   LET at == removals[r]
       w == wrappers[at.wrapper]
@@ -255,13 +254,13 @@ AfterTake(r) ==
 
 Take == \E r \in Removers : removals[r].at = "take" /\ ~Locked(removals[r].wrapper) /\ Become(AfterTake(r))
 
-\* Under the lock, the wrapper leaves the map; its slot stays in the queue.
+\* Unmaps the wrapper under its lock; its slot stays in the queue.
 AfterUnmap(r) ==
   [Contents EXCEPT !.mapped = Unmapped(removals[r].key, removals[r].wrapper), !.removals[r].at = "clear"]
 
 Unmap == \E r \in Removers : removals[r].at = "unmap" /\ Become(AfterUnmap(r))
 
-\* Under the lock, it is cleared if it still carries the key: DETACHED; its bytes are counted, and the lock goes back.
+\* Clears the wrapper under its lock if it still has the key, counts its bytes, and releases the lock.
 AfterClear(r) ==
   LET at == removals[r]
       w == at.wrapper
@@ -273,7 +272,7 @@ AfterClear(r) ==
 
 Clear == \E r \in Removers : removals[r].at = "clear" /\ Become(AfterClear(r))
 
-\* What was removed is subtracted from the cache, once.  A variant empties the map of the range now.
+\* Subtracts the removed bytes from the cache.  With `clears_in_bulk`, also clears the map of the range.
 AfterSubtract(r) ==
   LET at == removals[r]
       c == CacheOf(at.last)
@@ -285,7 +284,7 @@ AfterSubtract(r) ==
 
 Subtract == \E r \in Removers : removals[r].at = "subtract" /\ Become(AfterSubtract(r))
 
-\* The total gives back what was removed.
+\* Subtracts the removed bytes from the total.
 AfterReport(r) == [Contents EXCEPT !.total = @ - removals[r].removed, !.removals[r] = NoRemoval]
 
 Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r))
@@ -295,32 +294,32 @@ Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r)
 
 Evicting(at) == [Contents EXCEPT !.eviction.at = at]
 
-\* The thread takes up a task that was scheduled.
+\* The thread begins a scheduled task.
 BeginEviction == /\ eviction.at = "idle" /\ scheduled > 0
                  /\ Become([Evicting("measure") EXCEPT !.scheduled = @ - 1])
 
-\* Or its periodic one: a time pass, then the same check of the total.
+\* The thread begins its periodic task: a time pass, then the same check of the total.
 BeginPeriodicEviction ==
   /\ eviction.at = "idle"
   /\ Become([Contents EXCEPT !.marker = @ \/ periodic_task_uses_the_marker,
                              !.eviction = [NoEviction EXCEPT !.at = "peek", !.periodic = TRUE, !.goal = None]])
 
-\* The task reads the total again, and begins a size pass if it is over the trigger.
+\* Reads the total again, and begins a size pass if the total is above the trigger.
 Measure ==
   LET goal == IF total > trigger_bytes THEN Max(total - target_bytes, 0) ELSE 0
   IN /\ eviction.at = "measure"
      /\ Become([Evicting(IF goal > 0 THEN "peek" ELSE "end") EXCEPT !.eviction.goal = goal])
 
-\* What follows a pass: the report, if there is something to report; then, for a time pass, the size check.
+\* The end of a pass: the report if the pass freed bytes; after a time pass, the check of the total.
 PassOver == IF eviction.freed # 0 THEN [Evicting("report") EXCEPT !.eviction.wrapper = None]
             ELSE [Evicting(IF eviction.goal = None THEN "measure" ELSE "end") EXCEPT !.eviction.wrapper = None,
                                                                                    !.eviction.goal = 0]
 
-\* The pass looks at the head of the queue; if nothing is left, it is over.
+\* Peeks the head of the queue; the pass ends if the queue is empty.
 Peek == /\ eviction.at = "peek"
         /\ Become(IF queue = <<>> THEN PassOver ELSE [Evicting("visit") EXCEPT !.eviction.wrapper = Head(queue)])
 
-\* What becomes of the head, under its lock and in this order: MISSING, STOP, REQUEUE, REMOVE.
+\* The result for the head, under its lock, in this order: MISSING, STOP, REQUEUE, REMOVE.
 AfterVisit(stops) ==
   LET w == eviction.wrapper
   IN IF wrappers[w].key = None THEN Evicting("pop")
@@ -331,15 +330,15 @@ AfterVisit(stops) ==
 
 CanVisit == eviction.at = "visit" /\ ~Locked(eviction.wrapper)
 
-\* A size pass stops when enough is free, a time pass at what has not expired.
+\* A size pass stops when enough bytes are freed, a time pass at an entry that is not expired.
 VisitForSize == CanVisit /\ eviction.goal # None /\ Become(AfterVisit(eviction.freed >= eviction.goal))
 VisitForTime == CanVisit /\ eviction.goal = None /\ \E e \in expired : Become(AfterVisit(~e))
 
-\* The head goes to the tail.
+\* Moves the head to the tail.
 Requeue == /\ eviction.at = "requeue"
            /\ Become([Evicting("peek") EXCEPT !.queue = Append(Tail(@), eviction.wrapper), !.eviction.wrapper = None])
 
-\* Under the lock, the wrapper leaves the map.  The variant takes the first that it finds at the position.
+\* Unmaps the wrapper under its lock.  If `eviction_takes` is "first", unmaps the first wrapper at the position.
 UnmapEvicted ==
   LET k == eviction.key
       first == mapped[k]
@@ -350,7 +349,7 @@ UnmapEvicted ==
              /\ Become(IF first = None THEN [Evicting("pop") EXCEPT !.eviction.key = None]
                        ELSE [Evicting("clear") EXCEPT !.mapped[k] = None, !.eviction.wrapper = first])
 
-\* Under the lock, it is cleared.
+\* Clears the wrapper under its lock.
 AfterClearEvicted ==
   LET w == eviction.wrapper
   IN IF StaysCounted(w) THEN [Evicting("pop") EXCEPT !.eviction.key = None]
@@ -358,28 +357,28 @@ AfterClearEvicted ==
 
 ClearEvicted == eviction.at = "clear" /\ Become(AfterClearEvicted)
 
-\* The bytes are subtracted from the cache at once, and the lock goes back.
+\* Subtracts the bytes from the cache, and releases the lock.
 SubtractEvicted ==
   /\ eviction.at = "subtract"
   /\ Become([Evicting("pop") EXCEPT !.sizes[CacheOf(eviction.key)] = @ - BytesOf(eviction.key),
                                     !.eviction.freed = @ + BytesOf(eviction.key), !.eviction.key = None])
 
-\* The head leaves the queue.
+\* Pops the head.
 Pop == eviction.at = "pop" /\ Become([Evicting("recycle") EXCEPT !.queue = Tail(@), !.eviction.wrapper = Head(queue)])
 
-\* The wrapper is cleared altogether, and goes back to the pool.
+\* Recycles the wrapper: clears every field and returns it to the pool.
 AfterRecycle == [Evicting("peek") EXCEPT !.wrappers[eviction.wrapper] = Recycled(@), !.eviction.wrapper = None]
 
 Recycle == eviction.at = "recycle" /\ Become(AfterRecycle)
 
-\* The total gives back what the pass has freed.
+\* Subtracts the bytes that the pass freed from the total.
 ReportEvicted ==
   /\ eviction.at = "report"
   /\ Become([Evicting(IF eviction.goal = None THEN "measure" ELSE "end") EXCEPT !.total = @ - eviction.freed,
                                                                                 !.eviction.goal = 0,
                                                                                 !.eviction.freed = 0])
 
-\* The task is over, and the marker goes; the periodic task has none, but in the variant it takes what is there.
+\* Ends the task and clears the marker.  The periodic task clears it only with `periodic_task_uses_the_marker`.
 EndEviction ==
   /\ eviction.at = "end"
   /\ Become([Contents EXCEPT !.marker = @ /\ eviction.periodic /\ ~periodic_task_uses_the_marker,
@@ -388,46 +387,46 @@ EndEviction ==
 -----------------------------------------------------------------------------
 (* Looking up. *)
 
-\* A lookup finds the wrapper at a position.
+\* Finds the wrapper at a position.
 AfterFind(l, k) == [Contents EXCEPT !.lookups[l] = [at |-> "compare", key |-> k, wrapper |-> mapped[k]]]
 
 Find == \E l \in Readers, c \in cache, p \in position :
           lookups[l].at = "idle" /\ mapped[Key(c, p)] # None /\ Become(AfterFind(l, Key(c, p)))
 
-\* When nobody holds the lock, the wrapper's key is compared with the one that was asked for.
+\* While the lock is free, compares the wrapper's key with the requested key.
 AfterCompare(l) ==
   [Contents EXCEPT !.lookups[l] = IF wrappers[lookups[l].wrapper].key = lookups[l].key THEN [@ EXCEPT !.at = "mark"]
                                   ELSE NoLookup]
 
 Compare == \E l \in Readers : lookups[l].at = "compare" /\ ~Locked(lookups[l].wrapper) /\ Become(AfterCompare(l))
 
-\* The wrapper is marked as accessed, without its lock: it may be in the pool by now, or another entry's.
+\* Sets `accessed` without the lock: the wrapper may have been recycled or reused.
 AfterMark(l) == [Contents EXCEPT !.wrappers[lookups[l].wrapper].accessed = TRUE, !.lookups[l].at = "retain"]
 
 Mark == \E l \in Readers : lookups[l].at = "mark" /\ Become(AfterMark(l))
 
-\* The value is retained, and given out if it is live and still the asked position's.
+\* Retains the value, and returns its key if it is not deallocated and has the requested position.
 Given(l) == LET w == wrappers[lookups[l].wrapper]
             IN IF ~w.released /\ (w.key = lookups[l].key \/ ~retaining_checks_position) THEN w.key ELSE None
 AfterRetain(l) == [Contents EXCEPT !.lookups[l] = NoLookup]
 
 Retain == \E l \in Readers : lookups[l].at = "retain" /\ Become(AfterRetain(l))
 
-\* Someone gives back a reference that was the cache's: the value is gone, the entry is still listed.
+\* Deallocates the value of a cached entry.
 AfterOverRelease(k) == [Contents EXCEPT !.wrappers[mapped[k]].released = TRUE]
 
 OverRelease == \E c \in cache, p \in position : LET k == Key(c, p) IN mapped[k] # None /\ Become(AfterOverRelease(k))
 
 -----------------------------------------------------------------------------
-(* Bounds: what a scope limits, so that there are finitely many states. *)
+(* Bounds of a scope, which make the number of states finite. *)
 
-\* Threads that are in the middle of something.
+\* The number of threads that are not idle.
 Busy == Cardinality({i \in Inserters : inserts[i].at # "idle"})
         + Cardinality({r \in Removers : removals[r].at # "idle"})
         + Cardinality({l \in Readers : lookups[l].at # "idle"}) + Bit(eviction.at # "idle")
 BusyAtMost(n) == Busy <= n
 
-\* All counts of bytes, below zero as above.
+\* The absolute values of all counts of bytes.
 BytesAtMost(n) == /\ total \in -n..n
                   /\ eviction.freed <= n
                   /\ \A c \in DOMAIN sizes : sizes[c] \in -n..n

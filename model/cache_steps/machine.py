@@ -219,7 +219,7 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
 
 @cache_steps.action
 def clear(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """Clears the wrapper under its lock, counts its bytes and unlocks it; the wrapper is DETACHED."""
+    """Clears the wrapper under its lock, counts its bytes and unlocks it; its slot stays in the queue."""
     r = s.removals[remover]
     if r.at != "clear" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -323,7 +323,7 @@ def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, Verdict]
 def decide(cfg: Config, s: State, stops: bool) -> Step[State, Verdict]:
     """The result for the head, under its lock; REQUEUE clears `accessed`."""
     e = s.eviction
-    assert e.wrapper is not None, "a visit is of the head that was looked at"
+    assert e.wrapper is not None, "a visited head has been peeked"
     if is_locked(cfg, s, e.wrapper):
         return s, LOCKED
     w = s.wrappers[e.wrapper]

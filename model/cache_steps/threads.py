@@ -34,7 +34,7 @@ class Config(NamedTuple):
     trigger_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "98 % of it")] = 0
     #: a size pass evicts down to this total
     target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
-    #: whether an entry that was accessed since its last visit is requeued, without a limit
+    #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
     ] = False
@@ -90,7 +90,7 @@ class Config(NamedTuple):
 class Wrapper(NamedTuple):
     """`RangeCacheEntryWrapper`."""
 
-    key: int | None  # of its entry; None: DETACHED, or in the pool
+    key: int | None  # of its entry; None: the wrapper of a removed entry, or in the pool
     accessed: bool  # looked up since it left the pool or was requeued
     released: bool  # its value was deallocated by someone else
     pooled: bool  # available to the next insert
