@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import shutil
@@ -21,10 +22,12 @@ from fuzz.cli import app
 from fuzz.commands import check, result_type, schema_of
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
+from fuzz.platform.json import from_json
 from fuzz.platform.sources import files_of
 from fuzz.platform.version import code_version
 from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
+from fuzz.trace.recording import recordings
 from model.machine import BadValue
 from tests.conftest import RECORDINGS, ROOT, Ran
 
@@ -198,13 +201,27 @@ def test_a_finding_is_printed_step_by_step(brokerproof: Any) -> None:
     assert "model returns {expected_reads=2}" in again.out
 
 
-def test_replay_of_recordings(brokerproof: Any) -> None:
-    ran = brokerproof("replay", RECORDINGS / "range_cache.jsonl.gz", "--profile", "reference", "--json")
+def test_replay_of_recordings(brokerproof: Any, tmp_path: Path) -> None:
+    [recording] = [each for each in recordings() if each.component == "range_cache"]
+    smallest = {deviation.smallest for deviation in recording.deviations}
+    lines = gzip.decompress((RECORDINGS / "range_cache.jsonl.gz").read_bytes()).decode().splitlines(keepends=True)
+    starts = [i for i, line in enumerate(lines) if "trace" in from_json(line)]
+    path = tmp_path / "smallest.jsonl"
+    path.write_text(
+        "".join(
+            line
+            for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)
+            if from_json(lines[start])["trace"] in smallest
+            for line in lines[start:end]
+        )
+    )
+    ran = brokerproof("replay", path, "--profile", "reference", "--json")
     data = keeps_to_schema("replay", ran)
-    assert data["traces"] == 115
+    assert data["traces"] == len(smallest) == 3
     assert all(row["explanation"] is None and row["before"] for row in data["differences"])
-    shown = brokerproof("replay", RECORDINGS / "range_cache.jsonl.gz", "--profile", "reference")
+    shown = brokerproof("replay", path, "--profile", "reference")
     names = {row["known_deviation"] for row in data["differences"]}
+    assert names == {deviation.name for deviation in recording.deviations}
     assert names <= {defect.id for defect in defects_of("range_cache")}
     assert all(f"known deviation {name}: " in shown.out for name in names)
 
