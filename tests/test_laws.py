@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -39,12 +39,17 @@ def profiles() -> list[tuple[str, str]]:
     return [(name, profile) for name in NAMES for profile in find_subject(name).machine.profiles]
 
 
+def every_profile() -> list[Any]:
+    """The reference for every change, the other profiles nightly."""
+    return [pytest.param(*pair, marks=[pytest.mark.nightly] * (pair[1] != "reference")) for pair in profiles()]
+
+
 def implemented() -> list[tuple[str, str]]:
     machines = {name: find_subject(name).machine for name in NAMES}
     return [(n, p) for n, p in profiles() if machines[n].is_reference(machines[n].profiles[p].config)]
 
 
-@pytest.mark.parametrize(("name", "profile"), profiles())
+@pytest.mark.parametrize(("name", "profile"), every_profile())
 def test_a_refusal_leaves_the_same_state(name: str, profile: str) -> None:
     subject, refused = find_subject(name), 0
     for cfg, state in states(subject, profile)[::7]:
@@ -56,7 +61,7 @@ def test_a_refusal_leaves_the_same_state(name: str, profile: str) -> None:
     assert refused, "no action was ever refused: the law was not tried"
 
 
-@pytest.mark.parametrize(("name", "profile"), profiles())
+@pytest.mark.parametrize(("name", "profile"), every_profile())
 def test_states_that_differ_only_in_names_behave_alike(name: str, profile: str) -> None:
     """The successors of a state and of its canonical form are the same canonical states."""
     subject = find_subject(name)
