@@ -68,8 +68,9 @@ P = ParamSpec("P")
 class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
-    `kind` is the kind of error a broker would give (illegal_argument, illegal_state, null_pointer,
-    unsupported), or `not_open` for an unknown name; `why` is a sentence for a person.
+    `kind` is the kind of error a broker would give (illegal_argument, illegal_state, null_pointer, unsupported,
+    not_ready), `not_open` for an unknown name, or `not_enabled` for a step that cannot happen in the state; `why` is a
+    sentence for a person.
     """
 
     kind: str

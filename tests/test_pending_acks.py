@@ -1,4 +1,4 @@
-"""A pending-ack store: stateful test, worked examples, shipped defects, invalid arguments, log index and encoding."""
+"""A pending-ack handle: stateful test, worked examples, shipped defects, invalid arguments, log index and encoding."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def replay(entries: int) -> list[tuple[Any, ...]]:
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
     """Returns the model's state after the steps and the last outcome; a reference config is compared with `impl/`."""
     s, outcome = start_at or start(cfg), None
-    store = PendingAcks.load(cfg, s) if m.pending_acks.is_reference(cfg) else None
+    handle = PendingAcks.load(cfg, s) if m.pending_acks.is_reference(cfg) else None
     for name, *arguments in steps:
         s, outcome = m.pending_acks.step(cfg, s, name, tuple(arguments))
-        if store is not None:
-            assert getattr(store, name)(*arguments) == outcome
-            assert store.view() == s
-            assert store.check() == []
+        if handle is not None:
+            assert getattr(handle, name)(*arguments) == outcome
+            assert handle.view() == s
+            assert handle.check() == []
     return s, outcome
 
 
@@ -184,7 +184,7 @@ def test_replay_drops_a_conflicting_ack_of_the_same_type() -> None:
 
 
 def test_log_is_trimmed_with_the_next_append() -> None:
-    """An idle store keeps what could be deleted."""
+    """An idle handle keeps what could be deleted."""
     s, _ = after(FIVE, *OPEN, ack(1, (0, None)), *WRITE, ("commit", 1, 0), *WRITE, ("persist",))
     assert (s.log_index.keys, len(s.log)) == ((Key(0, 0),), 2)
     s, outcome = after(FIVE, ("abort", 2, 0), *WRITE, start_at=s)
@@ -454,15 +454,15 @@ def test_shipped_statistics() -> None:
     ("step", "why"),
     [
         (ack(1), "acks is empty"),
-        (ack(1, (0, None), (0, without(1))), "acks has an entry twice"),
+        (ack(1, (0, None), (0, without(1))), "acks names an entry twice"),
         (ack(1, (0, 0b11111)), "the ack set of entry 0 acks nothing or has a bit after the batch"),
         (ack(1, (2, 1 << 7)), "the ack set of entry 2 acks nothing or has a bit after the batch"),
-        (("ack_cumulative", 1, 0, without(1)), "ack_set is 29, which is not the end of a batch"),
+        (("ack_cumulative", 1, 0, without(1)), "ack_set is 29, which does not leave the tail of the batch"),
         (("crash", 1), "fewer than 1 entries are in flight"),
         (("written",), "no entry is in flight"),
         (("write_fails", True), "no entry is in flight"),
         (("read_fails", True), "there is nothing to read"),
-        (("close",), "the store is not open"),
+        (("close",), "the handle is not open"),
     ],
 )
 def test_invalid_step_is_refused(step: tuple[Any, ...], why: str) -> None:
@@ -472,10 +472,10 @@ def test_invalid_step_is_refused(step: tuple[Any, ...], why: str) -> None:
     assert s == start(FIVE)
 
 
-def test_failed_store_refuses_requests_until_it_is_opened() -> None:
+def test_handle_in_error_fails_requests_until_it_is_opened() -> None:
     s, _ = after(FIVE, *OPEN, ack(1, (0, None)), ("flush",), ("write_fails", True))
     s, outcome = after(FIVE, ("commit", 1, 0), start_at=s)
-    assert outcome == Refused("illegal_state", "the store must be opened first")
+    assert outcome == Refused("not_ready", "the status of the handle is error or closed; open it first")
     s, _ = after(FIVE, *replay(1), start_at=s)
     assert s.individual_acks == (TxnAcks(1, (PositionAck(0, None),)),)
 

@@ -1,4 +1,4 @@
-"""How to drive a pending-ack store."""
+"""How to drive a pending-ack handle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ from invariants.pending_acks import guarantees as invariants
 from model.batch_acks.state import Acks, Partial
 from model.pending_acks.log_index import Key, LogIndex, next_lag
 from model.pending_acks.machine import AckArgument, pending_acks
-from model.pending_acks.state import Config, CumulativeAck, LogRecord, PositionAck, Request, State, TxnAcks, lag_of
+from model.pending_acks.state import (
+    Config,
+    CumulativeAck,
+    LogRecord,
+    PositionAck,
+    Request,
+    State,
+    TxnAcks,
+    log_index_backoff,
+)
 
 #: Acks are for this many entries, from the one before the mark-delete position on.
 _NEAR = 5
@@ -304,7 +313,9 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     """Returns the state of the TLA+ twin, whose masks and pending acks are sets and whose `max_lag` is implied."""
     v = variables
     keys = tuple([Key(each["ack_position"], each["log_position"]) for each in v["log_index"]["keys"]])
-    index = LogIndex(v["log_index"]["current_lag"], next_lag(lag_of(cfg), len(keys)), v["log_index"]["max_ack"], keys)
+    index = LogIndex(
+        v["log_index"]["current_lag"], next_lag(log_index_backoff(cfg), len(keys)), v["log_index"]["max_ack"], keys
+    )
     cumulative = v["cumulative_ack"]
     in_flight = tuple([read_requests(each) for each in v["in_flight"]])
     buffer, queue = read_requests(v["buffer"]), read_requests(v["accept_queue"])
@@ -389,13 +400,13 @@ def key_is_duplicated(s: State) -> State | None:
 
 
 def closed_store_has_pending_acks(s: State) -> State | None:
-    """A closed store has pending acks."""
+    """A closed handle has pending acks."""
     has_acks = s.individual_acks or s.cumulative_ack is not None
     return s._replace(status="closed", accept_queue=(), buffer=()) if has_acks else None
 
 
 def failed_store_has_buffered_requests(s: State) -> State | None:
-    """A store in error has buffered requests."""
+    """A handle in error has buffered requests."""
     return s._replace(status="error") if s.buffer else None
 
 

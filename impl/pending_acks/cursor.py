@@ -1,7 +1,7 @@
-"""The subscription's cursor as the pending-ack store uses it, in memory and in storage.
+"""The subscription's cursor as the pending-ack handle uses it, in memory and as persisted.
 
 Entries are numbered from 0. Individually deleted entries are a set and ack sets a dictionary of masks, so an ack is
-O(1) and a cumulative ack is linear in the entries that it passes. Storage is a copy.
+O(1) and a cumulative ack is linear in the entries that it passes. The persisted state is a copy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from model.batch_acks.state import Acks, Partial
 
 
 class Cursor:
-    """`first_unacked` is the entry after the mark-delete position; `dirty`: memory differs from storage."""
+    """`first_unacked` is the entry after the mark-delete position; `dirty`: memory differs from the persisted state."""
 
     __slots__ = ("_sizes", "ack_sets", "deleted", "dirty", "durable", "durable_first_unacked", "first_unacked")
 
@@ -38,7 +38,7 @@ class Cursor:
         return 0 if left is None else self.everything(entry) & ~left
 
     def durably_acked(self, entry: int) -> int:
-        """Returns the mask of durably acknowledged messages. O(1)."""
+        """Returns the mask of the messages whose ack is persisted. O(1)."""
         deleted, ack_sets = self.durable
         if entry < self.durable_first_unacked or entry in deleted:
             return self.everything(entry)
@@ -46,7 +46,7 @@ class Cursor:
         return 0 if left is None else self.everything(entry) & ~left
 
     def ack(self, entry: int, ack_set: int) -> None:
-        """Acks the messages that the ack set leaves out. O(1), and what the mark-delete position passes."""
+        """Acks the messages whose bits are clear in an ack set. O(1 + entries that the mark-delete position passes)."""
         if entry < self.first_unacked or entry in self.deleted:
             return
         old = self.ack_sets.get(entry)
@@ -62,7 +62,7 @@ class Cursor:
             self.dirty = True
 
     def ack_before(self, end: int) -> None:
-        """Acks all entries before one. O(what the mark-delete position passes)."""
+        """Acks all entries before `end`. O(entries that the mark-delete position passes)."""
         if end <= self.first_unacked:
             return
         for entry in range(self.first_unacked, end):
@@ -81,7 +81,7 @@ class Cursor:
         self.first_unacked = entry
 
     def persist(self) -> bool:
-        """Makes memory durable; returns whether it had changed. O(entries after the mark-delete position)."""
+        """Persists memory; returns whether it had changed. O(entries after the mark-delete position)."""
         if not self.dirty:
             return False
         self.durable = frozenset(self.deleted), self.ack_sets.copy()
@@ -89,7 +89,7 @@ class Cursor:
         return True
 
     def crash(self) -> None:
-        """Restores memory from storage. O(entries after the mark-delete position)."""
+        """Restores memory from the persisted state. O(entries after the mark-delete position)."""
         deleted, ack_sets = self.durable
         self.deleted, self.ack_sets = set(deleted), ack_sets.copy()
         self.first_unacked, self.dirty = self.durable_first_unacked, False
@@ -114,12 +114,12 @@ class Cursor:
         return wrong
 
     def view(self) -> tuple[Acks, Acks]:
-        """Returns the model's form of memory and of storage."""
+        """Returns the model's form of memory and of the persisted state."""
         memory = _acks(self.first_unacked, self.deleted, self.ack_sets)
         return memory, _acks(self.durable_first_unacked, *self.durable)
 
     def load(self, memory: Acks, storage: Acks) -> None:
-        """Takes over both from the model."""
+        """Loads both from the model's form."""
         self.first_unacked, self.deleted, self.ack_sets = (
             memory.first_unacked,
             _entries(memory.deleted),

@@ -1,4 +1,4 @@
-"""Pending-ack store of a subscription (`PendingAckHandleImpl` and `MLPendingAckStore` in Pulsar).
+"""Pending-ack handle of a subscription (`PendingAckHandleImpl` and `MLPendingAckStore` in Pulsar).
 
 Implements the reference rules of `model/pending_acks` and all settings. k is the number of positions of a request, h
 the number of transactions with an ack of one entry.
@@ -6,8 +6,8 @@ the number of transactions with an ack of one entry.
     cursor    mark-delete position, a set and a dictionary (impl/pending_acks/cursor.py)
     pending   by transaction and by entry (impl/pending_acks/pending.py): a conflict is found in O(k h), a commit or
               abort applies in O(k)
-    log       entries from the first that is kept, encoded for what survives a crash (impl/pending_acks/log.py)
-    index     two columns: adding a key is O(1), finding what can be deleted O(log keys)
+    log       entries after its mark-delete position, encoded at a crash (impl/pending_acks/log.py)
+    index     two columns: adding a key is O(1), finding what can be mark-deleted O(log keys)
 
 Aborts that are not durable are counted by transaction, so a low watermark scans transactions and not the buffer.
 """
@@ -15,24 +15,40 @@ Aborts that are not durable are counted by transaction, so a low watermark scans
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 from impl.pending_acks.cursor import Cursor
 from impl.pending_acks.log import Log, SparseIndex
 from impl.pending_acks.pending import AckSet, PendingAcksIndex
 from model.machine import Failed, Refused
 from model.pending_acks.machine import NOTHING, AckArgument, Effects, Reply
-from model.pending_acks.state import Config, CumulativeAck, LogEntry, LogRecord, PositionAck, Redelivery, Request, State
+from model.pending_acks.state import (
+    INTERNAL,
+    Config,
+    CumulativeAck,
+    LogEntry,
+    LogRecord,
+    PositionAck,
+    Redelivery,
+    Request,
+    State,
+)
 
-#: What a commit or abort applies to: individual acks by entry, and a cumulative ack.
-Ended = tuple[dict[int, AckSet], CumulativeAck | None]
 
-_NOT_IN_FLIGHT = Refused("illegal_state", "no entry is in flight")
-_NOTHING_TO_READ = Refused("illegal_state", "there is nothing to read")
-_NOT_OPEN = Refused("illegal_state", "the store must be opened first")
+class Ended(NamedTuple):
+    """The pending acks that a commit or abort ends: individual acks by entry, and a cumulative ack."""
+
+    individual: dict[int, AckSet]
+    cumulative: CumulativeAck | None
+
+
+_NOT_IN_FLIGHT = Refused("not_enabled", "no entry is in flight")
+_NOTHING_TO_READ = Refused("not_enabled", "there is nothing to read")
+_NOT_READY = Refused("not_ready", "the status of the handle is error or closed; open it first")
 
 
 class PendingAcks:
-    """A store; its methods are named as the model's actions."""
+    """A handle; its methods are named as the model's actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -75,7 +91,7 @@ class PendingAcks:
     # ---- conflicts
 
     def _overlap(self, txn: int, entry: int, ack_set: AckSet) -> str:
-        """Returns why an ack overlaps pending acks; empty if it does not. O(h)."""
+        """Returns why an ack overlaps pending acks, '' if it does not. O(h)."""
         pending = self._pending
         txns, unlogged = pending.by_entry.get(entry), pending.unlogged.get(entry)
         messages = self._messages(entry, ack_set)
@@ -93,18 +109,18 @@ class PendingAcks:
         return ""
 
     def _cumulative_overlap(self, txn: int, ack: PositionAck) -> str:
-        """Returns why a cumulative ack conflicts with pending acks; empty if it does not. O(transactions)."""
+        """Returns why a cumulative ack conflicts with pending acks, '' if it does not. O(transactions)."""
         other = self._cumulative()
         if other is not None and other.txn != txn:
             return f"transaction {other.txn} has a cumulative ack"
-        if other is not None and self._end_of(ack) <= self._end_of(other.ack):
+        if other is not None and self._first_position_after(ack) <= self._first_position_after(other.ack):
             return "the transaction has a cumulative ack at or after that position"
         if self._pending.has_other_up_to(txn, ack.entry, self._messages(*ack)):
             return f"another transaction has a pending ack at or before entry {ack.entry}"
         return ""
 
     @staticmethod
-    def _end_of(ack: PositionAck) -> tuple[int, int]:
+    def _first_position_after(ack: PositionAck) -> tuple[int, int]:
         entry, ack_set = ack
         return (entry, (ack_set & -ack_set).bit_length()) if ack_set else (entry + 1, 0)
 
@@ -116,7 +132,7 @@ class PendingAcks:
         return self._pending.cumulative
 
     def _conflict(self, record: LogRecord) -> str:
-        """Returns why an ack request is a conflict; empty if it is none. O(k h)."""
+        """Returns why an ack request conflicts, '' if it does not. O(k h)."""
         cursor = self._cursor
         if record.cumulative:
             ack = record.acks[0]
@@ -161,8 +177,8 @@ class PendingAcks:
             if not self._unlogged_aborts[txn]:
                 del self._unlogged_aborts[txn]
 
-    def _submit(self, request: Request) -> str:
-        """Takes a request; returns why it is a conflict, if it is. O(k h)."""
+    def _accept(self, request: Request) -> str:
+        """Takes a request of a ready handle; returns the reason if it conflicts, else ''. O(k h)."""
         record = request.record
         if record.op == "ack":
             why = self._conflict(record)
@@ -176,15 +192,15 @@ class PendingAcks:
         )
         return ""
 
-    def _request(self, record: LogRecord, low_watermark: int) -> Reply | Refused | Failed:
-        """Takes or queues a request. O(k h)."""
+    def _receive(self, record: LogRecord, low_watermark: int) -> Reply | Refused | Failed:
+        """Takes, queues or fails a request, depending on the status. O(k h)."""
         status, number = self._status, self._next_request
         if status == "ready":
-            why = self._submit(Request(number, record, low_watermark))
+            why = self._accept(Request(number, record, low_watermark))
             if why:
                 return Failed("conflict", why)
         elif status in ("error", "closed"):
-            return _NOT_OPEN
+            return _NOT_READY
         else:
             if status == "none":
                 self._initialize()
@@ -201,9 +217,9 @@ class PendingAcks:
             if refusal is not None:
                 return refusal
         if len(acks) > 1 and len({entry for entry, _ in acks}) < len(acks):
-            return Refused("illegal_argument", "acks has an entry twice")
+            return Refused("illegal_argument", "acks names an entry twice")
         positions = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in acks])
-        return self._request(LogRecord("ack", False, txn, positions), 0)
+        return self._receive(LogRecord("ack", False, txn, positions), 0)
 
     def ack_cumulative(self, txn: int, entry: int, ack_set: int | None) -> Reply | Refused | Failed:
         """Acks everything up to a position. O(transactions)."""
@@ -211,16 +227,16 @@ class PendingAcks:
         if refusal is not None:
             return refusal
         if ack_set and ack_set + (ack_set & -ack_set) != self._everything(entry) + 1:
-            return Refused("illegal_argument", f"ack_set is {ack_set}, which is not the end of a batch")
-        return self._request(LogRecord("ack", True, txn, (PositionAck(entry, ack_set or None),)), 0)
+            return Refused("illegal_argument", f"ack_set is {ack_set}, which does not leave the tail of the batch")
+        return self._receive(LogRecord("ack", True, txn, (PositionAck(entry, ack_set or None),)), 0)
 
     def commit(self, txn: int, low_watermark: int) -> Reply | Refused | Failed:
         """Commits a transaction. O(1)."""
-        return self._request(LogRecord("commit", False, txn, ()), low_watermark)
+        return self._receive(LogRecord("commit", False, txn, ()), low_watermark)
 
     def abort(self, txn: int, low_watermark: int) -> Reply | Refused | Failed:
         """Aborts a transaction. O(1)."""
-        return self._request(LogRecord("abort", False, txn, ()), low_watermark)
+        return self._receive(LogRecord("abort", False, txn, ()), low_watermark)
 
     # ---- the subscription
 
@@ -232,7 +248,7 @@ class PendingAcks:
         return refusal
 
     def persist(self) -> bool:
-        """Makes the cursor durable. O(entries after the mark-delete position)."""
+        """Persists the cursor. O(entries after the mark-delete position)."""
         return self._cursor.persist()
 
     # ---- the log
@@ -240,22 +256,22 @@ class PendingAcks:
     def flush(self) -> int | Refused:
         """Sends the buffered records as one log entry. O(1)."""
         if not self._buffer:
-            return Refused("illegal_state", "the buffer is empty")
+            return Refused("not_enabled", "the buffer is empty")
         self._in_flight.append(self._buffer)
         count, self._buffer = len(self._buffer), []
         return count
 
     def _ended(self, txn: int) -> Ended:
-        """Returns what a commit or abort applies to. O(1)."""
+        """Returns the pending acks that a commit or abort ends. O(1)."""
         cumulative = self._pending.cumulative
         if cumulative is not None and cumulative.txn != txn:
             cumulative = None
-        return self._pending.by_txn.get(txn, {}), cumulative
+        return Ended(self._pending.by_txn.get(txn, {}), cumulative)
 
     def _remove(self, txn: int, ended: Ended) -> None:
         """Removes the ended acks of a transaction. O(k)."""
         self._pending.remove(txn)
-        if ended[1] is not None:
+        if ended.cumulative is not None:
             self._pending.cumulative = None
 
     def _commit(self, ended: Ended) -> None:
@@ -269,7 +285,7 @@ class PendingAcks:
             self._ack(entry, ack_set)
 
     def _redeliveries(self, ended: Ended) -> list[Redelivery]:
-        """Returns what is redelivered after an abort. O(k), and the entries up to an aborted cumulative ack.
+        """Returns the messages that an abort redelivers. O(k), and the entries up to an aborted cumulative ack.
 
         No other transaction has these messages pending, so those that are not acknowledged are redelivered.
         """
@@ -293,13 +309,13 @@ class PendingAcks:
             self._pending.add(record.txn, entry, ack_set)
 
     def _apply(self, request: Request, cursor_rejects: bool, redelivered: list[Redelivery]) -> str:
-        """Applies a durable record; returns its result and adds what is redelivered to a list."""
+        """Applies a durable record; returns its result and adds redelivered messages to a list."""
         record = request.record
         if record.op == "ack":
             self._add(record)
             return "done"
         ended = self._ended(record.txn)
-        if ended[0] or ended[1] is not None:
+        if ended.individual or ended.cumulative is not None:
             if cursor_rejects and record.op == "commit":
                 self._status = "error"
                 return "failed"
@@ -321,10 +337,10 @@ class PendingAcks:
             txns.setdefault(self._pending.cumulative.txn)
         for txn in txns:
             if txn <= highest and txn not in self._unlogged_aborts:
-                self._submit(Request(0, LogRecord("abort", False, txn, ()), highest))
+                self._accept(Request(INTERNAL, LogRecord("abort", False, txn, ()), highest))
 
     def _stop(self, status: str) -> list[Reply]:
-        """Closes the store, and fails queued and buffered requests. O(these requests)."""
+        """Sets the status, clears memory, and fails queued and buffered requests. O(these requests)."""
         failed = [Reply(each.number, "failed") for each in (*self._accept_queue, *self._buffer) if each.number]
         for request in self._buffer:
             self._complete_append(request)
@@ -335,8 +351,8 @@ class PendingAcks:
         self._status = status
         return failed
 
-    def _trim(self, entry: LogEntry, position: int) -> int:
-        """Adds an entry to the index and trims the log; returns how many entries. O(records, log keys)."""
+    def _index_entry(self, entry: LogEntry, position: int) -> int:
+        """Adds an entry to the index and mark-deletes the log; returns the number of entries. O(records, log keys)."""
         last = -1
         for record in entry:
             for ack in record.acks:
@@ -345,7 +361,7 @@ class PendingAcks:
         end = self._index.cut(self._cursor.durable_first_unacked)
         if end is None:
             return 0
-        count = self._log.trim(end)
+        count = self._log.mark_delete(end)
         self._replayed = max(self._replayed, end)
         return count
 
@@ -366,7 +382,7 @@ class PendingAcks:
             if request.number:
                 replies.append(Reply(request.number, result))  # type: ignore[arg-type]
         if self._status == "ready":
-            count = self._trim(entry, self._log.end - 1)
+            count = self._index_entry(entry, self._log.end - 1)
             return Effects(tuple(replies), tuple(redelivered), count)
         if was_ready:
             replies += self._stop("error")
@@ -401,11 +417,11 @@ class PendingAcks:
         self._replayed = self._log.base
 
     def open_store(self) -> Refused | None:
-        """Opens the store and starts its replay. O(1)."""
+        """Opens the handle and starts its replay. O(1)."""
         if self._status in ("initializing", "ready"):
-            return Refused("illegal_state", "the store is open")
+            return Refused("not_enabled", "the handle is open")
         if self._in_flight:
-            return Refused("illegal_state", "entries are in flight")
+            return Refused("not_enabled", "entries are in flight")
         self._initialize()
         return None
 
@@ -422,7 +438,7 @@ class PendingAcks:
             self._replay(record)
         self._replayed = position + 1
         self._failed_reads = 0
-        return self._trim(entry, position)
+        return self._index_entry(entry, position)
 
     def _replay(self, record: LogRecord) -> None:
         """Replays a record; an ack that conflicts with pending acks was rejected, and is dropped. O(k h)."""
@@ -441,12 +457,12 @@ class PendingAcks:
                     self._pending.add(record.txn, entry, ack_set)
 
     def end_replay(self) -> Effects | Refused:
-        """Completes the replay and takes the queued requests. O(these requests)."""
+        """Makes the handle ready after the replay and takes the queued requests. O(these requests)."""
         if self._status != "initializing" or self._is_reading():
-            return Refused("illegal_state", "no replay is complete")
+            return Refused("not_enabled", "no replay is complete")
         queue, self._accept_queue = self._accept_queue, []
         self._status, self._failed_reads, self._replayed = "ready", 0, self._log.base
-        conflicts = [request.number for request in queue if self._submit(request)]
+        conflicts = [request.number for request in queue if self._accept(request)]
         return Effects(tuple([Reply(number, "conflict") for number in conflicts]), (), 0)
 
     def read_fails(self, stops: bool) -> Effects | Refused:
@@ -459,15 +475,15 @@ class PendingAcks:
         return Effects(tuple(self._stop("error")), (), 0)
 
     def close(self) -> Effects | Refused:
-        """Closes the store. O(queued and buffered requests)."""
+        """Closes the handle. O(queued and buffered requests)."""
         if self._status not in ("initializing", "ready"):
-            return Refused("illegal_state", "the store is not open")
+            return Refused("not_enabled", "the handle is not open")
         return Effects(tuple(self._stop("closed")), (), 0)
 
     def crash(self, survive: int) -> Refused | None:
-        """Loses memory; the log is kept as bytes. O(log)."""
+        """Loses memory; encodes the log. O(log)."""
         if survive > len(self._in_flight):
-            return Refused("illegal_state", f"fewer than {survive} entries are in flight")
+            return Refused("not_enabled", f"fewer than {survive} entries are in flight")
         for requests in list(self._in_flight)[:survive]:
             self._log.append(tuple([request.record for request in requests]))
         self._log.encode()
@@ -484,13 +500,13 @@ class PendingAcks:
         """Returns the broken structural invariants, one line each. O(everything)."""
         wrong = self._cursor.check() + self._pending.check() + self._index.check(self._log.base, self._log.end)
         if self._status != "ready" and self._buffer:
-            wrong.append("the buffer of a store that is not ready is not empty")
+            wrong.append("a handle that is not ready has buffered requests")
         if self._status != "initializing" and self._accept_queue:
             wrong.append("the accept queue is not empty and no replay is running")
         pending = self._pending
         has_memory = pending.by_txn or pending.cumulative or self._index.current_lag or self._low_watermark
         if has_memory and self._status not in ("initializing", "ready"):
-            wrong.append("a store that is not open has memory")
+            wrong.append("a handle that is not open has memory")
         requests = [request for each in (*self._in_flight, self._buffer) for request in each]
         if not all(self._in_flight):
             wrong.append("an entry in flight has no records")
@@ -528,18 +544,18 @@ class PendingAcks:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> PendingAcks:
-        """Returns a store in a given state. O(everything)."""
-        store = cls(cfg)
-        store._cursor.load(state.cursor, state.durable_cursor)
-        store._log.load(state.log)
-        store._index.load(state.log_index)
-        store._pending.load(state.individual_acks, state.cumulative_ack)
-        store._status = state.status
-        store._replayed, store._failed_reads = state.replayed, state.failed_reads
+        """Returns a handle in a given state. O(everything)."""
+        handle = cls(cfg)
+        handle._cursor.load(state.cursor, state.durable_cursor)
+        handle._log.load(state.log)
+        handle._index.load(state.log_index)
+        handle._pending.load(state.individual_acks, state.cumulative_ack)
+        handle._status = state.status
+        handle._replayed, handle._failed_reads = state.replayed, state.failed_reads
         for requests in (*state.in_flight, state.buffer):
             for request in requests:
-                store._append(request)
-        store._in_flight = deque([list(requests) for requests in state.in_flight])
-        store._accept_queue, store._buffer = list(state.accept_queue), list(state.buffer)
-        store._low_watermark, store._next_request = state.low_watermark, state.next_request
-        return store
+                handle._append(request)
+        handle._in_flight = deque([list(requests) for requests in state.in_flight])
+        handle._accept_queue, handle._buffer = list(state.accept_queue), list(state.buffer)
+        handle._low_watermark, handle._next_request = state.low_watermark, state.next_request
+        return handle

@@ -1,7 +1,7 @@
 """The pending-ack log and its sparse index (PIP-153).
 
-Log positions count from the first entry that was ever appended, so trimming shifts none. A crash leaves encoded
-entries (PIP-160), which a replay decodes.
+Log positions count from the first entry that was ever appended, so a mark-delete shifts none. A crash encodes the
+entries (PIP-160), and a replay decodes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEDGER = 1
 
 
 class Log:
-    """Entries, each as records or encoded; `base` is the position of the first that is kept."""
+    """Entries, each as records or encoded; `base` is the position after the mark-delete position."""
 
     __slots__ = ("_batched", "_entries", "_sizes", "base")
 
@@ -48,8 +48,8 @@ class Log:
             entry = self._entries[position - self.base] = self._decoded(entry)
         return entry
 
-    def trim(self, end: int) -> int:
-        """Deletes the entries before a position; returns how many. O(their number)."""
+    def mark_delete(self, end: int) -> int:
+        """Deletes the entries before a position; returns their number. O(their number)."""
         count = end - self.base
         del self._entries[:count]
         self.base = end
@@ -64,7 +64,7 @@ class Log:
         return tuple([self._decoded(each) if isinstance(each, bytes) else each for each in self._entries])
 
     def load(self, entries: tuple[LogEntry, ...]) -> None:
-        """Takes over a log that was never trimmed."""
+        """Loads a log that was never mark-deleted."""
         self._entries, self.base = list(entries), 0
 
     # ---- encoding
@@ -92,7 +92,7 @@ class Log:
 
 
 class SparseIndex:
-    """Keys as two columns: the deletable prefix is found by binary search and cut off at the front."""
+    """Keys as two columns: the prefix to mark-delete is found by binary search and cut off at the front."""
 
     __slots__ = (
         "_exponent",
@@ -116,7 +116,7 @@ class SparseIndex:
         self.current_lag, self.max_lag, self.max_ack = 0, self._minimum, -1
 
     def add(self, records: int, ack_position: int, log_position: int) -> None:
-        """Adds a log entry; `ack_position` is the last that it acks, or -1. O(1)."""
+        """Adds a log entry; `ack_position` is the last position that it acks, -1 if none. O(1)."""
         self.current_lag += records
         if ack_position < 0:
             return
@@ -132,7 +132,7 @@ class SparseIndex:
         self.max_lag = self._lag()
 
     def _lag(self) -> int:
-        """Returns how many records add the next key."""
+        """Returns the number of records that add the next key."""
         keys = len(self.ack_positions)
         if keys < 2:
             return self._minimum if not keys or self._maximum is None else min(self._minimum, self._maximum)
@@ -140,7 +140,7 @@ class SparseIndex:
         return lag if self._maximum is None or lag < self._maximum else self._maximum
 
     def cut(self, first_unacked: int) -> int | None:
-        """Removes the keys below an entry; returns the log position after the last, None if none. O(log keys)."""
+        """Removes the keys below an entry; returns the log position after the last one, None if none. O(log keys)."""
         if not self.ack_positions or self.ack_positions[0] >= first_unacked:
             return None
         count = bisect_left(self.ack_positions, first_unacked)
@@ -164,13 +164,13 @@ class SparseIndex:
         return wrong
 
     def view(self, base: int) -> LogIndex:
-        """Returns the model's form, in which log positions count from the first entry that is kept."""
+        """Returns the model's form, in which log positions count from the mark-delete position."""
         columns = zip(self.ack_positions, self.log_positions, strict=True)
         keys = tuple([Key(ack_position, position - base) for ack_position, position in columns])
         return LogIndex(self.current_lag, self.max_lag, self.max_ack, keys)
 
     def load(self, index: LogIndex) -> None:
-        """Takes over an index of a log that was never trimmed."""
+        """Loads an index of a log that was never mark-deleted."""
         self.current_lag, self.max_lag, self.max_ack = index.current_lag, index.max_lag, index.max_ack_position
         self.ack_positions = [key.ack_position for key in index.keys]
         self.log_positions = [key.log_position for key in index.keys]

@@ -1,8 +1,8 @@
 """Pending acks indexed by transaction and by entry.
 
 A conflict is found among the transactions that have an ack of the same entry, and a commit or abort removes its acks
-through both maps, without a scan. Acks whose records are not durable yet are kept apart: they count as pending, and no
-commit or abort applies to them.
+through both maps, without a scan. Acks whose records are not durable yet (`unlogged`: buffered or in flight) are kept
+apart: they count as pending, and no commit or abort applies to them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 
 from model.pending_acks.state import CumulativeAck, LogRecord, PositionAck, TxnAcks
 
-#: The mask of the messages that an ack leaves; None: it is for the whole entry.
+#: The mask of the messages that an ack leaves unacknowledged; None: the whole entry is acked.
 AckSet = int | None
 
 
@@ -59,7 +59,7 @@ class PendingAcksIndex:
         self.first_entry.pop(txn, None)
 
     def clear_memory(self) -> None:
-        """Removes what is in memory. O(1)."""
+        """Removes pending acks, and keeps those buffered or in flight. O(1)."""
         self.by_txn, self.by_entry, self.first_entry, self.cumulative = {}, {}, {}, None
 
     def has_other_up_to(self, txn: int, entry: int, messages: int) -> bool:
@@ -93,7 +93,8 @@ class PendingAcksIndex:
     def complete(self, record: LogRecord) -> None:
         """Removes an ack whose append completed or failed, the oldest one. O(its positions).
 
-        A store that stops completes buffered records before those in flight; until it is empty, it takes no request.
+        A handle that stops completes buffered records before those in flight. Until none is in flight, it cannot be
+        opened.
         """
         if record.cumulative:
             self.unlogged_cumulative.popleft()
@@ -117,7 +118,7 @@ class PendingAcksIndex:
         )
 
     def load(self, pending: tuple[TxnAcks, ...], cumulative: CumulativeAck | None) -> None:
-        """Takes over what is in memory."""
+        """Loads pending acks from the model's form."""
         self.clear_memory()
         self.cumulative = cumulative
         for txn, acks in pending:

@@ -1,1 +1,1 @@
-"""Guarantees of the pending-ack store."""
+"""Guarantees of the pending-ack handle."""

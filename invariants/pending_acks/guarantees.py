@@ -1,6 +1,6 @@
-"""Guarantees of a pending-ack store, restated from the proposals message by message.
+"""Guarantees of a pending-ack handle, restated from the proposals message by message.
 
-The log is the reference: what it says is computed here from its records and compared with the store's memory.
+The log is the reference: what it says is computed here from its records and compared with the handle's memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from model.pending_acks.state import Config, LogEntry, LogRecord, PositionAck, R
 
 @always(pending_acks)
 def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
-    """Whenever the store is ready, its pending acks are those that its log says, live and after a replay.
+    """Whenever the handle is ready, its pending acks are those that its log says, live and after a replay.
 
     Acknowledged messages are not compared.
     """
@@ -57,7 +57,7 @@ def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def committed_ack_stays_acknowledged(cfg: Config, s: State) -> bool:
-    """Whenever the store is ready, every message whose ack was committed is acknowledged, also after a crash.
+    """Whenever the handle is ready, every message whose ack was committed is acknowledged, also after a crash.
 
     It covers the commits that are in the log.
     """
@@ -95,7 +95,7 @@ def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def closed_store_has_no_memory(cfg: Config, s: State) -> bool:
-    """A store that is not open has no pending acks, no index, and no buffered or queued requests."""
+    """A handle that is not open has no pending acks, no index, and no buffered or queued requests."""
     has_requests = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
     has_memory = has_acks or s.log_index != (0, cfg.min_lag, -1, ()) or s.low_watermark > 0
@@ -126,11 +126,11 @@ def requests_are_logged_in_order(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, on=("ack_individual", "ack_cumulative"))
 def ack_is_rejected_iff_it_conflicts(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A ready store rejects an ack exactly if a message of it is acknowledged or pending.
+    """A ready handle rejects an ack exactly if a message of it is acknowledged or pending.
 
     A whole entry conflicts with every pending batch index of it. A cumulative ack conflicts with acks of other
     transactions up to its position, and with a cumulative ack of its own transaction that reaches as far. Acks whose
-    records are not durable yet are pending. A store that detects conflicts after the append rejects nothing here.
+    records are not durable yet are pending. A handle that detects conflicts after the append rejects nothing here.
     """
     if before.status != "ready" or isinstance(event.outcome, Refused):
         return True
@@ -255,7 +255,7 @@ def commit_completes_after_record_is_durable(cfg: Config, before: State, event: 
 
 @always(pending_acks)
 def failed_append_closes_store(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an append with unknown outcome, the store takes no request until a replay has read the log."""
+    """After an append with unknown outcome, the handle takes no request until a replay has read the log."""
     return event.name != "write_fails" or is_error(event) or after.status not in ("ready", "initializing")
 
 
@@ -487,7 +487,7 @@ def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State,
 
 @always(pending_acks, on=("read_fails",))
 def stopped_replay_fails(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A store whose log was not read to its end does not become ready."""
+    """A handle whose log was not read to its end does not become ready."""
     return is_error(event) or after.status != "ready"
 
 
@@ -630,7 +630,7 @@ def low_watermark_aborts_transaction(cfg: Config, before: State, event: Event, a
 
 @sometimes(pending_acks, on=("end_replay",))
 def queued_requests_are_submitted_after_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Several requests that arrived before the store was ready are appended."""
+    """Several requests that arrived before the handle was ready are appended."""
     return len(before.accept_queue) > 1 and len(open_requests(after)) > 1
 
 

@@ -1,4 +1,4 @@
-"""Which messages the log and the store's memory say are pending, restated message by message.
+"""Which messages the log and the handle's memory say are pending, restated message by message.
 
 Nothing here calls the model's rules. Batch-index acks count as no message if the cursor stores no ack sets. The records
 of a log entry are applied in order: each finds what the records before it have left.
@@ -122,7 +122,7 @@ def logged(s: State) -> Logged:
 
 @once_per_state
 def in_memory(s: State) -> dict[int, Pending]:
-    """Returns the pending acks in the store's memory, by transaction."""
+    """Returns the pending acks in the handle's memory, by transaction."""
     pending = {each.txn: Pending({ack.entry: ack for ack in each.acks}, None) for each in s.individual_acks}
     if s.cumulative_ack is not None:
         txn = s.cumulative_ack.txn
@@ -155,7 +155,7 @@ def results(event: Event) -> dict[int, str]:
 
 
 def appended_requests(before: State, event: Event) -> tuple[Request, ...]:
-    """Returns the requests whose records become durable in a ready store in this step."""
+    """Returns the requests whose records become durable in a ready handle in this step."""
     is_append = event.name in APPENDS and not is_error(event) and before.status == "ready"
     return before.in_flight[0] if is_append else ()
 

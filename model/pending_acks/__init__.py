@@ -1,1 +1,1 @@
-"""Pending-ack store of a subscription (PIP-160, PIP-153)."""
+"""Pending-ack handle of a subscription (PIP-160, PIP-153)."""

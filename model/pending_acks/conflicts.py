@@ -64,48 +64,52 @@ def without_txn(pending: tuple[TxnAcks, ...], txn: int) -> tuple[TxnAcks, ...]:
     return tuple([each for each in pending if each.txn != txn])
 
 
-# ---- requests that are not in the log -----------------------------------------------------------------
+# ---- requests whose records are not durable -----------------------------------------------------------------
 
 
-def unlogged(s: State) -> list[Request]:
-    """Returns the requests whose records are in flight or buffered, in order."""
+def buffered_or_in_flight(s: State) -> list[Request]:
+    """Returns the requests whose records are in flight or buffered, in log order."""
     return [*[request for entry in s.in_flight for request in entry], *s.buffer]
 
 
-def unlogged_acks(cfg: Config, s: State, *, cumulative: bool) -> list[LogRecord]:
+def buffered_or_in_flight_acks(cfg: Config, s: State, *, cumulative: bool) -> list[LogRecord]:
     """Returns the acks of one type that are in flight or buffered, if conflicts are detected before the append."""
     if cfg.conflict_check == "after_append":
         return []
-    records = [request.record for request in unlogged(s)]
+    records = [request.record for request in buffered_or_in_flight(s)]
     return [each for each in records if each.op == "ack" and each.cumulative == cumulative]
 
 
 def pending_acks_of_entry(cfg: Config, s: State, entry: int) -> list[PositionAck]:
     """Returns the pending individual acks of an entry, of all transactions."""
     acks = [ack for each in s.individual_acks for ack in each.acks if ack.entry == entry]
-    return acks + [ack for each in unlogged_acks(cfg, s, cumulative=False) for ack in each.acks if ack.entry == entry]
+    return acks + [
+        ack for each in buffered_or_in_flight_acks(cfg, s, cumulative=False) for ack in each.acks if ack.entry == entry
+    ]
 
 
 def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
     """Returns the pending individual acks of all transactions but one."""
     acks = [ack for each in s.individual_acks if each.txn != txn for ack in each.acks]
-    return acks + [ack for each in unlogged_acks(cfg, s, cumulative=False) if each.txn != txn for ack in each.acks]
+    return acks + [
+        ack for each in buffered_or_in_flight_acks(cfg, s, cumulative=False) if each.txn != txn for ack in each.acks
+    ]
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the cumulative ack that a new one must advance: the last unlogged one, else the pending one."""
-    coming = unlogged_acks(cfg, s, cumulative=True)
+    """Returns the cumulative ack that a new one must advance: the last buffered or in flight, else the pending one."""
+    coming = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(coming[-1].txn, coming[-1].acks[0]) if coming else s.cumulative_ack
 
 
-def end_of(ack: PositionAck) -> tuple[int, int]:
-    """Returns where a cumulative ack ends: its entry and its first message that is left; (next entry, -1) if none."""
+def first_position_after(ack: PositionAck) -> tuple[int, int]:
+    """Returns entry and batch index of the first message after a cumulative ack; (next entry, -1) for a whole entry."""
     first = first_of(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
 
 
 def covered_messages(cfg: Config, cumulative: CumulativeAck | None, entry: int) -> int:
-    """Returns the mask of the messages of an entry that a cumulative ack is for."""
+    """Returns the mask of the messages of an entry that a cumulative ack covers."""
     if cumulative is None or entry > cumulative.ack.entry:
         return 0
     return all_messages(cfg, entry) if entry < cumulative.ack.entry else messages_of(cfg, cumulative.ack)
@@ -115,7 +119,7 @@ def covered_messages(cfg: Config, cumulative: CumulativeAck | None, entry: int) 
 
 
 def union_of(acks: list[PositionAck]) -> list[PositionAck]:
-    """Returns the one ack that shipped brokers compare with: the union of all pending acks of an entry."""
+    """Returns the union of all pending acks of an entry as one ack (`individualAckPositions`)."""
     return list(merged_all((), tuple(acks)))
 
 
@@ -130,7 +134,7 @@ def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
 
 
 def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
-    """Returns why an ack overlaps pending individual acks of its entry; empty if it does not."""
+    """Returns why an ack overlaps pending individual acks of its entry, '' if it does not."""
     pending = pending_acks_of_entry(cfg, s, ack.entry)
     if ack.ack_set is None:
         return f"entry {ack.entry} is pending" if pending else ""
@@ -142,7 +146,7 @@ def individual_overlap(cfg: Config, s: State, ack: PositionAck) -> str:
 
 
 def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """Returns why an individual ack overlaps another transaction's cumulative ack (#4265); empty if it does not."""
+    """Returns why an individual ack overlaps another transaction's cumulative ack (#4265), '' if it does not."""
     other = pending_cumulative_ack(cfg, s)
     if not cfg.cross_type_conflicts or other is None or other.txn == txn:
         return ""
@@ -152,7 +156,7 @@ def cumulative_overlap(cfg: Config, s: State, txn: int, ack: PositionAck) -> str
 
 
 def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """Returns why a transaction cannot ack a position individually; empty if it can."""
+    """Returns why a transaction cannot ack a position individually, '' if it can."""
     if is_deleted(s.cursor, ack.entry):
         return f"entry {ack.entry} is acknowledged"
     if ack.ack_set is not None and messages_of(cfg, ack) & acked_messages(cfg, s.cursor, ack.entry):
@@ -161,11 +165,11 @@ def ack_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
 
 
 def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> str:
-    """Returns why a transaction cannot ack cumulatively because of what is pending; empty if it can."""
+    """Returns why a transaction cannot ack cumulatively because of pending acks, '' if it can."""
     other = pending_cumulative_ack(cfg, s)
     if other is not None and other.txn != txn:
         return f"transaction {other.txn} has a cumulative ack"
-    if other is not None and end_of(ack) <= end_of(other.ack):
+    if other is not None and first_position_after(ack) <= first_position_after(other.ack):
         return "the transaction has a cumulative ack at or after that position"
     if cfg.cross_type_conflicts:
         mine = CumulativeAck(txn, ack)
@@ -176,7 +180,7 @@ def cumulative_conflict(cfg: Config, s: State, txn: int, ack: PositionAck) -> st
 
 
 def conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why an ack request is a `TransactionConflict`; empty if it is none. A list conflicts as a whole."""
+    """Returns why an ack fails with `TransactionConflictException`, '' if it does not. A list fails as a whole."""
     if not record.cumulative:
         return next((why for why in [ack_conflict(cfg, s, record.txn, ack) for ack in record.acks] if why), "")
     ack = record.acks[0]
@@ -186,7 +190,7 @@ def conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
-    """Returns why a replayed ack conflicts with acks that are pending; the cursor is not asked."""
+    """Returns why a replayed ack conflicts with pending acks, '' if it does not; acked messages are not compared."""
     if record.cumulative:
         return cumulative_conflict(cfg, s, record.txn, record.acks[0])
     found = [individual_overlap(cfg, s, ack) or cumulative_overlap(cfg, s, record.txn, ack) for ack in record.acks]
@@ -194,7 +198,10 @@ def pending_conflict(cfg: Config, s: State, record: LogRecord) -> str:
 
 
 def never_completes(s: State, record: LogRecord) -> bool:
-    """Returns whether a shipped broker throws in both completion paths: a batch-index ack of a pending whole entry."""
+    """Returns whether master 2026-07 never completes the ack: it is a batch-index ack of a pending whole entry.
+
+    `PendingAckHandleImpl` throws in both completion paths of such an ack.
+    """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)
 

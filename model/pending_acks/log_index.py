@@ -1,11 +1,12 @@
-"""Sparse index of the pending-ack log: which prefix can be deleted when the mark-delete position advances (PIP-153).
+"""Sparse index of the pending-ack log: which prefix can be mark-deleted when the subscription is persisted (PIP-153).
 
-Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key maps a position of the topic to a
-position of the log: no record up to that log position acknowledges a later entry of the topic. A key is added only
-after `max_lag` records, and `max_lag` grows with the number of keys. With exponent 1, the number of keys is in the
-order of the square root of the number of records.
+Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. `LogIndexLagBackoff` decides which log
+positions the index remembers; only those can be mark-deleted. A key maps a position of the topic to a remembered log
+position: no record up to that log position acknowledges a later entry of the topic. A key is added only after `max_lag`
+records, and `max_lag` grows with the number of keys. With exponent 1, the number of keys is in the order of the square
+root of the number of records.
 
-Log positions count from the first entry that is kept; trimming shifts them.
+Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class LogIndex(NamedTuple):
 
 
 def next_lag(lag: Lag, keys: int) -> int:
-    """Returns how many records add the next key (`LogIndexLagBackoff.next`): the minimum times `keys ** exponent`."""
+    """Returns the number of records that add the next key (`LogIndexLagBackoff.next`): `minimum * keys ** exponent`."""
     if keys == 0:
         return lag.minimum
     records = lag.minimum * int(keys**lag.exponent)
@@ -70,13 +71,13 @@ def with_entry(lag: Lag, index: LogIndex, records: int, ack_position: int, log_p
 
 
 def without_acked(lag: Lag, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
-    """Returns the index without the keys below the durable `first_unacked`, and how many log entries can be deleted.
+    """Returns the index without keys below the persisted `first_unacked`, and the number of log entries to mark-delete.
 
     Models `MLPendingAckStore.clearUselessLogData`: the log is mark-deleted at the last removed key.
     """
     removed = sum([key.ack_position < first_unacked for key in index.keys])
     if not removed:
         return index, 0
-    trimmed = index.keys[removed - 1].log_position + 1
-    keys = tuple([Key(key.ack_position, key.log_position - trimmed) for key in index.keys[removed:]])
-    return index._replace(max_lag=next_lag(lag, len(keys)), keys=keys), trimmed
+    deleted = index.keys[removed - 1].log_position + 1
+    keys = tuple([Key(key.ack_position, key.log_position - deleted) for key in index.keys[removed:]])
+    return index._replace(max_lag=next_lag(lag, len(keys)), keys=keys), deleted

@@ -1,35 +1,47 @@
-"""Pending-ack store of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
+"""Pending-ack handle of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
 
-Models `PendingAckHandleImpl`, `MLPendingAckStore` and `LogIndexLagBackoff`. One step is one request, or one log entry
-that is appended or replayed. The subscription's cursor is that of `model/batch_acks`.
+Models `PendingAckHandleImpl` (the handle), its log (`MLPendingAckStore`) and `LogIndexLagBackoff`. One step is one
+request, or one log entry that is appended or replayed. The subscription's cursor is that of `model/batch_acks`.
 
-    individual ack   a list of positions with optional ack sets; all become pending, or the request is a conflict
+    individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
+                     `TransactionConflictException`
     cumulative ack   up to a position, optionally inside a batch; at most one transaction has one; it only advances
     commit           applies the transaction's pending acks to the cursor, then removes them
-    abort            removes the transaction's pending acks; redelivers messages that are neither acked nor pending
+    abort            removes the transaction's pending acks; redelivers those of its messages that are now neither acked
+                     nor pending
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265).
 
-Every request appends one record. Records are buffered; a flush writes them as one log entry (PIP-160) and completes
-their futures in order. Without batched writes each record is a log entry. The log is trimmed by prefix, whole entries
-only: an entry can be deleted when every ack in it is at or before the subscription's durable mark-delete position, as
-far as the sparse index knows. Trimming happens only when an entry is appended or replayed.
+Every accepted request appends one record. Records are buffered; a flush writes them as one log entry (PIP-160) and
+completes their futures in order. Without batched writes each record is a log entry. Every log entry has a position in
+the log, but the sparse index remembers only some: `LogIndexLagBackoff` decides which. The log's cursor is mark-deleted
+at a remembered position if every ack up to it is at or before the subscription's persisted mark-delete position. The
+index is checked only when an entry is appended or replayed. Mark-deleted entries leave `State.log`.
 
-Differences from the shipped broker (each a rule of `Config`, with its reason):
+In this model, unlike a shipped broker (each a rule of `Config`, with its reason):
   * an ack conflicts with pending acks of the other type, too;
   * conflicts are detected before the append;
-  * after an append with unknown outcome, or a commit that the cursor rejects, the store is closed until reopened;
-  * a commit or abort covers both ack types, as they are when its record is durable;
+  * after an append with unknown outcome, or a commit that the cursor rejects, the handle is in error until reopened;
+  * a commit or abort ends individual and cumulative acks, namely those pending when its record becomes durable;
   * every commit or abort applies its low watermark, to all pending transactions at or below it.
 
 As in the shipped broker, and unlike PIP-160's text, records are not deleted when their transaction ends: profile
 `pip-160` has the text's rule.
 
-Not modelled: when the buffer is flushed (`model/txn_writer`); that the log cursor's mark-delete position becomes
-durable later; ledgers and the name of the log (#25727); the delay between failed reads; several coordinators;
-consumers, so neither who receives a redelivery nor what a new consumer is not sent; the future of the handle. Entries
-of the topic exist as far as they are acked. A list has no entry twice. An empty ack set means none, as on the wire. An
-abort is appended also if nothing was ever acked; a shipped broker skips it.
+The low watermark of a commit or abort is the coordinator's report that all transactions up to it have ended.
+
+An ack set is a mask: bit i is batch index i, and a set bit leaves that message unacknowledged. On the wire an empty ack
+set is the same as no ack set: the whole entry is acked. An individual ack names each entry at most once. The topic has
+no end: any entry can be acked.
+
+Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException` and `not_ready` is
+`ServiceUnitNotReadyException`, as in Pulsar. `illegal_argument` and `not_enabled` are no errors of Pulsar: the first is
+an argument that the model excludes, the second a step that cannot happen in the state.
+
+Not modelled: when the buffer is flushed (`model/txn_writer`); that the log cursor's mark-delete position is persisted
+later; ledgers, and so their trimming, and the name of the log (#25727); the delay between failed reads; several
+coordinators; consumers: which one receives a redelivery, and which messages are withheld from a new one;
+`pendingAckHandleCompletableFuture`. An abort is appended also if nothing was ever acked; a shipped broker skips it.
 """
 
 from __future__ import annotations
@@ -38,16 +50,17 @@ from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Failed, Machine, Step, refused
 from model.pending_acks.conflicts import (
+    buffered_or_in_flight,
     conflict,
-    end_of,
+    first_position_after,
     never_completes,
     pending_cumulative_ack,
     redeliveries,
-    unlogged,
     with_pending,
 )
 from model.pending_acks.log_index import with_entry, without_acked
 from model.pending_acks.replay import (
+    Ended,
     ended_acks,
     with_committed_acks,
     with_replayed,
@@ -55,6 +68,7 @@ from model.pending_acks.replay import (
     without_ended_records,
 )
 from model.pending_acks.state import (
+    INTERNAL,
     Config,
     CumulativeAck,
     LogEntry,
@@ -65,12 +79,12 @@ from model.pending_acks.state import (
     State,
     acked_messages,
     all_messages,
-    lag_of,
     last_acked_entry,
+    log_index_backoff,
     messages_of,
     start,
     with_individual_acks,
-    without_memory,
+    without_pending_state,
     without_prefix,
 )
 from model.values import AtLeast
@@ -82,21 +96,21 @@ Number = Annotated[int, AtLeast(0)]
 
 
 class AckArgument(NamedTuple):
-    """One position of an individual ack; no ack set, or an empty one, means the whole entry."""
+    """One position of an individual ack; `ack_set` None or 0: the whole entry."""
 
     entry: Number
     ack_set: Number | None
 
 
 class Reply(NamedTuple):
-    """The result of a request; the future of a queued request completes later."""
+    """The result of a request. `queued`: its future completes later; `conflict`: `TransactionConflictException`."""
 
     request: int
     result: Literal["queued", "done", "conflict", "failed"]
 
 
 class Effects(NamedTuple):
-    """The futures that complete, the messages that are redelivered, and how many log entries are deleted."""
+    """The futures that complete, the messages that are redelivered, and the number of log entries mark-deleted."""
 
     replies: tuple[Reply, ...]
     redelivered: tuple[Redelivery, ...]
@@ -109,14 +123,14 @@ NOTHING = Effects((), (), 0)
 
 
 def with_append(cfg: Config, s: State, request: Request) -> State:
-    """Returns the state with a record in the buffer, or in flight as a log entry of its own."""
+    """Returns the state with the request's record in the buffer, or in flight as a log entry of its own."""
     if cfg.batched_writes:
         return s._replace(buffer=(*s.buffer, request))
     return s._replace(in_flight=(*s.in_flight, (request,)))
 
 
-def submitted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
-    """Returns the state after a ready store takes a request, its reply, and why it is a conflict, if it is."""
+def accepted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
+    """Returns the state after a ready handle takes a request, its reply, and the reason if it conflicts, else ''."""
     record = request.record
     if record.op == "ack":
         why = conflict(cfg, s, record) if cfg.conflict_check == "before_append" else ""
@@ -125,6 +139,8 @@ def submitted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, st
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
     other = pending_cumulative_ack(cfg, s)
     is_cumulative = other is not None and other.txn == record.txn
+    # Shipped commit and abort beside the cumulative ack of another transaction (`internalCommitTxn`,
+    # `internalAbortTxn`): the commit completes without a record, and the abort is logged with ack type Cumulative.
     if other is not None and not is_cumulative and not cfg.ends_cover_both_types:
         if record.op == "commit":
             return s, Reply(request.number, "done"), ""
@@ -133,13 +149,17 @@ def submitted(cfg: Config, s: State, request: Request) -> tuple[State, Reply, st
     return with_append(cfg, s, request), Reply(request.number, "queued"), ""
 
 
-def requested(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> Step[State, Reply]:
-    """A request arrives: a ready store takes it, and a store that is not open queues it and starts its replay."""
+def received(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> Step[State, Reply]:
+    """A request arrives, in any status.
+
+    ready: the handle takes it. none: it is queued, and the replay starts. initializing: it is queued. error or closed:
+    it fails with `ServiceUnitNotReadyException`.
+    """
     if s.status in ("error", "closed"):
-        return refused(s, "illegal_state", "the store must be opened first")
+        return refused(s, "not_ready", "the status of the handle is error or closed; open it first")
     request = Request(s.next_request, record, low_watermark)
     if s.status == "ready":
-        after, reply, why = submitted(cfg, s, request)
+        after, reply, why = accepted(cfg, s, request)
         return (s, Failed("conflict", why)) if why else (after._replace(next_request=request.number + 1), reply)
     if s.status == "none":
         s = initializing(cfg, s)
@@ -148,7 +168,7 @@ def requested(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> S
 
 
 def invalid_ack_set(cfg: Config, entry: int, ack_set: int | None) -> str:
-    """Returns why an ack set is invalid; empty if it is valid."""
+    """Returns why an ack set is invalid, '' if it is valid."""
     if ack_set is not None and ack_set >= all_messages(cfg, entry):
         return f"the ack set of entry {entry} acks nothing or has a bit after the batch"
     return ""
@@ -158,47 +178,49 @@ def invalid_ack_set(cfg: Config, entry: int, ack_set: int | None) -> str:
 def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...]) -> Step[State, Reply]:
     """A transaction acks positions individually (`individualAcknowledgeMessage`).
 
-    The request is a conflict if a message of it is acknowledged in the subscription, or pending individually in any
-    transaction or cumulatively in another one. A whole entry conflicts with any pending batch index of it.
+    The request fails with `TransactionConflictException` if one of its messages is acknowledged in the subscription,
+    pending individually in any transaction, its own included, or pending cumulatively in another one. A whole entry
+    conflicts with any pending batch index of it.
     """
     if not acks:
         return refused(s, "illegal_argument", "acks is empty")
     positions = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in acks])
     invalid = next((why for why in [invalid_ack_set(cfg, *ack) for ack in positions] if why), "")
     if len({ack.entry for ack in positions}) < len(positions):
-        invalid = invalid or "acks has an entry twice"
+        invalid = invalid or "acks names an entry twice"
     if invalid:
         return refused(s, "illegal_argument", invalid)
-    return requested(cfg, s, LogRecord("ack", False, txn, positions), 0)
+    return received(cfg, s, LogRecord("ack", False, txn, positions), 0)
 
 
 @pending_acks.action
 def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Number | None) -> Step[State, Reply]:
     """A transaction acks everything up to a position cumulatively (`cumulativeAcknowledgeMessage`).
 
-    The request is a conflict if the position is at or before the mark-delete position, if another transaction has a
-    cumulative ack, if the transaction's own reaches as far, or if another transaction has a message up to the position
-    pending individually. `ack_set` must leave the end of the batch.
+    The request fails with `TransactionConflictException` if the position is at or before the mark-delete position, if
+    another transaction has a cumulative ack, if its own cumulative ack is already at or after the position, or if
+    another transaction has a message up to the position pending individually. The unacked messages, the set bits of
+    `ack_set`, must be the tail of the batch.
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
     invalid = invalid_ack_set(cfg, entry, ack_set)
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
-        invalid = f"ack_set is {ack_set}, which is not the end of a batch"
+        invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
         return refused(s, "illegal_argument", invalid)
-    return requested(cfg, s, LogRecord("ack", True, txn, (ack,)), 0)
+    return received(cfg, s, LogRecord("ack", True, txn, (ack,)), 0)
 
 
 @pending_acks.action
 def commit(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
-    """The coordinator commits a transaction (`commitTxn`); all transactions up to the low watermark have ended."""
-    return requested(cfg, s, LogRecord("commit", False, txn, ()), low_watermark)
+    """The coordinator commits a transaction and reports its low watermark (`commitTxn`)."""
+    return received(cfg, s, LogRecord("commit", False, txn, ()), low_watermark)
 
 
 @pending_acks.action
 def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State, Reply]:
-    """The coordinator aborts a transaction (`abortTxn`); all transactions up to the low watermark have ended."""
-    return requested(cfg, s, LogRecord("abort", False, txn, ()), low_watermark)
+    """The coordinator aborts a transaction and reports its low watermark (`abortTxn`)."""
+    return received(cfg, s, LogRecord("abort", False, txn, ()), low_watermark)
 
 
 # ---- the subscription ---------------------------------------------------------------------------------
@@ -216,7 +238,7 @@ def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) ->
 
 @pending_acks.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """The cursor becomes durable (`ManagedCursorImpl.persistPositionToLedger`); returns whether it had changed."""
+    """The cursor is persisted (`ManagedCursorImpl.persistPositionToLedger`); returns whether it had changed."""
     return (s, False) if s.durable_cursor == s.cursor else (s._replace(durable_cursor=s.cursor), True)
 
 
@@ -225,14 +247,17 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """The buffered records are sent as one log entry (`TxnLogBufferedWriter`); returns how many."""
+    """The buffered records are sent as one log entry (`TxnLogBufferedWriter`); returns their number."""
     if not s.buffer:
-        return refused(s, "illegal_state", "the buffer is empty")
+        return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
 
 
 def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tuple[State, str, tuple[Redelivery, ...]]:
-    """Returns the state after a durable record is applied, the result (empty: never), and what is redelivered."""
+    """Returns the state after a durable record is applied, the result of its request, and the redelivered messages.
+
+    Result '': the future never completes.
+    """
     record = request.record
     if record.op == "ack":
         after, result = with_applied_ack(cfg, s, record)
@@ -242,15 +267,18 @@ def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tu
     redelivered: tuple[Redelivery, ...] = ()
     if record.op == "abort":
         redelivered = redeliveries(cfg, after, *ended)
-    elif not cursor_rejects or ended == ((), None):
+    elif not cursor_rejects or ended == Ended((), None):
         after = with_committed_acks(cfg, after, ended)
     elif cfg.rejected_commit != "drop":
         return s._replace(status="error" if cfg.rejected_commit == "close_store" else "ready"), "failed", ()
-    return with_low_watermark(cfg, after, request.low_watermark, ended[0] != ()), "done", redelivered
+    return with_low_watermark(cfg, after, request.low_watermark, ended.individual != ()), "done", redelivered
 
 
 def with_applied_ack(cfg: Config, s: State, record: LogRecord) -> tuple[State, str]:
-    """Returns the state in which a durable ack is pending, and its result; shipped brokers check for conflicts here."""
+    """Returns the state in which a durable ack is pending, and its result; '': the future never completes.
+
+    Versions that append before they check detect conflicts here.
+    """
     if cfg.conflict_check == "after_append":
         if conflict(cfg, s, record):
             return s, "conflict"
@@ -273,16 +301,16 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
     if low_watermark > s.low_watermark:
         s = s._replace(low_watermark=low_watermark)
     for txn in stale_txns(cfg, s):
-        s, *_ = submitted(cfg, s, Request(0, LogRecord("abort", False, txn, ()), s.low_watermark))
+        s, *_ = accepted(cfg, s, Request(INTERNAL, LogRecord("abort", False, txn, ()), s.low_watermark))
     return s
 
 
 def stale_txns(cfg: Config, s: State) -> list[int]:
-    """Returns the transactions at or below the low watermark that have pending acks and no abort in the log's queue."""
+    """Returns transactions at or below the low watermark with pending acks and without abort buffered or in flight."""
     txns = [each.txn for each in s.individual_acks]
-    aborts = [request for request in unlogged(s) if request.record.op == "abort"]
+    aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
     if cfg.low_watermark_aborts == "from_first":
-        is_aborting = any(request.number == 0 for request in aborts)
+        is_aborting = any(request.number == INTERNAL for request in aborts)
         return [txn for txn in txns[:1] if txn <= s.low_watermark and not is_aborting]
     if s.cumulative_ack is not None and s.cumulative_ack.txn not in txns:
         txns.append(s.cumulative_ack.txn)
@@ -291,23 +319,25 @@ def stale_txns(cfg: Config, s: State) -> list[int]:
 
 
 def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[State, tuple[Reply, ...]]:
-    """Returns the closed store, without memory, and the failed replies of queued and buffered requests."""
-    failed = tuple([Reply(request.number, "failed") for request in (*s.accept_queue, *s.buffer) if request.number])
-    return without_memory(cfg, s)._replace(status=status, accept_queue=(), buffer=()), failed
+    """Returns the handle in status error or closed, and the failed replies of queued and buffered requests."""
+    failed = tuple(
+        [Reply(request.number, "failed") for request in (*s.accept_queue, *s.buffer) if request.number != INTERNAL]
+    )
+    return without_pending_state(cfg, s)._replace(status=status, accept_queue=(), buffer=()), failed
 
 
-def trimmed(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[State, int]:
-    """Returns the state after a log entry is indexed and the log is trimmed, and how many entries are deleted."""
+def with_indexed_entry(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[State, int]:
+    """Returns the state with a log entry in the index, and the number of log entries mark-deleted."""
     if cfg.log_deletion == "ended_transactions":
         return without_ended(s) if s.status == "ready" else (s, 0)
-    lag = lag_of(cfg)
+    lag = log_index_backoff(cfg)
     index = with_entry(lag, s.log_index, len(entry), last_acked_entry(entry), log_position)
     index, count = without_acked(lag, index, s.durable_cursor.first_unacked)
     return without_prefix(s, count)._replace(log_index=index), count
 
 
 def without_ended(s: State) -> tuple[State, int]:
-    """Returns the state without the records of ended transactions, and how many log entries are deleted (PIP-160)."""
+    """Returns the state without the records of ended transactions, and the number of log entries deleted (PIP-160)."""
     log = without_ended_records(s.log)
     return s._replace(log=log), len(s.log) - len(log)
 
@@ -322,7 +352,7 @@ def appended(s: State, is_durable: bool) -> tuple[State, tuple[Request, ...]]:
 def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effects]:
     """The first entry in flight is durable, and its records are applied in order."""
     if not s.in_flight:
-        return refused(s, "illegal_state", "no entry is in flight")
+        return refused(s, "not_enabled", "no entry is in flight")
     s, requests = appended(s, True)
     replies: list[Reply] = []
     redelivered: tuple[Redelivery, ...] = ()
@@ -334,7 +364,7 @@ def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effect
             redelivered += more
         replies += reply_to(request, result)
     if s.status == "ready":
-        s, count = trimmed(cfg, s, s.log[-1], len(s.log) - 1)
+        s, count = with_indexed_entry(cfg, s, s.log[-1], len(s.log) - 1)
         return s, Effects(tuple(replies), redelivered, count)
     failed: tuple[Reply, ...] = ()
     if was_ready:
@@ -343,15 +373,15 @@ def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effect
 
 
 def reply_to(request: Request, result: str) -> list[Reply]:
-    """Returns the reply to a request, if it has a caller and a result."""
-    return [Reply(request.number, result)] if request.number and result else []  # type: ignore[arg-type]
+    """Returns the reply to a request; none if it is internal, or if its future never completes (result '')."""
+    return [Reply(request.number, result)] if request.number != INTERNAL and result else []  # type: ignore[arg-type]
 
 
 @pending_acks.action
 def written(cfg: Config, s: State) -> Step[State, Effects]:
     """The append of the first entry in flight succeeds: its records are applied, and their futures complete in order.
 
-    If the store is not ready, the futures fail. The records are durable all the same, and replay applies them.
+    If the handle is not ready, the futures fail. The records are durable all the same, and replay applies them.
     """
     return completed(cfg, s, False)
 
@@ -366,10 +396,10 @@ def cursor_refuses(cfg: Config, s: State) -> Step[State, Effects]:
 def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
     """The append of the first entry in flight fails, and the entry may be durable: the futures of its requests fail.
 
-    The store is closed, and the buffered requests fail, too.
+    The status of the handle becomes error, and the buffered requests fail, too.
     """
     if not s.in_flight:
-        return refused(s, "illegal_state", "no entry is in flight")
+        return refused(s, "not_enabled", "no entry is in flight")
     s, requests = appended(s, durable)
     if cfg.failed_append == "apply" and s.status == "ready":
         replies: list[Reply] = []
@@ -385,13 +415,19 @@ def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
 
 
 def with_failed_ack(s: State, record: LogRecord) -> tuple[State, str]:
-    """Returns the state of a shipped broker after a failed append: the ack is pending, and no conflict is checked."""
+    """Returns the state of master 2026-07 after a failed append, and the result of the request.
+
+    An individual ack becomes pending without a check for conflicts. A cumulative ack becomes pending if it advances the
+    pending one. Result '': the future never completes.
+    """
     if record.op != "ack":
         return s, "failed"
     if not record.cumulative:
         return (s, "") if never_completes(s, record) else (with_pending_ack(s, record), "failed")
     other = s.cumulative_ack
-    if other is None or (other.txn == record.txn and end_of(record.acks[0]) > end_of(other.ack)):
+    if other is None or (
+        other.txn == record.txn and first_position_after(record.acks[0]) > first_position_after(other.ack)
+    ):
         s = with_pending_ack(s, record)
     return s, "failed"
 
@@ -406,11 +442,11 @@ def initializing(cfg: Config, s: State) -> State:
 
 @pending_acks.action
 def open_store(cfg: Config, s: State) -> Step[State, None]:
-    """The store is opened or reopened, and its replay starts (`initPendingAckStore`); no entry may be in flight."""
+    """The handle is opened or reopened, and its replay starts (`initPendingAckStore`); no entry may be in flight."""
     if s.status in ("initializing", "ready"):
-        return refused(s, "illegal_state", "the store is open")
+        return refused(s, "not_enabled", "the handle is open")
     if s.in_flight:
-        return refused(s, "illegal_state", "entries are in flight")
+        return refused(s, "not_enabled", "entries are in flight")
     return initializing(cfg, s), None
 
 
@@ -421,23 +457,24 @@ def replay_is_complete(s: State) -> bool:
 
 @pending_acks.action
 def read_entry(cfg: Config, s: State) -> Step[State, int]:
-    """The replay processes the next log entry (`PendingAckReplay`); returns how many log entries are deleted.
+    """The replay processes the next log entry (`PendingAckReplay`); returns the number of log entries mark-deleted.
 
-    A shipped broker whose cursor was kept has nothing to read, and waits for the LAC all the same (#16240).
+    In a broker before #26369 that has kept the log's cursor, nothing is left to read, and the replay waits for the LAC
+    forever (#16240).
     """
     if s.status != "initializing" or replay_is_complete(s):
-        return refused(s, "illegal_state", "there is nothing to read")
+        return refused(s, "not_enabled", "there is nothing to read")
     if s.read_position >= len(s.log):
         return s, Failed("no_progress", "the read position is after the last entry of the log")
     entry, position = s.log[s.read_position], s.read_position
     for record in entry:
         s = with_replayed(cfg, s, record)
     s = s._replace(read_position=position + 1, replayed=position + 1, failed_reads=0)
-    return trimmed(cfg, s, entry, position)
+    return with_indexed_entry(cfg, s, entry, position)
 
 
 def ready(cfg: Config, s: State) -> tuple[State, Effects]:
-    """Returns the ready store, which has taken the queued requests in order (`handleCacheRequest`, #13481)."""
+    """Returns the ready handle, which has taken the queued requests in order (`handleCacheRequest`, #13481)."""
     queue = s.accept_queue
     s = s._replace(status="ready", replayed=0, failed_reads=0, accept_queue=())
     if cfg.replay_rewinds:
@@ -446,7 +483,7 @@ def ready(cfg: Config, s: State) -> tuple[State, Effects]:
     if cfg.log_deletion == "ended_transactions":
         s, count = without_ended(s)
     for request in queue:
-        s, reply, _ = submitted(cfg, s, request)
+        s, reply, _ = accepted(cfg, s, request)
         if reply.result != "queued":
             replies.append(reply)
     return s, Effects(tuple(replies), (), count)
@@ -454,20 +491,21 @@ def ready(cfg: Config, s: State) -> tuple[State, Effects]:
 
 @pending_acks.action
 def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
-    """The replay is complete: the store is ready and takes the queued requests (`completeHandleFuture`)."""
+    """The whole log is replayed: the handle is ready and takes the queued requests (`completeHandleFuture`)."""
     if s.status != "initializing" or not replay_is_complete(s):
-        return refused(s, "illegal_state", "no replay is complete")
+        return refused(s, "not_enabled", "no replay is complete")
     return ready(cfg, s)
 
 
 @pending_acks.fault
 def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
-    """A read of the replay fails, for good (`stops`) or so that it is retried up to `max_failed_reads` times.
+    """A read of the replay fails; a read that fails for good (`stops`) is not retried.
 
-    Then the replay fails, and so do the queued requests.
+    Any other failed read is retried. The replay fails at a read that stops it, or at the `max_failed_reads`-th failure
+    in a row; the queued requests fail with it.
     """
     if s.status != "initializing" or replay_is_complete(s):
-        return refused(s, "illegal_state", "there is nothing to read")
+        return refused(s, "not_enabled", "there is nothing to read")
     if stops and not cfg.stopped_replay_fails:
         return ready(cfg, s)
     if not stops and not cfg.failed_reads_are_bounded:
@@ -480,20 +518,23 @@ def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
 
 @pending_acks.action
 def close(cfg: Config, s: State) -> Step[State, Effects]:
-    """The store is closed (`PendingAckHandleImpl.closeAsync`): queued and buffered requests fail; appends continue."""
+    """The handle is closed (`PendingAckHandleImpl.closeAsync`): queued and buffered requests fail.
+
+    Appends in flight still complete.
+    """
     if s.status not in ("initializing", "ready"):
-        return refused(s, "illegal_state", "the store is not open")
+        return refused(s, "not_enabled", "the handle is not open")
     s, failed = stopped(cfg, s, "closed")
     return s, Effects(failed, (), 0)
 
 
 @pending_acks.fault
 def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
-    """The broker crashes: memory is lost, the cursor's too; the first `survive` entries in flight are durable."""
+    """The broker crashes: the cursor restarts as persisted, and the first `survive` entries in flight are durable."""
     if survive > len(s.in_flight):
-        return refused(s, "illegal_state", f"fewer than {survive} entries are in flight")
+        return refused(s, "not_enabled", f"fewer than {survive} entries are in flight")
     durable = tuple([tuple([request.record for request in entry]) for entry in s.in_flight[:survive]])
-    lost = without_memory(cfg, s)._replace(status="none", accept_queue=(), buffer=(), in_flight=())
+    lost = without_pending_state(cfg, s)._replace(status="none", accept_queue=(), buffer=(), in_flight=())
     return lost._replace(cursor=s.durable_cursor, log=s.log + durable, read_position=0), None
 
 
@@ -502,11 +543,11 @@ def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
 
 @pending_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Requests are numbered in their order."""
-    numbers = [request.number for request in (*unlogged(s), *s.accept_queue) if request.number]
+    """Renumbers open requests from 1: in flight, buffered, queued."""
+    numbers = [request.number for request in (*buffered_or_in_flight(s), *s.accept_queue) if request.number != INTERNAL]
     if s.next_request == len(numbers) + 1 and numbers == list(range(1, s.next_request)):
         return s
-    new = {0: 0} | {number: i for i, number in enumerate(numbers, 1)}
+    new = {INTERNAL: INTERNAL} | {number: i for i, number in enumerate(numbers, 1)}
 
     def renumbered(requests: tuple[Request, ...]) -> tuple[Request, ...]:
         return tuple([request._replace(number=new[request.number]) for request in requests])
@@ -533,7 +574,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "cumulative": cumulative and [cumulative.txn, cumulative.ack.entry, messages_of(cfg, cumulative.ack)],
         "log_entries": len(s.log),
         "index": [[key.ack_position, key.log_position] for key in s.log_index.keys],
-        "requests": len(s.accept_queue) + len(unlogged(s)),
+        "requests": len(s.accept_queue) + len(buffered_or_in_flight(s)),
     }
 
 
@@ -549,7 +590,7 @@ pip_160 = pending_acks.profile(
 
 master = pending_acks.profile(
     "pulsar-2026-07",
-    "Apache Pulsar master of 2026-07-23; the broker has kept the log's cursor across a reopen",
+    "Apache Pulsar master of 2026-07-23, in a broker that has kept the log's cursor across a reopen",
     Config(
         cross_type_conflicts=False,
         conflict_check="after_append",

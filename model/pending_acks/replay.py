@@ -1,11 +1,13 @@
-"""What commits and aborts apply to, and how the records of the log are replayed.
+"""Which acks a commit or abort ends, and how the records of the log are replayed.
 
 Models `PendingAckHandleImpl.internalCommitTxn`, `internalAbortTxn` and the `handle...Recover` methods that
-`MLPendingAckReplyCallBack` calls. Replay starts from the subscription's durable cursor. It drops an acked position only
-if the ack is durable: an ack that the cursor has only in memory can be lost again.
+`MLPendingAckReplyCallBack` calls. Replay starts from the subscription's persisted cursor. It drops an acked position
+only if the ack is persisted: an ack that the cursor has only in memory can be lost again.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from model.pending_acks.conflicts import acks_of, conflict, never_completes, pending_conflict, with_pending, without_txn
 from model.pending_acks.state import (
@@ -21,38 +23,42 @@ from model.pending_acks.state import (
     with_individual_acks,
 )
 
-#: What a commit or abort applies to: individual acks, and a cumulative ack.
-Ended = tuple[tuple[PositionAck, ...], CumulativeAck | None]
+
+class Ended(NamedTuple):
+    """The pending acks that a commit or abort ends."""
+
+    individual: tuple[PositionAck, ...]
+    cumulative: CumulativeAck | None
 
 
 def ended_acks(cfg: Config, s: State, end: LogRecord, *, replayed: bool) -> Ended:
-    """Returns what a commit or abort applies to: all pending acks of its transaction.
+    """Returns the acks that a commit or abort ends: all pending acks of its transaction.
 
-    In shipped brokers the ack type of the record selects individual or cumulative acks, and a replayed end applies to
-    the cumulative ack of any transaction.
+    In master 2026-07 the ack type of the record selects individual or cumulative acks, and a replayed commit or abort
+    applies to the cumulative ack of any transaction.
     """
     acks, cumulative = acks_of(s, end.txn), s.cumulative_ack
     any_owner = replayed and end.cumulative and not cfg.replay_checks_cumulative_owner
     if cumulative is not None and cumulative.txn != end.txn and not any_owner:
         cumulative = None
     if cfg.ends_cover_both_types:
-        return acks, cumulative
-    return ((), cumulative) if end.cumulative else (acks, None)
+        return Ended(acks, cumulative)
+    return Ended((), cumulative) if end.cumulative else Ended(acks, None)
 
 
 def without_ended_acks(s: State, txn: int, ended: Ended) -> State:
     """Returns the state in which the ended acks of a transaction are not pending."""
-    acks, cumulative = ended
-    pending = without_txn(s.individual_acks, txn) if acks else s.individual_acks
-    return s._replace(individual_acks=pending, cumulative_ack=None if cumulative is not None else s.cumulative_ack)
+    pending = without_txn(s.individual_acks, txn) if ended.individual else s.individual_acks
+    return s._replace(
+        individual_acks=pending, cumulative_ack=None if ended.cumulative is not None else s.cumulative_ack
+    )
 
 
 def with_committed_acks(cfg: Config, s: State, ended: Ended) -> State:
-    """Returns the state in which the subscription's cursor has the ended acks."""
-    acks, cumulative = ended
-    after = with_individual_acks(cfg, s.cursor, acks)
-    if cumulative is not None:
-        after = with_cumulative_ack(cfg, after, cumulative.ack)
+    """Returns the state in which the ended acks are applied to the subscription's cursor."""
+    after = with_individual_acks(cfg, s.cursor, ended.individual)
+    if ended.cumulative is not None:
+        after = with_cumulative_ack(cfg, after, ended.cumulative.ack)
     return s._replace(cursor=after)
 
 
@@ -84,7 +90,7 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
 def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
     """Returns the state after a cumulative ack is replayed (`handleCumulativeAckRecover`).
 
-    The record is dropped if the durable mark-delete position has passed its entry, or if it was rejected.
+    The record is dropped if its entry is at or before the persisted mark-delete position, or if it was rejected.
     """
     ack = record.acks[0]
     if ack.entry < s.durable_cursor.first_unacked or pending_conflict(cfg, s, record):

@@ -1,7 +1,7 @@
-"""Configuration and state of a pending-ack store, and its view of the subscription's cursor.
+"""Configuration and state of a pending-ack handle, and its view of the subscription's cursor.
 
-Entries of the topic are numbered from 0. An ack set is a mask of the messages that the ack leaves unacknowledged:
-bit i is batch index i, as in Pulsar. None means the whole entry.
+Entries of the topic are numbered from 0. An ack set is a mask of the messages that the ack leaves unacknowledged, as in
+Pulsar: bit i, of value 2 ** i, is batch index i; a clear bit acks the message. None means the whole entry.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Config(NamedTuple):
     ] = True
     #: whether records are buffered and share a log entry
     batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", "false")] = True
-    #: how many records add the first key of the log index
+    #: number of records that add the first key of the log index
     min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", "500")] = 500
     #: most records between two keys; None: no maximum, as `MLPendingAckStore` passes `Long.MAX_VALUE`
     max_lag: Annotated[int, AtLeast(1)] | None = None
     #: exponent of `LogIndexLagBackoff`; `MLPendingAckStore` passes 1
     lag_exponent: Annotated[int, AtLeast(1)] = 1
-    #: how many consecutive failed reads fail a replay, if `failed_reads_are_bounded`
+    #: the replay fails at this many failed reads in a row, if `failed_reads_are_bounded`
     max_failed_reads: Annotated[int, AtLeast(1)] = 3
 
     #: Whether an ack conflicts with pending acks of another transaction of the other ack type. The reference checks:
@@ -59,31 +59,33 @@ class Config(NamedTuple):
         Rule(Origin.READ, "PendingAckHandleImpl.internalIndividualAcknowledgeMessage, master 2026-07"),
     ] = "before_append"
     #: What a failed append does. The record may be durable: BookKeeper can recover an entry whose write was reported as
-    #: failed, also after a fence. The reference closes the store until a replay has read the outcome: shipped brokers
-    #: apply the ack, and memory differs from the log until the next load.
+    #: failed, also after a fence. close_store: the status is error until a replay has read the outcome. apply: the
+    #: ack becomes pending, and memory differs from the log until the next replay.
     failed_append: Annotated[
         Literal["close_store", "apply"],
         Rule(Origin.READ, "PendingAckHandleImpl: `modify the in memory state when append fail`, master 2026-07"),
     ] = "close_store"
-    #: What a commit does whose acks the cursor rejects. The reference closes the store: the commit record is durable,
-    #: so replay applies it. To keep the acks pending (#25528, in master since May 2026) contradicts the log: an abort
-    #: that follows releases acks which a replay commits.
+    #: What a commit does whose acks the cursor rejects. close_store: it fails, and the status is error; the commit
+    #: record is durable, so replay applies it. keep_pending: it fails, the handle stays ready, and the acks stay
+    #: pending (#25528, in master since May 2026); this contradicts the log: a later abort releases acks that a replay
+    #: commits. drop: it completes, and the acks are removed although the cursor does not have them.
     rejected_commit: Annotated[
         Literal["close_store", "keep_pending", "drop"],
         Rule(Origin.READ, "PendingAckHandleImpl.internalCommitTxn, before and after apache/pulsar#25528"),
     ] = "close_store"
-    #: Whether a commit or abort applies to both ack types of its transaction, whatever another transaction has
-    #: pending. The reference does: what is pending when the record is durable can differ from what was pending when the
-    #: request arrived.
+    #: Whether a commit or abort ends individual and cumulative acks of its transaction, namely those pending when its
+    #: record becomes durable: they can differ from those pending when the request arrived. Otherwise the ack type is
+    #: fixed when the request arrives, and depends on the cumulative acks of other transactions.
     ends_cover_both_types: Annotated[
         bool, Rule(Origin.READ, "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07")
     ] = True
-    #: Whether a batch-index ack of an entry that is pending as a whole is a conflict; else the request never completes.
+    #: Whether a batch-index ack of an entry that is pending as a whole conflicts; otherwise its future never completes.
     batch_index_of_pending_entry_conflicts: Annotated[
         bool, Rule(Origin.READ, "PendingAckHandleImpl.isAckSetOverlap with a null ack set, master 2026-07")
     ] = True
-    #: What a batch-index ack is compared with: every pending batch index, or the words of the union of pending ack sets
-    #: without trailing zero words.
+    #: What a batch-index ack is compared with. every_batch_index: every pending batch index of the entry.
+    #: trimmed_words: the union of its pending acks as 64-bit words of the ack set, without trailing zero words. A zero
+    #: word acks its 64 messages, so an overlap in a dropped word is not detected.
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
         Rule(Origin.READ, "AckSetStateUtil.isAckSetOverlap on individualAckPositions, master 2026-07"),
@@ -92,32 +94,33 @@ class Config(NamedTuple):
     empty_ack_set_acks_entry: Annotated[
         bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete before apache/pulsar#24406")
     ] = True
-    #: Which pending transactions a low watermark aborts, and when. The reference aborts all at or below it after any
-    #: commit or abort: the watermark says that they have ended, whatever the transaction that carries it had pending.
-    #: Shipped brokers abort from the first pending transaction on, and only after an end of individual acks.
+    #: Which pending transactions a low watermark aborts, and when. all: all at or below it, after any commit or abort;
+    #: the coordinator reports that they have ended. from_first: only the transaction that was first to ack, if it is at
+    #: or below; its abort continues with the next. from_first applies only after a commit or abort of individual acks.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"], Rule(Origin.READ, "PendingAckHandleImpl.handleLowWaterMark, master 2026-07")
     ] = "all"
-    #: Whether replay starts after the log's mark-delete position. Else it starts at the read position, which a cursor
-    #: that the broker has kept has already advanced; the rule assumes the kept cursor at every reopen without a crash
-    #: (#16240, #26368). The other trigger of #16240, a trimmed ledger, ends in the same wait for the LAC.
+    #: Whether replay starts after the log's mark-delete position. Otherwise it starts at the read position, which a
+    #: cursor that the broker has kept has already advanced; the rule assumes the kept cursor at every reopen without a
+    #: crash (#16240, #26368). The other trigger of #16240, a trimmed ledger, ends in the same wait for the LAC.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369")
     ] = True
-    #: Whether a replay whose reads stopped early fails; else it completes with the records that it has read.
+    #: Whether a replay whose reads stopped early fails; otherwise it completes with the records that it has read.
     stopped_replay_fails: Annotated[
         bool, Rule(Origin.READ, "MLPendingAckStore.PendingAckReplay and FillEntryQueueCallback, master 2026-07")
     ] = True
-    #: Whether `max_failed_reads` bounds the reads of a replay; else a failed read is retried forever (#26374).
+    #: Whether `max_failed_reads` bounds the failed reads of a replay; otherwise a read is retried forever (#26374).
     failed_reads_are_bounded: Annotated[
         bool, Rule(Origin.READ, "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07")
     ] = True
-    #: What replay drops of an ack that conflicts with the cursor: the positions that are durably acked, or the record.
+    #: What replay drops of an ack of acked messages. acked_positions: the positions of which every message is acked in
+    #: the persisted cursor. record: the whole record, if any of its positions conflicts with the cursor in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"),
     ] = "acked_positions"
-    #: Whether replay keeps the ack set of a cumulative ack; else it acks the whole entry.
+    #: Whether replay keeps the ack set of a cumulative ack; otherwise it acks the whole entry.
     replay_keeps_cumulative_ack_set: Annotated[
         bool, Rule(Origin.READ, "PendingAckHandleImpl.handleCumulativeAckRecover, since 2021")
     ] = True
@@ -125,17 +128,17 @@ class Config(NamedTuple):
     replay_checks_cumulative_owner: Annotated[
         bool, Rule(Origin.READ, "MLPendingAckReplyCallBack.handleMetadataEntry, master 2026-07")
     ] = True
-    #: Which records of the log are deleted: the prefix that the log index finds acked, or the records of each
-    #: transaction when it ends, as PIP-160 says. The reference follows PIP-153: a commit is durable in the log only, so
-    #: its records are needed until the cursor is durable.
+    #: Which records of the log are deleted. acked_prefix (PIP-153): the prefix that the log index finds acked; a commit
+    #: is durable in the log only, so its records are needed until the cursor is persisted. ended_transactions
+    #: (PIP-160's text): the records of each transaction when it ends.
     log_deletion: Annotated[
         Literal["acked_prefix", "ended_transactions"],
         Rule(Origin.READ, "PIP-160, Aggregate multiple records and write to Bookies"),
     ] = "acked_prefix"
 
 
-def lag_of(cfg: Config) -> Lag:
-    """Returns the parameters of the log index."""
+def log_index_backoff(cfg: Config) -> Lag:
+    """Returns the parameters of `LogIndexLagBackoff`, which decides which log positions the index remembers."""
     return Lag(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
 
 
@@ -169,14 +172,17 @@ class LogRecord(NamedTuple):
 #: One entry of the log.
 LogEntry = tuple[LogRecord, ...]
 
+#: The request number of an abort that the handle itself starts, for a low watermark; it has no caller.
+INTERNAL = 0
+
 
 @record
 class Request(NamedTuple):
-    """A request that is not complete; number 0: an abort that the store itself started, which has no caller."""
+    """A request that is not complete."""
 
-    number: int
+    number: int  # or INTERNAL
     record: LogRecord
-    low_watermark: int  # of a commit or abort: every transaction up to it has ended
+    low_watermark: int  # of a commit or abort: the coordinator reports that all transactions up to it have ended
 
 
 class TxnAcks(NamedTuple):
@@ -195,17 +201,21 @@ class CumulativeAck(NamedTuple):
 
 @record
 class State(NamedTuple):
-    """The subscription's cursor, the log, and the store. The store's memory is empty unless it is open."""
+    """The subscription's cursor, the log, and the handle. The handle's memory is empty unless it is open.
+
+    Requests by status: `none` starts the replay and queues; `initializing` queues; `ready` accepts or rejects; `error`
+    and `closed` fail until the handle is opened.
+    """
 
     cursor: Acks
-    durable_cursor: Acks  # what a crash leaves of it
-    log: tuple[LogEntry, ...]  # from the first entry that is kept
+    durable_cursor: Acks  # as persisted
+    log: tuple[LogEntry, ...]  # entries after the log's mark-delete position
     read_position: int  # next entry that the log's cursor reads
     log_index: LogIndex  # memory
     status: Literal["none", "initializing", "ready", "error", "closed"]
     replayed: int  # entries that the replay has processed (`currentLoadPosition`)
     failed_reads: int  # consecutive failed reads of the replay
-    accept_queue: tuple[Request, ...]  # requests that wait until the store is ready (`acceptQueue`)
+    accept_queue: tuple[Request, ...]  # requests that wait until the handle is ready (`acceptQueue`)
     buffer: tuple[Request, ...]  # of the buffered writer
     in_flight: tuple[tuple[Request, ...], ...]  # log entries that are being appended
     individual_acks: tuple[TxnAcks, ...]  # memory: in order of first acks (`individualAckOfTransaction`)
@@ -215,8 +225,8 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns a subscription without acks whose store is not open."""
-    none, index = Acks(), empty_index(lag_of(cfg))
+    """Returns a subscription without acks whose handle has not been opened."""
+    none, index = Acks(), empty_index(log_index_backoff(cfg))
     return State(none, none, (), 0, index, "none", 0, 0, (), (), (), (), None, 0, next_request=1)
 
 
@@ -242,7 +252,7 @@ def acked_messages(cfg: Config, acks: Acks, entry: int) -> int:
 
 
 def messages_of(cfg: Config, ack: PositionAck) -> int:
-    """Returns the mask of the messages that an ack is for."""
+    """Returns the mask of the messages that an ack acks."""
     return all_messages(cfg, ack.entry) & ~(ack.ack_set or 0)
 
 
@@ -292,11 +302,11 @@ def without_prefix(s: State, count: int) -> State:
     return s._replace(log=s.log[count:], read_position=read, replayed=replayed)
 
 
-def without_memory(cfg: Config, s: State) -> State:
-    """Returns the state of a store that is not open; the subscription's cursor is kept."""
+def without_pending_state(cfg: Config, s: State) -> State:
+    """Returns the state without pending acks, log index, and replay; the subscription's cursor is kept."""
     return s._replace(
         read_position=0 if cfg.replay_rewinds else s.read_position,
-        log_index=empty_index(lag_of(cfg)),
+        log_index=empty_index(log_index_backoff(cfg)),
         replayed=0,
         failed_reads=0,
         individual_acks=(),

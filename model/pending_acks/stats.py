@@ -2,7 +2,7 @@
 
 PIP-160 proposes `--get-txn-pending-ack-batch-log-stat` and `--set-txn-pending-ack-batch-log --enable`; neither shipped
 (#16748 was closed). The setter is the dynamic setting `transactionPendingAckBatchedWriteEnabled`, here the
-configuration that the store was opened with. Each function returns the JSON object of the command. `low_watermark` is
+configuration with which the log was opened. Each function returns the JSON object of the command. `low_watermark` is
 that of coordinator 0.
 """
 
@@ -27,7 +27,7 @@ _HANDLE_STATES = {
 def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict[str, object]:
     """Returns the response of `--get-txn-pending-ack-batch-log-stat` (PIP-160).
 
-    The array is empty until a request has opened the store.
+    The array is empty until a request has opened the handle.
     """
     opened = [] if s.status == "none" else [{f"{topic}-{subscription}": cfg.batched_writes}]
     return {"txnPendingAckBatchLogEnabled": cfg.batched_writes, "subscriptionArray": opened}

@@ -343,7 +343,7 @@ def end_removes_its_own_acks() -> Answer:
         known = [has_acks, pending.length >= 0]
         reader = Reader(known, stubs={model.acks_of: lambda state, of: own})
         for path in reader.paths(replay.ended_acks, cfg, s, end, named={"replayed": z3.Bool("replayed")}):
-            ended = path.value[1]
+            ended = path.value.fields["cumulative"]
             applies = as_term(ended.defined) if isinstance(ended, Maybe) else z3.BoolVal(ended is not None)
             there = [*known, *path.when]
             proof.possible("an end", there)

@@ -223,12 +223,12 @@ def _mark_is_the_durable_one(it: Index) -> None:
     stubs: Any = {
         model.with_entry: counted,
         model.without_acked: cleared,
-        pending_acks_state.lag_of: lambda cfg: it.lag,
+        pending_acks_state.log_index_backoff: lambda cfg: it.lag,
         pending_acks_state.last_acked_entry: lambda entry: last,
         pending_acks_state.without_prefix: lambda s, count: s,
     }
     s, entry = unknown(State, "s"), Seq.unknown(pending_acks_state.LogRecord, "entry")
-    Reader(stubs=stubs).paths(pending_acks.trimmed, it.cfg, s, entry, it.end)
+    Reader(stubs=stubs).paths(pending_acks.with_indexed_entry, it.cfg, s, entry, it.end)
     by_name = dict(asked)
     _, _, records, entry_, at = by_name["counted"]
     _, index, first_unacked = by_name["cleared"]
