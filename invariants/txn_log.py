@@ -1,6 +1,7 @@
-"""Guarantees of the coordinator's transaction log.
+"""Properties of the coordinator's transaction log.
 
-Most are measured against the whole log, read from its first record by transition rules that are restated here.
+Most compare the store with an independent replay of the remaining log. The transition rules are restated below, so an
+error in the rules of the model cannot hide. *Confirmed* means that the caller's future completed with success.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ REPLAY = ("replay_entry", "complete_replay", "fail_read")
 
 #: The legal status transitions.
 TRANSITIONS = {("OPEN", "COMMITTING"), ("OPEN", "ABORTING"), ("COMMITTING", "COMMITTED"), ("ABORTING", "ABORTED")}
-FINAL = {"COMMITTED", "ABORTED"}
+#: A transaction with one of these statuses has ended.
+ENDED = {"COMMITTED", "ABORTED"}
 COMMITS, ABORTS = {"COMMITTING", "COMMITTED"}, {"ABORTING", "ABORTED"}
 
 
 class LoggedTxn(NamedTuple):
-    """A transaction as the log describes it, with the positions of its effective records."""
+    """A transaction as the log describes it, with the positions of the records that changed it."""
 
     status: str
     partitions: frozenset[int]
@@ -35,13 +37,16 @@ class LoggedTxn(NamedTuple):
     positions: tuple[RecordPosition, ...]
 
 
-def names_of(mask: int) -> frozenset[int]:
-    """The names in a mask."""
+def bits_of(mask: int) -> frozenset[int]:
+    """The numbers of the bits that are set in a mask of participants."""
     return frozenset([n for n in range(mask.bit_length()) if mask >> n & 1])
 
 
 def logged_after(logged: LoggedTxn, record: Record, position: RecordPosition) -> LoggedTxn:
-    """The logged transaction after one more of its records; unchanged if the record has no effect."""
+    """The logged transaction after one more of its records; unchanged if the record has no effect.
+
+    A second NEW record only adds its position, even if the transaction has ended.
+    """
     positions = (*logged.positions, position)
     if record.op == "NEW":
         return logged._replace(positions=positions)
@@ -56,7 +61,10 @@ def logged_after(logged: LoggedTxn, record: Record, position: RecordPosition) ->
 
 @once_per_state
 def logged_transactions(s: State) -> dict[int, LoggedTxn]:
-    """Every transaction whose NEW record is in the log, as all its records describe it, deleted or not."""
+    """Every transaction whose NEW record is in the remaining log, read from all its records.
+
+    Deleted records count; records in trimmed ledgers do not.
+    """
     found: dict[int, LoggedTxn] = {}
     for number, entry in enumerate(s.log, s.first_entry):
         for index, record in enumerate(entry):
@@ -68,14 +76,14 @@ def logged_transactions(s: State) -> dict[int, LoggedTxn]:
     return found
 
 
-def logged_form(t: Txn) -> LoggedTxn:
-    """A transaction of the store in the form of the log."""
-    return LoggedTxn(t.status, names_of(t.partitions), names_of(t.subscriptions), t.positions)
+def as_logged(t: Txn) -> LoggedTxn:
+    """A transaction of the store as a `LoggedTxn`, for comparison with the log."""
+    return LoggedTxn(t.status, bits_of(t.partitions), bits_of(t.subscriptions), t.positions)
 
 
 def ongoing(logged: dict[int, LoggedTxn]) -> dict[int, LoggedTxn]:
     """The transactions that have not ended."""
-    return {txn: each for txn, each in logged.items() if each.status not in FINAL}
+    return {txn: each for txn, each in logged.items() if each.status not in ENDED}
 
 
 def remaining(acks: Acks, entry: int, size: int) -> int:
@@ -90,8 +98,11 @@ def remaining_in(s: State, acks: Acks) -> list[int]:
     return [remaining(acks, n, len(entry)) for n, entry in enumerate(s.log, s.first_entry)]
 
 
-def fits_in_one_record(cfg: Config, s: State) -> bool:
-    """Whether one cursor record can hold all deletions. A range ends with its ledger."""
+def fits_in_position_info(cfg: Config, s: State) -> bool:
+    """Whether one persisted `PositionInfo` of the cursor can hold all deletions.
+
+    A deleted range that spans two ledgers is stored as two ranges.
+    """
     starts = s.acks.deleted & ~(s.acks.deleted << 1)
     for first in accumulate(s.ledgers[:-1], initial=s.first_entry) if starts else ():
         starts |= s.acks.deleted & 1 << first
@@ -108,7 +119,7 @@ def needed_records(s: State) -> list[int]:
 
 
 def can_delete(s: State) -> bool:
-    """Whether the store is ready and its cursor works."""
+    """Whether the store is ready and its cursor works; after `break_cursor`, it fails until the store is reopened."""
     return s.status == "ready" and s.cursor_works
 
 
@@ -117,8 +128,8 @@ def is_error(event: Event) -> bool:
     return isinstance(event.outcome, Refused | Failed)
 
 
-def is_recovered(event: Event) -> bool:
-    """Whether the event made a store ready."""
+def completes_recovery(event: Event) -> bool:
+    """Whether the event made a replaying store ready."""
     return isinstance(event.outcome, Recovered)
 
 
@@ -137,9 +148,9 @@ def may_reach(before: str, after: str) -> bool:
 
 @always(txn_log)
 def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request succeeds only after its record is in the log.
+    """A request is confirmed only after its record is in the log.
 
-    A request that needs no record succeeds only if the transaction already has the requested status.
+    An `update_status` that needs no record is confirmed only if the transaction already has the requested status.
     """
     if is_error(event) or event.name not in (*APPENDS, *FAILURES, "complete_write", "reopen"):
         return True
@@ -158,9 +169,10 @@ def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, 
 
 @always(txn_log)
 def every_request_completes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every request completes exactly once, in the order of the requests.
+    """No step loses, doubles or overtakes a pending request: each is completed or stays pending, in request order.
 
-    A request that a failed ledger rejects at once may overtake those in flight. A crash completes none.
+    Two kinds of requests may complete before earlier ones: an append that a failed or fenced ledger rejects at once,
+    and an `update_status` that needs no record. A crash drops all pending requests without completing them.
     """
     if event.name == "crash" or is_error(event):
         return event.name != "crash" or not pending_records(after)
@@ -195,19 +207,19 @@ def log_contains_submitted_entries_in_order(cfg: Config, before: State, event: E
 
 @always(txn_log)
 def entry_is_deleted_iff_all_its_records_are(cfg: Config, s: State) -> bool:
-    """In a ready store, exactly the records without an ongoing transaction are deleted.
+    """An entry is deleted if and only if all its records are deleted.
 
-    An entry is deleted as a whole exactly when none of its records remains.
+    In a ready store, those are exactly the records that belong to no ongoing transaction.
     """
     if not can_delete(s):
         return True
-    gone = [
+    deleted = [
         n
         for n in range(s.first_entry, s.first_entry + len(s.log))
         if n < s.acks.first_unacked or s.acks.deleted >> n & 1
     ]
     needed = needed_records(s)
-    return remaining_in(s, s.acks) == needed and gone == [
+    return remaining_in(s, s.acks) == needed and deleted == [
         n for n, mask in enumerate(needed, s.first_entry) if mask == 0
     ]
 
@@ -226,53 +238,58 @@ def deletions_are_monotone(cfg: Config, before: State, event: Event, after: Stat
     """A deleted record stays deleted while the store is open."""
     if event.name in RESTARTS or after.acks is before.acks:
         return True
-    gone = after.first_entry - before.first_entry
-    pairs = zip(remaining_in(before, before.acks)[gone:], remaining_in(after, after.acks), strict=False)
-    return all(more & ~less == 0 for less, more in pairs)
+    trimmed = after.first_entry - before.first_entry
+    pairs = zip(remaining_in(before, before.acks)[trimmed:], remaining_in(after, after.acks), strict=False)
+    return all(remaining_after & ~remaining_before == 0 for remaining_before, remaining_after in pairs)
 
 
 @always(txn_log)
 def record_is_durably_deleted_only_after_new_record(cfg: Config, s: State) -> bool:
-    """In the persisted deletions, a record of an ended transaction is deleted only if its NEW record is.
+    """In the persisted deletions, a record of an ended transaction is deleted only if the transaction's NEW record is.
 
-    Otherwise a crash would revive the transaction without its closing record.
+    Otherwise a replay after a crash would read NEW without the COMMITTED or ABORTED record, and the transaction would
+    be ongoing again.
     """
     masks = remaining_in(s, s.durable)
     for logged in logged_transactions(s).values():
         first, others = logged.positions[0], logged.positions[1:]
-        needs_all = logged.status in FINAL and masks[first.entry - s.first_entry] >> first.batch_index & 1
-        if needs_all and not all(masks[p.entry - s.first_entry] >> p.batch_index & 1 for p in others):
+        new_remains = masks[first.entry - s.first_entry] >> first.batch_index & 1
+        if (
+            logged.status in ENDED
+            and new_remains
+            and not all(masks[p.entry - s.first_entry] >> p.batch_index & 1 for p in others)
+        ):
             return False
     return True
 
 
 @always(txn_log)
 def clean_cursor_has_persisted_all_deletions(cfg: Config, s: State) -> bool:
-    """A cursor that is not dirty has persisted all deletions that fit in one record."""
-    if s.dirty or not fits_in_one_record(cfg, s):
+    """A cursor that is not dirty has persisted all deletions, provided that they fit in one `PositionInfo`."""
+    if s.dirty or not fits_in_position_info(cfg, s):
         return True
-    return all(
-        found & ~known == 0 for found, known in zip(remaining_in(s, s.durable), remaining_in(s, s.acks), strict=True)
-    )
+    pairs = zip(remaining_in(s, s.acks), remaining_in(s, s.durable), strict=True)
+    return all(persisted & ~in_memory == 0 for in_memory, persisted in pairs)
 
 
 @always(txn_log, on=("reopen",))
 def clean_close_preserves_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean close and reopen with batching preserves all deletions that fit in one record."""
+    """A clean close and reopen with batching preserves all deletions, provided that they fit in one `PositionInfo`."""
     is_clean = not is_error(event) and before.cursor_works and before.ledger != "fenced"
     return after.acks == before.acks or not (
-        is_clean and event.arguments["batching"] and fits_in_one_record(cfg, before)
+        is_clean and event.arguments["batching"] and fits_in_position_info(cfg, before)
     )
 
 
 @always(txn_log, on=("persist",))
 def persisted_cursor_record_is_prefix_of_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor record that cannot hold all deletions holds every deletion below some entry and none from there on."""
+    """A `PositionInfo` that cannot hold all deletions holds every deletion below some entry, and none from it on."""
     if event.outcome is not True:
         return True
     pairs = list(zip(remaining_in(after, after.acks), remaining_in(after, after.durable), strict=True))
-    lost = next((n for n, (known, found) in enumerate(pairs) if known != found), len(pairs))
-    return all(found == (1 << len(entry)) - 1 for entry, (_, found) in zip(after.log[lost:], pairs[lost:], strict=True))
+    omitted = next((n for n, (in_memory, persisted) in enumerate(pairs) if in_memory != persisted), len(pairs))
+    rest = zip(after.log[omitted:], pairs[omitted:], strict=True)
+    return all(persisted == (1 << len(entry)) - 1 for entry, (_, persisted) in rest)
 
 
 @always(txn_log)
@@ -283,8 +300,9 @@ def only_durably_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
 
 @always(txn_log)
 def mark_delete_reaches_log_end_without_ongoing_transactions(cfg: Config, s: State) -> bool:
-    """Without ongoing transactions, the mark-delete position is at the end of the log, so everything written can be
-    trimmed.
+    """Without ongoing transactions, the mark-delete position is at the end of the log.
+
+    Every ledger but the last can then be trimmed.
     """
     return bool(s.txns) or not can_delete(s) or s.acks.first_unacked == s.first_entry + len(s.log)
 
@@ -297,44 +315,44 @@ def ready_store_equals_log(cfg: Config, s: State) -> bool:
     """A ready store has exactly the ongoing transactions of the log, with their status, participants and positions."""
     if s.status != "ready":
         return True
-    return {t.id: logged_form(t) for t in s.txns} == ongoing(logged_transactions(s))
+    return {t.id: as_logged(t) for t in s.txns} == ongoing(logged_transactions(s))
 
 
 @always(txn_log, on=REPLAY)
 def recovery_preserves_acknowledged_state(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Recovery finds every acknowledged transaction that has not ended, with all its acknowledged participants.
+    """Recovery finds every confirmed transaction that has not ended, with all its confirmed participants.
 
-    Its status is the acknowledged one or one reachable from it.
+    Its status is the confirmed one or one reachable from it.
     """
-    if not is_recovered(event):
+    if not completes_recovery(event):
         return True
     found = {t.id: t for t in after.txns}
     return all(
-        known.status in FINAL or (known.id in found and preserves(known, found[known.id]))
+        known.status in ENDED or (known.id in found and preserves(known, found[known.id]))
         for known in before.acknowledged
     )
 
 
 def preserves(known: Acknowledged, t: Txn) -> bool:
-    """Whether a recovered transaction is compatible with what callers were told."""
+    """Whether a recovered transaction has the confirmed participants, and a status that the confirmed one can reach."""
     participants = known.partitions & ~t.partitions == 0 and known.subscriptions & ~t.subscriptions == 0
     return participants and may_reach(known.status, t.status)
 
 
 @always(txn_log, on=("complete_replay",))
 def ended_transaction_is_not_recovered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction whose commit or abort was acknowledged is not ongoing after any later replay."""
-    if not is_recovered(event):
+    """A transaction whose COMMITTED or ABORTED status was confirmed is not ongoing after any later replay."""
+    if not completes_recovery(event):
         return True
-    found = {t.id for t in after.txns if t.status not in FINAL}
-    return not any(known.status in FINAL and known.id in found for known in before.acknowledged)
+    found = {t.id for t in after.txns if t.status not in ENDED}
+    return not any(known.status in ENDED and known.id in found for known in before.acknowledged)
 
 
 @always(txn_log)
 def acknowledged_decision_is_final(cfg: Config, s: State) -> bool:
-    """The log never contains the opposite of an acknowledged commit or abort decision.
+    """The log never contains the opposite of a confirmed commit or abort decision.
 
-    No restart can find another decision.
+    No restart can then find another decision.
     """
     logged = logged_transactions(s)
     decided = [{p.status, logged[p.id].status} for p in s.acknowledged if p.id in logged]
@@ -343,14 +361,14 @@ def acknowledged_decision_is_final(cfg: Config, s: State) -> bool:
 
 @always(txn_log)
 def ended_transaction_leaves_the_map(cfg: Config, s: State) -> bool:
-    """A ready store has no COMMITTED or ABORTED transaction, whether its records could be deleted or not."""
-    return s.status != "ready" or not any(t.status in FINAL for t in s.txns)
+    """The map of a ready store (`txnMetaMap`) has no COMMITTED or ABORTED transaction, even if the cursor is broken."""
+    return s.status != "ready" or not any(t.status in ENDED for t in s.txns)
 
 
 @always(txn_log, on=REPLAY)
 def recovered_positions_equal_effective_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a replay, a transaction has the positions of exactly its effective records, in log order."""
-    if not is_recovered(event):
+    """After a replay, a transaction has exactly the positions of the records that changed it, in log order."""
+    if not completes_recovery(event):
         return True
     logged = logged_transactions(after)
     return all(t.id in logged and t.positions == logged[t.id].positions for t in after.txns)
@@ -358,8 +376,8 @@ def recovered_positions_equal_effective_records(cfg: Config, before: State, even
 
 @always(txn_log, on=("complete_replay",))
 def replay_deletes_orphan_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a replay, no undeleted record belongs to an unknown transaction. Repeated restarts converge."""
-    if not is_recovered(event) or not after.cursor_works:
+    """After a replay with a working cursor, no undeleted record belongs to an unknown transaction."""
+    if not completes_recovery(event) or not after.cursor_works:
         return True
     found = {t.id for t in after.txns}
     masks = remaining_in(after, after.acks)
@@ -372,18 +390,21 @@ def replay_deletes_orphan_records(cfg: Config, before: State, event: Event, afte
 
 @always(txn_log, on=("replay_entry",))
 def replay_takes_only_legal_transitions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Replay takes only legal status transitions, adds participants only to OPEN transactions, and removes none."""
+    """Replay takes only legal status transitions, adds participants only to OPEN transactions, and removes none.
+
+    An entry may hold several records of a transaction, so a step may take several transitions.
+    """
     for t in before.txns:
         for then in [each for each in after.txns if each.id == t.id]:
-            more = (t.partitions, t.subscriptions) != (then.partitions, then.subscriptions)
+            changed = (t.partitions, t.subscriptions) != (then.partitions, then.subscriptions)
             lost = t.partitions & ~then.partitions | t.subscriptions & ~then.subscriptions
-            if lost or not may_reach(t.status, then.status) or (more and t.status != "OPEN"):
+            if lost or not may_reach(t.status, then.status) or (changed and t.status != "OPEN"):
                 return False
     return True
 
 
 def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
-    """The ongoing transactions that the records outside the deletions describe, read in log order."""
+    """The ongoing transactions that the undeleted records describe, read in log order."""
     found: dict[int, LoggedTxn] = {}
     for number, entry in enumerate(s.log, s.first_entry):
         mask = remaining(acks, number, len(entry))
@@ -393,7 +414,7 @@ def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
                 found[record.txn] = logged_after(found[record.txn], record, position)
             elif mask >> index & 1 and record.op == "NEW":
                 found[record.txn] = LoggedTxn("OPEN", frozenset(), frozenset(), (position,))
-            if record.txn in found and found[record.txn].status in FINAL:
+            if record.txn in found and found[record.txn].status in ENDED:
                 del found[record.txn]
     return found
 
@@ -401,16 +422,16 @@ def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
 @always(txn_log, on=("complete_replay",))
 def replay_is_idempotent(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A second replay finds the same transactions, after a clean close and after a crash."""
-    if not is_recovered(event):
+    if not completes_recovery(event):
         return True
-    recovered = {t.id: logged_form(t) for t in after.txns}
+    recovered = {t.id: as_logged(t) for t in after.txns}
     return all(found_by_replay(after, acks) == recovered for acks in (after.acks, after.durable))
 
 
 @always(txn_log, on=REPLAY)
 def store_is_ready_only_after_complete_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A store becomes ready only after reading its log to the end. A read that fails for good ends the replay."""
-    if not is_recovered(event):
+    if not completes_recovery(event):
         return event.name != "fail_read" or after.status != "replaying"
     rest = range(before.read_position, before.first_entry + len(before.log))
     return not any(remaining(before.acks, n, len(before.log[n - before.first_entry])) for n in rest)
@@ -418,17 +439,19 @@ def store_is_ready_only_after_complete_replay(cfg: Config, before: State, event:
 
 @always(txn_log, on=REPLAY)
 def recovered_transactions_are_handed_over(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Recovery hands over each COMMITTING and ABORTING transaction to be ended, and each OPEN one with its deadline,
-    exactly once. The deadline is start time plus timeout.
+    """Recovery passes each recovered transaction to `TransactionRecoverTracker` exactly once.
+
+    COMMITTING and ABORTING transactions are passed to be ended, OPEN ones with their deadline: start time plus
+    timeout.
     """
-    if not is_recovered(event):
+    if not completes_recovery(event):
         return True
     begun = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
-    logged = {t.id: t.status for t in after.txns}
+    stored = {t.id: t.status for t in after.txns}
     return (
-        list(event.outcome.to_commit) == [txn for txn in logged if logged[txn] == "COMMITTING"]
-        and list(event.outcome.to_abort) == [txn for txn in logged if logged[txn] == "ABORTING"]
-        and list(event.outcome.open) == [(txn, begun.get(txn)) for txn in logged if logged[txn] == "OPEN"]
+        list(event.outcome.to_commit) == [txn for txn in stored if stored[txn] == "COMMITTING"]
+        and list(event.outcome.to_abort) == [txn for txn in stored if stored[txn] == "ABORTING"]
+        and list(event.outcome.open) == [(txn, begun.get(txn)) for txn in stored if stored[txn] == "OPEN"]
     )
 
 
@@ -437,39 +460,42 @@ def recovered_transactions_are_handed_over(cfg: Config, before: State, event: Ev
 
 @always(txn_log, on=("new_transaction",))
 def transaction_ids_are_never_reused(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new transaction id is higher than every acknowledged id, across restarts, rollovers and trimming."""
+    """A new transaction id is higher than every confirmed id, across restarts, ledger rollovers and trimming."""
     return is_error(event) or after.last_id > max(before.acknowledged_id, before.last_id)
 
 
 @always(txn_log)
 def recoverable_id_covers_acknowledged_ids(cfg: Config, s: State) -> bool:
-    """The id that a restart would recover is at least every acknowledged id."""
+    """The last assigned id that a restart would recover is at least every confirmed id."""
     return id_after_restart(s) >= s.acknowledged_id
 
 
 def id_after_restart(s: State) -> int:
-    """The last assigned id that a reopened store finds: in the last record of the last ledger, or in its properties."""
+    """The last assigned id that a reopened store recovers.
+
+    It is in the last record of the last ledger or, if that ledger is empty, in the managed ledger's properties.
+    """
     return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id
 
 
 @always(txn_log)
 def low_watermark_is_below_ongoing_transactions(cfg: Config, s: State) -> bool:
-    """In a ready store, every ongoing transaction is above every low watermark that was reported."""
+    """In a ready store, every ongoing transaction is above every low watermark that was returned."""
     return s.status != "ready" or not s.txns or s.txns[0].id > s.reported_watermark
 
 
 @always(txn_log, on=("low_watermark",))
 def low_watermark_is_monotone_and_maximal(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The low watermark never decreases, and is the highest sound value.
+    """The low watermark never decreases. It is the highest id below every transaction that is ongoing or may begin.
 
-    That is one below the first ongoing transaction, or else one below the first pending id or the first id that a
-    restart could assign.
+    With ongoing transactions, it is one below the first of them. Without, it is one below the lowest id that may still
+    begin: the first pending id, or the first id that a restart could assign.
     """
     if is_error(event):
         return True
     ongoing_ids = [t.id for t in before.txns]
-    coming = [r.txn for r in pending_records(before) if r.op == "NEW"]
-    highest = min(ongoing_ids or [*coming, id_after_restart(before) + 1]) - 1
+    pending_ids = [r.txn for r in pending_records(before) if r.op == "NEW"]
+    highest = min(ongoing_ids or [*pending_ids, id_after_restart(before) + 1]) - 1
     return bool(before.reported_watermark <= event.outcome == highest)
 
 
@@ -485,16 +511,17 @@ def exactly_overdue_open_transactions_expire(cfg: Config, before: State, event: 
 
 @always(txn_log)
 def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction has its full timeout, counted from the request.
+    """A transaction has its full timeout.
 
-    Live, the deadline is the time of durability plus the timeout, and no later record changes it.
+    Before a restart, its deadline is exactly the time of durability of the NEW record plus timeout, and no later record
+    changes it. After a replay, it is at least start time plus timeout.
     """
     if after.txns is before.txns:
         return True
     if event.name == "complete_write":
-        wanted = {r.txn: before.now_ms + r.timeout_ms for r in before.in_flight[0] if r.op == "NEW"}
-        wanted |= {t.id: t.deadline_ms for t in before.txns}
-        return all(t.deadline_ms == wanted.get(t.id) for t in after.txns)
+        expected = {r.txn: before.now_ms + r.timeout_ms for r in before.in_flight[0] if r.op == "NEW"}
+        expected |= {t.id: t.deadline_ms for t in before.txns}
+        return all(t.deadline_ms == expected.get(t.id) for t in after.txns)
     begun = {r.txn: r.start_ms + r.timeout_ms for entry in reversed(after.log) for r in entry if r.op == "NEW"}
     return all(t.deadline_ms >= begun.get(t.id, t.deadline_ms) for t in after.txns)
 
@@ -504,37 +531,30 @@ def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, 
 
 @always(txn_log, on=(*APPENDS, "complete_write", *FAILURES, "persist", "trim", "roll_ledger"))
 def only_durable_records_change_transactions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Transactions change only when an entry becomes durable, by its records in order.
+    """Transactions change only when an entry becomes durable, and its records apply in order.
 
-    A record without effect fails its request.
+    The request of a record without effect is not confirmed.
     """
     if event.name != "complete_write" or is_error(event):
         return after.txns == before.txns
-    logged = {t.id: logged_form(t) for t in before.txns}
-    position = RecordPosition(before.first_entry + len(before.log), 0)
-    done = []
+    expected = {t.id: as_logged(t) for t in before.txns}
+    number = before.first_entry + len(before.log)
+    has_effect = []
     for index, record in enumerate(before.in_flight[0]):
-        known = logged.get(record.txn)
-        is_known = known is not None and known.status not in FINAL
-        if not is_known and record.op == "NEW":
-            logged[record.txn] = LoggedTxn("OPEN", frozenset(), frozenset(), (position._replace(batch_index=index),))
-            done.append(True)
-        else:
-            then = (
-                logged_after(known, record, position._replace(batch_index=index))
-                if known is not None and is_known
-                else known
-            )
-            done.append(then is not known)
-            if then is not None:
-                logged[record.txn] = then
-    completed = [answer.result == "success" for answer in event.outcome]
-    return {t.id: logged_form(t) for t in after.txns} == ongoing(logged) and completed == done
+        position = RecordPosition(number, index)
+        known = expected.get(record.txn)
+        if known is not None and known.status not in ENDED:
+            expected[record.txn] = logged_after(known, record, position)
+        elif record.op == "NEW":
+            expected[record.txn] = LoggedTxn("OPEN", frozenset(), frozenset(), (position,))
+        has_effect.append(expected.get(record.txn) is not known)
+    confirmed = [answer.result == "success" for answer in event.outcome]
+    return {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and confirmed == has_effect
 
 
 @always(txn_log, on=("new_transaction", "add_participant", "update_status", "low_watermark", "expired"))
 def only_ready_store_serves_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No request is served before the replay is complete, or after an ambiguous append."""
+    """No request is served before the replay is complete, or after an append with unknown outcome."""
     return before.status == "ready" or isinstance(event.outcome, Refused)
 
 
@@ -542,16 +562,17 @@ def only_ready_store_serves_requests(cfg: Config, before: State, event: Event, a
 def new_transaction_is_rejected_iff_limit_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A new transaction is rejected as too many exactly when `max_active` transactions are ongoing.
 
-    Pending ones do not count.
+    Transactions whose NEW record is not durable yet do not count.
     """
-    enough = 0 < cfg.max_active <= len(before.txns)
-    completed = isinstance(event.outcome, Refused) and event.outcome.kind == "too_many"
-    return completed is enough and (before.status != "ready" or isinstance(event.outcome, Refused) is enough)
+    limit_is_reached = 0 < cfg.max_active <= len(before.txns)
+    is_rejected = isinstance(event.outcome, Refused)
+    is_too_many = isinstance(event.outcome, Refused) and event.outcome.kind == "too_many"
+    return is_too_many is limit_is_reached and (before.status != "ready" or is_rejected is limit_is_reached)
 
 
 @always(txn_log, on=FAILURES)
 def store_stops_after_ambiguous_append(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an append that failed but may be durable, the store serves nothing until it is reopened."""
+    """After an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened."""
     unknown = not is_error(event) and any(answer.result == "unknown" for answer in event.outcome)
     return not unknown or after.status == "stopped"
 
@@ -559,7 +580,7 @@ def store_stops_after_ambiguous_append(cfg: Config, before: State, event: Event,
 # ---- coverage goals ------------------------------------------------------------------------
 
 
-def has_two(entry: Entry) -> bool:
+def has_several_transactions(entry: Entry) -> bool:
     """Whether an entry has records of several transactions."""
     return len({record.txn for record in entry}) > 1
 
@@ -568,7 +589,10 @@ def has_two(entry: Entry) -> bool:
 def shared_entry_is_partially_deleted(cfg: Config, s: State) -> bool:
     """An entry shared by transactions is partially deleted."""
     masks = remaining_in(s, s.acks)
-    return any(has_two(entry) and 0 < mask < (1 << len(entry)) - 1 for entry, mask in zip(s.log, masks, strict=True))
+    return any(
+        has_several_transactions(entry) and 0 < mask < (1 << len(entry)) - 1
+        for entry, mask in zip(s.log, masks, strict=True)
+    )
 
 
 @sometimes(txn_log, on=("crash",))
@@ -588,13 +612,13 @@ def crash_interrupts_replay(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(txn_log, on=FAILURES)
 def ambiguous_append_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A failed append is in the log."""
+    """An append with unknown outcome is in the log."""
     return len(after.log) > len(before.log)
 
 
 @sometimes(txn_log, on=("replay_entry",))
 def replay_finds_unacknowledged_update(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay finds a status update that was never acknowledged."""
+    """A replay finds a status update that was never confirmed."""
     known = {known.id: known.status for known in before.acknowledged}
     return any(t.id in known and t.status != known[t.id] and may_reach(known[t.id], t.status) for t in after.txns)
 
@@ -614,16 +638,16 @@ def replay_finds_orphan_record(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(txn_log, on=("complete_write",))
 def participant_is_added_after_end(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A participant is added to a transaction that ended earlier in the same batch."""
+    """A participant is rejected because its transaction ended earlier in the same entry."""
     if is_error(event):
         return False
-    ended = [index for index, record in enumerate(before.in_flight[0]) if record.to in FINAL]
-    late = [
-        index
-        for index, answer in enumerate(event.outcome)
-        if answer.result == "invalid_status" and answer.op != "UPDATE"
-    ]
-    return bool(ended and late) and ended[0] < late[-1]
+    ended: set[int] = set()
+    for record, answer in zip(before.in_flight[0], event.outcome, strict=True):
+        if record.to in ENDED and answer.result == "success":
+            ended.add(record.txn)
+        elif record.txn in ended and record.to is None and answer.result == "invalid_status":
+            return True
+    return False
 
 
 @sometimes(txn_log, on=("trim",))
@@ -640,19 +664,19 @@ def transaction_begins_in_fully_trimmed_log(cfg: Config, before: State, event: E
 
 @sometimes(txn_log, on=("persist",))
 def persisted_cursor_record_is_truncated(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A persisted cursor record omits some deletions."""
+    """A persisted `PositionInfo` omits some deletions."""
     return event.outcome is True and remaining_in(after, after.durable) != remaining_in(after, after.acks)
 
 
 @sometimes(txn_log, on=("update_status",))
 def status_update_is_retried(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update to the current status succeeds without a record."""
+    """An update to the current status is confirmed without a record."""
     return not is_error(event) and any(answer.result == "success" for answer in event.outcome)
 
 
 @sometimes(txn_log, on=("new_transaction", "flush"))
 def ledger_is_created_after_failure(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append creates a ledger after the last one was lost."""
+    """An append creates a ledger after the previous ledger was closed by a failure."""
     return before.ledger == "closed" and after.ledger == "open"
 
 

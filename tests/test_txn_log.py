@@ -60,7 +60,7 @@ def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -
 
 
 def replayed(cfg: Config, s: State) -> tuple[State, Recovered]:
-    """The state after a complete replay, and what it hands over."""
+    """The state after a complete replay, and the transactions that it recovers."""
     while next_entry(s) is not None:
         s, _ = after(cfg, ("replay_entry",), start_at=s)
     return after(cfg, ("complete_replay",), start_at=s)

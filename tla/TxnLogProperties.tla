@@ -1,12 +1,13 @@
 --------------------------- MODULE TxnLogProperties ---------------------------
 (***************************************************************************)
-(* Guarantees of the coordinator's transaction log: the twin of            *)
+(* Properties of the coordinator's transaction log: the twin of            *)
 (* invariants/txn_log.py, under the same names.                            *)
 (*                                                                         *)
-(* A guarantee about steps is stated as an invariant: from every reached   *)
-(* state, each action with each argument preserves it. Most are measured   *)
-(* against the whole log, read from its first record by transition rules   *)
-(* that are restated here.                                                 *)
+(* A property about steps is stated as an invariant: from every reached    *)
+(* state, each action with each argument preserves it. Most compare the    *)
+(* store with an independent replay of the remaining log. The transition   *)
+(* rules are restated below, so an error in TxnLog's rules cannot hide.    *)
+(* "Confirmed" means that the caller's future completed with success.      *)
 (*                                                                         *)
 (* The last part is about the order of deletions: it holds in memory and   *)
 (* in storage, and it is the reason why no ended transaction returns, for  *)
@@ -69,8 +70,8 @@ Ended(logged) == {e \in logged : HasEnded(e.status)}
 -----------------------------------------------------------------------------
 (* Deletions. *)
 
-\* In a ready store, exactly the records without an ongoing transaction are deleted. An entry is deleted as a whole
-\* exactly when none of its records remains.
+\* An entry is deleted if and only if all its records are deleted. In a ready store, those are exactly the records that
+\* belong to no ongoing transaction.
 EntryIsDeletedIffAllItsRecordsAre ==
   LET positions == UNION {Members(t.positions) : t \in txns}
       Needed(n) == {i \in AllOf(Contents, n) : <<n, i>> \in positions}
@@ -84,27 +85,28 @@ EndedTransactionRecordsAreDeleted ==
       IsGone(t) == \A position \in Members(t.positions) : ~IsLeftIn(s, s.acks, position)
   IN s.cursor_works => \A t \in txns : OfId(t.id, s.txns) # {} \/ IsGone(t)
 
-\* A record of an ended transaction is deleted only if its NEW record is.
+\* A record of an ended transaction is deleted only if the transaction's NEW record is.
 NewRecordDeletedFirst(s, a) ==
   \A e \in Ended(LoggedTransactions(s)) :
     IsLeftIn(s, a, e.positions[1]) => \A position \in Members(e.positions) : IsLeftIn(s, a, position)
 RecordIsDurablyDeletedOnlyAfterNewRecord == NewRecordDeletedFirst(Contents, durable)
 
-\* Whether one cursor record can hold all deletions.
-FitsInOneRecord == /\ Cardinality({n \in acks.deleted : n - 1 \notin acks.deleted
+\* Whether one persisted PositionInfo of the cursor can hold all deletions. A deleted range that spans two ledgers is
+\* stored as two ranges.
+FitsInPositionInfo == /\ Cardinality({n \in acks.deleted : n - 1 \notin acks.deleted
                                             \/ \E k \in DOMAIN ledgers : n = SumTo(ledgers, k - 1)}) <= max_ranges
         /\ Cardinality(acks.partial) <= max_batch_records
 CleanCursorHasPersistedAllDeletions ==
-  ~dirty /\ FitsInOneRecord => \A n \in Entries(Contents) : RemainingIn(Contents, durable, n)
+  ~dirty /\ FitsInPositionInfo => \A n \in Entries(Contents) : RemainingIn(Contents, durable, n)
         \subseteq RemainingIn(Contents, acks, n)
 
-\* A clean close and reopen with batching preserves all deletions that fit in one record.
+\* A clean close and reopen with batching preserves all deletions, provided that they fit in one PositionInfo.
 CleanClosePreservesDeletions ==
   LET after == AfterReopen(Contents, TRUE)
-  IN TRUE \in reopen_batching /\ after.is_taken /\ FitsInOneRecord /\ cursor_works /\ ledger # "fenced"
+  IN TRUE \in reopen_batching /\ after.is_taken /\ FitsInPositionInfo /\ cursor_works /\ ledger # "fenced"
         => after.s.acks = acks
 
-\* A cursor record that cannot hold all deletions holds every deletion below some entry and none from there on.
+\* A PositionInfo that cannot hold all deletions holds every deletion below some entry, and none from it on.
 PersistedCursorRecordIsPrefixOfDeletions ==
   LET s == AfterPersist(Contents).s
       Found(n) == RemainingIn(s, s.durable, n)
@@ -117,8 +119,8 @@ PersistedCursorRecordIsPrefixOfDeletions ==
 \* A ready store has exactly the ongoing transactions of the log, with their status, participants and positions.
 ReadyStoreEqualsLog == status = "ready" => {LoggedForm(t) : t \in txns} = Ongoing(LoggedTransactions(Contents))
 
-\* Recovery finds every acknowledged transaction that has not ended, with all its acknowledged participants. Its
-\* status is the acknowledged one or one reachable from it.
+\* Recovery finds every confirmed transaction that has not ended, with all its confirmed participants. Its status is
+\* the confirmed one or one reachable from it.
 RecoveryPreservesAcknowledgedState ==
   LET IsKept(p, t) == /\ p.partitions \subseteq t.partitions
                       /\ p.subscriptions \subseteq t.subscriptions
@@ -126,22 +128,22 @@ RecoveryPreservesAcknowledgedState ==
       Kept(s) == \A p \in acknowledged : HasEnded(p.status) \/ \E t \in OfId(p.id, s.txns) : IsKept(p, t)
   IN InRecoveries(Kept)
 
-\* A transaction whose commit or abort was acknowledged is not ongoing after any later replay.
+\* A transaction whose COMMITTED or ABORTED status was confirmed is not ongoing after any later replay.
 EndedTransactionIsNotRecovered ==
   LET after == AfterCompleteReplay(Contents)
   IN after.is_taken => \A p \in acknowledged : HasEnded(p.status) => Ongoing(OfId(p.id, after.s.txns)) = {}
 
-\* The log never contains the opposite of an acknowledged commit or abort decision. No restart can find another
+\* The log never contains the opposite of a confirmed commit or abort decision. No restart can then find another
 \* decision.
 AcknowledgedDecisionIsFinal ==
   LET Way(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
       logged == LoggedTransactions(Contents)
   IN \A p \in acknowledged : \A e \in OfId(p.id, logged) : Cardinality(Way(p.status) \cup Way(e.status)) < 2
 
-\* A ready store has no COMMITTED or ABORTED transaction, whether its records could be deleted or not.
+\* The map of a ready store (txnMetaMap) has no COMMITTED or ABORTED transaction, even if the cursor is broken.
 EndedTransactionLeavesTheMap == status = "ready" => Ended(txns) = {}
 
-\* After a replay, no undeleted record belongs to an unknown transaction. Repeated restarts converge.
+\* After a replay with a working cursor, no undeleted record belongs to an unknown transaction.
 ReplayDeletesOrphanRecords ==
   LET after == AfterCompleteReplay(Contents)
       s == after.s
@@ -163,11 +165,12 @@ StoreIsReadyOnlyAfterCompleteReplay ==
 -----------------------------------------------------------------------------
 (* Ids, low watermark, deadlines. *)
 
-\* In a ready store, every ongoing transaction is above every low watermark that was reported.
+\* In a ready store, every ongoing transaction is above every low watermark that was returned.
 LowWatermarkIsBelowOngoingTransactions == status = "ready" => \A t \in txns : t.id > reported_watermark
 
-\* The low watermark never decreases, and is the highest sound value. That is one below the first ongoing
-\* transaction, or else one below the first pending id or the first id that a restart could assign.
+\* The low watermark never decreases. It is the highest id below every transaction that is ongoing or may begin. With
+\* ongoing transactions, that is one below the first of them. Without, it is one below the lowest id that may still
+\* begin: the first pending id, or the first id that a restart could assign.
 LowWatermarkIsMonotoneAndMaximal ==
   LET ongoing_ids == {t.id : t \in txns}
       to_come == {r.txn : r \in NewRecords(PendingRecords(Contents))} \cup {RecoveredId(Contents) + 1}
@@ -177,7 +180,7 @@ LowWatermarkIsMonotoneAndMaximal ==
 -----------------------------------------------------------------------------
 (* Statuses. *)
 
-\* After an append that failed but may be durable, the store serves nothing until it is reopened.
+\* After an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened.
 StoreStopsAfterAmbiguousAppend ==
   LET Stopped(after) == (\E k \in DOMAIN after.completions : after.completions[k].result = "unknown")
         => after.s.status = "stopped"
@@ -199,7 +202,7 @@ FailingReplayTerminates == status # "replaying"
 FullyDeletedLedgersAreTrimmed == CanDelete /\ ledger # "fenced" /\ txns = {} => Len(ledgers) = 1
 
 -----------------------------------------------------------------------------
-(* A restart finds the transactions of before, whatever deletions and unacknowledged requests are lost. *)
+(* A restart finds the transactions of before, whatever deletions and unconfirmed requests are lost. *)
 
 RestartFindsSameTransactions ==
   LET Same(after) == after.is_taken => FoundBy(after.s) = Bare(txns)
@@ -208,7 +211,7 @@ RestartFindsSameTransactions ==
 -----------------------------------------------------------------------------
 (* The order of deletions. *)
 
-\* The deletion order holds in memory as well; for persisted deletions it is a guarantee above.
+\* The deletion order holds in memory as well; for persisted deletions it is a property above.
 DeletionOrderHoldsInMemory == NewRecordDeletedFirst(Contents, acks)
 
 \* The deletion of exactly these records.
@@ -229,8 +232,8 @@ DeletionOrderImpliesNoReturn ==
     LET a == DeletionOf(Contents, positions) IN NewRecordDeletedFirst(Contents, a)
           => NoEndedTransactionReturns(Contents, a)
 
-\* Two controls that fail: any set of deletions suffices; it suffices that the closing record is deleted after the
-\* NEW record.
+\* Two controls that fail: any set of deletions suffices; it suffices that the COMMITTED or ABORTED record is deleted
+\* after the NEW record.
 NewRecordDeletedBeforeLast(s, a) ==
   \A e \in Ended(LoggedTransactions(s)) : IsLeftIn(s, a, e.positions[1]) => IsLeftIn(s, a, Last(e.positions))
 AnyDeletionImpliesNoReturn == \A positions \in SUBSET Positions(Contents) : NoEndedTransactionReturns(Contents,

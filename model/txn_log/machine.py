@@ -10,15 +10,16 @@ PIP-45 for it).
     deletion    an entry is deleted with its last record; the mark-delete position advances over deleted entries;
                 ledgers below the persisted mark-delete position are trimmed
     replay      reads what is not deleted and applies it by the same rules
-    low watermark   all transactions up to it have ended; participants may abort what they still have of them
-    ids         assigned in order and never reused; every record and the ledger properties carry `max_local_txn_id`
+    low watermark   all transactions up to it have ended; participants may abort their pending acks and messages
+    ids         assigned in order; a confirmed id is never reused. Every record and the ledger properties carry
+                `max_local_txn_id`
 
-Differences from the shipped broker (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
-  * after a failed append that may be durable, the store stops until it is reopened. A store that continues may
-    acknowledge a commit although the log holds an earlier abort. The first failure is final, so a second ambiguous
-    append cannot follow. A failure known not to have reached the ledger does not stop the store;
-  * a cursor record that exceeds a cap keeps the deletions below some entry. Independent truncation of ranges and ack
-    sets can keep a closing record deleted and lose the deletion of its NEW record;
+Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
+  * after an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened. A store
+    that continues may confirm a commit although the log holds an earlier abort. The first failure is final, so a second
+    append with unknown outcome cannot follow. A failure known not to have reached the ledger does not stop the store;
+  * a `PositionInfo` that exceeds a cap keeps the deletions below some entry. Independent truncation of ranges and ack
+    sets can keep a COMMITTED or ABORTED record deleted and lose the deletion of the transaction's NEW record;
   * without ongoing transactions the low watermark is the last id in the log. The last assigned id may never have
     reached the log, and is assigned again after a crash;
   * batch index deletion is always enabled, ack sets survive a clean close, and an incomplete replay fails.
@@ -85,7 +86,7 @@ Durable = Annotated[int, AtLeast(0)]
 
 
 def not_ready(s: State) -> tuple[State, Refused]:
-    """Rejects a request to a store that is not `Ready`: replaying, failed, or stopped after an ambiguous append."""
+    """Rejects a request to a store that is not `Ready`: it is replaying, failed or stopped."""
     return refused(s, "illegal_state", f"the store is {s.status}, not ready")
 
 
@@ -98,8 +99,9 @@ def not_found(s: State, txn: int) -> tuple[State, Refused]:
 def new_transaction(cfg: Config, s: State, timeout_ms: Annotated[int, AtLeast(0)]) -> Step[State, Completions]:
     """Begins a transaction with the next id (`MLTransactionMetadataStore.newTransaction`).
 
-    The request is rejected at `max_active` ongoing transactions, whatever the status of the store; pending ones do not
-    count. The transaction exists once its NEW record is durable. An id whose record fails is not reused.
+    The request is rejected at `max_active` ongoing transactions, whatever the status of the store. Transactions whose
+    NEW record is not durable yet do not count. The transaction exists once its NEW record is durable. An id whose
+    record fails is not reused before a restart.
     """
     if 0 < cfg.max_active <= len(s.txns):
         return refused(s, "too_many", f"{len(s.txns)} transactions are ongoing")
@@ -159,7 +161,7 @@ def low_watermark_of(cfg: Config, s: State) -> int:
     """The id before the first ongoing transaction.
 
     Without one, it is the last id in the log, or the id before the first pending NEW if that is lower: an id that is
-    not in the log may be assigned again after a crash. The shipped store returns 0.
+    not in the log may be assigned again after a crash. Master of 2026-07 returns 0.
     """
     if s.txns:
         return s.txns[0].id - 1
@@ -270,7 +272,7 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
 
 @txn_log.fault
 def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
-    """All entries in flight fail with unknown outcome, and the ledger is lost (`WriteFailed`).
+    """All entries in flight fail with unknown outcome, and the ledger takes no more appends (`WriteFailed`).
 
     The first `durable` entries are in the log. No record takes effect, and the store stops.
     """
@@ -280,7 +282,7 @@ def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completio
 
 
 def fail_in_flight(cfg: Config, s: State, durable: int) -> tuple[State, Completions]:
-    """Fails all entries in flight as `unknown`; the store stops, or (shipped) continues."""
+    """Fails all entries in flight as `unknown`; the store stops, or (master of 2026-07) continues."""
     completions = [each for entry in s.in_flight for each in complete_all(entry, "unknown")]
     stops = cfg.ambiguous_append == "stops_store" and s.in_flight != () and s.status == "ready"
     s = keep_durable(s, durable)
@@ -338,7 +340,7 @@ def roll_ledger(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def trim(cfg: Config, s: State) -> Step[State, int]:
-    """Trims whole ledgers below the persisted mark-delete position, never the last one. Returns their number.
+    """Trims whole ledgers below the persisted mark-delete position, never the last one. Returns the number trimmed.
 
     Trimming rewrites the ledger list, and with it the last assigned id in the ledger properties.
     """
@@ -359,7 +361,7 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_log.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
-    """Persists the cursor's deletions, as far as one record holds them. Returns false if none was dirty."""
+    """Persists the cursor's deletions, as far as one `PositionInfo` holds them. Returns false if none was dirty."""
     if s.ledger == "fenced" or not s.cursor_works:
         return refused(s, "illegal_state", "the cursor cannot be persisted")
     if not s.dirty:
@@ -383,7 +385,7 @@ def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
 
 @txn_log.fault
 def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
-    """The broker crashes, no pending future completes, and the store is opened again from what is persisted.
+    """The broker crashes, no pending future completes, and the store is reopened from the persisted log and cursor.
 
     The first `durable` entries in flight are in the log.
     """
@@ -409,7 +411,8 @@ def replay_entry(cfg: Config, s: State) -> Step[State, int]:
 def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
     """The replay reached the end of the log: the store is ready (`replayComplete`).
 
-    COMMITTING and ABORTING transactions are handed over to be ended, OPEN ones to the timeout tracker.
+    `TransactionRecoverTracker` gets the COMMITTING and ABORTING transactions, to end them, and the OPEN ones, for the
+    timeout tracker.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -545,6 +548,6 @@ earlier = txn_log.profile(
 
 continues = txn_log.profile(
     "continues-after-ambiguous-append",
-    "the reference with one shipped rule: the store continues after an append with unknown outcome",
+    "the reference with one rule of pulsar-2026-07: the store continues after an append with unknown outcome",
     Config(ambiguous_append="continues"),
 )

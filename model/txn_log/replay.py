@@ -39,7 +39,7 @@ class Open(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The transactions that a replay hands over, by id: to commit, to abort, and to watch for timeout."""
+    """The transactions that a replay passes to `TransactionRecoverTracker`, by id."""
 
     to_commit: tuple[int, ...]
     to_abort: tuple[int, ...]
@@ -108,8 +108,8 @@ def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
 def with_replayed(cfg: Config, s: State, record: Record, position: RecordPosition) -> State:
     """Applies one record at replay (`MLTransactionMetadataStore.handleMetadataEntry`).
 
-    The deadline is start time plus timeout. In the shipped store an ended transaction stays in the map if its records
-    cannot be deleted.
+    The deadline is start time plus timeout. In master of 2026-07, an ended transaction stays in `txnMetaMap` if its
+    records cannot be deleted.
     """
     effect = apply_record(s.txns, record, position, record.start_ms + record.timeout_ms)
     txns = effect.txns
@@ -125,7 +125,7 @@ def with_replayed(cfg: Config, s: State, record: Record, position: RecordPositio
 
 
 def completed(s: State) -> tuple[State, Recovered]:
-    """The replay completes: the store becomes ready and hands over the recovered transactions."""
+    """The replay completes: the store is ready and passes the recovered transactions to `TransactionRecoverTracker`."""
     outcome = Recovered(
         tuple([t.id for t in s.txns if t.status == "COMMITTING"]),
         tuple([t.id for t in s.txns if t.status == "ABORTING"]),
@@ -136,7 +136,7 @@ def completed(s: State) -> tuple[State, Recovered]:
 
 
 def stopped(cfg: Config, s: State) -> tuple[State, Recovered | Failed]:
-    """Reading stops early: the store fails to open, or (shipped) becomes ready with partial state."""
+    """Reading stops early: the store fails to open, or (master of 2026-07) is ready with partial state."""
     if cfg.incomplete_replay == "reports_complete":
         return completed(s)
     return s._replace(status="failed", read_position=0), Failed("read_failed", "the log could not be read to its end")
@@ -151,19 +151,19 @@ def history_of(t: Txn) -> Acknowledged:
 
 
 def with_acknowledged(known: tuple[Acknowledged, ...], new: Acknowledged) -> tuple[Acknowledged, ...]:
-    """The history after one transaction was acknowledged."""
+    """The history after a new status or participant of a transaction was confirmed."""
     if not known or known[-1].id < new.id:
         return (*known, new)
     return tuple([p for p in known if p.id < new.id]) + (new,) + tuple([p for p in known if p.id > new.id])
 
 
 def with_end(known: tuple[Acknowledged, ...], txn: int, end: Target) -> tuple[Acknowledged, ...]:
-    """The history after a replayed record ended a transaction, if its acknowledged status allows that end."""
+    """The history after a replayed record ended a transaction, if its confirmed status allows that end."""
     return tuple([p._replace(status=end) if p.id == txn and may_end(p.status, end) else p for p in known])
 
 
 def may_end(status: Status, end: Target) -> bool:
-    """Whether a transaction in an acknowledged status can end this way."""
+    """Whether a transaction with this confirmed status can end with that status."""
     return status in ("OPEN", EXPECTED[end], end)
 
 

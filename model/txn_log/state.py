@@ -2,7 +2,8 @@
 
 Entries are numbered from 0 through all ledgers of the log. A record's position is its entry and its batch index, as in
 `TxnBatchedPositionImpl`. The log cursor's deletions have the form of `model/batch_acks`: a mark-delete position,
-individually deleted entries after it, and ack sets of partially deleted entries; in memory and as last persisted.
+individually deleted entries after it, and ack sets of partially deleted entries. The state has them twice: in memory
+and as last persisted.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ class Config(NamedTuple):
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", "512")] = 512
     #: limit on ongoing transactions; 0 is unlimited
     max_active: Annotated[int, AtLeast(0), Setting("maxActiveTransactionsPerCoordinator", "0")] = 0
-    #: how many ranges of deleted entries one persisted cursor record holds
+    #: how many ranges of deleted entries one persisted `PositionInfo` holds
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
     ] = 200_000
-    #: how many ack sets of partially deleted entries one persisted cursor record holds
+    #: how many ack sets of partially deleted entries one persisted `PositionInfo` holds
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
     ] = 200_000
@@ -70,12 +71,12 @@ class Config(NamedTuple):
     metadata_keeps_ack_sets: Annotated[
         bool, Rule(Origin.READ, "ManagedCursorImpl.recover, before apache/pulsar#26474")
     ] = True
-    #: whether a persisted record holds at most `max_ranges` ranges; otherwise one more
+    #: whether a persisted `PositionInfo` holds at most `max_ranges` ranges; otherwise one more
     range_cap_is_exact: Annotated[
         bool, Rule(Origin.READ, "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
     ] = True
-    #: how a record is truncated that exceeds a cap: to all deletions below some entry, or ranges and ack sets each
-    #: to their lowest
+    #: how a `PositionInfo` is truncated that exceeds a cap: to all deletions below some entry, or ranges and ack sets
+    #: each to their lowest
     cursor_truncation: Annotated[
         Literal["prefix", "independent"],
         Rule(
@@ -84,11 +85,12 @@ class Config(NamedTuple):
             "apache/pulsar#26499, #26553",
         ),
     ] = "prefix"
-    #: what the store does after a failed append that may be durable: it serves nothing until reopened, or it continues
+    #: what the store does after an append with unknown outcome: it serves nothing until reopened, or it continues
     ambiguous_append: Annotated[
         Literal["stops_store", "continues"], Rule(Origin.READ, "MLTransactionLogImpl.append, master 2026-07")
     ] = "stops_store"
-    #: whether a transaction that ends during replay leaves the map at once; otherwise when its records were deleted
+    #: whether a transaction that ends during replay is removed from `txnMetaMap` at once; otherwise when its records
+    #: were deleted
     replay_removes_ended_first: Annotated[
         bool, Rule(Origin.READ, "MLTransactionMetadataStore.handleMetadataEntry, master 2026-07; apache/pulsar#15472")
     ] = True
@@ -150,11 +152,11 @@ class RecordPosition(NamedTuple):
 
 @record
 class Txn(NamedTuple):
-    """An ongoing transaction (`TxnMeta`), with the positions of its effective records in log order."""
+    """An ongoing transaction (`TxnMeta`), with the positions of the records that changed it, in log order."""
 
     id: int
     status: Status
-    partitions: int  # a mask of names
+    partitions: int  # a mask of participants
     subscriptions: int
     deadline_ms: int
     positions: tuple[RecordPosition, ...]
@@ -162,7 +164,10 @@ class Txn(NamedTuple):
 
 @record
 class Acknowledged(NamedTuple):
-    """History variable: the status and participants of a transaction that callers were told."""
+    """History variable: the confirmed status and participants of a transaction.
+
+    A status or participant is confirmed when the future of its request completes with success, or a replay finds it.
+    """
 
     id: int
     status: Status
@@ -176,7 +181,7 @@ Result = Literal["success", "invalid_status", "not_written", "fenced", "closed",
 class Completion(NamedTuple):
     """The completion of one request's future.
 
-    success           the record is durable and effective
+    success           the record is durable and has changed its transaction
     invalid_status    the record is durable and had no effect: the transaction was not in the required status
     unknown           the append failed, but the record may be durable
     not_written, fenced, closed    the append failed, and the record is not in the log
@@ -193,8 +198,8 @@ class State(NamedTuple):
 
     status: Literal["replaying", "ready", "stopped", "failed"]
     #: open          takes appends
-    #: write_failed  lost (`WriteFailed`); the next append fails and changes it to closed
-    #: closed        full or lost (`ClosedLedger`); the next append creates a new ledger
+    #: write_failed  a write failed (`WriteFailed`); the next append fails and changes it to closed
+    #: closed        full or failed (`ClosedLedger`); the next append creates a new ledger
     #: fenced        owned by another broker
     ledger: Literal["open", "write_failed", "closed", "fenced"]
     batching: bool  # the flag as read when the store was opened
@@ -214,7 +219,7 @@ class State(NamedTuple):
     now_ms: int
     # history variables: used by properties only
     acknowledged: tuple[Acknowledged, ...]  # by id
-    acknowledged_id: int  # the highest id whose NEW was acknowledged
+    acknowledged_id: int  # the highest id whose NEW was confirmed
     reported_watermark: int  # the highest low watermark that was returned
 
 
@@ -236,7 +241,7 @@ def batching_enabled(cfg: Config, s: State) -> bool:
     return s.batching and cfg.max_records > 1
 
 
-# ---- the map of ongoing transactions ------------------------------------------------------------------
+# ---- the map of ongoing transactions (`txnMetaMap`) ---------------------------------------------------
 
 
 def find_txn(txns: tuple[Txn, ...], txn: int) -> Txn | None:
@@ -271,8 +276,8 @@ def apply_record(txns: tuple[Txn, ...], record: Record, position: RecordPosition
     """Applies a durable record to the map, live and at replay (`MLTransactionMetadataStore`).
 
     A record that ends its transaction removes it from the map and deletes all its positions. A record of an unknown
-    transaction, or of one in another status than required, has no effect and is deleted. A duplicate NEW only adds its
-    position.
+    transaction, or of one in another status than required, has no effect and is deleted. A second NEW of an ongoing
+    transaction only adds its position.
     """
     t = find_txn(txns, record.txn)
     if record.op == "NEW":
@@ -333,7 +338,7 @@ def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
 def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...]) -> State:
     """Deletes records in memory (`ManagedCursorImpl.asyncDelete`); an entry is deleted with its last record.
 
-    A broken cursor deletes nothing.
+    A cursor that does not work deletes nothing.
     """
     if not positions or not s.cursor_works:
         return s
@@ -359,10 +364,11 @@ def remaining_records(acks: Acks, entry: int, size: int) -> int:
 
 
 def cursor_snapshot(cfg: Config, s: State) -> Acks:
-    """The deletions that one persisted cursor record holds: all, or what the caps allow.
+    """The deletions that one persisted `PositionInfo` holds: all, or those that the caps allow.
 
-    `reference` truncates to the deletions below some entry, because a closing record must not stay deleted without its
-    NEW record. The shipped cursor keeps the lowest ranges and the lowest ack sets independently.
+    `reference` truncates to the deletions below some entry, because a COMMITTED or ABORTED record must not stay deleted
+    without the transaction's NEW record. Master of 2026-07 keeps the lowest ranges and the lowest ack sets
+    independently.
     """
     kept = capped(cursor_config(cfg), (s.first_entry, *s.ledgers), s.acks)
     return kept if cfg.cursor_truncation == "independent" else prefix_of(s.acks, kept)
@@ -383,8 +389,8 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
 def closed_cursor(cfg: Config, s: State) -> Acks:
     """The persisted deletions after a clean close (`ManagedCursorImpl.asyncClose`).
 
-    With at most `max_ranges_in_metadata` ranges they go to the metadata store. A broken or fenced cursor leaves what
-    was persisted before.
+    With at most `max_ranges_in_metadata` ranges they go to the metadata store. A cursor that is fenced or does not work
+    leaves the deletions that were persisted before.
     """
     if s.ledger == "fenced" or not s.cursor_works:
         return s.durable
