@@ -1,4 +1,4 @@
-"""The simulation behind the benchmark of batched transaction logs: nothing is lost, and the times are as by hand."""
+"""The simulation of the batching benchmark: no record is lost, and latencies equal hand-computed ones."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fuzz.benchmarks.txn_log_batching import (
     NETWORK_US,
     OFF,
     ON,
+    PERSIST_US,
     STEPS,
-    STORED_US,
-    Found,
     Log,
+    Recovered,
     Simulation,
     benchmarks,
     plots,
@@ -35,16 +35,16 @@ def records_of(log: Log) -> list[TransactionRecord]:
 
 @pytest.mark.parametrize("concurrent", [1, 10, 100])
 @pytest.mark.parametrize("batching", [True, False])
-def test_every_record_is_in_exactly_one_entry_and_is_read_back(concurrent: int, batching: bool) -> None:
+def test_every_record_is_in_exactly_one_entry(concurrent: int, batching: bool) -> None:
     log = Simulation(ON if batching else OFF, concurrent, FEW).run()
     read = records_of(log)
     assert log.transactions == FEW
     assert len(read) == log.records == STEPS * FEW
-    of: dict[int, list[str]] = {}
+    ops: dict[int, list[str]] = {}
     for each in read:
-        of.setdefault(each.txnid_least_bits, []).append(each.op)
-    assert sorted(of) == list(range(FEW))
-    assert set(map(tuple, of.values())) == {("NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE", "UPDATE")}
+        ops.setdefault(each.txnid_least_bits, []).append(each.op)
+    assert sorted(ops) == list(range(FEW))
+    assert set(map(tuple, ops.values())) == {("NEW", "ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE", "UPDATE")}
     assert replayed(log.entries) == {}
 
 
@@ -54,69 +54,69 @@ def test_without_batching_every_record_is_an_entry() -> None:
     assert not any(read_entry(TransactionRecord, entry).batched for entry in log.entries)
 
 
-def test_the_more_concurrent_the_fewer_entries() -> None:
+def test_entries_decrease_with_concurrency() -> None:
     entries = [len(Simulation(ON, concurrent, FEW).run().entries) for concurrent in (1, 10, 100, 200)]
-    assert all(more > fewer for more, fewer in pairwise(entries))
+    assert all(before > after for before, after in pairwise(entries))
     assert entries[0] == STEPS * FEW
 
 
-def test_a_batch_has_no_more_records_than_it_may() -> None:
-    """Where more come in a millisecond than a batch may have, they go before the tick."""
+def test_batch_has_at_most_max_records() -> None:
+    """A batch that is full before the tick is flushed at once."""
     sizes = [
         Counter(len(read_entry(TransactionRecord, entry).records) for entry in log.entries)
-        for log in (Simulation(ON._replace(max_records=most), 100, FEW).run() for most in (7, 512))
+        for log in (Simulation(ON._replace(max_records=max_records), 100, FEW).run() for max_records in (7, 512))
     ]
     assert max(sizes[0]) == 7
     assert sizes[0][7] > 50
     assert 7 < max(sizes[1]) < 512
 
 
-def test_a_request_takes_as_long_as_by_hand() -> None:
-    """One client that never works: to the coordinator, to the next tick, to the ledger, and back."""
-    alone = 2 * NETWORK_US + STORED_US
-    off = Simulation(OFF, 1, 1, work_us=0).run()
-    assert off.waited_us == STEPS * alone
+def test_latency_of_one_client_equals_hand_computed_latency() -> None:
+    """Without think time, a request takes the network, the wait for the next tick, the persistence, and the network."""
+    latency = 2 * NETWORK_US + PERSIST_US
+    off = Simulation(OFF, 1, 1, think_us=0).run()
+    assert off.latency_us == STEPS * latency
     now = 0
     for _ in range(STEPS):
-        there = now + NETWORK_US
-        tick = there - there % DELAY_US + DELAY_US
-        now = tick + STORED_US + NETWORK_US
-    assert Simulation(ON, 1, 1, work_us=0).run().waited_us == now > off.waited_us
+        received = now + NETWORK_US
+        tick = received - received % DELAY_US + DELAY_US
+        now = tick + PERSIST_US + NETWORK_US
+    assert Simulation(ON, 1, 1, think_us=0).run().latency_us == now > off.latency_us
 
 
-def test_no_request_waits_longer_than_a_tick() -> None:
+def test_batching_adds_at_most_one_tick_of_latency() -> None:
     for concurrent in (1, 100):
         log = Simulation(ON, concurrent, FEW).run()
-        least = log.records * (2 * NETWORK_US + STORED_US)
-        assert least < log.waited_us <= least + log.records * DELAY_US
+        minimum = log.records * (2 * NETWORK_US + PERSIST_US)
+        assert minimum < log.latency_us <= minimum + log.records * DELAY_US
 
 
-def test_entries_wait_for_each_other_at_a_busy_ledger() -> None:
-    """Two clients at once, without batching: the second entry is stored so much later."""
-    log = Simulation(OFF, 2, 2, work_us=0, busy_us=BUSY_US).run()
-    alone = 2 * NETWORK_US + STORED_US + BUSY_US
-    assert log.waited_us == 2 * STEPS * alone + BUSY_US, "the second client is behind the first from then on"
+def test_entries_queue_at_a_busy_ledger() -> None:
+    """Two clients start at once, without batching: the second entry is persisted `BUSY_US` later."""
+    log = Simulation(OFF, 2, 2, think_us=0, busy_us=BUSY_US).run()
+    latency = 2 * NETWORK_US + PERSIST_US + BUSY_US
+    assert log.latency_us == 2 * STEPS * latency + BUSY_US, "only the first entry of the second client queues"
 
 
-def test_a_simulation_is_the_same_each_time() -> None:
+def test_simulation_is_deterministic() -> None:
     assert Simulation(ON, 20, FEW).run() == Simulation(ON, 20, FEW).run()
 
 
-def test_what_a_replay_finds() -> None:
+def test_replay_returns_ongoing_transactions() -> None:
     steps = [record(step, 7, 3, 5_000, 9) for step in range(STEPS)]
     other = record(0, 8, 4, 5_000, 9)
     subscription = Subscription("persistent://public/default/payments-partition-3", "billing")
-    seen = Found("COMMITTING", ("persistent://public/default/orders-partition-3",), (subscription,))
+    committing = Recovered("COMMITTING", ("persistent://public/default/orders-partition-3",), (subscription,))
     assert replayed([batched_entry([*steps[:2], other]), *[plain_entry(step) for step in steps[2:4]]]) == {
-        7: seen,
-        8: Found("OPEN", (), ()),
+        7: committing,
+        8: Recovered("OPEN", (), ()),
     }
-    assert replayed([batched_entry([other, *steps])]) == {8: Found("OPEN", (), ())}
+    assert replayed([batched_entry([other, *steps])]) == {8: Recovered("OPEN", (), ())}
 
 
-def test_every_row_is_measured_and_drawn() -> None:
+def test_every_metric_is_measured_and_plotted_at_every_concurrency() -> None:
     names = {each.name for each in benchmarks}
     assert len(names) == 5 * len(CONCURRENT)
-    drawn = {point.result for plot in plots for line in plot.lines for point in line.points}
-    assert drawn <= names
+    plotted = {point.result for plot in plots for line in plot.lines for point in line.points}
+    assert plotted <= names
     assert {name.split(".")[1] for name in names} == {str(n) for n in CONCURRENT}

@@ -1,17 +1,16 @@
-"""What batching buys a transaction log, and what it costs: entries, bytes, time and replay, with batches and without.
+"""Benefit and cost of batching a transaction log: entries, bytes, request latency and replay, with and without batches.
 
-A simulation in microseconds, with the writer and the bytes of `impl/txn_writer/{writer,records}.py`. So many
-clients run whole transactions, one after the other: each sends its next request when the last one was answered and it
-has worked for a while. A request is a record of the log; it is answered when its entry is stored. With batching the
-writer has the proposal's limits: 512 records, 4 MiB, and a tick every millisecond (PIP-160).
+A discrete-event simulation in microseconds, on the writer and the codec of `impl/txn_writer/{writer,records}.py`.
+Concurrent clients run whole transactions. A client sends its next request after the previous one completed and a random
+think time passed. Each request appends one record, and completes when the record's entry is persisted. With batching,
+the writer has the limits that PIP-160 proposes: 512 records, 4 MiB, and a flush every millisecond.
 
-All numbers but those of the replay are the same on every machine. Times are told for two ledgers: one that stores any
-number of entries at a time, so that nothing shows but what a record waits for its batch; and one that is busy with an
-entry for a while before it takes the next, so that many entries wait for each other. How long that is, is assumed, as
-all durations are. What BookKeeper adds to each entry is not in the bytes.
+All results but the replay are deterministic. Latency is measured on two ledgers: one persists any number of entries
+concurrently, so latency is only the wait for the flush; the other is busy for `BUSY_US` with each entry, so entries
+queue. All durations are assumptions. BookKeeper's overhead per entry is not in the bytes.
 
-The replay reads all entries of a log that is in memory, and applies them: what a coordinator does when it recovers,
-without the reads from storage, of which there are as many as entries.
+The replay benchmark reads a log in memory and applies all its records, as a recovering coordinator does. It leaves out
+the ledger reads, one per entry.
 """
 
 from __future__ import annotations
@@ -33,195 +32,201 @@ from impl.txn_writer.records import (
     record_size,
 )
 from impl.txn_writer.writer import TxnWriter
+from model.machine import Refused
 from model.txn_writer.state import Config, Write
 
-#: How long a request or an answer is on its way, and an entry to be stored; how long a client works at most in between.
-NETWORK_US, STORED_US, WORK_US = 200, 2_000, 2_000
-#: How long a ledger is busy with an entry that takes one after the other.
+#: One-way network delay, time to persist an entry, and the maximum think time of a client.
+NETWORK_US, PERSIST_US, THINK_US = 200, 2_000, 2_000
+#: The time that the busy ledger takes per entry before it starts the next.
 BUSY_US = 20
-#: The writer's tick. Its clock counts what we tell it: here microseconds.
+#: The writer's flush interval. The simulation's unit of time is the microsecond, so `max_delay_ms` is one as well.
 DELAY_US = 1_000
 ON = Config(max_delay_ms=DELAY_US)
 OFF = ON._replace(batching=False)
-#: What clocks show at the start, in milliseconds.
+#: The clock at the start, in milliseconds.
 START_MS = 1_660_000_000_000
 TIMEOUT_MS = 60_000
 
-#: Concurrent transactions, and how many there are in all.
+#: Numbers of concurrent transactions, and the number of all transactions of a simulation.
 CONCURRENT = (1, 10, 100, 1_000)
 TRANSACTIONS = 4_000
 
 
 class Log(NamedTuple):
-    """What came of a simulation."""
+    """The log that a simulation wrote, and the latency of its requests."""
 
     entries: tuple[bytes, ...]
     records: int
     transactions: int
-    waited_us: int  # from requests to their answers, of all together
+    latency_us: int  # sum over all requests, from send to response
 
     @property
     def size(self) -> int:
-        """Bytes of all entries."""
+        """The size in bytes of all entries."""
         return sum(len(entry) for entry in self.entries)
 
 
-def record(step: int, number: int, client: int, now_us: int, newest: int) -> TransactionRecord:
-    """The record of a transaction's step: it begins, has a partition and a subscription, is to commit, and has."""
+def record(step: int, txn: int, client: int, now_us: int, last_id: int) -> TransactionRecord:
+    """The record of a step of a transaction: NEW, ADD_PARTITION, ADD_SUBSCRIPTION, COMMITTING, COMMITTED."""
     if step == 0:
         now_ms = START_MS + now_us // 1_000
         return TransactionRecord(
             "NEW",
-            number,
+            txn,
             timeout_ms=TIMEOUT_MS,
             start_time=now_ms,
             last_modification_time=now_ms,
-            max_local_txn_id=newest,
+            max_local_txn_id=last_id,
         )
-    made = TransactionRecord(
-        ("ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE", "UPDATE")[step - 1], number, max_local_txn_id=newest
+    update = TransactionRecord(
+        ("ADD_PARTITION", "ADD_SUBSCRIPTION", "UPDATE", "UPDATE")[step - 1], txn, max_local_txn_id=last_id
     )
     if step == 1:
-        return made._replace(partitions=(f"persistent://public/default/orders-partition-{client % 16}",))
+        return update._replace(partitions=(f"persistent://public/default/orders-partition-{client % 16}",))
     if step == 2:
-        read = Subscription(f"persistent://public/default/payments-partition-{client % 16}", "billing")
-        return made._replace(subscriptions=(read,))
+        subscription = Subscription(f"persistent://public/default/payments-partition-{client % 16}", "billing")
+        return update._replace(subscriptions=(subscription,))
     statuses = ("OPEN", "COMMITTING", "COMMITTED")
-    return made._replace(expected_status=statuses[step - 3], new_status=statuses[step - 2])
+    return update._replace(expected_status=statuses[step - 3], new_status=statuses[step - 2])
 
 
-#: How many records a transaction has.
+#: The number of records of a transaction.
 STEPS = 5
 
 
 class Client:
-    """Runs transactions, one after the other."""
+    """Runs transactions one after the other."""
 
     def __init__(self, number: int, transactions: int) -> None:
         self.number = number
-        self.left = transactions
+        self.remaining = transactions
         self.step = 0
-        self.transaction = -1
+        self.txn = -1
         self.sent_us = 0
 
 
 class Simulation:
-    """Clients, a coordinator with its writer, and a ledger."""
+    """Event queue of clients, a coordinator with its writer, and a ledger."""
 
     def __init__(
-        self, cfg: Config, concurrent: int, transactions: int, work_us: int = WORK_US, busy_us: int = 0
+        self, cfg: Config, concurrent: int, transactions: int, think_us: int = THINK_US, busy_us: int = 0
     ) -> None:
         self._writer = TxnWriter(cfg)
-        self._chance = random.Random(160)  # noqa: S311
-        self._work_us = work_us
+        self._random = random.Random(160)  # noqa: S311
+        self._think_us = think_us
         self._busy_us = busy_us
-        self._free_us = 0  # when the ledger takes the next entry
+        self._free_us = 0  # when the ledger can start the next entry
         self._delay_us = cfg.max_delay_ms
         self._clients = [Client(number, transactions // concurrent) for number in range(concurrent)]
-        self._events: list[tuple[int, int, str, int]] = []  # when, in which order, what, and whose
-        self._events_made = 0
-        self._records: dict[int, tuple[Client, TransactionRecord]] = {}  # by the writer's numbers
+        self._events: list[tuple[int, int, str, int]] = []  # time, sequence number, kind, client
+        self._event_count = 0
+        self._records: dict[int, tuple[Client, TransactionRecord]] = {}  # by the writer's record number
         self._entries: list[bytes] = []
-        self._newest = -1
-        self._waited_us = 0
+        self._last_id = -1
+        self._latency_us = 0
         self._tick_us = -1
 
     def run(self) -> Log:
-        """All transactions, to their ends. O(records log clients)."""
+        """Runs all transactions to their ends and returns the log. O(records log clients)."""
         for client in self._clients:
             self._send(client, 0)
-        now, count = 0, 0
+        now, records = 0, 0
         while self._events:
-            at, _, what, who = heapq.heappop(self._events)
-            told = self._writer.advance_time(at - now)
+            at, _, kind, number = heapq.heappop(self._events)
+            effects = self._writer.advance_time(at - now)
             now = at
-            self._begin_writes(now, told.writes)
-            if what == "request":
-                count += 1
-                self._take(now, self._clients[who])
-            elif what == "stored":
-                for answer in self._writer.complete_write().answers:  # type: ignore[union-attr]
-                    self._answer(now, self._records[answer.record][0])
-        return Log(tuple(self._entries), count, count // STEPS, self._waited_us)
+            self._begin_writes(now, effects.writes)
+            if kind == "request":
+                records += 1
+                self._receive(now, self._clients[number])
+            elif kind == "persisted":
+                completed = self._writer.complete_write()
+                if isinstance(completed, Refused):
+                    raise RuntimeError(completed.why)
+                for callback in completed.callbacks:
+                    self._respond(now, self._records[callback.record][0])
+        return Log(tuple(self._entries), records, records // STEPS, self._latency_us)
 
-    def _later(self, at: int, what: str, who: int = -1) -> None:
-        self._events_made += 1
-        heapq.heappush(self._events, (at, self._events_made, what, who))
+    def _schedule(self, at: int, kind: str, client: int = -1) -> None:
+        """Adds an event. Events at the same time occur in the order in which they were added."""
+        self._event_count += 1
+        heapq.heappush(self._events, (at, self._event_count, kind, client))
 
     def _send(self, client: Client, now: int) -> None:
-        """The client works, and sends its next request."""
-        if client.left:
-            client.sent_us = now + self._chance.randint(0, self._work_us)
-            self._later(client.sent_us + NETWORK_US, "request", client.number)
+        """The client thinks, then sends its next request, unless all its transactions are done."""
+        if client.remaining:
+            client.sent_us = now + self._random.randint(0, self._think_us)
+            self._schedule(client.sent_us + NETWORK_US, "request", client.number)
 
-    def _take(self, now: int, client: Client) -> None:
-        """A request is there: its record goes to the writer."""
+    def _receive(self, now: int, client: Client) -> None:
+        """The coordinator receives a request and adds its record to the writer."""
         if client.step == 0:
-            self._newest += 1
-            client.transaction = self._newest
-        made = record(client.step, client.transaction, client.number, now, self._newest)
-        told = self._writer.add(record_size(made), "nothing")
-        self._records[told.number] = client, made
-        self._begin_writes(now, told.writes)
+            self._last_id += 1
+            client.txn = self._last_id
+        new = record(client.step, client.txn, client.number, now, self._last_id)
+        effects = self._writer.add(record_size(new), "nothing")
+        self._records[effects.number] = client, new
+        self._begin_writes(now, effects.writes)
         tick = now - now % self._delay_us + self._delay_us
         if tick != self._tick_us:
             self._tick_us = tick
-            self._later(tick, "tick")
+            self._schedule(tick, "tick")
 
     def _begin_writes(self, now: int, writes: Sequence[Write]) -> None:
+        """Starts the writes of the entries that the writer flushed."""
         for write in writes:
             records = [self._records[number][1] for number in write.records]
             self._entries.append(batched_entry(records) if write.batched else plain_entry(records[0]))
             self._free_us = max(self._free_us, now) + self._busy_us
-            self._later(self._free_us + STORED_US, "stored")
+            self._schedule(self._free_us + PERSIST_US, "persisted")
 
-    def _answer(self, now: int, client: Client) -> None:
-        """An answer goes to the client, which goes on."""
-        there = now + NETWORK_US
-        self._waited_us += there - client.sent_us
+    def _respond(self, now: int, client: Client) -> None:
+        """Completes the client's request; the client continues with its next step."""
+        received_us = now + NETWORK_US
+        self._latency_us += received_us - client.sent_us
         client.step = (client.step + 1) % STEPS
-        client.left -= client.step == 0
-        self._send(client, there)
+        client.remaining -= client.step == 0
+        self._send(client, received_us)
 
 
 @functools.cache
 def simulated(cfg: Config, concurrent: int, busy_us: int = 0) -> Log:
-    """The log of so many concurrent transactions."""
+    """The log that a simulation with that many concurrent transactions writes."""
     return Simulation(cfg, concurrent, TRANSACTIONS, busy_us=busy_us).run()
 
 
 # ---- replay -------------------------------------------------------------------------------------------
 
 
-class Found(NamedTuple):
-    """A transaction as a recovery finds it."""
+class Recovered(NamedTuple):
+    """A transaction after a replay."""
 
     status: str
     partitions: tuple[str, ...]
     subscriptions: tuple[Subscription, ...]
 
 
-def replayed(entries: Sequence[bytes]) -> dict[int, Found]:
-    """The transactions that are not over, from the entries of a log. O(bytes)."""
-    found: dict[int, Found] = {}
+def replayed(entries: Sequence[bytes]) -> dict[int, Recovered]:
+    """Replays the entries of a log and returns the ongoing transactions by id. O(bytes)."""
+    found: dict[int, Recovered] = {}
     for entry in entries:
         for each in read_entry(TransactionRecord, entry).records:
-            number, op = each.txnid_least_bits, each.op
+            txn, op = each.txnid_least_bits, each.op
             if op == "NEW":
-                found[number] = Found("OPEN", (), ())
+                found[txn] = Recovered("OPEN", (), ())
             elif op == "ADD_PARTITION":
-                found[number] = found[number]._replace(partitions=found[number].partitions + each.partitions)
+                found[txn] = found[txn]._replace(partitions=found[txn].partitions + each.partitions)
             elif op == "ADD_SUBSCRIPTION":
-                found[number] = found[number]._replace(subscriptions=found[number].subscriptions + each.subscriptions)
+                found[txn] = found[txn]._replace(subscriptions=found[txn].subscriptions + each.subscriptions)
             elif each.new_status in ("COMMITTED", "ABORTED"):
-                del found[number]
+                del found[txn]
             else:
-                found[number] = found[number]._replace(status=each.new_status or "")
+                found[txn] = found[txn]._replace(status=each.new_status or "")
     return found
 
 
-def speed(log: Log) -> float:
-    """Records a second that are replayed."""
+def replay_rate(log: Log) -> float:
+    """The number of records replayed per second."""
     started = time.perf_counter()
     replayed(log.entries)
     return log.records / (time.perf_counter() - started)
@@ -230,88 +235,88 @@ def speed(log: Log) -> float:
 # ---- measuring ----------------------------------------------------------------------------------------
 
 
-def less(concurrent: int, measure: Callable[[Log], float], busy_us: int = 0) -> Callable[[], Measured]:
-    """How much of something there is with batching, against none: less is better."""
+def reduction(concurrent: int, measure: Callable[[Log], float], busy_us: int = 0) -> Callable[[], Measured]:
+    """Measures a cost with batching on and off; the ratio is above 1 where batching lowers it."""
 
     def run() -> Measured:
-        ours, other = [measure(simulated(cfg, concurrent, busy_us)) for cfg in (ON, OFF)]
-        return Measured(ours, other, other / ours)
+        batched, baseline = [measure(simulated(cfg, concurrent, busy_us)) for cfg in (ON, OFF)]
+        return Measured(batched, baseline, baseline / batched)
 
     return run
 
 
-def faster(concurrent: int) -> Callable[[], Measured]:
-    """How fast the log is replayed, against the one without batches."""
+def replay_speedup(concurrent: int) -> Callable[[], Measured]:
+    """Measures the replay rate with batching on and off."""
 
     def run() -> Measured:
         on, off = simulated(ON, concurrent), simulated(OFF, concurrent)
-        ours, other = in_turns(lambda: speed(on), lambda: speed(off))
-        return Measured(ours, other, ours / other)
+        batched, baseline = in_turns(lambda: replay_rate(on), lambda: replay_rate(off))
+        return Measured(batched, baseline, batched / baseline)
 
     return run
 
 
-def of_row(concurrent: int) -> list[Benchmark]:
-    """All measurements with so many concurrent transactions."""
+def benchmarks_at(concurrent: int) -> list[Benchmark]:
+    """All benchmarks with that many concurrent transactions."""
     name = f"txn_log_batching.{concurrent}"
-    those = f"{concurrent:,} concurrent transactions" if concurrent > 1 else "one transaction at a time"
+    load = f"{concurrent:,} concurrent transactions" if concurrent > 1 else "one transaction at a time"
     return [
         Benchmark(
             f"{name}.entries",
-            "entries a transaction",
-            f"{those}: entries of the log, against a log without batches",
-            less(concurrent, lambda log: len(log.entries) / log.transactions),
+            "entries per transaction",
+            f"{load}: log entries, against a log without batches",
+            reduction(concurrent, lambda log: len(log.entries) / log.transactions),
         ),
         Benchmark(
             f"{name}.bytes",
-            "bytes a transaction",
-            f"{those}: bytes of the log, against a log without batches",
-            less(concurrent, lambda log: log.size / log.transactions),
+            "bytes per transaction",
+            f"{load}: log bytes, against a log without batches",
+            reduction(concurrent, lambda log: log.size / log.transactions),
         ),
         Benchmark(
             f"{name}.time",
-            "us a transaction",
-            f"{those}: how long requests take, simulated, against a log without batches",
-            less(concurrent, lambda log: log.waited_us / log.transactions),
+            "us per transaction",
+            f"{load}: simulated request latency, against a log without batches",
+            reduction(concurrent, lambda log: log.latency_us / log.transactions),
         ),
         Benchmark(
             f"{name}.time_of_a_busy_ledger",
-            "us a transaction",
-            f"{those}: the same where the ledger takes {BUSY_US} us for each entry",
-            less(concurrent, lambda log: log.waited_us / log.transactions, BUSY_US),
+            "us per transaction",
+            f"{load}: the same with a ledger that is busy for {BUSY_US} us per entry",
+            reduction(concurrent, lambda log: log.latency_us / log.transactions, BUSY_US),
         ),
         Benchmark(
             f"{name}.replay",
             "records/s",
-            f"{those}: reading the log and applying it, against the log without batches",
-            faster(concurrent),
+            f"{load}: replay of a log in memory, against a log without batches",
+            replay_speedup(concurrent),
         ),
     ]
 
 
-benchmarks = [each for concurrent in CONCURRENT for each in of_row(concurrent)]
+benchmarks = [each for concurrent in CONCURRENT for each in benchmarks_at(concurrent)]
 
 
-def line(label: str, part: str, column: str = "value") -> Line:
-    """A line over the number of concurrent transactions."""
-    return Line(label, tuple(Point(float(n), f"txn_log_batching.{n}.{part}", column) for n in CONCURRENT))
+def line(label: str, metric: str, column: str = "value") -> Line:
+    """A line of a metric over the number of concurrent transactions."""
+    return Line(label, tuple(Point(float(n), f"txn_log_batching.{n}.{metric}", column) for n in CONCURRENT))
 
 
 plots = (
     Plot(
-        "Concurrent transactions, and entries of their log",
-        "Every request of a transaction is a record, and without batching an entry: five of them. With a tick every "
-        "millisecond, requests that come within one share an entry.",
+        "Log entries by concurrent transactions",
+        "A transaction has five records. Without batching, each is an entry. With a flush every millisecond, records "
+        "that arrive between two flushes share an entry.",
         "concurrent transactions",
-        "entries a transaction",
+        "entries per transaction",
         (line("batched", "entries"), line("batching off", "entries", "baseline")),
     ),
     Plot(
-        "Concurrent transactions, and how long their requests take",
-        "What it costs: a record waits for the tick. What it buys: a ledger that takes a while for each entry has "
-        f"fewer of them. Here that is {BUSY_US} microseconds, which is assumed; the others store any number at a time.",
+        "Request latency by concurrent transactions",
+        "Batching costs the wait for the flush, and saves entries of a ledger that is busy with each. The busy ledger "
+        f"takes an assumed {BUSY_US} microseconds per entry; the other one persists any number of entries at a time.",
         "concurrent transactions",
-        "microseconds a transaction",
+        "microseconds per transaction",
         (
             line("batched", "time"),
             line("batching off", "time", "baseline"),
@@ -320,10 +325,10 @@ plots = (
         ),
     ),
     Plot(
-        "Concurrent transactions, and how fast their log is replayed",
-        "Records that are read and applied in a second, from a log in memory.",
+        "Replay rate by concurrent transactions",
+        "Records of a log in memory that are read and applied per second.",
         "concurrent transactions",
-        "records a second",
+        "records per second",
         (line("batched", "replay"), line("batching off", "replay", "baseline")),
     ),
 )
