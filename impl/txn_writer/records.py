@@ -1,25 +1,27 @@
-"""Records and entries of the transaction log and of the pending-ack store as real bytes (PIP-160).
+"""Codec for records and entries of the transaction log and of the pending-ack store (PIP-160).
 
-A *record* is one step of a transaction. An *entry* is what a ledger keeps, in one of two forms:
+A record is one protobuf message about one transaction: `TransactionMetadataEntry` or `PendingAckMetadataEntry`. A
+ledger entry holds records in one of two forms:
 
-    plain    the record's protobuf bytes, and nothing else; what every broker before PIP-160 writes and reads
-    batched  magic 0x0e01, version 1 (two bytes each, big-endian), then a message with all records of the batch
+    plain    the protobuf bytes of one record; the only form that brokers before PIP-160 write and read
+    batched  magic 0x0e01 and version 1 (two bytes each, big-endian), then one message with all records of the batch
 
-A reader looks at the first two bytes. No plain entry begins with the magic: its first byte is a protobuf tag, and
-0x0e would be field 1 with wire type 6, which there is not. That is also why a broker before PIP-160 fails loudly
-on a batch (`old_read_entry`) instead of misreading it.
+A reader decides by the first two bytes. No plain entry begins with the magic: its first byte is a protobuf tag, and
+0x0e is the tag of field 1 with wire type 6, which does not exist. For the same reason, a broker before PIP-160 fails
+on a batched entry (`old_read_entry`) and does not misread it.
 
 Where PIP-160 leaves a choice:
 
-* A batch of one record is framed, too. A batch of none is never written; read, it is an entry without records.
-* An unknown version is refused. The shipped reader skips the version: `any_version=True` does so, too.
-* An entry shorter than the magic is damaged, and so is one with the magic and no version.
-* The message around the records holds records and nothing else in version 1: anything else in it is damage.
-* A record may have fields that are unknown here, as protobuf has it: `owner` came late. A field that is known, with
-  a wire type or a word that is none of its own, is damage; protobuf would take it for unknown, and the record for
-  another one (a transaction number of zero).
+* A batch of one record is framed like any other batch. An empty batch is never written; an empty batch that is read is
+  an entry without records.
+* An unknown version is rejected. Pulsar's reader skips the version; `any_version=True` does the same.
+* An entry shorter than the magic is corrupt. So is an entry with the magic and no version.
+* In version 1, the message of a batch holds records and nothing else. Any other field in it is corruption.
+* A record may have unknown fields, as protobuf allows: `owner` was added later. A known field with a wrong wire type or
+  an undefined enum value is corruption. Protobuf would treat it as unknown and read another record, for example one
+  with transaction id 0.
 
-Nothing in the format notices an entry that was cut where a field or a record ends. The ledger's checksums do.
+The format does not detect an entry that is truncated at the end of a field or record. BookKeeper's checksums do.
 """
 
 from __future__ import annotations
@@ -42,25 +44,25 @@ ACK_TYPES = tuple(ENUMS["AckType"])
 
 
 class BadEntry(BadValue):
-    """Bytes that are no entry, or a record that cannot be written as one; the message says what is wrong."""
+    """Bytes that are not an entry, or a record that cannot be serialised. The message is one line."""
 
 
 class Subscription(NamedTuple):
-    """A subscription that takes part in a transaction."""
+    """A subscription that is a participant of a transaction."""
 
     topic: str
     subscription: str
 
 
 class TransactionRecord(NamedTuple):
-    """A step of a transaction in its coordinator's log. Times in milliseconds; None: the field is not there.
+    """A `TransactionMetadataEntry`. Times are in milliseconds; None means that the field is absent.
 
-    NEW needs `timeout_ms` and `start_time`, UPDATE needs both statuses: a coordinator cannot go on without.
+    NEW requires `timeout_ms` and `start_time`, UPDATE requires both statuses: replay reads them.
     """
 
     op: str  # one of OPS
-    txnid_least_bits: int = 0  # the number of the transaction at its coordinator
-    txnid_most_bits: int = 0  # the coordinator
+    txnid_least_bits: int = 0  # the transaction id within its coordinator
+    txnid_most_bits: int = 0  # the coordinator id
     expected_status: str | None = None  # one of STATUSES
     new_status: str | None = None
     partitions: tuple[str, ...] = ()
@@ -73,7 +75,7 @@ class TransactionRecord(NamedTuple):
 
 
 class PendingAck(NamedTuple):
-    """A position acknowledged in a transaction. In the words of `ack_set`, a bit of zero is acknowledged."""
+    """A position acknowledged in a transaction. A clear bit of `ack_set` is an acknowledged batch index."""
 
     ledger_id: int
     entry_id: int
@@ -82,7 +84,7 @@ class PendingAck(NamedTuple):
 
 
 class PendingAckRecord(NamedTuple):
-    """A step of a transaction in the pending-ack log of a subscription; only an ACK has positions."""
+    """A `PendingAckMetadataEntry` of the pending-ack store of a subscription. Only an ACK has positions."""
 
     op: str  # one of PENDING_ACK_OPS
     ack_type: str  # one of ACK_TYPES
@@ -96,7 +98,7 @@ R = TypeVar("R", TransactionRecord, PendingAckRecord)
 
 
 class Entry(NamedTuple, Generic[R]):
-    """What an entry holds, in the order in which it was added; a plain entry holds one record."""
+    """The records of a ledger entry, in the order in which they were added. A plain entry has one record."""
 
     batched: bool
     records: tuple[R, ...]
@@ -106,7 +108,7 @@ class Entry(NamedTuple, Generic[R]):
 
 
 def plain_entry(record: Record) -> bytes:
-    """The record alone, as every broker writes it whose batching is off. Raises BadEntry for no possible record."""
+    """The plain entry of a record, as a broker without batching writes it. Raises BadEntry for an invalid record."""
     kind = _kind(type(record))
     message = kind.message()
     _written(lambda: kind.fill(message, record), record)
@@ -115,36 +117,36 @@ def plain_entry(record: Record) -> bytes:
 
 
 def batched_entry(records: Sequence[Record]) -> bytes:
-    """Records of one kind in one entry, framed also when there is but one. O(bytes).
+    """The batched entry of records of one kind. O(bytes).
 
-    Raises BadEntry when there is none, for a mixture of kinds, and for no possible record.
+    Raises BadEntry for an empty batch, for records of several kinds, and for an invalid record.
     """
     if not records:
-        raise BadEntry("a batch has one record at least, this one has none")
+        raise BadEntry("a batch must have at least 1 record, got 0")
     of = type(records[0])
     kind = _kind(of)
     batch = kind.batch()
     added = getattr(batch, kind.field)
     for record in records:
         if type(record) is not of:
-            raise BadEntry(f"a batch has records of one kind, not {of.__name__} and {type(record).__name__}")
+            raise BadEntry(f"a batch must have records of one kind, got {of.__name__} and {type(record).__name__}")
         _written(functools.partial(kind.fill, added.add(), record), record)
     data: bytes = _written(batch.SerializeToString, records[0])
     return HEADER + data
 
 
 def record_size(record: Record) -> int:
-    """The bytes of the record itself, which is what `maxSize` of a buffered writer counts. Raises as `plain_entry`."""
+    """The size in bytes of a record, as `TxnLogBufferedWriter` counts it. Raises as `plain_entry`."""
     return len(plain_entry(record))
 
 
 def framing_overhead(sizes: Iterable[int]) -> int:
-    """The bytes that a batched entry has beside its records of these sizes: the header, and a tag and a length each."""
+    """The bytes of a batched entry besides its records: the header, and a tag and a length per record."""
     return len(HEADER) + sum([1 + _varint_size(size) for size in sizes])
 
 
 def entry_size(sizes: Sequence[int]) -> int:
-    """The bytes of the batched entry that holds records of these sizes."""
+    """The size in bytes of the batched entry of records of these sizes."""
     return framing_overhead(sizes) + sum(sizes)
 
 
@@ -153,7 +155,7 @@ def _varint_size(number: int) -> int:
 
 
 def _written(write: Callable[[], Any], record: Record) -> Any:
-    """What `write` gives; what protobuf cannot write is said in one line."""
+    """Returns the result of `write`. Raises BadEntry if protobuf cannot serialise the record."""
     try:
         return write()
     except (TypeError, ValueError, KeyError, EncodeError) as error:
@@ -166,33 +168,33 @@ def _written(write: Callable[[], Any], record: Record) -> Any:
 
 
 def is_batched(data: bytes) -> bool:
-    """Whether an entry is a batch, by its first two bytes. Raises BadEntry when it has not as many."""
+    """Whether an entry is batched, by its first two bytes. Raises BadEntry if it is shorter."""
     if len(data) < len(MAGIC):
-        raise BadEntry(f"an entry has 2 bytes at least, this one has {len(data)}")
+        raise BadEntry(f"an entry must have at least 2 bytes, got {len(data)}")
     return data[:2] == MAGIC
 
 
 def read_entry(kind: type[R], data: bytes, *, any_version: bool = False) -> Entry[R]:
-    """The records of an entry of the log of that kind: TransactionRecord or PendingAckRecord. O(bytes).
+    """Reads an entry whose records are of this kind: TransactionRecord or PendingAckRecord. O(bytes).
 
-    With `any_version`, the version is skipped as the shipped reader does. Raises BadEntry for what is no entry.
+    With `any_version`, the version is skipped, as Pulsar's reader does. Raises BadEntry if the bytes are not an entry.
     """
     if not is_batched(data):
         return Entry(False, (_read_plain(kind, data),))
     if len(data) < len(HEADER):
-        raise BadEntry(f"a batched entry has a version after the magic, this one ends after {len(data)} bytes")
+        raise BadEntry(f"a batched entry must have {len(HEADER)} bytes of magic and version, got {len(data)} bytes")
     version = int.from_bytes(data[2:4], "big")
     if version != VERSION and not any_version:
-        raise BadEntry(f"a batched entry of version {version}, only version {VERSION} can be read")
+        raise BadEntry(f"a batched entry must have version {VERSION}, got {version}")
     described = _kind(kind)
     batch = _parsed(described.batch, data[4:], f"a batch of {kind.__name__}")
     return Entry(True, tuple([described.read(message) for message in getattr(batch, described.field)]))
 
 
 def old_read_entry(kind: type[R], data: bytes) -> R:
-    """The record of an entry as a broker before PIP-160 reads it, which knows of no batch.
+    """Reads an entry as a broker before PIP-160 does, which expects a plain entry.
 
-    Raises BadEntry for a batched entry, whatever is in it, as that broker's coordinator does when it recovers.
+    Raises BadEntry for every batched entry; that broker's coordinator fails to recover.
     """
     return _read_plain(kind, data)
 
@@ -204,12 +206,12 @@ def _read_plain(kind: type[R], data: bytes) -> R:
 
 
 def _parsed(message_class: Any, data: bytes, name: str) -> Any:
-    """The message, in which every field is one that it knows or, in a record, one of a number that it does not know."""
+    """Parses a message. Rejects known fields with a wrong wire type or enum value, and unknown fields of a batch."""
     message = message_class()
     try:
         message.ParseFromString(data)
     except (DecodeError, UnicodeDecodeError):
-        raise BadEntry(f"{name} cannot be read from {len(data)} bytes: {_damage(data)}") from None
+        raise BadEntry(f"{name} cannot be read from {len(data)} bytes: {_corruption(data)}") from None
     if not message.IsInitialized():
         raise BadEntry(f"{name} lacks {', '.join(message.FindInitializationErrors())}")
     size = message.ByteSize()
@@ -217,19 +219,19 @@ def _parsed(message_class: Any, data: bytes, name: str) -> Any:
     if message.ByteSize() != size:
         again = message_class()
         again.ParseFromString(data)
-        _refuse_unknown(again, name)
+        _reject_corrupt_fields(again, name)
     return message
 
 
-def _damage(data: bytes) -> str:
-    """Why bytes are no message: the first tag, where that is it."""
+def _corruption(data: bytes) -> str:
+    """Why the bytes cannot be parsed: an undefined wire type in the first tag, or any other reason."""
     if data and data[0] & 7 > 5:
         return f"field {data[0] >> 3} has wire type {data[0] & 7}, which does not exist"
     return "truncated, or not protobuf"
 
 
-def _refuse_unknown(message: Any, name: str) -> None:
-    """Refuses damaged fields, which protobuf takes for unknown, in the message and in all messages in it."""
+def _reject_corrupt_fields(message: Any, name: str) -> None:
+    """Rejects corrupt fields, which protobuf treats as unknown, in the message and all nested messages."""
     known = {field.number: field.name for field in MESSAGES[message.DESCRIPTOR.name]}
     batch = message.DESCRIPTOR.name.startswith("Batched")
     fields: Any = UnknownFieldSet(message)
@@ -237,33 +239,33 @@ def _refuse_unknown(message: Any, name: str) -> None:
         number = unknown.field_number
         if number in known:
             wire = unknown.wire_type
-            value = f"{unknown.data}, which it cannot be" if wire == 0 else f"wire type {wire}, which it has not"
+            value = f"undefined value {unknown.data}" if wire == 0 else f"wrong wire type {wire}"
             raise BadEntry(f"{name}.{known[number]} has {value}")
         if batch:
-            raise BadEntry(f"{name} has a field {number}; a batch of version {VERSION} has field {BATCH_FIELD} only")
+            raise BadEntry(f"{name} must have only field {BATCH_FIELD} in version {VERSION}, got field {number}")
     for described, value in message.ListFields():
         if described.message_type is not None:
             for inner in value:
-                _refuse_unknown(inner, described.message_type.name)
+                _reject_corrupt_fields(inner, described.message_type.name)
 
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-# ---- the two kinds ----
+# ---- the two kinds of records ----
 
 _OP_NUMBERS = ENUMS["TransactionMetadataOp"]
-_OP_WORDS = {number: word for word, number in _OP_NUMBERS.items()}
+_OPS_BY_NUMBER = {number: name for name, number in _OP_NUMBERS.items()}
 _STATUS_NUMBERS = ENUMS["TxnStatus"]
-_STATUS_WORDS = {number: word for word, number in _STATUS_NUMBERS.items()}
-_PENDING_NUMBERS = ENUMS["PendingAckOp"]
-_PENDING_WORDS = {number: word for word, number in _PENDING_NUMBERS.items()}
-_TYPE_NUMBERS = ENUMS["AckType"]
-_TYPE_WORDS = {number: word for word, number in _TYPE_NUMBERS.items()}
-_NUMBERS = ("timeout_ms", "start_time", "last_modification_time", "max_local_txn_id")
-#: what a record of an op must have, or whoever replays it cannot go on
-_NEEDED = {"NEW": ("timeout_ms", "start_time"), "UPDATE": ("expected_status", "new_status")}
+_STATUSES_BY_NUMBER = {number: name for name, number in _STATUS_NUMBERS.items()}
+_PENDING_OP_NUMBERS = ENUMS["PendingAckOp"]
+_PENDING_OPS_BY_NUMBER = {number: name for name, number in _PENDING_OP_NUMBERS.items()}
+_ACK_TYPE_NUMBERS = ENUMS["AckType"]
+_ACK_TYPES_BY_NUMBER = {number: name for name, number in _ACK_TYPE_NUMBERS.items()}
+_INTEGER_FIELDS = ("timeout_ms", "start_time", "last_modification_time", "max_local_txn_id")
+#: the fields, by op, without which a record cannot be replayed
+_REQUIRED = {"NEW": ("timeout_ms", "start_time"), "UPDATE": ("expected_status", "new_status")}
 
 
 def _fill_transaction(message: Any, record: TransactionRecord) -> None:
@@ -277,13 +279,13 @@ def _fill_transaction(message: Any, record: TransactionRecord) -> None:
     message.partitions.extend(record.partitions)
     for topic, subscription in record.subscriptions:
         message.subscriptions.add(topic=topic, subscription=subscription)
-    for name in _NUMBERS:
+    for name in _INTEGER_FIELDS:
         number = getattr(record, name)
         if number is not None:
             setattr(message, name, number)
     if record.owner is not None:
         message.owner = record.owner
-    _complete(record)
+    _require_fields(record)
 
 
 def _read_transaction(message: Any) -> TransactionRecord:
@@ -295,11 +297,11 @@ def _read_transaction(message: Any) -> TransactionRecord:
         for each in message.subscriptions
     ]
     record = TransactionRecord(
-        _OP_WORDS[message.metadata_op],
+        _OPS_BY_NUMBER[message.metadata_op],
         message.txnid_least_bits,
         message.txnid_most_bits,
-        _STATUS_WORDS[message.expected_status] if has("expected_status") else None,
-        _STATUS_WORDS[message.new_status] if has("new_status") else None,
+        _STATUSES_BY_NUMBER[message.expected_status] if has("expected_status") else None,
+        _STATUSES_BY_NUMBER[message.new_status] if has("new_status") else None,
         tuple([_text(each, "partitions") for each in message.partitions]),
         tuple(subscriptions),
         message.timeout_ms if has("timeout_ms") else None,
@@ -308,19 +310,20 @@ def _read_transaction(message: Any) -> TransactionRecord:
         message.max_local_txn_id if has("max_local_txn_id") else None,
         _text(message.owner, "owner") if has("owner") else None,
     )
-    _complete(record)
+    _require_fields(record)
     return record
 
 
-def _complete(record: TransactionRecord) -> None:
-    for name in _NEEDED.get(record.op, ()):
+def _require_fields(record: TransactionRecord) -> None:
+    """Raises BadEntry if a field is absent that the op requires."""
+    for name in _REQUIRED.get(record.op, ()):
         if getattr(record, name) is None:
             raise BadEntry(f"TransactionRecord {record.op} lacks {name}")
 
 
 def _fill_pending(message: Any, record: PendingAckRecord) -> None:
-    message.pending_ack_op = _number(_PENDING_NUMBERS, record.op, "op")
-    message.ack_type = _number(_TYPE_NUMBERS, record.ack_type, "ack_type")
+    message.pending_ack_op = _number(_PENDING_OP_NUMBERS, record.op, "op")
+    message.ack_type = _number(_ACK_TYPE_NUMBERS, record.ack_type, "ack_type")
     message.txnid_least_bits = record.txnid_least_bits
     message.txnid_most_bits = record.txnid_most_bits
     for ledger_id, entry_id, ack_set, batch_size in record.positions:
@@ -335,8 +338,8 @@ def _read_pending(message: Any) -> PendingAckRecord:
         if not message.HasField(name):
             raise BadEntry(f"PendingAckRecord lacks {name}")
     return PendingAckRecord(
-        _PENDING_WORDS[message.pending_ack_op],
-        _TYPE_WORDS[message.ack_type],
+        _PENDING_OPS_BY_NUMBER[message.pending_ack_op],
+        _ACK_TYPES_BY_NUMBER[message.ack_type],
         message.txnid_least_bits,
         message.txnid_most_bits,
         tuple(
@@ -353,28 +356,29 @@ def _read_pending(message: Any) -> PendingAckRecord:
     )
 
 
-def _number(numbers: dict[str, int], word: str, name: str) -> int:
-    number = numbers.get(word) if isinstance(word, str) else None
+def _number(numbers: dict[str, int], value: str, name: str) -> int:
+    """The number of an enum value of the field `name`."""
+    number = numbers.get(value) if isinstance(value, str) else None
     if number is None:
-        raise BadEntry(f"{name} is {word!r}, must be one of {', '.join(numbers)}")
+        raise BadEntry(f"{name} must be one of {', '.join(numbers)}, got {value!r}")
     return number
 
 
 def _text(value: Any, name: str) -> str:
-    """The text of a field; some builds of protobuf hand out bytes where they are not UTF-8."""
+    """The string of a field. Some builds of protobuf return bytes if they are not UTF-8."""
     if isinstance(value, str):
         return value
     raise BadEntry(f"TransactionRecord.{name} is not UTF-8")
 
 
 class _Kind(NamedTuple):
-    """How records of a kind are written and read."""
+    """How records of one kind are written and read."""
 
-    message: Any  # the class of the message that is a record
+    message: Any  # the message class of a record
     fill: Callable[[Any, Any], None]
     read: Callable[[Any], Any]
-    batch: Any  # the class of the message that holds records
-    field: str  # and its field that does
+    batch: Any  # the message class of a batch
+    field: str  # the batch's field with the records
 
 
 _KINDS: dict[type, _Kind] = {
@@ -399,4 +403,6 @@ def _kind(kind: Any) -> _Kind:
     try:
         return _KINDS[kind]
     except (KeyError, TypeError):
-        raise BadEntry(f"{kind!r} is no kind of record; there are {', '.join(k.__name__ for k in _KINDS)}") from None
+        raise BadEntry(
+            f"a record must be one of {', '.join(k.__name__ for k in _KINDS)}, got {getattr(kind, '__name__', kind)}"
+        ) from None
