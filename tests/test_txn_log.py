@@ -1,4 +1,4 @@
-"""Transaction log of a coordinator: stateful tests, worked examples, invalid input, and the shipped rules."""
+"""Transaction log of a coordinator: stateful tests, worked examples, invalid input, and the rules of releases."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_truncation_keeps_deletion_order() -> None:
         assert restarted(cfg, s) == found
 
 
-def test_shipped_cursor_record_holds_one_range_more() -> None:
+def test_position_info_of_master_2026_07_holds_one_range_more() -> None:
     """Rejected participants are deleted: entries 2, 4 and 6, each a range of its own."""
     late = ("add_participant", 0, "ADD_PARTITION", 0)
     steps = [NEW, DONE, to(0, "COMMITTING"), DONE, *[late, DONE, NEW, DONE] * 3]
@@ -218,7 +218,7 @@ def test_caps_are_the_defaults_of_each_release() -> None:
 
 
 def test_ack_sets_alone_are_persisted() -> None:
-    """Only ack sets exist: the shipped cursor is not dirty."""
+    """Only ack sets exist: the cursor of master 2026-07 is not dirty."""
     steps = [NEW, NEW, DONE, to(0, "ABORTING"), to(1, "COMMITTING"), DONE, to(0, "ABORTED"), NEW, DONE]
     for cfg, kept in ((TWO, True), (SHIPPED, False)):
         s, wrote = after(cfg, *steps, ("persist",))
@@ -227,7 +227,7 @@ def test_ack_sets_alone_are_persisted() -> None:
 
 
 def test_store_without_batching_deletes_records_of_batches() -> None:
-    """Before 4.1 the shipped store cannot, and the transactions return with each restart."""
+    """The store of 4.0 cannot, and the transactions return with each restart."""
     steps = [NEW, NEW, DONE, ("reopen", False)]
     for cfg, first_unacked in ((TWO, 5), (SHIPPED, 5), (EARLIER, 0)):
         s, _ = replayed(cfg, after(cfg, *steps)[0])
@@ -286,7 +286,7 @@ def test_replay_that_never_ends_is_found_by_the_explorer() -> None:
 
 
 def test_acknowledged_commit_is_not_lost_to_failed_abort() -> None:
-    """The failed abort is durable; the shipped store decides the opposite after it."""
+    """The failed abort is durable; the store of master 2026-07 decides the opposite after it."""
     steps = [NEW, DONE, to(0, "ABORTING"), ("fail_write", 1)]
     s, outcome = after(PLAIN, *steps)
     assert (results(outcome), s.status) == (["unknown"], "stopped")
@@ -295,7 +295,7 @@ def test_acknowledged_commit_is_not_lost_to_failed_abort() -> None:
     shipped = SHIPPED._replace(batching=False)
     s, outcome = after(shipped, *steps, to(0, "COMMITTING"), to(0, "COMMITTING"), DONE)
     assert (results(outcome), [t.status for t in s.txns]) == (["success"], ["COMMITTING"])
-    assert restarted(shipped, s) == {0: "ABORTING"}, "the acknowledged commit is lost"
+    assert restarted(shipped, s) == {0: "ABORTING"}, "the confirmed commit is lost"
 
 
 @pytest.mark.parametrize("failure", [("fail_write", 0), ("fail_ledger_creation",)])

@@ -41,7 +41,7 @@ VARIABLES
   read_position,       \* the entry that the replay reads next; 0 outside a replay
   now_ms,
   acknowledged,        \* history: [id, status, partitions, subscriptions]
-  acknowledged_id,     \* history: the highest acknowledged id
+  acknowledged_id,     \* history: the highest confirmed id
   reported_watermark   \* history: the highest low watermark that was returned
 
 vars == <<status, ledger, batching, cursor_works, buffer, in_flight, ledgers, log, ledger_property_id, txns,
@@ -67,7 +67,7 @@ Members(list) == {list[k] : k \in DOMAIN list}
 
 \* The expected status of an update, by its new status.
 Expected == [COMMITTING |-> "OPEN", COMMITTED |-> "COMMITTING", ABORTING |-> "OPEN", ABORTED |-> "ABORTING"]
-\* Whether a transaction in an acknowledged status can end this way.
+\* Whether a transaction with this confirmed status can end with that status.
 MayEnd(at, end) == at \in {"OPEN", Expected[end], end}
 HasEnded(each) == each \in {"COMMITTED", "ABORTED"}
 
@@ -156,7 +156,7 @@ SumTo(ls, k) == IF k = 0 THEN 0 ELSE ls[k] + SumTo(ls, k - 1)
 RangeStarts(ls, deleted) ==
   {n \in deleted : n - 1 \notin deleted \/ \E k \in 1..Len(ls) : ls[k] > 0 /\ n = SumTo(ls, k - 1)}
 
-\* The number of ranges that one cursor record holds; in the shipped broker one more than the cap.
+\* The number of ranges that one PositionInfo holds; in master of 2026-07 one more than the cap.
 MostRanges == IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1
 Truncated(ls, a) ==
   Acks(a.first_unacked,
@@ -170,8 +170,8 @@ PrefixOf(a, kept) ==
   IN IF lost = {} THEN kept
      ELSE Acks(kept.first_unacked, {n \in kept.deleted : n < limit}, {p \in kept.partial : p.entry < limit})
 
-\* The deletions that one cursor record holds: all, or those below some entry; in the shipped broker the lowest of
-\* each kind.
+\* The deletions that one PositionInfo holds: all, or those below some entry; in master of 2026-07 the lowest ranges and
+\* the lowest ack sets.
 CursorSnapshot(s) ==
   LET Kept(kept) == IF cursor_truncation = "independent" THEN kept ELSE PrefixOf(s.acks, kept)
   IN With(Truncated(s.ledgers, s.acks), Kept)
@@ -239,7 +239,7 @@ RecordsOf(entries) == UNION {Members(entries[k]) : k \in DOMAIN entries}
 PendingRecords(s) == RecordsOf(s.in_flight) \cup Members(s.buffer)
 NewRecords(records) == {r \in records : r.op = "NEW"}
 
-\* The low watermark: every transaction up to it has ended. The shipped store returns 0 without ongoing transactions.
+\* The low watermark: every transaction up to it has ended. Master of 2026-07 returns 0 without any.
 LowWatermarkOf(s) ==
   IF s.txns # {} THEN Least({t.id : t \in s.txns}) - 1
   ELSE IF empty_low_watermark = "zero" THEN 0
@@ -296,7 +296,7 @@ KeepDurable(s, n) ==
   IN IF n = 0 \/ s.in_flight = <<>> THEN [s EXCEPT !.in_flight = <<>>]
      ELSE With(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), Next)
 
-\* Fails all entries in flight as unknown; the store stops, or (shipped) continues.
+\* Fails all entries in flight as unknown; the store stops, or (master of 2026-07) continues.
 FailInFlight(s, n) ==
   LET stops == ambiguous_append = "stops_store" /\ s.in_flight # <<>> /\ s.status = "ready"
       ended == KeepDurable(s, n)
@@ -379,12 +379,12 @@ NextEntry(s) ==
   IN IF there = {} THEN EndOf(s) ELSE Least(there)
 IsRead(s) == NextEntry(s) = EndOf(s)
 
-\* History after a replayed record ended a transaction, if its acknowledged status allows that end.
+\* History after a replayed record ended a transaction, if its confirmed status allows that end.
 WithEnd(ps, r) ==
   {IF p.id = r.txn /\ MayEnd(p.status, r.to) THEN [p EXCEPT !.status = r.to] ELSE p : p \in ps}
 
-\* Applies one record at replay; the deadline is start time plus timeout. In the shipped store an ended transaction
-\* stays in the map if its records cannot be deleted.
+\* Applies one record at replay; the deadline is start time plus timeout. In master of 2026-07, an ended
+\* transaction stays in txnMetaMap if its records cannot be deleted.
 ReplayRecord(s, r, position) ==
   LET Done(effect) ==
         LET is_end == effect.result = "success" /\ HasEnded(r.to)
@@ -419,7 +419,7 @@ HandedOver(s) == [to_commit |-> {t.id : t \in {u \in s.txns : u.status = "COMMIT
 AfterReplay(s) == IF s.status # "replaying" \/ IsRead(s) THEN Refusal(s) ELSE Taken(Replayed(s), <<>>)
 AfterCompleteReplay(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Refusal(s) ELSE Taken(Completed(s), <<>>)
 
-\* Reading stops early. The shipped store reports the replay complete.
+\* Reading stops early. Master of 2026-07 reports the replay complete.
 AfterFailRead(s) ==
   IF s.status # "replaying" THEN Refusal(s)
   ELSE Taken(IF incomplete_replay = "reports_complete" THEN Completed(s)
