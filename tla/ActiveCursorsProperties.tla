@@ -16,15 +16,15 @@ SlowestIsRight(c) == ShippedSlowest(c) = SlowestOf(c)
 \* The expected read count of a catch-up read is the number of tracked cursors at its cursor's position or before.
 ExpectedReadCountEqualsCursorsAtOrBefore == With(FlushedContents(Contents), CountsAreRight)
 
-\* The slowest position is the smallest of all tracked positions.
+\* The slowest position is the smallest of all tracked positions, and None if no cursor is tracked.
 SlowestPositionIsSmallestTrackedPosition == With(FlushedContents(Contents), SlowestIsRight)
 
-\* A name refers to the cursor object that was added last under it.
+\* A name refers to the cursor object that was added last under it, and to none after its removal.
 NameRefersToCursorAddedLast ==
   \A name \in cursor, p \in position, d \in durable :
     calls = "any" \/ name \notin Names => Find(AfterAddition(name, p, d), name).object = NextObject(Contents)
 
-\* After an update, the cursor has the given position, or is untracked if none was given.
+\* After an update, the cursor has the given position, forward or backward, or is untracked if none was given.
 UpdateSetsPosition ==
   \A name \in Names, p \in position :
     LET is_refused == p = None /\ (calls = "of_the_broker" \/ container = "heap")
@@ -49,7 +49,7 @@ FlushIsNotObservable ==
     LET Asked(c) == With(With(After(c, call), FlushedContents), Answers)
     IN Asked(Contents) = With(FlushedContents(Contents), Asked)
 
-\* Without queries, the list retains at most as many removed nodes as cursors are present, or the cleanup setting.
+\* Without queries, the list retains no more removed nodes than present cursors, or than the cleanup setting.
 NodesOfRemovedCursorsAreBounded ==
   LET gone == Cardinality({node \in InSet(NodesOf(Contents)) : ~node.present})
   IN gone <= removals_before_cleanup \/ gone <= Len(cursors)

@@ -51,7 +51,7 @@ FailedAckChangesNothing ==
       OfOne(p, words, after) == after.is_accepted \/ after.s = Contents
   IN InLists(OfList) /\ InCumulative(OfOne)
 
-\* Every message of an added entry is unacknowledged, and the addition acknowledges nothing else.
+\* All messages of an added entry are unacknowledged, and adding it changes no other entry's acknowledgements.
 AddedEntryIsUnacknowledged ==
   LET n == Total(ledgers) IN LeftIn(AfterEntry(Contents).memory, n) = AllOf(n)
 
@@ -86,8 +86,7 @@ CleanCursorIsDurable ==
       is_reset == writing # None /\ writing.applies
   IN ~dirty /\ Fits(memory) /\ ~is_reset => IsSubset(record, memory)
 
-\* After a clean close and reopen, the cursor has all acknowledgements that a record can hold; ack sets if batch-index
-\* acks still have an effect.
+\* After a clean close and reopen, the cursor has all acknowledgements that a record can hold.
 CleanCloseKeepsEverythingThatFits ==
   \A batch_index_acks \in reopen_batch_acks :
     ~IsBusy(Contents) /\ Fits(memory) =>
@@ -97,7 +96,7 @@ CleanCloseKeepsEverythingThatFits ==
 \* A record holds at most the configured numbers of ranges and ack sets.
 RecordRespectsConfiguredLimits == Fits(durable) /\ (writing # None => Fits(writing.record))
 
-\* The cursor is fully persistable exactly if its ranges and ack sets fit in a record.
+\* is_fully_persistable is true exactly if ranges and ack sets fit in a record.
 FullyPersistableMeansRangesAndAckSetsFit == FullyPersistable(Contents) = Fits(memory)
 
 -----------------------------------------------------------------------------

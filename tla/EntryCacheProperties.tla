@@ -1,14 +1,11 @@
 ------------------------ MODULE EntryCacheProperties ------------------------
 (***************************************************************************)
-(* What the entry cache promises: the twin of invariants/entry_cache.py,   *)
-(* under the same names.                                                   *)
+(* Invariants and liveness of the entry cache: the twins of those in       *)
+(* invariants/entry_cache.py that a broker engineer would name first.      *)
 (*                                                                         *)
-(* A promise about a step is an invariant here: from every reached state,  *)
-(* the action with any of its arguments would keep it.  Where a promise is *)
-(* about every step, it is an action property.                             *)
-(*                                                                         *)
-(* Not said here: what callers are told and what the metrics count, which  *)
-(* are not modelled.                                                       *)
+(* A property of a step is an invariant here: from every reached state,    *)
+(* the action with any of its arguments keeps it.  A property of every     *)
+(* step is an action property.  Outcomes and metrics are not modelled.     *)
 (***************************************************************************)
 EXTENDS EntryCache
 
@@ -27,31 +24,31 @@ AwaitedIn(parts) ==
 AwaitedBy(q) == AwaitedIn(<<q.part>>)
 WaitingForPermits == {waiting[i].request : i \in DOMAIN waiting}
 
-\* A size check would find something to do.
+\* A size check would evict.
 IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 
 -----------------------------------------------------------------------------
-(* Of every state. *)
+(* States. *)
 
-\* There is at most one eviction task, and the mark stands exactly while there is one.
+\* At most one eviction task is scheduled, and the mark is set exactly while one is.
 AtMostOneEvictionTask == tasks = IF marked THEN 1 ELSE 0
 
-\* Where copies stand: with an entry, or in a orphaned_copies group; and at how many places there are such.
+\* The holders of copies: cached entries and groups of orphaned copies.
 Holders == {queue[i] : i \in {i \in DOMAIN queue : queue[i] # None}} \cup DOMAIN orphaned_copies
 HeldNames == UNION {each.copies.held : each \in Holders}
 GrantedNames == UNION {each.copies.granted : each \in Holders}
 
-\* A request that is not answered waits for permits, or for a read that storage has not answered.
+\* A pending request waits for permits or for an outstanding storage read.
 PendingRequestWaitsForPermitsOrStorage ==
   \A q \in InSet(requests) : q.number \in WaitingForPermits \/ AwaitedBy(q) # <<>>
 
-\* The request that has waited longest would not fit: nobody waits for permits that are free.
+\* The first queued request does not fit: no request waits for permits that are free.
 FirstQueuedRequestDoesNotFit == waiting = <<>> \/ ~Fits(Contents, Head(waiting).permits)
 
 -----------------------------------------------------------------------------
 (* Of adding and evicting. *)
 
-\* An entry that is added again expects the reads of the latest addition, which knows the cursors of now best.
+\* After a duplicate insert, the entry has the expected read count of the latest insert.
 LatestInsertSetsExpectedReadCount ==
   \A topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
     LET after == AfterInsert(topic, p, b, n)
@@ -84,8 +81,7 @@ IsAnEntryCountedDown ==
         now == CountAt(key)'
     IN was # None /\ now # was /\ (now = None \/ now < was) /\ now \notin Fresh
 
-\* A counter is what it began with, plus the replays, minus the entries that readers gave back; nothing else counts.
-\* A step that gives out or takes back copies brings no counters but fresh ones; any other leaves each copy its own.
+\* A read count is its initial value plus replays minus releases of delivered entries; nothing else changes it.
 OnlyDeliveredReleasesDecrementReadCount ==
   [][\/ /\ ~IsAnEntryCountedDown
         /\ Counters' \subseteq Counters \cup Fresh
@@ -96,9 +92,9 @@ OnlyDeliveredReleasesDecrementReadCount ==
 -----------------------------------------------------------------------------
 (* What must come in the end, once only the fair actions go on happening. *)
 
-\* If storage answers again and again, and readers give back what they got, every request is answered.
+\* If storage keeps answering and readers release their entries, every request completes or fails.
 EveryRequestCompletes == requests = <<>>
 
-\* An eviction that was begun comes to its end, and the total below the trigger, unless nothing is left to evict.
+\* A scheduled eviction completes, with the total size below the trigger unless nothing can be evicted.
 ScheduledEvictionCompletes == tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
 =============================================================================
