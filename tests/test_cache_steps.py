@@ -1,4 +1,4 @@
-"""The range caches at the grain of the source: a stateful test, and interleavings by example."""
+"""Range caches with threads: a stateful test, and example interleavings."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ def whole(position: int, wrapper: int) -> list[Action]:
     return [*added(position, wrapper), ("schedule", 0)]
 
 
-# ---- what holds
+# ---- reference
 
 
-def test_an_entry_is_inserted_and_evicted_and_nothing_is_left() -> None:
+def test_insert_and_eviction_return_to_the_initial_state() -> None:
     s, goal = after(BASE, *whole(1, 0), *SIZE_PASS)
     assert (goal, s.sizes, s.total, s.mapped, s.queue) == (2, (2,), 2, (None, 0, None), (0,))
     s, _ = after(BASE, *EVICT_ONE, "peek", "report_evicted", "end_eviction", on=s)
     assert s == start(BASE)
 
 
-def test_the_total_is_negative_for_a_moment() -> None:
+def test_total_is_negative_if_removal_reports_before_insert() -> None:
     """An entry that its cache has counted can be removed, and reported, before the total counts it."""
     removed = [("remove", 0, 0, 2), *REMOVE_ONE, ("find_next", 0), ("subtract", 0), ("report", 0)]
     s, total = after(BASE, *put(2, 0), *removed)
@@ -75,15 +75,15 @@ def test_the_total_is_negative_for_a_moment() -> None:
     assert (triggers, s.total) == (False, 0)
 
 
-def test_an_entry_waits_for_its_cache_to_count_it() -> None:
+def test_wrapper_is_locked_until_its_cache_counts_the_bytes() -> None:
     s, _ = after(BASE, *whole(0, 0), *SIZE_PASS, ("insert", 1, 0, 1, 1), ("publish", 1), *EVICT_ONE, "peek")
     assert after(BASE, "visit_for_size", on=s)[1] == LOCKED
     assert after(BASE, ("remove", 0, 0, 2), ("find_next", 0), ("take", 0), on=s)[1] == LOCKED
     assert after(BASE, ("count_in_cache", 1), "visit_for_size", on=s)[1] == "STOP"
 
 
-def test_a_removal_and_an_eviction_meet_and_the_entry_is_counted_once() -> None:
-    """The removal found the wrapper, the eviction cleared it first: the removal gives back what is another's."""
+def test_concurrent_removal_and_eviction_count_the_entry_once() -> None:
+    """The removal finds the wrapper, the eviction clears it first: the removal unlocks it without counting it."""
     s, _ = after(BASE, *whole(1, 0), ("remove", 0, 0, 2), ("find_next", 0), *SIZE_PASS, *EVICT_ONE)
     s, is_mine = after(BASE, ("take", 0), on=s)
     assert (is_mine, s.sizes) == (False, (0,))
@@ -91,7 +91,7 @@ def test_a_removal_and_an_eviction_meet_and_the_entry_is_counted_once() -> None:
     assert s == start(BASE)
 
 
-def test_the_slot_of_a_removed_entry_stays_until_an_eviction_meets_it() -> None:
+def test_slot_of_removed_entry_stays_until_an_eviction_visits_it() -> None:
     s, _ = after(BASE, *whole(1, 0), ("remove", 0, 0, 2), *REMOVE_ONE, *whole(1, 1)[:3])
     assert (s.mapped, s.queue, s.wrappers[0].key, s.wrappers[1].key) == ((None, 1, None), (0, 1), None, 1)
     s, verdict = after(BASE, *SIZE_PASS, "peek", "visit_for_size", on=s)
@@ -100,8 +100,8 @@ def test_the_slot_of_a_removed_entry_stays_until_an_eviction_meets_it() -> None:
     assert (s.queue, s.wrappers[0].pooled) == ((1,), True)
 
 
-def test_a_late_lookup_marks_another_entry() -> None:
-    """Its wrapper was put away and used again: the other entry gets a second visit, and the lookup gets nothing."""
+def test_late_lookup_sets_accessed_of_a_reused_wrapper() -> None:
+    """The wrapper is recycled and reused: the other entry is requeued, and the lookup misses."""
     cfg = BASE._replace(extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, *whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, *added(2, 0, 1))
     s, _ = after(cfg, ("mark", 0), on=s)
@@ -113,29 +113,29 @@ def test_a_late_lookup_marks_another_entry() -> None:
     assert verdict == "REQUEUE"
 
 
-def test_a_mark_on_a_free_wrapper_is_there_when_it_is_used_again() -> None:
+def test_accessed_set_on_a_pooled_wrapper_survives_its_reuse() -> None:
     s, _ = after(BASE, *whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, ("mark", 0))
     assert (s.wrappers[0].pooled, s.wrappers[0].accessed) == (True, True)
     s, _ = after(BASE, ("insert", 0, 0, 2, 0), on=s)
     assert s.wrappers[0].accessed
 
 
-def test_a_position_is_taken_when_it_is_in_the_map_and_not_when_it_is_counted() -> None:
+def test_position_is_taken_once_it_is_mapped() -> None:
     s, is_new = after(BASE, ("insert", 0, 0, 1, 0), ("insert", 1, 0, 1, 1))
     assert is_new is False
     assert (s.mapped, s.queue, s.wrappers[1].pooled) == ((None, 0, None), (), True)
 
 
-def test_the_second_of_two_triggers_leaves_the_marker() -> None:
+def test_late_trigger_leaves_the_marker() -> None:
     s, _ = after(BASE, *added(0, 0), *added(1, 1, 1), ("schedule", 0))
     s, scheduled = after(BASE, ("schedule", 1), on=s)
     assert (scheduled, s.marker, s.scheduled) == (False, True, 1)
 
 
-# ---- what went wrong, and what does
+# ---- profiles with a seeded or shipped bug
 
 
-def test_as_shipped_the_second_of_two_triggers_erases_the_marker_and_both_schedule() -> None:
+def test_marker_erased_both_triggers_schedule_a_task() -> None:
     cfg = profile("marker-erased")
     s, _ = after(cfg, *added(0, 0), *added(1, 1, 1), ("schedule", 0), ("schedule", 1))
     assert (s.marker, s.scheduled) == (False, 1)
@@ -143,7 +143,7 @@ def test_as_shipped_the_second_of_two_triggers_erases_the_marker_and_both_schedu
     assert (s.marker, s.scheduled) == (True, 2)
 
 
-def test_as_shipped_the_periodic_task_takes_the_marker_of_a_task_that_waits() -> None:
+def test_marker_overwritten_periodic_task_clears_marker_of_scheduled_task() -> None:
     steps = [*whole(0, 0), "begin_periodic_eviction", "peek", ("visit_for_time", False), "measure", *EVICT_ONE]
     s, _ = after(profile("marker-overwritten"), *steps, "peek", "report_evicted", "end_eviction")
     assert (s.marker, s.scheduled) == (False, 1)
@@ -151,13 +151,13 @@ def test_as_shipped_the_periodic_task_takes_the_marker_of_a_task_that_waits() ->
     assert (s.marker, s.scheduled) == (True, 1)
 
 
-def test_a_duplicate_that_is_in_the_queue_already_stays_there_and_its_wrapper_comes_again() -> None:
+def test_queue_before_map_wrapper_of_duplicate_is_queued_twice() -> None:
     cfg = profile("queue-before-map")
     s, _ = after(cfg, *put(1, 0), ("insert", 1, 0, 1, 1), ("publish", 1), *put(2, 1, 1))
     assert s.queue == (0, 1, 1)
 
 
-def test_a_put_that_lost_is_counted_all_the_same() -> None:
+def test_put_in_two_steps_counts_the_losing_put() -> None:
     cfg = profile("put-in-two-steps")
     s, is_new = after(cfg, ("insert", 0, 0, 1, 0), ("insert", 1, 0, 1, 1), ("publish", 0), ("publish", 1))
     assert is_new is False
@@ -165,21 +165,21 @@ def test_a_put_that_lost_is_counted_all_the_same() -> None:
     assert (size, s.mapped) == (4, (None, 0, None))
 
 
-def test_a_removal_that_does_not_look_again_counts_what_was_evicted() -> None:
+def test_removed_twice_counts_an_evicted_entry() -> None:
     cfg = profile("removed-twice")
     s, _ = after(cfg, *whole(1, 0), ("remove", 0, 0, 2), ("find_next", 0), *SIZE_PASS, *EVICT_ONE)
     s, _ = after(cfg, ("take", 0), ("unmap", 0), ("clear", 0), ("find_next", 0), ("subtract", 0), on=s)
     assert s.sizes == (-2,)
 
 
-def test_a_lookup_that_does_not_look_again_gives_another_entry() -> None:
+def test_retains_unchecked_returns_another_entry() -> None:
     steps = [*whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, *put(2, 0), ("mark", 0)]
     assert after(profile("retains-unchecked"), *steps, ("retain", 0))[1] == 2
     assert after(BASE, *steps, ("retain", 0))[1] is None
 
 
-def test_every_rule_that_has_a_choice_has_a_profile_that_makes_it() -> None:
-    """A profile is one bug, and each bug is a profile: else a control would be missing."""
+def test_each_profile_changes_one_rule() -> None:
+    """Each profile but the reference has one bug, and each bug has a profile."""
     wrong = [
         tuple(rule for rule, right in RIGHT.items() if getattr(p.config, rule) != right)
         for p in cache_steps.profiles.values()
@@ -187,8 +187,8 @@ def test_every_rule_that_has_a_choice_has_a_profile_that_makes_it() -> None:
     assert sorted(wrong) == [(), *sorted((rule,) for rule in RIGHT)]
 
 
-#: What breaks first in each control of the manifest, and how many steps the shortest run to it has. The others break
-#: what must come in the end.
+#: The property that each control of the manifest violates first, and the length of a shortest trace to it. The other
+#: controls violate a liveness property.
 BREAKS = {
     "queue_before_map": ("pooled_wrapper_is_unreferenced", 4),
     "put_in_two_steps": ("live_entry_is_mapped", 6),
@@ -206,24 +206,24 @@ LONG = {"marker_erased"}
 
 
 def explored(run: Run) -> Exploration:
-    """What the explorer finds in the run's space."""
+    """Explores the space of the run."""
     return explore(run.space(), implementation=False)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.nightly] if n in LONG else []) for n in BREAKS])
-def test_a_control_breaks_its_promise_in_so_many_steps(name: str) -> None:
+def test_control_violates_its_property_in_minimal_number_of_steps(name: str) -> None:
     run = RUNS[name]
     first = explored(run).violations[0].finding
     assert (first.broken_property, len(first.calls)) == BREAKS[name]
     assert run.violates == camel(BREAKS[name][0])
 
 
-def test_a_removal_that_never_passes_a_released_value_goes_round_without_end() -> None:
+def test_released_never_passed_removal_does_not_terminate() -> None:
     found = explored(RUNS["released_never_passed"])
     assert found.violations == []
     assert [lasso.name for lasso in found.lassos] == ["every_operation_terminates"]
 
 
-def test_every_profile_is_a_control_and_all_break_something() -> None:
+def test_every_profile_has_a_control_that_violates_a_property() -> None:
     broken = {run.profile for run in RUNS.values() if run.violates}
-    assert broken == set(cache_steps.profiles), "reference: with lookups that go on for ever"
+    assert broken == set(cache_steps.profiles), "reference: endless lookups"

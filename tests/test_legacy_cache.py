@@ -1,4 +1,4 @@
-"""The caches before the central removal queue: a stateful test, and the examples of their weaknesses."""
+"""Range caches before the removal queue: a stateful test, and examples of their defects."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from model.range_cache import Removed
 TestLegacyCache = stateful_test(find_subject("legacy_cache"))
 
 
-def test_a_hundred_caches_of_a_byte_give_up_nothing() -> None:
-    """Fifty are chosen, each is asked for a fifth of a byte, cut to zero."""
+def test_shares_of_many_small_caches_are_truncated_to_zero() -> None:
+    """Fifty caches are considered; the share of each is 0.2 bytes, truncated to zero."""
     cfg = Config(caches=100)
     s = m.start(cfg)
     for cache in range(100):
@@ -25,19 +25,19 @@ def test_a_hundred_caches_of_a_byte_give_up_nothing() -> None:
     assert after == s
 
 
-def test_a_young_entry_at_a_low_position_hides_an_old_one() -> None:
+def test_time_pass_stops_at_a_young_entry_before_an_expired_one() -> None:
     cfg = Config()
     s = m.start(cfg)._replace(caches=((Entry(Position(1, 0), 5, 90), Entry(Position(1, 1), 5, 10)), ()), now_ns=100)
     assert m.time_pass(cfg, s, 0, 50) == (s, Removed(0, 0))
 
 
-def test_expiry_includes_the_threshold() -> None:
+def test_entry_at_the_threshold_is_expired() -> None:
     cfg = Config()
     s, _ = m.put(cfg, m.start(cfg), 0, Position(1, 0), 5, 50)
     assert m.time_pass(cfg, s, 0, 50)[1] == Removed(1, 5)
 
 
-def test_size_takes_the_lowest_positions_however_recently_read() -> None:
+def test_size_pass_removes_lowest_positions_first() -> None:
     cfg = Config()
     s = m.start(cfg)
     for entry in (2, 0, 1):
@@ -47,18 +47,18 @@ def test_size_takes_the_lowest_positions_however_recently_read() -> None:
     assert [e.position.entry for e in s.caches[0]] == [2]
 
 
-def test_the_largest_caches_that_make_up_half_share_by_size() -> None:
+def test_largest_caches_with_half_of_all_bytes_share_by_size() -> None:
     assert m.shares([(0, 10), (1, 30), (2, 20), (3, 5)], 50, "whole") == [(1, 30), (2, 20)]
 
 
-def test_a_share_in_doubles_may_fall_a_byte_short() -> None:
+def test_share_in_doubles_can_be_a_byte_too_small() -> None:
     sizes = [(0, 12), (1, 10), (2, 10)]
     assert m.shares(sizes, 55, "whole") == [(0, 30), (1, 25)]
     assert m.shares(sizes, 55, "double") == [(0, 29), (1, 25)]
 
 
-def test_a_cache_that_is_named_twice_is_refused() -> None:
-    """It would be asked twice for its share, and what the policy reports would not be what left."""
+def test_cache_listed_twice_is_rejected() -> None:
+    """The policy would evict its share twice, and report other bytes than were removed."""
     cfg = Config()
     s, _ = m.put(cfg, m.start(cfg), 0, Position(1, 0), 5, 0)
     after, outcome = m.evict_proportionally(cfg, s, (0, 1, 0), 10)

@@ -1,4 +1,4 @@
-"""The broker's cache before the central removal queue: a stateful test, and the examples of its weaknesses."""
+"""Cache manager before the removal queue: a stateful test, and examples of its defects."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def filled(cfg: Config, entries: int, bytes: int = 10) -> State:
     return s
 
 
-def test_an_insert_is_refused_though_its_own_eviction_made_room() -> None:
+def test_insert_is_rejected_although_its_own_eviction_freed_bytes() -> None:
     cfg = Config(caches=1, max_bytes=100, watermark=0.8, eviction_task="immediate")
     s, outcome = m.insert(cfg, filled(cfg, 10), 0, Position(1, 99), 10)
     assert outcome is False
     assert m.total_bytes(s) == 80
 
 
-def test_a_watermark_at_the_trigger_makes_the_eviction_fail() -> None:
+def test_eviction_fails_if_the_watermark_is_at_the_trigger() -> None:
     cfg = Config(caches=1, max_bytes=100, watermark=1.0, eviction_task="immediate")
     s, outcome = m.insert(cfg, filled(cfg, 10), 0, Position(1, 99), 10)
     assert isinstance(outcome, Failed)
@@ -37,7 +37,7 @@ def test_a_watermark_at_the_trigger_makes_the_eviction_fail() -> None:
     assert not s.eviction_in_progress
 
 
-def test_the_task_aims_from_the_size_at_its_start_signal() -> None:
+def test_eviction_task_uses_the_size_at_its_scheduling() -> None:
     cfg = Config(caches=1, max_bytes=100, watermark=0.5, eviction_task="queued")
     s, _ = m.insert(cfg, filled(cfg, 10), 0, Position(1, 99), 10)
     assert s.tasks == (100,)
@@ -47,7 +47,7 @@ def test_the_task_aims_from_the_size_at_its_start_signal() -> None:
     assert outcome == 1, "it frees 50 bytes although there are only 10 left"
 
 
-def test_a_partly_cached_range_is_read_whole() -> None:
+def test_partly_cached_range_is_read_from_storage_completely() -> None:
     cfg = Config(caches=1)
     s, _ = m.insert(cfg, m.start(cfg), 0, Position(1, 1), 10)
     s, found = m.read(cfg, s, 0, 1, 0, 2, False)
@@ -55,7 +55,7 @@ def test_a_partly_cached_range_is_read_whole() -> None:
     assert s.counters.miss_entries == 3
 
 
-def test_a_cache_created_while_the_maximum_is_zero_stays_disabled() -> None:
+def test_cache_created_with_maximum_zero_stays_disabled() -> None:
     cfg = Config(caches=1, max_bytes=0)
     s, _ = m.set_max_bytes(cfg, m.start(cfg), 100)
     assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is False
@@ -63,8 +63,8 @@ def test_a_cache_created_while_the_maximum_is_zero_stays_disabled() -> None:
     assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is True
 
 
-def test_a_share_in_doubles_leaves_an_entry_behind() -> None:
-    """Two caches hold 49 bytes and are asked for all: 27/49 of 49 is cut to 26, so that the last byte stays."""
+def test_share_in_doubles_keeps_an_entry_too_many() -> None:
+    """Two caches hold 49 bytes, and 49 are to be freed: 27/49 of 49 is truncated to 26, and an entry of one byte stays."""
     cfg = Config(caches=3, max_bytes=60, share_arithmetic="double")
     for arithmetic, left in (("whole", []), ("double", [1])):
         cfg = cfg._replace(share_arithmetic=arithmetic)

@@ -1,4 +1,4 @@
-"""The range caches: a stateful test, and worked examples, some with the proposal's numbers."""
+"""Range caches: a stateful test, and examples, some with the numbers of PIP-430."""
 
 from __future__ import annotations
 
@@ -34,52 +34,52 @@ def live(s: State) -> list[Entry]:
 # ---- putting and looking up
 
 
-def test_a_second_put_is_not_inserted_and_leaves_time_place_and_bytes() -> None:
+def test_duplicate_put_changes_only_the_handler() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 2), ("put", 0, B, 5, 2), ("advance", 7), ("put", 0, A, 99, 3))
     assert outcome is False
     assert [(e.position, e.bytes, e.timestamp_ns, e.expected_reads) for e in live(s)] == [(A, 10, 0, 3), (B, 5, 0, 2)]
 
 
-def test_a_version_before_keeps_the_first_counter() -> None:
+def test_duplicate_put_keeps_the_handler_before_2026_09() -> None:
     s, _ = after(BASE._replace(duplicate_put="keep"), ("put", 0, A, 10, 2), ("put", 0, A, 10, 3))
     assert live(s)[0].expected_reads == 2
 
 
-def test_the_latest_counter_may_be_none_at_all() -> None:
+def test_duplicate_put_can_remove_the_handler() -> None:
     s, _ = after(BASE, ("put", 0, A, 10, 2), ("put", 0, A, 10, 0))
     assert live(s)[0].expected_reads is None
 
 
-def test_open_copies_keep_the_counter_that_was_exchanged() -> None:
+def test_held_entry_keeps_its_handler_after_duplicate_put() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 2), ("get", 0, A, True), ("put", 0, A, 10, 5), ("release", 1, True))
     assert outcome == m.Count(1)
     assert live(s)[0].expected_reads == 5
 
 
 @pytest.mark.parametrize("expected_reads", [0, -1])
-def test_a_count_of_zero_or_less_is_no_count(expected_reads: int) -> None:
+def test_no_handler_is_created_for_zero_or_negative_expected_reads(expected_reads: int) -> None:
     s, _ = after(BASE, ("put", 0, A, 10, expected_reads), ("get", 0, A, True), ("replay", 1))
     assert live(s)[0].expected_reads is None
 
 
-def test_a_value_of_another_position_is_refused() -> None:
+def test_put_with_mismatched_position_is_rejected() -> None:
     s, outcome = after(BASE, ("put_mismatched", 0, A, B, 10, 1))
     assert isinstance(outcome, Refused)
     assert s == m.start(BASE)
 
 
-def test_a_lookup_marks_and_asking_does_not() -> None:
+def test_get_sets_accessed_and_exists_does_not() -> None:
     s, _ = after(BASE, ("put", 0, A, 10, 0), ("put", 0, B, 10, 0), ("exists", 0, A), ("get", 0, B, False))
     assert [e.accessed for e in live(s)] == [False, True]
 
 
-def test_a_range_crosses_ledgers_skips_gaps_and_includes_both_ends() -> None:
+def test_get_range_crosses_ledgers_skips_gaps_and_is_inclusive() -> None:
     _, hits = after(BASE, ("put", 0, C, 1, 0), ("put", 0, A, 1, 0), ("get_range", 0, A, C, False))
     assert isinstance(hits, tuple)
     assert [h.position for h in hits] == [A, C]
 
 
-def test_a_removed_entry_that_comes_again_has_a_new_slot_at_the_tail() -> None:
+def test_reinserted_entry_has_a_new_slot_at_the_tail() -> None:
     s, _ = after(
         BASE,
         ("put", 0, A, 10, 0),
@@ -91,12 +91,12 @@ def test_a_removed_entry_that_comes_again_has_a_new_slot_at_the_tail() -> None:
     assert [e and (e.position, e.timestamp_ns) for e in s.queue] == [None, (B, 0), (A, 5)]
 
 
-def test_an_exclusive_end_at_the_first_entry_of_a_ledger_covers_nothing_of_it() -> None:
+def test_exclusive_end_at_first_entry_of_a_ledger_excludes_the_ledger() -> None:
     _, outcome = after(BASE, ("put", 0, A, 10, 0), ("put", 0, C, 7, 0), ("remove_range", 0, EARLIEST, C, False))
     assert outcome == Removed(1, 10)
 
 
-def test_a_value_released_elsewhere_is_a_miss_that_still_marks() -> None:
+def test_get_of_deallocated_value_is_a_miss_and_sets_accessed() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 0), ("over_release", 0, A), ("get", 0, A, True))
     assert outcome is None
     assert live(s)[0].accessed
@@ -105,7 +105,7 @@ def test_a_value_released_elsewhere_is_a_miss_that_still_marks() -> None:
 # ---- counting reads
 
 
-def test_a_postponed_delivery_is_net_zero() -> None:
+def test_replay_and_release_of_a_postponed_delivery_cancel_out() -> None:
     """Replay: one more when it is queued, one less when that copy is given back, one less at the real delivery."""
     s, outcome = after(
         BASE,
@@ -120,7 +120,7 @@ def test_a_postponed_delivery_is_net_zero() -> None:
     assert live(s)[0].expected_reads == 0
 
 
-def test_counts_go_negative_and_stay_so_until_replays_exceed_the_deficit() -> None:
+def test_negative_read_count_expects_reads_only_after_enough_replays() -> None:
     steps: list[tuple[object, ...]] = [("put", 0, A, 10, 1), *[("mark_read", 0, A)] * 3, ("get", 0, A, True)]
     s, _ = after(BASE, *steps, ("replay", 1), ("replay", 1))
     assert live(s)[0].expected_reads == 0
@@ -129,13 +129,13 @@ def test_counts_go_negative_and_stay_so_until_replays_exceed_the_deficit() -> No
     assert m.has_expected_reads(live(s)[0].expected_reads)
 
 
-def test_leaving_the_cache_is_no_read_but_was_one_as_shipped() -> None:
+def test_removal_decrements_read_count_only_by_removal_marks_read() -> None:
     steps = ("put", 0, A, 10, 3), ("get", 0, A, True), ("clear", 0)
     assert after(BASE, *steps, ("release", 1, True))[1] == m.Count(2)
     assert after(BASE._replace(removal_marks_read=True), *steps, ("release", 1, True))[1] == m.Count(1)
 
 
-def test_an_undelivered_copy_is_no_read_but_was_one_as_shipped() -> None:
+def test_undelivered_release_decrements_read_count_only_by_rule() -> None:
     steps = ("put", 0, A, 10, 3), ("get", 0, A, True), ("release", 1, False)
     assert after(BASE, *steps)[1] == m.Count(3)
     assert after(BASE._replace(undelivered_release_marks_read=True), *steps)[1] == m.Count(2)
@@ -144,13 +144,13 @@ def test_an_undelivered_copy_is_no_read_but_was_one_as_shipped() -> None:
 # ---- eviction: what follows from the rules of the two passes
 
 
-def test_expiry_is_strict() -> None:
+def test_entry_at_the_threshold_is_not_expired() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 0), ("advance", TTL), ("time_pass", 0))
     assert outcome == Removed(0, 0)
     assert after(BASE, ("advance", 1), ("time_pass", 1), start=s)[1] == Removed(1, 10)
 
 
-def test_accesses_use_up_extensions() -> None:
+def test_requeues_for_recent_access_count_towards_the_maximum() -> None:
     """With a maximum of 2, two accesses leave no extension for expected reads."""
     cfg = BASE._replace(max_requeue_times=2, extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, ("put", 0, A, 10, 9))
@@ -162,7 +162,7 @@ def test_accesses_use_up_extensions() -> None:
     assert after(cfg, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10)
 
 
-def test_access_extends_without_limit() -> None:
+def test_requeue_for_recent_access_is_not_limited_by_the_maximum() -> None:
     cfg = BASE._replace(max_requeue_times=0, extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, ("put", 0, A, 10, 0))
     for _ in range(50):
@@ -171,7 +171,7 @@ def test_access_extends_without_limit() -> None:
     assert live(s)[0].requeue_count == 50
 
 
-def test_a_size_pass_goes_round_and_burns_all_extensions() -> None:
+def test_size_pass_requeues_an_entry_up_to_the_maximum() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 1), ("put", 0, B, 10, 1), ("advance", 3), ("size_pass", 1))
     assert outcome == Removed(1, 10)
     assert [(e.position, e.requeue_count, e.timestamp_ns) for e in live(s)] == [(B, 5, 3)]
@@ -213,7 +213,7 @@ def test_visits_of_a_size_pass_that_drains_the_queue(
     assert visits == wanted
 
 
-def test_detached_slots_at_the_head_go_those_behind_a_live_one_stay() -> None:
+def test_pass_drops_wrappers_of_removed_entries_only_before_its_stop() -> None:
     s, outcome = after(
         BASE,
         ("put", 0, A, 1, 0),
@@ -227,20 +227,20 @@ def test_detached_slots_at_the_head_go_those_behind_a_live_one_stay() -> None:
     assert [e and e.position for e in s.queue] == [B, None]
 
 
-def test_requeued_entries_free_nothing() -> None:
+def test_requeue_frees_no_bytes() -> None:
     s, outcome = after(BASE, ("put", 0, A, 10, 1), ("put", 0, B, 3, 0), ("size_pass", 3))
     assert outcome == Removed(1, 3)
     assert s.sizes == (10, 0)
 
 
-def test_expected_reads_order_a_size_pass_and_never_block_it() -> None:
+def test_size_pass_removes_entries_with_expected_reads_last() -> None:
     s, _ = after(BASE, ("put", 0, A, 10, 1), ("put", 1, B, 10, 0), ("put", 0, C, 10, 1))
     assert after(BASE, ("size_pass", 10), start=s)[0].sizes == (20, 0)
     assert after(BASE, ("size_pass", 30), start=s)[1] == Removed(3, 30)
 
 
 @pytest.mark.parametrize("bytes_to_free", [0, -3])
-def test_a_size_pass_needs_something_to_free(bytes_to_free: int) -> None:
+def test_size_pass_rejects_nonpositive_bytes_to_free(bytes_to_free: int) -> None:
     assert isinstance(after(BASE, ("size_pass", bytes_to_free))[1], Refused)
 
 
@@ -255,7 +255,7 @@ def lifetime(cfg: Config, expected_reads: int, period: int = 10, *, access_once:
     return s.now_ns
 
 
-def test_lifetimes() -> None:
+def test_entry_lifetime_by_reason_for_requeue() -> None:
     plain = lifetime(BASE, 0)
     assert TTL < plain <= TTL + 10
     reads = lifetime(BASE, 9)
@@ -284,7 +284,7 @@ def test_watermark_arithmetic(total: int, maximum: int, mark: float, starts: boo
     assert watermark.bytes_to_evict(total, maximum, mark) == wanted
 
 
-def test_the_size_check_brings_the_caches_down_to_the_watermark() -> None:
+def test_evict_to_watermark_evicts_down_to_the_watermark() -> None:
     cfg = BASE._replace(max_bytes=100, watermark=0.5)
     steps = [("put", 0, Position(1, i), 11, 1) for i in range(9)]
     s, outcome = after(cfg, *steps, ("evict_to_watermark",))
@@ -295,7 +295,7 @@ def test_the_size_check_brings_the_caches_down_to_the_watermark() -> None:
 # ---- designs
 
 
-def test_the_stash_protects_from_a_size_pass_and_not_from_time() -> None:
+def test_stashed_entry_survives_size_pass_but_not_time_pass() -> None:
     cfg = m.range_cache.profiles["stash"].config._replace(ttl_ns=TTL)
     s, outcome = after(cfg, ("put", 0, A, 10, 1), ("put", 0, B, 10, 0), ("size_pass", 20))
     assert outcome == Removed(1, 10), "the goal is missed"
@@ -303,13 +303,13 @@ def test_the_stash_protects_from_a_size_pass_and_not_from_time() -> None:
     assert after(cfg, ("advance", TTL + 1), ("time_pass", 1), start=s)[1] == Removed(1, 10)
 
 
-def test_the_first_central_queue_is_first_in_first_out() -> None:
+def test_profile_fifo_evicts_in_insertion_order() -> None:
     cfg = m.range_cache.profiles["fifo"].config
     s, _ = after(cfg, ("put", 0, A, 10, 5), ("put", 0, B, 10, 0), ("get", 0, A, False), ("size_pass", 1))
     assert [e.position for e in live(s)] == [B]
 
 
-def test_separate_counters_are_an_experiment_that_spares_longer() -> None:
+def test_separate_counters_requeue_for_access_without_counting() -> None:
     cfg = BASE._replace(max_requeue_times=1, extend_ttl_of_recently_accessed=True, access_requeue_counts=False)
     s, _ = after(cfg, ("put", 0, A, 10, 9), ("get", 0, A, False), ("advance", TTL + 1), ("time_pass", 1))
     assert live(s)[0].requeue_count == 0
@@ -317,7 +317,7 @@ def test_separate_counters_are_an_experiment_that_spares_longer() -> None:
     assert after(cfg, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(0, 0)
 
 
-def test_a_size_pass_may_be_told_not_to_spare_what_is_expired() -> None:
+def test_size_pass_removes_expired_entry_by_rule() -> None:
     cfg = BASE._replace(size_pass_requeues_expired=False)
     s, _ = after(cfg, ("put", 0, A, 10, 9), ("put", 0, B, 10, 0), ("advance", TTL + 1), ("size_pass", 1))
     assert [e.position for e in live(s)] == [B]

@@ -1,4 +1,4 @@
-"""How to drive the threads of the range caches."""
+"""Subject of `model/cache_steps`: argument domains, weights, scopes and corrupted states."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from model.cache_steps.threads import (
     Wrapper,
 )
 
-#: Which threads take a step, and where they stand when they can: the field of the state, the argument, the places.
+#: For each step of the threads: the field of the state, the argument, and the program counters at which it is enabled.
 STEPS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "insert": ("inserts", "inserter", ("idle",)),
     "publish": ("inserts", "inserter", ("offer", "put")),
@@ -43,7 +43,7 @@ STEPS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "mark": ("lookups", "reader", ("mark",)),
     "retain": ("lookups", "reader", ("retain",)),
 }
-#: The places of the evicting thread, and the steps that it takes from there.
+#: For each program counter of the evicting thread, the steps that it enables.
 EVICTING: Mapping[str, tuple[str, ...]] = {
     "idle": ("begin_eviction", "begin_periodic_eviction"),
     "measure": ("measure",),
@@ -58,29 +58,29 @@ EVICTING: Mapping[str, tuple[str, ...]] = {
     "report": ("report_evicted",),
     "end": ("end_eviction",),
 }
-#: How likely a step of the evicting thread is where it would be refused; the others say themselves who can take them.
+#: Weight factor of a step of the evicting thread where it is refused; the domains of other steps are enabled threads.
 RARELY = 0.02
 
 
-def standing(threads: str, places: tuple[str, ...]) -> Domain:
-    """The threads that stand at one of the places."""
+def enabled_threads(threads: str, counters: tuple[str, ...]) -> Domain:
+    """The threads at one of these program counters."""
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
-        return tuple([n for n, thread in enumerate(s[field]) if thread[0] in places])
+        return tuple([n for n, thread in enumerate(s[field]) if thread[0] in counters])
 
     return domain
 
 
-def standing_or_not(threads: str, places: tuple[str, ...]) -> Domain:
-    """The threads that stand there; and, if some do and the first does not, that one, which is refused."""
+def enabled_threads_and_first(threads: str, counters: tuple[str, ...]) -> Domain:
+    """The threads at one of these program counters; if there are some, also thread 0, which may be refused."""
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
-        there = [n for n, thread in enumerate(s[field]) if thread[0] in places]
-        if there and there[0]:
-            there.append(0)
-        return tuple(there)
+        enabled = [n for n, thread in enumerate(s[field]) if thread[0] in counters]
+        if enabled and enabled[0]:
+            enabled.append(0)
+        return tuple(enabled)
 
     return domain
 
@@ -90,14 +90,14 @@ def free_wrappers(cfg: Config, s: State) -> tuple[int, ...]:
     return tuple([n for n, w in enumerate(s.wrappers) if w.pooled])
 
 
-def free_wrappers_or_not(cfg: Config, s: State) -> tuple[int, ...]:
-    """Wrappers in the pool; and, if there are some, one that is in use."""
+def free_wrappers_and_one_in_use(cfg: Config, s: State) -> tuple[int, ...]:
+    """Wrappers in the pool; if there are some, also the head of the queue, which is in use."""
     free = free_wrappers(cfg, s)
     return (*free, s.queue[0]) if free and s.queue else free
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Where the evicting thread is, and whether any thread is in the middle of an insert, a removal, a lookup."""
+    """The program counter of the evicting thread, and whether an insert, a removal or a lookup is in progress."""
     return SITUATIONS[
         s.eviction.at,
         s.inserts.count(NO_INSERT) < len(s.inserts),
@@ -107,9 +107,11 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def factors(at: str, busy: Mapping[str, bool]) -> dict[str, float]:
-    """What nobody can do: steps of the evicting thread from elsewhere, and those of threads that are all idle."""
+    """Weight factors of steps that no thread can take: of the evicting thread elsewhere, and of idle threads."""
     elsewhere = {step: RARELY for other, steps in EVICTING.items() if other != at for step in steps}
-    nobody = {step: 0.0 for step, (threads, _, places) in STEPS.items() if not busy[threads] and places != ("idle",)}
+    nobody = {
+        step: 0.0 for step, (threads, _, counters) in STEPS.items() if not busy[threads] and counters != ("idle",)
+    }
     return elsewhere | nobody
 
 
@@ -123,7 +125,7 @@ for each in itertools.product(EVICTING, (False, True), (False, True), (False, Tr
 
 
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """Where every thread is, and what the counts and the queue look like."""
+    """Program counters of all threads, and an abstraction of counts and queue."""
     keys = [s.wrappers[n].key for n in s.queue]
     return (
         s.eviction.at,
@@ -138,48 +140,50 @@ def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
     )
 
 
-# ---- bounds for the engines that visit every state -----------------------------------------------------
+# ---- bounds for exhaustive exploration -----------------------------------------------------
 
 
 def busy(s: State) -> int:
-    """Threads that are in the middle of something."""
+    """The number of threads that are not idle."""
     threads: tuple[Any, ...] = (*s.inserts, *s.removals, s.eviction, *s.lookups)
     return sum([thread.at != "idle" for thread in threads])
 
 
 def most_bytes(s: State) -> int:
-    """The largest of all counts of bytes, below zero as above."""
+    """The largest absolute value of all counts of bytes."""
     return max(abs(s.total), s.eviction.freed, *map(abs, s.sizes), *[r.removed for r in s.removals])
 
 
 def tasks(s: State) -> int:
-    """Eviction tasks that wait."""
+    """The number of scheduled eviction tasks."""
     return s.scheduled
 
 
 def slots(s: State) -> int:
-    """Places in the removal queue."""
+    """The number of slots of the removal queue."""
     return len(s.queue)
 
 
-#: In a scope only those are driven that can take the step.
-CAN = {f"{step}.{argument}": standing(threads, places) for step, (threads, argument, places) in STEPS.items()}
+#: A scope offers a step only to the threads that are enabled.
+CAN = {
+    f"{step}.{argument}": enabled_threads(threads, counters) for step, (threads, argument, counters) in STEPS.items()
+}
 CAN["insert.wrapper"] = free_wrappers
 
-#: Why the scopes are as they are; each scope adds what is its own.
-WHY = dict.fromkeys(CAN, "those that can take the step; the others would be refused, which is left to fuzzing") | {
-    "caches": "one: that the total is of several caches is left to fuzzing",
-    "trigger_bytes": "none: whatever is counted is over the trigger, so that every insert may start an eviction",
-    "target_bytes": "none: a size pass is to free all that was counted when it began",
-    "extend_ttl_of_recently_accessed": "on, so that what is marked is put back",
-    "pool": "two wrappers: hides what takes three slots in the queue",
-    "inserters": "two: for a position, and for the marker, they can race",
-    "removers": "one: hides two removals that meet",
-    "cache": "the one that there is",
-    "busy": "two threads in the middle of something at a time: hides what takes three",
-    "tasks": "one task is the most that ever waits; a variant may schedule more, without end",
-    "slots": "as many slots as wrappers are the most there ever are; a variant may have a wrapper in several",
-    "expired": "any entry may have expired, or not",
+#: Reasons shared by the scopes; each scope adds its own.
+WHY = dict.fromkeys(CAN, "enabled threads; the refusal of others is left to fuzzing") | {
+    "caches": "one: a total of several caches is left to fuzzing",
+    "trigger_bytes": "zero: every counted insert exceeds the trigger and may schedule an eviction",
+    "target_bytes": "zero: a size pass frees all bytes that were counted when it began",
+    "extend_ttl_of_recently_accessed": "on: accessed entries are requeued",
+    "pool": "two wrappers: excludes defects that need three slots in the queue",
+    "inserters": "two: they race for a position and for the marker",
+    "removers": "one: excludes two concurrent removals",
+    "cache": "the only one",
+    "busy": "two operations in progress: excludes races of three threads",
+    "tasks": "one above the reference's maximum of one scheduled task; a seeded profile schedules more without bound",
+    "slots": "one more than wrappers, the maximum of the reference; a seeded profile queues a wrapper twice",
+    "expired": "any entry may be expired or not",
 }
 ALL = tuple(cache_steps.actions)
 
@@ -200,12 +204,12 @@ SMOKE = Scope(
     bounds={"busy": 2, "bytes": 2, "tasks": 2, "slots": 3},
     reasons=WHY
     | {
-        "actions": "no periodic task, and no value that is released elsewhere",
-        "positions": "one: hides a wrapper that is used again for another position",
-        "readers": "one: hides two lookups that meet",
-        "position": "the one that there is",
-        "last": "the one that there is",
-        "bytes": "twice an entry's: hides a pass that frees more than there was when it began",
+        "actions": "no periodic task, and no value deallocated by an extra release",
+        "positions": "one: excludes a wrapper reused for another position",
+        "readers": "one: excludes two concurrent lookups",
+        "position": "the only one",
+        "last": "the only one",
+        "bytes": "those of two entries: excludes a pass that frees more than was counted when it began",
     },
 )
 
@@ -216,12 +220,12 @@ CI = Scope(
     bounds=dict(SMOKE.bounds) | {"bytes": 3},
     reasons=WHY
     | {
-        "actions": "with the periodic task, and no value that is released elsewhere",
+        "actions": "with the periodic task, and no value deallocated by an extra release",
         "positions": "two, of one and two bytes",
         "readers": "none: lookups are in the other scopes",
-        "position": "both of them, in any order",
+        "position": "both, in any order",
         "last": "up to either position",
-        "bytes": "both entries': hides a time pass that frees more than there was when it began",
+        "bytes": "those of both entries: excludes a time pass that frees more than was counted when it began",
     },
 )
 
@@ -233,7 +237,7 @@ NIGHTLY = Scope(
     reasons=dict(CI.reasons)
     | {
         "actions": "all of them",
-        "readers": "one: hides two lookups that meet",
+        "readers": "one: excludes two concurrent lookups",
     },
 )
 
@@ -244,9 +248,9 @@ CROWD = Scope(
     bounds=dict(CI.bounds) | {"busy": 4, "slots": 4},
     reasons=dict(CI.reasons)
     | {
-        "actions": "no periodic task, and no value that is released elsewhere",
-        "pool": "three wrappers: one more than there are positions, so that one waits in its slot",
-        "busy": "all that there are: two inserts, a removal and an eviction",
+        "actions": "no periodic task, and no value deallocated by an extra release",
+        "pool": "three wrappers, one more than positions: the wrapper of a removed entry can stay in the queue",
+        "busy": "all threads: two inserts, a removal and an eviction",
     },
 )
 
@@ -257,9 +261,9 @@ LOOKUPS = Scope(
     bounds=dict(CI.bounds) | {"busy": 3},
     reasons=dict(CI.reasons)
     | {
-        "actions": "no periodic task, and no value that is released elsewhere",
+        "actions": "no periodic task, and no value deallocated by an extra release",
         "inserters": "one: races of inserts are in the other scopes",
-        "readers": "one: hides two lookups that meet",
+        "readers": "one: excludes two concurrent lookups",
         "busy": "three of the four threads at a time",
     },
 )
@@ -269,7 +273,7 @@ LOOKUPS = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin, whose functions of numbers are tuples here."""
+    """Returns the model's state of a state of the TLA+ twin; TLA+ functions of numbers are tuples in the model."""
 
     def items(function: Any, kind: Any) -> tuple[Any, ...]:
         return tuple(kind(**function[n]) for n in sorted(function)) if function else ()
@@ -292,21 +296,21 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     )
 
 
-# ---- states that `check` must not let pass ------------------------------------------------------------
+# ---- corrupted states that `check` must reject ------------------------------------------------------------
 
 
 def more_bytes(s: State) -> State | None:
-    """At rest, the first cache says a byte too much."""
+    """At rest, the size of the first cache is a byte too large."""
     return s._replace(sizes=(s.sizes[0] + 1, *s.sizes[1:])) if at_rest(s) else None
 
 
 def a_larger_total(s: State) -> State | None:
-    """At rest, the total is a byte too much."""
+    """At rest, the total is a byte too large."""
     return s._replace(total=s.total + 1) if at_rest(s) else None
 
 
 def a_wrapper_twice(s: State) -> State | None:
-    """The head stands in the queue a second time."""
+    """The head is in the queue twice."""
     return s._replace(queue=(*s.queue, s.queue[0])) if s.queue else None
 
 
@@ -320,7 +324,7 @@ def a_head_in_the_pool(s: State) -> State | None:
 
 
 def another_position(s: State) -> State | None:
-    """A wrapper stands at a position that it does not carry."""
+    """A wrapper is mapped at a position that is not its key."""
     key = next((key for key, n in enumerate(s.mapped) if n is not None), None)
     if key is None or len(s.mapped) == 1:
         return None
@@ -328,7 +332,7 @@ def another_position(s: State) -> State | None:
 
 
 def two_holders(s: State) -> State | None:
-    """A second thread is at work on a wrapper whose lock another one holds."""
+    """Two threads hold the lock of a wrapper."""
     holder = next((i for i in s.inserts if i.wrapper is not None), None)
     if holder is None or s.inserts.count(holder) == len(s.inserts):
         return None
@@ -341,10 +345,10 @@ subject = Subject(
     invariants,
     domains={
         **{
-            f"{step}.{argument}": standing_or_not(threads, places)
-            for step, (threads, argument, places) in STEPS.items()
+            f"{step}.{argument}": enabled_threads_and_first(threads, counters)
+            for step, (threads, argument, counters) in STEPS.items()
         },
-        "insert.wrapper": free_wrappers_or_not,
+        "insert.wrapper": free_wrappers_and_one_in_use,
         "cache": (0, 1),
         "position": (0, 1, 2),
         "last": (0, 1, 2),

@@ -1,4 +1,4 @@
-"""How to drive the caches that were before the central removal queue."""
+"""Subject of `model/legacy_cache`: the range caches before the removal queue (branch 4.0)."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Pos
 
 
 def times(cfg: Config, s: State) -> tuple[int, ...]:
-    """When an entry object was made: now, or before others that are already cached."""
+    """Creation times of the `EntryImpl`: now, or earlier than those of cached entries."""
     return s.now_ns, s.now_ns - cfg.ttl_ns, s.now_ns - 1
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Around the edge of the time to live."""
+    """Timestamps around the end of the TTL."""
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Nothing, little, around all there is, and two for which shares of small sizes are hard in doubles."""
+    """Zero, a few bytes, about the total size, and two amounts whose shares of small sizes are rounded in doubles."""
     total = sum(size(held) for held in s.caches)
     return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
 
 
 def situation(cfg: Config, s: State) -> str:
-    """What the next action should depend on."""
+    """Selects the weights of the next action."""
     held = sum(len(each) for each in s.caches)
     return "full" if held > 10 else "" if held else "empty"
 
 
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """How full each cache is, in order of fullness, and whether an old entry hides."""
+    """Numbers of entries, sorted, and whether a younger entry at a lower position hides an older one."""
     fills = sorted((min(len(held), 4) for held in s.caches), reverse=True)
     hidden = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in pairwise(held))
     sizes = sorted(size(held) for held in s.caches)

@@ -1,4 +1,4 @@
-"""How to drive the broker's cache that was before the central removal queue."""
+"""Subject of `model/legacy_manager`: the cache manager before the removal queue (branch 4.0)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ POSITIONS = (
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Around the edge of the time to live."""
+    """Timestamps around the end of the TTL."""
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns
 
 
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
-    """Some; or that at which the waiting task wants an amount that is hard to share, if there is one."""
+    """Typical watermarks; or the one at which the queued task frees an amount whose shares are rounded in doubles."""
     wanted = hard_to_share(s) if s.tasks else 0
     return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
 
 
 def hard_to_share(s: State) -> int:
-    """The most that a waiting task could want of two caches so that a share in doubles is not the whole part; or 0."""
+    """The largest amount for a queued task over two caches that `hardest` finds and a watermark can produce; else 0."""
     sizes = sorted(size(entries_of(held)) for held in s.caches)
     asked = shares(list(enumerate(sizes)), sum(sizes), "whole")
     if len(asked) != 2:
@@ -47,7 +47,7 @@ def hard_to_share(s: State) -> int:
 
 @lru_cache(maxsize=8192)
 def hardest(larger: int, smaller: int) -> int:
-    """The largest amount of which one of two parts, worked out in doubles, is not the whole part; 0 if none is."""
+    """The largest amount of which a share in doubles is not the integer share; 0 if there is none."""
     every = larger + smaller
 
     def is_hard(wanted: int) -> bool:
@@ -58,14 +58,14 @@ def hardest(larger: int, smaller: int) -> int:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """What the next action should depend on."""
+    """Selects the weights of the next action."""
     if s.tasks:
         return "sharing" if hard_to_share(s) else "evicting"
     return "full" if total_bytes(s) >= s.max_bytes else ""
 
 
 def kind_of_state(cfg: Config, s: State) -> tuple[object, ...]:
-    """What the caches are, how close to the limit, and what is waiting."""
+    """Kinds of the caches, the total size relative to the maximum, and the queued task."""
     fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
     total = total_bytes(s)
     return (

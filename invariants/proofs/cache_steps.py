@@ -1,4 +1,4 @@
-"""What a solver has shown about the steps of range caches, for any number of threads, caches, wrappers and entries.
+"""Proofs about the steps of range caches, for any number of threads, caches, wrappers and entries.
 
 Every step is read from the model's source, one after the other, from any state in which threads hold numbers of
 wrappers and keys that there are. What an entry's bytes are, and to which cache a key belongs, is left open: it may be
@@ -30,7 +30,7 @@ HOMES = z3.Function("cache of", z3.IntSort(), z3.IntSort())
 
 
 def bytes_at(key: Any) -> Any:
-    """The bytes of the entry at a key; nothing without a key."""
+    """The bytes of the entry at a key; 0 without a key."""
     if key is None:
         return z3.IntVal(0)
     return z3.If(key.defined, BYTES(key.value), 0) if isinstance(key, Maybe) else BYTES(as_term(key))
@@ -42,22 +42,22 @@ def stands(thread: Rec, *steps: str) -> Any:
 
 
 def counted_not_in_total(insert: Rec) -> Any:
-    """What an insert has counted in its cache, and still owes the total."""
+    """The bytes that an insert has counted in its cache, but not yet in the total."""
     return z3.If(stands(insert, "total"), bytes_at(insert.fields["key"]), 0)
 
 
 def to_be_reported(removal: Rec) -> Any:
-    """What a removal has subtracted from its cache, and still owes the total."""
+    """The bytes that a removal has subtracted from its cache, but not yet from the total."""
     return z3.If(stands(removal, "report"), removal.fields["removed"], 0)
 
 
 def live_bytes(wrapper: Rec) -> Any:
-    """The bytes of the entry that a wrapper carries, if it does."""
+    """The bytes of the live entry of a wrapper, else 0."""
     return z3.If(wrapper.fields["pooled"], 0, bytes_at(wrapper.fields["key"]))
 
 
 class Steps:
-    """Any state, and every way through every step."""
+    """An arbitrary state, and every path of every step."""
 
     def __init__(self) -> None:
         self.proof = Proof()
@@ -84,7 +84,7 @@ class Steps:
         return z3.And(held >= 0, held < self.s.fields[of].length)
 
     def _sense(self, action: Action) -> list[Any]:
-        """Numbers are of what there is; who takes the head of the queue has looked at it."""
+        """Numbers of wrappers and keys are in range; the evicting thread has peeked the head that it pops."""
         eviction = self.s.fields["eviction"]
         holders, known = [eviction], [self.s.fields[of].length > 0 for of in ("sizes", "mapped")]
         for of, name in (("inserts", "inserter"), ("removals", "remover"), ("lookups", "reader")):
@@ -108,7 +108,7 @@ class Steps:
         return [*known, z3.Implies(takes_head, queue.length > 0), queue.length >= 0]
 
     def ways(self, *only: str) -> Iterator[tuple[str, Path, Rec]]:
-        """Every way through every step, or some, under the rules held to be right, and the state after it."""
+        """Every path of every step, or of some, under the reference rules, and the state after it."""
         for name in only or ACTIONS:
             action = ACTIONS[name]
             given = self._sense(action)
@@ -123,21 +123,21 @@ class Steps:
                 yield name, Path(way.names, [*given, *way.when], "return", way.value), way.value[0]
 
     def show(self, name: str, goal: Any, way: Path, after: Rec, given: Sequence[Any], *, direct: bool = False) -> None:
-        """Shows a goal after a step; `direct` if it is claimed of every state that is as given."""
+        """Shows a goal after a step; `direct` if it is claimed for every state that satisfies the assumptions."""
         known = [*given, *way.when]
         facts = facts_of((self.s, after), goal, *known)
         self.proof.show(f"after {name}", goal, [*known, *facts], direct=direct)
         self._seen.setdefault(name, []).append(z3.And(*known))
 
     def answer(self) -> Answer:
-        """The verdict; every step that was looked at must be possible as it is assumed."""
+        """The answer; every step that was read must be possible under its assumptions."""
         for name, ways in self._seen.items():
             self.proof.possible(name, [z3.Or(*ways)])
         return self.proof.answer()
 
 
 def _ways(reader: Reader, action: Action, arguments: list[Any]) -> Iterator[Path]:
-    """The ways through a step; the one that searches is read as what comes before, in and behind its loop."""
+    """The paths of a step; the one that searches is read as the parts before, in and after its loop."""
     if action.run is not model.find_next:
         yield from reader.paths(action.run, *arguments)
         return
@@ -152,12 +152,12 @@ def _ways(reader: Reader, action: Action, arguments: list[Any]) -> Iterator[Path
 
 
 def number(key: Any) -> Any:
-    """A key that is handed to a rule of keys, to which the type checker lets no None."""
+    """A key as an argument of a function whose parameter cannot be None."""
     return key.value if isinstance(key, Maybe) else as_term(key)
 
 
 def clamped(place: Any, seq: Seq) -> Any:
-    """The place if it is one of the sequence, else the first."""
+    """The index if it is in the sequence, else 0."""
     return z3.If(z3.And(place >= 0, place < seq.length), place, 0)
 
 
@@ -165,14 +165,14 @@ def clamped(place: Any, seq: Seq) -> Any:
 
 
 def owed(s: Rec) -> Any:
-    """The total, and what threads still owe it: what is counted in sizes, and what left them, is so in the end."""
+    """The total plus the bytes that inserts will add is the sum of sizes plus the bytes that threads will subtract."""
     inserts, removals, eviction = (s.fields[name] for name in ("inserts", "removals", "eviction"))
     still = removals.total("owed") + eviction.fields["freed"]
     return s.fields["total"] + inserts.total("owed") == s.fields["sizes"].total(SUM) + still
 
 
 def lets_go(s: Rec, place: Any) -> Any:
-    """An insert that is behind its cache, or is none, holds no wrapper."""
+    """An insert that has counted in its cache, or is idle, holds no wrapper."""
     insert = s.fields["inserts"].at(place)
     inside = z3.And(place >= 0, place < s.fields["inserts"].length)
     without = z3.And(inside, stands(insert, "idle", "total", "schedule", "look"))
@@ -180,7 +180,7 @@ def lets_go(s: Rec, place: Any) -> Any:
 
 
 def reported(s: Rec) -> Any:
-    """A pass that is over, or has not begun, has nothing to report."""
+    """A pass that has ended, or has not begun, has no freed bytes to report."""
     eviction = s.fields["eviction"]
     return z3.Implies(stands(eviction, "idle", "measure", "end"), eviction.fields["freed"] == 0)
 
@@ -188,13 +188,13 @@ def reported(s: Rec) -> Any:
 @claim(
     "what-threads-owe-is-in-the-total",
     "z3",
-    "For any number of threads, caches and entries of any bytes, where threads hold numbers of wrappers and keys that "
-    "there are, under the rules held to be right: the total, with what inserts have counted in a cache only, is the "
-    "sum of all sizes, with what removals and the eviction have taken from the sizes only. With it goes that an insert "
-    "which has counted holds no wrapper, and that a pass which is over has nothing to report: if all this is so, it is "
-    "so after every step. So the total is the sum of the sizes when all threads are idle.",
+    "For any number of threads, caches and entries of any bytes, where threads hold numbers of wrappers and keys in "
+    "range, under the reference rules: the total, plus the bytes that inserts have counted in their cache only, is the "
+    "sum of all sizes, plus the bytes that removals and the eviction have subtracted from the sizes only. The "
+    "invariant includes that an insert which has counted holds no wrapper, and that an ended pass has nothing to "
+    "report. It is inductive. So the total is the sum of the sizes when all threads are idle.",
     Control(
-        "a removal reports all that its cache has counted, its own or not",
+        "a removal reports all bytes that its cache has counted",
         MODEL,
         'reports = r.present if cfg.removal_reports == "present" else r.removed',
         'reports = s.sizes[cache] + r.removed if cfg.removal_reports == "removed" else r.present',
@@ -202,7 +202,7 @@ def reported(s: Rec) -> Any:
     ),
 )
 def total_is_owed() -> Answer:
-    """The used size of all caches drifted: apache/pulsar#10225, #17908."""
+    """Violated by apache/pulsar#10225 and #17908: the used size of all caches drifted."""
     it = Steps()
     place, inserter = z3.Int("any0"), it.arguments["inserter"]
     given = [owed(it.s), reported(it.s), lets_go(it.s, place), lets_go(it.s, inserter)]
@@ -210,14 +210,14 @@ def total_is_owed() -> Answer:
         if after is not it.s:
             it.show(name, z3.And(owed(after), reported(after), lets_go(after, place)), way, after, given)
     _at_rest(it)
-    it.proof.need("it is not so at the start", runs_owed(Config(), threads.start(Config())))
+    it.proof.need("the invariant does not hold initially", runs_owed(Config(), threads.start(Config())))
     for cfg, step, was, now in histories(25, 400):
         it.proof.run(step, runs_owed(cfg, now) or not runs_owed(cfg, was), was)
     return it.answer()
 
 
 def _at_rest(it: Steps) -> None:
-    """Of idle threads nothing is owed: by induction over the threads."""
+    """Idle threads have no bytes left to count or report: by induction over the threads."""
     n = z3.Int("n")
     for name in ("inserts", "removals"):
         of: Seq = it.s.fields[name]
@@ -231,23 +231,23 @@ def _at_rest(it: Steps) -> None:
 
 
 def runs_owed(cfg: Config, s: State) -> bool:
-    """The same of a running state."""
+    """The same of a concrete state."""
     counted = sum(threads.bytes_of(cfg, i.key) for i in s.inserts if i.at == "total" and i.key is not None)
     reports = sum(r.removed for r in s.removals if r.at == "report")
     return s.total + counted == sum(s.sizes) + reports + s.eviction.freed
 
 
-# ---- who removes ------------------------------------------------------------------------------------------
+# ---- removals ------------------------------------------------------------------------------------------
 
 
 @claim(
     "a-removal-counts-what-it-clears",
     "z3",
-    "For any number of threads, wrappers and entries of any bytes, where no wrapper of the pool carries a key, under "
-    "the rules held to be right: when a removal clears, what it counts is what the live entries have lost, for it "
-    "looks under the lock whether the wrapper still carries its position; one that does not is not counted, and stays.",
+    "For any number of threads, wrappers and entries of any bytes, where no pooled wrapper has a key, under the "
+    "reference rules: when a removal clears a wrapper, it counts exactly the bytes that live entries lose, because it "
+    "tests the key under the lock; a wrapper with another key is neither cleared nor counted.",
     Control(
-        "the removal does not look again",
+        "the removal does not test the key under the lock",
         MODEL,
         "if not stays_counted(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):",
         "if not stays_counted(cfg, w):",
@@ -255,7 +255,7 @@ def runs_owed(cfg: Config, s: State) -> bool:
     ),
 )
 def clears_what_it_counts() -> Answer:
-    """An entry was removed, and counted, twice: apache/pulsar#10480."""
+    """Violated by apache/pulsar#10480: an entry was removed and counted twice."""
     it = Steps()
     wrappers: Seq = it.s.fields["wrappers"]
     removal = it.at("removals", "remover")
@@ -287,7 +287,7 @@ def _runs_live(cfg: Config, s: State) -> int:
 
 
 def one_task(s: Rec) -> Any:
-    """One task waits or runs while the marker is set, else none."""
+    """One task is scheduled or running while the marker is set, else none."""
     eviction = s.fields["eviction"]
     runs = z3.And(z3.Not(stands(eviction, "idle")), z3.Not(eviction.fields["periodic"]))
     tasks = s.fields["scheduled"]
@@ -295,16 +295,16 @@ def one_task(s: Rec) -> Any:
 
 
 def runs_marked(s: State) -> bool:
-    """The same of a running state."""
+    """The same of a concrete state."""
     return s.scheduled + (s.eviction.at != "idle" and not s.eviction.periodic) == s.marker
 
 
 @claim(
     "one-task-has-the-marker",
     "z3",
-    "For any number of threads that trigger at once, where threads hold numbers of wrappers and keys that there are, "
-    "under the rules held to be right: if one eviction task waits or runs while the marker is set, and none while it "
-    "is not, so it is after every step.",
+    "For any number of threads that trigger at once, where threads hold numbers of wrappers and keys in range, "
+    "under the reference rules: if one eviction task is scheduled or running while the marker is set, and none while "
+    "it is not, the same holds after every step.",
     Control(
         "a late trigger erases the marker",
         MODEL,
@@ -319,21 +319,21 @@ def one_task_is_marked() -> Answer:
     for name, way, after in it.ways():
         if after is not it.s:
             it.show(name, one_task(after), way, after, [one_task(it.s)])
-    it.proof.need("it is not so at the start", runs_marked(threads.start(Config())))
+    it.proof.need("the invariant does not hold initially", runs_marked(threads.start(Config())))
     for _, step, was, now in histories(25, 400):
         it.proof.run(step, runs_marked(now) or not runs_marked(was), was)
     return it.answer()
 
 
-# ---- running histories ------------------------------------------------------------------------------------
+# ---- random traces ------------------------------------------------------------------------------------
 
 
-#: How often each step is tried: removals more often than others, lookups less.
+#: Weight of each step: removals above the others, lookups below.
 WEIGHTS = {"find_next": 6, "take": 8, "unmap": 8, "clear": 8, "find": 1, "compare": 1, "mark": 1, "retain": 1}
 
 
 def histories(count: int, tries: int) -> Iterator[tuple[Config, str, State, State]]:
-    """The steps of random runs of all actions but faults, always the same; refused ones are left out."""
+    """The steps of random traces of all actions but faults, from a fixed seed, without refused steps."""
     draw = random.Random(25987)  # noqa: S311
     actions = {name: action for name, action in ACTIONS.items() if not action.fault}
     names = [name for name in sorted(actions) for _ in range(WEIGHTS.get(name, 2))]

@@ -1,4 +1,4 @@
-"""What a solver has shown about the range caches as they were before the central removal queue."""
+"""Proofs about the range caches before the removal queue."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MODEL = "model.legacy_cache"
 @claim(
     "legacy-size-pass-takes-what-it-needs",
     "z3",
-    "For a cache of any number of entries: the size pass before the central queue frees at least what was asked, "
-    "or all that there is, and would have freed less without the last entry that it takes.",
+    "For a cache of any number of entries: the size pass before the removal queue frees at least the requested "
+    "bytes, or all bytes, and would have freed less than requested without the last entry that it removes.",
     Control(
-        "the pass stops only when more than enough is free",
+        "the pass stops only when more than the requested bytes are freed",
         MODEL,
         "        if freed >= bytes_to_free:",
         "        if freed > bytes_to_free:",
@@ -31,7 +31,7 @@ MODEL = "model.legacy_cache"
     ),
 )
 def takes_what_it_needs() -> Answer:
-    """The policy that PIP-430 replaces ("Motivation"): by position, whatever an entry's age or use."""
+    """The policy that PIP-430 replaces ("Motivation"): by position, regardless of age and access."""
     proof = Proof()
     entries = Seq.unknown(Entry, "entries", {"bytes": lambda e: e.fields["bytes"]})
     wanted, at, freed = z3.Ints("wanted at freed")
@@ -66,8 +66,8 @@ def takes_what_it_needs() -> Answer:
 @claim(
     "legacy-shares-are-within",
     "z3",
-    "For every amount, and every cache that is a part of the whole: its share in whole numbers is not negative "
-    "and not more than the amount, and it is all of it where the part is the whole.",
+    "For every amount, and every cache whose size is at most the total: its integer share is not negative and not "
+    "more than the amount, and equals the amount if its size is the total.",
     Control(
         "shares are rounded up",
         MODEL,
@@ -77,7 +77,7 @@ def takes_what_it_needs() -> Answer:
     ),
 )
 def shares_are_within() -> Answer:
-    """The policy that PIP-430 replaces ("Motivation"): the largest caches give up whole parts of shares."""
+    """The policy that PIP-430 replaces ("Motivation"): the shares of the largest caches are truncated to integers."""
     proof = Proof()
     amount, part, whole = z3.Ints("amount part whole")
     given = [amount >= 0, part >= 0, part <= whole, whole > 0]

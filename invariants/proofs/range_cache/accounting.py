@@ -31,9 +31,9 @@ def _size_is_sum(n: Names) -> Any:
     "size-accounting",
     "z3",
     "For caches of any size: if each cache's size is the sum of its entries' bytes, it still is after any put, "
-    "lookup, change of a counter, time pass or size pass; except where a released value is to keep its bytes.",
+    "lookup, change of a read count, time pass or size pass; except with `released_value_stays_counted`.",
     Control(
-        "a released value keeps its bytes, whatever the setting",
+        "the bytes of a deallocated value stay in the size under every rule",
         MODEL,
         "return e.released and cfg.released_value_stays_counted",
         "return e.released",
@@ -41,7 +41,7 @@ def _size_is_sum(n: Names) -> Any:
     ),
 )
 def size_accounting() -> Answer:
-    """What apache/pulsar#10016, #17908 and the shipped `removeEntry` broke.
+    """Violated by apache/pulsar#10016, #17908, and by `removeEntry` from 4.1 to master 2026-07.
 
     Removal by position is shown as far as that it subtracts the bytes of what it takes; that it takes from the queue
     what it subtracts is left to the other engines.
@@ -84,10 +84,10 @@ def _sizes_add_up(cfg: Config, s: State) -> bool:
 @claim(
     "passes-report-what-left",
     "z3",
-    "For a queue of any length: a pass reports exactly the entries and bytes that left the queue in it, each "
-    "once; an entry whose bytes stay counted is not reported.",
+    "For a queue of any length: a pass returns exactly the number and bytes of the entries that it removed, each "
+    "once; an entry whose bytes stay in the size is not returned.",
     Control(
-        "whatever left, one entry is reported",
+        "one entry is returned, whatever was removed",
         MODEL,
         "            entries += 1",
         "            entries = 1",
@@ -95,7 +95,7 @@ def _sizes_add_up(cfg: Config, s: State) -> bool:
     ),
 )
 def passes_report() -> Answer:
-    """What apache/pulsar#10016 and #17908 broke: they reported other entries or bytes than left."""
+    """Violated by apache/pulsar#10016 and #17908: they reported other entries or bytes than were removed."""
     proof = Proof()
 
     def all_there(n: Names) -> Any:
@@ -122,17 +122,16 @@ def _reported(run: Run) -> bool:
     return run.removed == (len(counted), sum(e.bytes for e in counted))
 
 
-# ---- the order of time ------------------------------------------------------------------------------------
+# ---- order of timestamps ------------------------------------------------------------------------------------
 
 
 @claim(
     "queue-times-never-decrease",
     "z3",
-    "For a queue of any length: if from head to tail no entry's time is before that of one in front of it, nor "
-    "after now, then so it is after any action, as long as the clock does not go back; dropping all detached "
-    "slots at once is not covered.",
+    "For a queue of any length: if from head to tail timestamps never decrease and none is later than now, the same "
+    "holds after any action, as long as the clock does not go back; `non_evictable_size` is not covered.",
     Control(
-        "a requeued entry keeps its time",
+        "a requeued entry keeps its timestamp",
         MODEL,
         "e._replace(timestamp_ns=s.now_ns, accessed=False,",
         "e._replace(accessed=False,",
@@ -140,7 +139,7 @@ def _reported(run: Run) -> bool:
     ),
 )
 def times_never_decrease() -> Answer:
-    """Otherwise STOP would hide expired entries behind a young one."""
+    """Otherwise a pass could stop at an unexpired entry before an expired one."""
     edits = Edits()
     forwards = [edits.argument("nanos", int) >= 0]
     edits.show((e for e in edits.all() if e.name != "step_clock_back"), in_order(), forwards)
@@ -166,17 +165,17 @@ def _times_in_order(s: State) -> bool:
     return [*times, s.now_ns] == sorted([*times, s.now_ns])
 
 
-# ---- counting reads ---------------------------------------------------------------------------------------
+# ---- read counts ---------------------------------------------------------------------------------------
 
 
 @claim(
     "read-counts-are-conserved",
     "z3",
-    "For caches of any size and histories of any length: a counter that is defined is its initial value plus the "
-    "replays minus the releases that count, and one that is not stays undefined; where leaving the cache does not "
-    "count as a read.",
+    "For caches of any size and traces of any length: the read count of a handler is its initial value plus the "
+    "replays minus the releases that decrement it, and without a handler there is none; where removal from the cache "
+    "does not decrement.",
     Control(
-        "a counter stops at zero",
+        "a read count is not decremented below zero",
         MODEL,
         "count is None else count - 1",
         "count is None else max(count - 1, 0)",
@@ -184,7 +183,7 @@ def _times_in_order(s: State) -> bool:
     ),
 )
 def read_counts() -> Answer:
-    """The counters by which an entry with reads to come is kept; one without a counter never is."""
+    """The counts by which a pass requeues entries with expected reads."""
     return reads_are_conserved()
 
 

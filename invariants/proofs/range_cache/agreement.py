@@ -12,7 +12,7 @@ IMPL = "impl.range_cache"
 @claim(
     "counters-keep-to-their-rule",
     "crosshair",
-    "`markRead` decrements and a replay increments a read count, without a floor; an undefined count stays undefined; "
+    "`markRead` decrements and a replay increments a read count, without a floor; without a handler nothing changes; "
     "reads are expected from 1 on.",
     Control(
         "a read count of 0 expects reads", MODEL, "count is not None and count >= 1", "count is not None and count >= 0"
@@ -90,8 +90,8 @@ def put_agrees() -> Answer:
 @claim(
     "time-pass-over-one-entry-agrees",
     "crosshair",
-    "A time pass over one entry without copies, with a threshold that is not in the future, has the same outcome and "
-    "the same state in model and implementation.",
+    "A time pass over one entry that no reader holds, with a threshold not in the future, has the same "
+    "outcome and state in model and implementation.",
     Control(
         "the implementation's expiry is not strict",
         IMPL,

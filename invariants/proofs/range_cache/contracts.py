@@ -1,8 +1,8 @@
-"""What CrossHair is asked about the range caches: small functions of the model, and of its optimised twin beside it.
+"""Contracts of the range caches for CrossHair: functions of the model, and their agreement with the implementation.
 
-Each contract is a function of plain numbers and truths that says whether something holds; CrossHair looks for
-arguments for which it does not. `pre:` lines say of which arguments, `post: _` that the result must be true. The
-twin is put into the model's state by its own `load`, and looked at by its own `view`.
+Each contract is a function of integers and booleans that returns whether a property holds; CrossHair searches for
+arguments that violate it. `pre:` lines restrict the arguments; `post: _` states that the result is true. The
+implementation is set to the model's state by its `load`, and its state is read by its `view`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ HERE = Position(1, 0)
 def one_entry(
     extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool, time: int, size: int, now: int
 ) -> State:
-    """A state with one entry, and no copies."""
+    """A state with one entry that no reader holds."""
     e = Entry(0, HERE, size, count, (), time, requeue_count, accessed, False)
     return State(now, (e,), (), (size, 0), (), 1, most, extends)
 
 
 def counters_agree(count: int | None) -> bool:
-    """Lowering, raising, and asking whether reads are expected: the same in both.
+    """Model and implementation decrement, increment and test a read count alike.
 
     post: _
     """
@@ -36,7 +36,7 @@ def counters_agree(count: int | None) -> bool:
 
 
 def counters_keep_to_their_rule(count: int | None) -> bool:
-    """One read fewer, one more, and none where none were counted; reads are expected from one on.
+    """Decrement and increment change a read count by 1, and nothing without a handler; reads are expected from 1 on.
 
     post: _
     """
@@ -47,7 +47,7 @@ def counters_keep_to_their_rule(count: int | None) -> bool:
 
 
 def requeues_keep_to_their_rule(extends: bool, accessed: bool, counts: bool, requeue_count: int) -> bool:
-    """A requeue counts once, or, in the variant, not at all if recent access justifies it.
+    """A requeue increments `requeueCount`; for recent access only with `access_requeue_counts`.
 
     post: _
     """
@@ -60,7 +60,7 @@ def requeues_keep_to_their_rule(extends: bool, accessed: bool, counts: bool, req
 
 
 def due_agrees(extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool) -> bool:
-    """An entry is due for an extension in both, or in neither.
+    """The same entries are due for requeue in model and implementation.
 
     post: _
     """
@@ -75,7 +75,7 @@ def due_agrees(extends: bool, most: int, count: int | None, requeue_count: int, 
 
 
 def put_agrees(expected: int, size: int, now: int, counts: bool) -> bool:
-    """A put into empty caches: the same entry, the same counter, the same size.
+    """A put into empty caches stores the same entry, read count and size in model and implementation.
 
     post: _
     """
@@ -98,7 +98,7 @@ def time_pass_agrees(
     now: int,
     threshold: int,
 ) -> bool:
-    """A time pass over one entry: the same outcome, the same state.
+    """A time pass over one entry has the same outcome and state in model and implementation.
 
     pre: time <= now
     pre: threshold <= now
@@ -123,10 +123,10 @@ def size_pass_agrees(
     now: int,
     wanted: int,
 ) -> bool:
-    """A size pass over an entry and a plain one behind it: the same outcome, the same state.
+    """A size pass over an entry, and one without a handler behind it, has the same outcome and state in both.
 
-    It may meet the first entry up to three times. A pass that needs no more than the plain one's bytes shows in what it
-    leaves whether it spared the first.
+    The pass can visit the first entry up to three times. If the second entry's bytes suffice, the state after the pass
+    shows whether the first entry was requeued.
 
     pre: requeue_count >= 0
     pre: most <= 1
@@ -144,7 +144,7 @@ def size_pass_agrees(
 
 
 def pages_keep_the_order(entry: int, other: int) -> bool:
-    """Pages are 64 entry ids long, and in the order of their ids.
+    """A page holds 64 entry ids, and pages are ordered like their ids.
 
     pre: entry <= other
     post: _
@@ -156,7 +156,7 @@ def pages_keep_the_order(entry: int, other: int) -> bool:
 def pages_agree(
     ledger: int, entry: int, first_ledger: int, first: int, last_ledger: int, last: int, inclusive: bool
 ) -> bool:
-    """A range of a paged cache finds an entry exactly if the model says that it is inside.
+    """A range of a paged cache finds an entry exactly if `is_in_range` of the model holds.
 
     pre: 0 <= entry < 2**40
     post: _

@@ -1,9 +1,9 @@
-"""The proof that read counts are conserved: every write of a counter, and every move of one, is looked at.
+"""The proof that read counts are conserved: every write of a read count, and every change of its owner, is checked.
 
-initial     a put gives an entry a counter, or none
-lowered     by a release of a copy that counts, and by mark_read
+initial     a put gives an entry a read count, or none
+lowered     by a release that decrements, and by mark_read
 raised      by a replay
-moved       with an entry that is marked, put back, or leaves while copies are open
+moved       when its entry is looked up, requeued, or removed while readers hold it
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def _same(count: Maybe) -> Maybe:
 
 
 def _count_of(e: Any) -> Maybe:
-    """The counter of an entry, a slot, or a group of copies."""
+    """The read count of an entry, a slot, or `OrphanedCopies`."""
     count: Maybe = (e.value if isinstance(e, Maybe) else e).fields["expected_reads"]
     return count
 
 
 def reads_are_conserved() -> Answer:
-    """Each step that writes a counter, or moves it; histories are made of those."""
+    """Each step that writes a read count or changes its owner; traces consist of such steps."""
     edits = Edits()
     _counters_by_rule(edits)
     _edits_keep_counts(edits)
@@ -57,7 +57,7 @@ def reads_are_conserved() -> Answer:
 
 
 def _counters_by_rule(edits: Edits) -> None:
-    """The small functions are what the claim calls initial, one read fewer and one more, and are used as it says."""
+    """`initial_count`, `marked_read` and `replayed` are as claimed, and the actions use them as claimed."""
     proof, reader = edits.proof, Reader()
     count, expected = unknown(int | None, "count"), z3.Int("expected")
     for function, rule in ((model.marked_read, _lowered), (model.replayed, _raised), (model.unchanged, _same)):
@@ -86,14 +86,14 @@ def _counters_by_rule(edits: Edits) -> None:
 
 
 def _applied(change: Any, count: Maybe) -> Any:
-    """What a change, which may be a choice of two, makes of a counter."""
+    """The read count after a change, which may be a choice of two."""
     if isinstance(change, Choice):
         return merged(change.when, _applied(change.then, count), _applied(change.other, count))
     return Reader().call(change, count)
 
 
 def _edits_keep_counts(edits: Edits) -> None:
-    """No action writes a counter but mark_read, which lowers it, and a put, which gives its own."""
+    """Only mark_read, which decrements, and a put, which sets its own, write a read count."""
     at, before = z3.Int("any0"), queue_of({"s": edits.s})
     expected = edits.argument("expected_reads", int)
     initial = Maybe(z3.And(edits.cfg.fields["counts_reads"], expected > 0), expected)
@@ -142,7 +142,7 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
 
 
 def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
-    """A change of a copy's counter: it, and nothing else, changes by the rule, and the outcome tells it."""
+    """`change_read_count` changes only the read count, by the rule, and returns it."""
     holder = edit.way.names["group" if "group" in edit.way.names else "e"]
     before, after, at = queue_of({"s": edits.s}), queue_of({"s": edit.after}), z3.Int("any0")
     ruled = rule(_count_of(holder))
@@ -167,7 +167,7 @@ def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
 
 
 def _passes_keep_counts(proof: Proof) -> None:
-    """What a pass puts back, and what it removes, keeps its counter and its copies."""
+    """An entry that a pass requeues or removes keeps its read count, and readers keep it."""
     for predicate in PREDICATES:
         it = Pass(predicate, proof=proof)
         queue, gone, head = it.head["queue"], it.head["gone"], it.head["head"]
@@ -186,7 +186,7 @@ def _passes_keep_counts(proof: Proof) -> None:
 
 
 def _leaving_keeps_counts(proof: Proof) -> None:
-    """The copies of what leaves go on with its counter, or, in the variant, with one read fewer."""
+    """Entries held of a removed entry keep its read count, decremented only with `removal_marks_read`."""
     edits = Edits()
     loop = Reader(edits.given, stubs={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)
     gone, orphaned_copies = Seq.unknown(Entry, "gone"), Seq.unknown(OrphanedCopies, "orphaned_copies")
@@ -215,13 +215,13 @@ def _leaving_keeps_counts(proof: Proof) -> None:
 
 
 class Cell:
-    """A counter's history: its initial value, its replays, and its releases that count."""
+    """The history of a read count: its initial value, its replays, and its releases that decrement it."""
 
     def __init__(self, first: int | None) -> None:
         self.first, self.replays, self.releases = first, 0, 0
 
     def value(self) -> int | None:
-        """What the claim says that the counter is."""
+        """The read count that the claim states."""
         return None if self.first is None else self.first + self.replays - self.releases
 
 

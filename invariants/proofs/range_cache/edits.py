@@ -1,12 +1,11 @@
-"""The range caches in terms: every action but the eviction passes, on caches of any size.
+"""The range caches as terms: every action but the eviction passes, on caches of any size.
 
-Most actions are straight, and are read as they are. Three small functions go over any number of entries, and
-are read as one round of their loops, or as one comprehension; the actions that end in them are shown to add
-nothing of their own.
+Most actions have no loop and are read whole. Three functions iterate over any number of entries, and are read as one
+round of their loops, or as one comprehension. The actions that end in them are shown to change nothing else.
 
-    look_up          get, get_range          an entry is marked, and may get a copy
-    change_read_count   release, replay         the counter that a copy shares changes
-    detach           removals by position    slots become DETACHED
+    look_up             get, get_range          sets `accessed`; a reader may hold the entry
+    change_read_count   release, replay         changes the read count that an entry held by a reader shares
+    remove_entries      remove_range, invalidate_ledger, clear: the wrappers of removed entries stay in the queue
 """
 
 from __future__ import annotations
@@ -39,16 +38,16 @@ from model.machine import Param
 from model.positions import Position
 from model.range_cache import Config, Entry, Hit, OrphanedCopies, Removed, State
 
-#: Not read here: the passes have their own proofs, and dropping all detached slots at once is a tool of tests.
+#: Not read here: the passes have their own proofs, and `non_evictable_size` only drops wrappers of removed entries.
 LEFT_OUT = ("time_pass", "size_pass", "evict_to_watermark", "non_evictable_size")
 
 
-#: the functions in which actions end that go over any number of entries
+#: the functions that iterate over any number of entries; actions end in them
 INNER = (model.look_up, model.change_read_count, model.remove_entries)
 
 
 class Edit(NamedTuple):
-    """One way through an action or one round of it: the state before, the way, and the state after."""
+    """One path through an action or one round of a loop: the path, the state after it, and the outcome."""
 
     name: str
     way: Path
@@ -70,18 +69,18 @@ class Edits:
         self.given = [cache >= 0, cache < sizes.length]
 
     def argument(self, name: str, kind: Any) -> Any:
-        """The value that stands for all arguments of that name."""
+        """The symbolic value of all arguments of that name."""
         return self.arguments.setdefault(name, unknown(kind, f"arg.{name}"))
 
     def all(self) -> Iterator[Edit]:
-        """Every edit. Shows on the way that no action does more than the three functions that it may end in."""
+        """Every edit. Also shows that no action changes more than the function of `INNER` that it ends in."""
         yield from self.straight()
         yield from self.looks()
         yield from self.changes(model.marked_read)
         yield from self.detaches()
 
     def straight(self) -> Iterator[Edit]:
-        """The actions themselves, with a mark in the place of the functions that go over many entries."""
+        """The paths of the actions, with stubs for the functions of `INNER`."""
         mark = (self.s.replace({}), None)
 
         def marked(*_: Any, **__: Any) -> tuple[Rec, None]:
@@ -113,7 +112,7 @@ class Edits:
             yield Edit("look_up", way, way.names["s"], way.names["hits"])
 
     def changes(self, change: Any) -> Iterator[Edit]:
-        """A change of the counter of an open copy: of an entry's, or of one that stands for itself."""
+        """A change of the read count of a held entry, shared with a cached entry or with `OrphanedCopies` only."""
         names = {"s": self.s, "copy": z3.Int("copy"), "change": change, "keep_copy": z3.Bool("keep_copy")}
         reader = Reader(stubs={model.add_orphaned_copies: add_orphaned_copies})
         for which in (0, 1):
@@ -125,7 +124,7 @@ class Edits:
                     yield Edit("change_read_count", way, after, outcome)
 
     def detaches(self) -> Iterator[Edit]:
-        """A removal by position, of any entries."""
+        """The paths of `remove_entries`, for any entries."""
 
         def leave(cfg: Rec, s: Rec, gone: Any) -> tuple[Rec, Rec]:
             left = {

@@ -1,4 +1,4 @@
-"""Claims about the eviction passes of the range caches: what a pass takes, what it leaves, and when it ends."""
+"""Claims about the eviction passes of the range caches: removed entries, remaining entries, and termination."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from model import range_cache as model
 @claim(
     "time-pass-removes-nothing-younger",
     "z3",
-    "For a queue of any length: a time pass neither removes nor puts back an entry whose time is the threshold's "
-    "or later.",
+    "For a queue of any length: a time pass neither removes nor requeues an entry whose timestamp is at or after the "
+    "threshold.",
     Control(
         "an entry as old as the threshold is expired",
         MODEL,
@@ -42,7 +42,7 @@ from model import range_cache as model
     ),
 )
 def removes_nothing_younger() -> Answer:
-    """Age exactly the time to live stays."""
+    """An entry whose age is exactly the TTL stays."""
     it = Pass(model.time_pass_predicate)
 
     def is_old(n: Names, i: Any) -> Any:
@@ -68,10 +68,10 @@ def _only_older(run: Run) -> bool:
 @claim(
     "time-pass-leaves-nothing-older",
     "z3",
-    "For a queue of any length that is in the order of time, and a threshold that is not in the future: after a "
-    "time pass no entry's time is before the threshold.",
+    "For a queue of any length ordered by timestamp, and a threshold that is not in the future: after a time pass no "
+    "timestamp is before the threshold.",
     Control(
-        "an entry that is due for an extension stops the pass",
+        "an entry that is due for requeue stops the pass",
         MODEL,
         '    if should_requeue(s, e):\n        return "REQUEUE"',
         '    if should_requeue(s, e):\n        return "STOP"',
@@ -79,7 +79,7 @@ def _only_older(run: Run) -> bool:
     ),
 )
 def leaves_nothing_older() -> Answer:
-    """The policy before the central queue broke this (PIP-430, "Motivation"): old entries stayed behind young ones."""
+    """Violated before the removal queue (PIP-430, "Motivation"): old entries stayed behind young ones."""
     it = Pass(model.time_pass_predicate)
 
     def young(after: Rec, removed: Rec, i: Any) -> Any:
@@ -96,9 +96,9 @@ def leaves_nothing_older() -> Answer:
     "time-pass-visits-a-slot-once",
     "z3",
     "For a queue of any length, and a threshold that is not in the future: a time pass takes no slot from the "
-    "queue that was not in it at the start, so it ends after as many visits as there were slots.",
+    "queue that was not in it at the start, so it visits each slot at most once.",
     Control(
-        "a requeued entry keeps its time",
+        "a requeued entry keeps its timestamp",
         MODEL,
         "e._replace(timestamp_ns=s.now_ns, accessed=False,",
         "e._replace(accessed=False,",
@@ -106,7 +106,7 @@ def leaves_nothing_older() -> Answer:
     ),
 )
 def visits_once() -> Answer:
-    """A requeued entry has the time of now, so that the pass stops before it meets it again."""
+    """A requeued entry has the timestamp of now: the pass stops before it visits the entry again."""
     it = Pass(model.time_pass_predicate)
 
     def back_are_new(n: Names, i: Any) -> Any:
@@ -130,7 +130,7 @@ def visits_once() -> Answer:
 @claim(
     "size-pass-reaches-its-goal",
     "z3",
-    "For a queue of any length: a size pass frees at least what was asked, or all that there is to free.",
+    "For a queue of any length: a size pass frees at least the requested bytes, or all that can be freed.",
     Control(
         "the bytes of a requeued entry count as freed",
         MODEL,
@@ -140,7 +140,7 @@ def visits_once() -> Answer:
     ),
 )
 def reaches_its_goal() -> Answer:
-    """An entry whose bytes stay counted frees nothing."""
+    """An entry whose bytes stay in the size frees nothing."""
     it = Pass(model.size_pass_predicate)
 
     def all_there(n: Names) -> Any:
@@ -159,10 +159,10 @@ def reaches_its_goal() -> Answer:
 @claim(
     "size-pass-takes-one-entry-too-much-at-most",
     "z3",
-    "For a queue of any length: without the last entry that it removed, a size pass would have freed less than "
-    "was asked.",
+    "For a queue of any length: without the last entry that it removed, a size pass would have freed fewer bytes "
+    "than requested.",
     Control(
-        "the pass stops only when more than enough is free",
+        "the pass stops only when more than the requested bytes are freed",
         MODEL,
         '    if freed >= bytes_to_free:\n        return "STOP"',
         '    if freed > bytes_to_free:\n        return "STOP"',
@@ -170,7 +170,7 @@ def reaches_its_goal() -> Answer:
     ),
 )
 def takes_no_more() -> Answer:
-    """The other half of the goal: enough, and not more."""
+    """The pass does not remove more entries than needed."""
     it = Pass(model.size_pass_predicate)
 
     def needed(n: Names) -> Any:
@@ -189,13 +189,13 @@ def takes_no_more() -> Answer:
 
 
 def _last_was_needed(run: Run) -> bool:
-    """Whether the pass would have gone on without any one of the entries that are gone, so without the last."""
+    """Whether the pass would have continued without any one of the removed entries, so without the last."""
     sizes = [0 if model.stays_counted(run.cfg, e) else e.bytes for e in run.gone()]
     return not sizes or run.removed.bytes - max(sizes) < run.limit
 
 
 def _visits(cfg: Rec, s: Rec) -> Measures:
-    """How often a size pass that drains the queue meets an entry, as its claim says."""
+    """How often a size pass that empties the queue requeues an entry, as the claim states."""
 
     def of(e: Rec) -> Any:
         count, f = e.fields["expected_reads"], e.fields
@@ -212,12 +212,11 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
 @claim(
     "size-pass-visit-bound",
     "z3",
-    "For a queue of any length whose entries are spared whatever their age: a size pass takes at most one slot "
-    "for each slot, and for each entry max(a, b) more, where a is 1 if it was accessed and that extends, and b "
-    "the extensions that its expected reads have left (a + b where access uses up none); exactly so many if it "
-    "empties the queue.",
+    "For a queue of any length, with `size_pass_requeues_expired`: a size pass makes at most one visit for each slot, "
+    "and for each entry max(a, b) more, where a is 1 if it is due for recent access, and b the requeues left for "
+    "its expected reads (a + b without `access_requeue_counts`); the bound is reached if it empties the queue.",
     Control(
-        "the cap is compared with <=",
+        "the maximum is compared with <=",
         MODEL,
         "e.requeue_count < s.max_requeue_times",
         "e.requeue_count <= s.max_requeue_times",
@@ -277,11 +276,11 @@ def _within_bound(run: Run) -> bool:
 @claim(
     "due-entries-are-not-removed",
     "z3",
-    "No visit of a time pass removes an entry that is recently accessed where that extends, or that expects reads "
-    "and was requeued fewer than the maximum number of times; nor does one of a size pass, where age does not "
-    "matter to it.",
+    "No visit of a time pass removes an entry that is due for requeue: accessed where that extends the TTL, or "
+    "with expected reads and requeued fewer than the maximum number of times. The same holds for a size pass with "
+    "`size_pass_requeues_expired`.",
     Control(
-        "an entry is extended only once",
+        "an entry is requeued only once",
         MODEL,
         "has_expected_reads(e.expected_reads) and e.requeue_count < s.max_requeue_times",
         "has_expected_reads(e.expected_reads) and e.requeue_count < min(s.max_requeue_times, 1)",
@@ -289,7 +288,7 @@ def _within_bound(run: Run) -> bool:
     ),
 )
 def due_are_not_removed() -> Answer:
-    """An entry without a count is never put back for expected reads."""
+    """An entry without a handler is never requeued for expected reads."""
     proof, reader = Proof(), Reader()
     cfg, s, slot, freed, limit = visited()
     f, count = slot.value.fields, slot.value.fields["expected_reads"]
@@ -309,9 +308,9 @@ def due_are_not_removed() -> Answer:
 @claim(
     "detached-slots-are-drained",
     "z3",
-    "Every visit of either pass to a detached wrapper drops it from the queue, even where the pass is about to stop.",
+    "Every visit of either pass to the wrapper of a removed entry drops it from the queue, even where it would stop.",
     Control(
-        "whether enough is free is asked before whether the slot is detached",
+        "whether enough bytes are freed is tested before whether the entry was removed",
         MODEL,
         '    if e is None:\n        return "MISSING"\n    if freed >= bytes_to_free:\n        return "STOP"\n',
         '    if freed >= bytes_to_free:\n        return "STOP"\n    if e is None:\n        return "MISSING"\n',
@@ -319,7 +318,7 @@ def due_are_not_removed() -> Answer:
     ),
 )
 def detached_are_drained() -> Answer:
-    """Detached slots cost memory until they are met: a pass must not leave those that it meets."""
+    """Wrappers of removed entries use memory until a pass visits them."""
     proof, reader = Proof(), Reader()
     cfg, s, slot, freed, limit = visited()
     for predicate in PREDICATES:

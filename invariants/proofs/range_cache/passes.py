@@ -1,8 +1,8 @@
-"""The range caches in terms: one eviction pass over a queue of any length, and states to run it in.
+"""The range caches as terms: one eviction pass over a queue of any length, and random states to run it in.
 
-What is shown about a pass is shown about the loop of `walk`, whose rounds are read from the model's source with
-the visits of the pass in their place, and about `leave`, which `walk` ends with. Each use is compared with running
-passes, on random states, by working out the same terms round by round.
+Claims about a pass are shown for the loop of `evict_entries`, whose rounds are read from the model's source with the
+predicate of the pass, and for `account_for_removed`, with which it ends. Each use is compared with passes that run on
+random states, by evaluating the same terms round by round.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ _a_round = Reader()
 
 
 def stays_counted(cfg: Rec, e: Rec) -> Any:
-    """Whether a leaving entry's bytes stay counted, as the model says it."""
+    """The term of `stays_counted`, as the model computes it."""
     return truth(_a_round.call(model.stays_counted, cfg, e))
 
 
 def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
-    """A measure of entries as one of slots: nothing for a detached one."""
+    """A measure of entries as one of slots: 0 for the wrapper of a removed entry."""
     return lambda slot: z3.If(slot.defined, measure(slot.value), 0)
 
 
 class Pass:
-    """A pass over a queue of any length, with what `predicate` says about each slot.
+    """A pass over a queue of any length, with the result of `predicate` for each slot.
 
-    `measures` are sums over entries that the claim speaks of; a pass keeps them of its queue and of what is gone.
+    `measures` are the sums over entries that the claim uses; a pass has them of its queue and of the removed entries.
     """
 
     def __init__(
@@ -257,23 +257,23 @@ class Pass:
 
 
 def queue_of(n: Names) -> Seq:
-    """The queue that names speak of: that of a pass, or of the state."""
+    """The queue among the names: that of a pass, or of the state."""
     queue: Seq = n["queue"] if "queue" in n else n["s"].fields["queue"]
     return queue
 
 
 def live_at(seq: Seq, i: Any) -> Any:
-    """Whether a place is inside a queue and not detached."""
+    """Whether an index is in a queue and its slot has an entry."""
     return z3.And(i >= 0, i < seq.length, seq.at(i).defined)
 
 
 def field_at(seq: Seq, i: Any, field: str) -> Any:
-    """A field of the entry at a place of a queue."""
+    """A field of the entry at an index of a queue."""
     return seq.at(i).value.fields[field]
 
 
 def in_order(first: str | None = None) -> Invariant:
-    """The queue, from a place on, is in the order of time, and nothing in it is later than now."""
+    """The queue, from an index on, is ordered by timestamp, and no timestamp is later than now."""
 
     def holds(n: Names, i: Any, j: Any) -> Any:
         seq, now = queue_of(n), n["s"].fields["now_ns"]
@@ -285,7 +285,7 @@ def in_order(first: str | None = None) -> Invariant:
 
 
 def ordered_before() -> Invariant:
-    """The queue before the pass is in the order of time, and nothing in it is later than now."""
+    """The queue before the pass is ordered by timestamp, and no timestamp is later than now."""
     return Invariant("", lambda n, i, j: in_order().holds({"s": n["s"]}, i, j), 2)
 
 
@@ -313,7 +313,7 @@ def visited() -> tuple[Rec, Rec, Maybe, Any, Any]:
 
 
 class Run(NamedTuple):
-    """One pass as it ran: how often it took a slot from the queue is counted at the visits."""
+    """One executed pass; `visits` counts the slots that it took from the queue."""
 
     cfg: Config
     before: State
@@ -328,7 +328,7 @@ class Run(NamedTuple):
         return f"{self.before} with {settings}"
 
     def gone(self) -> list[Entry]:
-        """What left, in the order of the queue before."""
+        """The removed entries, in the order of the queue before."""
         kept = {e.position for e in self.after.queue if e is not None}
         return [e for e in self.before.queue if e is not None and e.position not in kept]
 
@@ -338,7 +338,7 @@ class Run(NamedTuple):
 
 
 def runs(action: str, predicate: Callable[..., Any], count: int = RUNS) -> Iterator[Run]:
-    """Random passes, always the same; the limit is not in the future, and not without sense."""
+    """Random passes from a fixed seed; the threshold is not in the future, and bytes to free are positive."""
     draw = random.Random(430)  # noqa: S311
     for _ in range(count):
         cfg, s = random_config(draw), random_state(draw)
@@ -357,7 +357,7 @@ def runs(action: str, predicate: Callable[..., Any], count: int = RUNS) -> Itera
 
 
 def random_config(draw: random.Random) -> Config:
-    """Any rules but stashing."""
+    """Random rules, without the stash."""
     return Config(
         ttl_ns=draw.randint(0, 4),
         released_value_stays_counted=draw.random() < 0.2,
@@ -368,7 +368,7 @@ def random_config(draw: random.Random) -> Config:
 
 
 def random_state(draw: random.Random) -> State:
-    """A queue of up to seven slots in the order of time, and sizes that fit."""
+    """A queue of up to seven slots ordered by timestamp, and sizes that match it."""
     now = draw.randint(0, 8)
     times = sorted(draw.randint(now - 6, now) for _ in range(draw.randint(0, 7)))
     slots: list[Entry | None] = []

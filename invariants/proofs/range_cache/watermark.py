@@ -1,4 +1,4 @@
-"""Claims about when the range caches are too full, and how much is evicted then.
+"""Claims about `evictionTriggerThreshold` and the bytes that a size pass shall free.
 
 The broker multiplies a long by a double and cuts the product to a long. The proofs reason about the product as a
 real number that is rounded, knowing of rounding that it keeps the order, and that it leaves alone the whole
@@ -95,7 +95,7 @@ def random_amounts() -> Iterator[tuple[int, int, float]]:
     ),
 )
 def share_is_within() -> Answer:
-    """The broker cuts a double product to a long."""
+    """The broker truncates a double product to a long."""
     it = Amounts()
     it.show("the share", z3.And(it.share_of >= 0, it.share_of <= it.most))
     return it.against(lambda total, most, share: 0 <= watermark.share_of(most, share) <= most)
@@ -104,8 +104,8 @@ def share_is_within() -> Answer:
 @claim(
     "over-the-trigger-there-is-something-to-evict",
     "z3",
-    "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: when the caches are "
-    "over the trigger, a size pass is asked for at least one byte.",
+    "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: when the total is "
+    "above the trigger, a size pass is to free at least one byte.",
     Control(
         "eviction starts at the trigger",
         WATERMARK,
@@ -130,11 +130,11 @@ def _asks_for_something(total: int, most: int, share: float) -> bool:
 @claim(
     "eviction-aims-at-the-watermark",
     "z3",
-    "For every total, maximum and watermark: freeing what is asked for brings the total to the watermark's share "
-    "exactly; and the size check asks a size pass for that amount where the caches are over the trigger and it is "
-    "more than nothing, and does nothing elsewhere.",
+    "For every total, maximum and watermark: freeing the wanted bytes brings the total exactly to the watermark; and "
+    "`evict_to_watermark` runs a size pass for that amount if the total is above the trigger and the amount is "
+    "positive, and changes nothing otherwise.",
     Control(
-        "the amount is worked out from the trigger",
+        "the amount is computed from the trigger",
         WATERMARK,
         "return total_bytes - share_of(max_bytes, watermark)",
         "return total_bytes - share_of(max_bytes, TRIGGER_SHARE)",
@@ -142,7 +142,7 @@ def _asks_for_something(total: int, most: int, share: float) -> bool:
     ),
 )
 def aims_at_the_watermark() -> Answer:
-    """What is freed is the difference to the watermark, so that this is where the caches are afterwards."""
+    """The freed bytes are the difference to the watermark."""
     it = Amounts()
     it.proof.show("what is left", it.total - it.wanted == it.share_of)
     cfg, state = unknown(Config, "cfg"), unknown(State, "s")
@@ -169,7 +169,7 @@ def aims_at_the_watermark() -> Answer:
 
 
 def _aims(total: int, most: int, share: float) -> bool:
-    """The amount, and what the size check does with one entry of so many bytes."""
+    """The amount, and `evict_to_watermark` on one entry of that size."""
     wanted, trigger = total - watermark.share_of(most, share), watermark.share_of(most, watermark.TRIGGER_SHARE)
     cfg = Config(max_bytes=max(most, 1), watermark=share)
     s, _ = model.put(cfg, model.start(cfg), 0, Position(1, 0), max(total, 0), 0)
@@ -179,7 +179,7 @@ def _aims(total: int, most: int, share: float) -> bool:
 
 
 def _nothing() -> Rec:
-    """The report of a removal that took nothing."""
+    """The result of a removal without entries."""
     return Rec(model.Removed, {"entries": 0, "bytes": 0})
 
 
@@ -187,7 +187,7 @@ def _nothing() -> Rec:
     "a-full-cache-is-over-the-trigger",
     "z3",
     "Bit by bit, for every maximum from 1 to 2**53 bytes: the trigger is at least 0 and below the maximum, so "
-    "that caches as full as they may be are over it.",
+    "caches with the maximum size are above it.",
     Control(
         "the trigger is the maximum",
         WATERMARK,
@@ -197,7 +197,7 @@ def _nothing() -> Rec:
     ),
 )
 def full_is_over() -> Answer:
-    """Longs of 64 bits and doubles, multiplied bit by bit, rounded to the nearest."""
+    """64-bit longs and doubles in bit-vector and floating-point arithmetic, rounded to nearest."""
     proof, reader = Proof(), Reader()
     most = z3.BitVec("most", 64)
     trigger = reader.call(watermark.share_of, most, watermark.TRIGGER_SHARE)
