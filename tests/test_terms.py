@@ -408,11 +408,11 @@ def global_state(n: int) -> int:
 
 
 NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
-    (tries, (int,), "this statement is not understood"),
-    (goes_round, (int,), "this statement is not understood"),
-    (makes_a_function, (int,), "this expression is not understood: lambda"),
-    (keeps_looking, (list[int],), "whether any is chosen"),
-    (looks_up, (int,), "this expression is not understood"),
+    (tries, (int,), "this statement is not supported"),
+    (goes_round, (int,), "this statement is not supported"),
+    (makes_a_function, (int,), "this expression is not supported: lambda"),
+    (keeps_looking, (list[int],), "the truth value of a comprehension"),
+    (looks_up, (int,), "this expression is not supported"),
     (may_be_none, (Pair,), "cannot show that this is not None"),
     (may_be_outside, (list[int], int), "cannot show that the place is inside"),
     (negative_place, (list[int],), "cannot show that the place is inside"),
@@ -422,13 +422,13 @@ NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (adds_what_may_be_none, (list[int], Pair), "cannot show that this is not None"),
     (takes_the_less_of_none, (Pair,), "cannot show that this is not None"),
     (looks_where_none_may_be, (list[int], Pair), "cannot show that this is not None"),
-    (changes_what_it_is_given, (list[int],), "numbers was handed in"),
+    (changes_what_it_is_given, (list[int],), "numbers is an argument"),
     (divides, (int, int), "cannot show that the divisor is not zero"),
     (adds_masks, (int, int), "cannot show that the shift is not negative"),
     (has_no_value, (int,), "there is no bit_length"),
-    (writes_a_field, (Pair,), "this assignment is not understood"),
-    (of_two_kinds, (int,), "as the case may be"),
-    (global_state, (int,), "this statement is not understood"),
+    (writes_a_field, (Pair,), "this assignment is not supported"),
+    (of_two_kinds, (int,), "no common form"),
+    (global_state, (int,), "this statement is not supported"),
 ]
 
 
@@ -479,7 +479,7 @@ def bits_of(one: int, other: int, place: int) -> tuple[int, ...]:
 
 def test_masks_are_not_added_and_not_shifted_back() -> None:
     one, place = bitmasks.unknown_mask("one"), z3.Int("place")
-    with pytest.raises(UnsupportedError, match="this operation is not understood"):
+    with pytest.raises(UnsupportedError, match="this operation is not supported"):
         Reader([place >= 0]).call(adds_masks, one, place)
     with pytest.raises(UnsupportedError, match="cannot show that the shift is not negative"):
         Reader([place >= 0]).call(shifts_back, one, place)

@@ -1,12 +1,12 @@
-"""Induction over the rounds of a loop, for queues of any length.
+"""Induction over the iterations of a loop, for sequences of any length.
 
-An invariant is a truth about the names of a function at the head of its loop; it may speak of one place or two of
-a sequence, and then holds for all of them. Three things are shown: the loop begins with the invariants; a round
-that starts with them ends with them; and, where the loop is left, what the claim says follows from them. Of every
-step it is shown, too, that what it assumes is possible: from what cannot be, anything would follow.
+A loop invariant is a predicate over the local variables at the loop head. It may have index parameters; then it holds
+for all indexes. Three statements are proved: the invariants hold when the loop is entered; an iteration preserves
+them; the claim follows from them where the loop exits. For each statement the solver also finds a model of the
+premises, because contradictory premises imply anything.
 
-No quantifier reaches the solver. An invariant that is assumed of all places is assumed of those that the step at
-hand looks at; one that is to be shown for all is shown for a place of which nothing is known.
+The solver gets no quantifiers. An assumed invariant is instantiated at the indexes that occur in the statement. An
+invariant to be proved for all indexes is proved for a fresh constant.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Names = Mapping[str, Any]
 
 
 class Invariant(NamedTuple):
-    """What holds whenever the loop's head is reached: of the names, and of `places` arbitrary places."""
+    """A loop invariant: a predicate over the local variables and `places` arbitrary indexes."""
 
     about: str
     holds: Callable[..., Any]
@@ -32,7 +32,7 @@ class Invariant(NamedTuple):
 
 
 class Induction:
-    """An induction over one loop, whose head is reached with the names `head`, of which nothing is known."""
+    """An induction over one loop; `head` has unconstrained values of the local variables at the loop head."""
 
     def __init__(
         self, proof: Proof, loop: Loop, head: Names, invariants: Sequence[Invariant], given: Sequence[Any] = ()
@@ -40,13 +40,13 @@ class Induction:
         self.proof, self.loop, self.head, self.invariants, self.given = proof, loop, dict(head), invariants, list(given)
 
     def begins(self, ways: Iterable[Path], assumed: Sequence[Invariant] = ()) -> None:
-        """Shows that every way to the loop brings the invariants with it; `assumed` holds of the names there."""
+        """Proves the invariants on every path to the loop; `assumed` invariants are premises."""
         for way in ways:
             for each in (i for i in self.invariants if i not in assumed):
                 self.show(f"at first, {each.about}", way, *_shown_of(each, way.names), assumed=assumed, names=way.names)
 
     def goes_round(self) -> list[Path]:
-        """Shows that every round keeps the invariants. The ways out of the loop, for what follows."""
+        """Proves that every iteration preserves the invariants. Returns the paths on which the loop exits."""
         plain = [as_term(i.holds(self.head)) for i in self.invariants if not i.places]
         out = [Path(self.head, [*self.given, *plain, PathCondition.of(z3.Not(self.loop.goes_on(self.head)))], "break")]
         for way in self.loop.round(self.head, [*self.given, *plain]):
@@ -58,7 +58,7 @@ class Induction:
         return out
 
     def ends(self, out: Iterable[Path]) -> list[Path]:
-        """The ways from where the loop is left to where the function is."""
+        """Returns the paths from the loop's exits to the end of the function."""
         return [end for way in out for end in (self.loop.end(way.names, way.when) if way.how == "break" else [way])]
 
     def show(
@@ -71,7 +71,7 @@ class Induction:
         assumed: Sequence[Invariant] | None = None,
         names: Names | None = None,
     ) -> None:
-        """Shows a goal at the end of a way, from the invariants at the loop's head (or from `assumed` of `names`)."""
+        """Proves a goal at the end of a path from the invariants at the loop head, or from `assumed` over `names`."""
         names = self.head if names is None else names
         assumed = self.invariants if assumed is None else assumed
         given = [*self.given, *way.when]
@@ -88,7 +88,7 @@ def follows(
     given: Sequence[Any],
     values: tuple[Any, ...],
 ) -> None:
-    """Shows a goal, from what is given and what is assumed of `names`; `values` are what the goal speaks of."""
+    """Proves a goal from the premises and the `assumed` invariants over `names`; `values` occur in the goal."""
     said = as_term(goal(*places))
     values = (*values, names)
     places = places_of({root.name: root for root in roots_of(values)}.values(), said, *given)
@@ -98,21 +98,21 @@ def follows(
 
 
 def places_of(roots: Collection[Root], *terms: Any) -> list[Any]:
-    """Every place at which terms look at one of the sequences, once."""
+    """Returns the indexes at which terms read one of the sequences, without duplicates."""
     found = applications(*map(as_term, terms))
     about = {name for name in {name for name, _ in found} if any(root.is_looked_at(name) for root in roots)}
     return list({place.get_id(): place for name, place in found if name in about}.values())
 
 
 def facts_of(values: tuple[Any, ...], *terms: Any) -> list[Any]:
-    """What is known of the sums of sequences, at the places at which terms look at them."""
+    """Returns the definitions of the sequences' prefix sums at the indexes that the terms read."""
     roots = {root.name: root for root in roots_of(values)}
     places = places_of(roots.values(), *terms)
     return [fact for root in roots.values() for fact in root.facts(places)]
 
 
 def instances(assumed: Iterable[Invariant], names: Names, places: Sequence[Any]) -> list[Any]:
-    """Invariants, of the given places."""
+    """Returns the invariants instantiated at the given indexes."""
     return [
         as_term(each.holds(names, *chosen))
         for each in assumed
@@ -121,7 +121,7 @@ def instances(assumed: Iterable[Invariant], names: Names, places: Sequence[Any])
 
 
 def roots_of(value: Any) -> list[Root]:
-    """The unknown sequences that a value is made of."""
+    """Returns the unconstrained sequences that a value is built from."""
     if isinstance(value, Seq):
         return list(value.roots)
     if isinstance(value, Maybe):
@@ -134,5 +134,5 @@ def roots_of(value: Any) -> list[Root]:
 
 
 def _shown_of(each: Invariant, names: Names) -> tuple[Callable[..., Any], list[Any]]:
-    """What is to be shown of an invariant: it, at places of which nothing is known."""
+    """Returns the goal for an invariant: the invariant at fresh constants."""
     return lambda *places: each.holds(names, *places), [z3.Int(f"any{i}") for i in range(each.places)]

@@ -163,7 +163,7 @@ class Expressions:
     def value(self, node: ast.expr, place: Place) -> Any:
         """What an expression stands for. Raises UnsupportedError."""
         handler = self._handlers.get(type(node))
-        return handler(node, place) if handler else refuse(node, "this expression is not understood")
+        return handler(node, place) if handler else refuse(node, "this expression is not supported")
 
     def _binary(self, node: ast.BinOp, place: Place) -> Any:
         left = self.not_none(self.value(node.left, place), place, node)
@@ -255,7 +255,7 @@ class Expressions:
             return value.part(first, end)
         if isinstance(value, Seq) and not isinstance(index, ast.Slice):
             return value.at(self.inside(index, value, place, node))
-        return refuse(node, "this index is not understood")
+        return refuse(node, "this index is not supported")
 
     def _looked_up(self, table: Mapping[Any, Any], key: Any, place: Place, node: ast.AST) -> Any:
         """What a table of the module has for a key. Raises UnsupportedError unless the key is shown to be there."""
@@ -271,7 +271,7 @@ class Expressions:
         if isinstance(index, int) and -len(values) <= index < len(values):
             return values[index]
         if not z3.is_expr(index):
-            return refuse(node, "this index is not understood")
+            return refuse(node, "this index is not supported")
         self.require(z3.And(index >= 0, index < len(values)), place, node, "the place is inside")
         found = values[-1]
         for i, value in reversed([*enumerate(values[:-1])]):
@@ -287,7 +287,7 @@ class Expressions:
         value = self.not_none(self.value(node.operand, place), place, node)
         if isinstance(node.op, ast.Invert) and bitmasks.is_mask(value):
             return bitmasks.inverted(value)
-        return -value if isinstance(node.op, ast.USub) else refuse(node, "this operation is not understood")
+        return -value if isinstance(node.op, ast.USub) else refuse(node, "this operation is not supported")
 
     def condition(self, node: ast.expr, place: Place) -> Any:
         """Whether an expression is true, where only this is asked of it."""
@@ -373,7 +373,7 @@ class Expressions:
         inner, number, name = _gone_over(generator)
         over = self.value(inner, place)
         if more or place.index or not name:
-            return refuse(node, "this comprehension is not understood")
+            return refuse(node, "this comprehension is not supported")
 
         def named(item: Any, where: Any) -> Path:
             path = place.path.named(name, item)
@@ -388,7 +388,7 @@ class Expressions:
         about = f"{self._prefix}each#{self._made}"
         if generator.ifs or isinstance(over, Chosen):
             if number:
-                return refuse(node, "this comprehension is not understood")
+                return refuse(node, "this comprehension is not supported")
             return self._chosen(node, about, over, place)
 
         def at(where: Any) -> Any:
@@ -450,7 +450,7 @@ class Expressions:
             if function in (operators.BUILT_IN["tuple"], operators.BUILT_IN["list"]):
                 return self._comprehended(node.args[0], place)
             if function is not operators.ANY_OF:
-                return refuse(node, "this call is not understood")
+                return refuse(node, "this call is not supported")
             arguments = [self._comprehended(node.args[0], place)]
         else:
             arguments = [value for each in node.args for value in self._argument(each, place)]
@@ -516,7 +516,7 @@ class Expressions:
         if not isinstance(function, types.FunctionType):
             if callable(function) and not z3.is_expr(function) and function in self.stubs:
                 return self.stubs[function](*arguments, **named)
-            return refuse(node, "this call is not understood")
+            return refuse(node, "this call is not supported")
         bound = inspect.signature(function).bind(*arguments, **named)
         bound.apply_defaults()
         if function in self.stubs:

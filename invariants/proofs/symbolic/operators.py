@@ -310,4 +310,4 @@ BUILT_IN: dict[str, Any] = {
 
 
 def _refuse(node: ast.AST) -> NoReturn:
-    raise UnsupportedError(f"this operation is not understood: {ast.unparse(node)}")
+    raise UnsupportedError(f"this operation is not supported: {ast.unparse(node)}")

@@ -1,12 +1,13 @@
-"""Reads the source of a rule and says it in terms, so that what is proved is what runs.
+"""Symbolic execution of Python source: translates a function of the model into Z3 terms, so that a proof is about the
+code that runs.
 
-The source of a function is followed for all values at once. Where an `if` depends on an unknown value, both
-ways are followed, each under its condition: a `Path`. Calls are followed into; a call's result in the middle
-of an expression is put together from its paths again. What must not go wrong, such as a field of None or a
-place outside a list, has to be shown on the spot. What is not understood is refused: nothing is guessed.
+All inputs are followed at once. An `if` on a symbolic condition forks into two paths (`Path`), each with its path
+condition. Calls are inlined; inside an expression, the paths of a call are merged into one value. An operation that
+could raise, such as a field of None or an index out of range, must be proved safe where it occurs. Source outside the
+subset raises UnsupportedError.
 
-A loop is not followed round and round: `Reader.loop` gives what happens before it, in one round that starts
-anywhere, and after it, for an induction.
+Loops are not unrolled: `Reader.loop` gives the paths before the loop, through one iteration from any state, and after
+the loop, for an induction.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from invariants.proofs.symbolic.values import (
 
 __all__ = ["AT", "OVER", "Loop", "Path", "Reader", "source_of"]
 
-#: Calls within calls; more of them is a recursion.
+#: Depth of nested calls; a deeper one is taken for a recursion.
 DEEPEST = 20
-#: what a `for` goes over, and the place that it has come to; no program has such names
+#: names for the sequence that a `for` iterates over and the current index; no program has such names
 OVER, AT = "(over)", "(at)"
 
 
 class Reader(Expressions):
-    """Follows the source of functions under given facts."""
+    """Executes functions symbolically under given facts."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class Reader(Expressions):
         stubs: Mapping[Callable[..., Any], Callable[..., Any]] | None = None,
         lists: Mapping[str, tuple[Any, Measures]] | None = None,
     ) -> None:
-        """`havoc` are functions of which nothing is assumed but the type of their result; `stubs` has stand-ins
-        for functions, which work on terms; `lists` says what a list that is given such a name holds, or will hold.
+        """The result of a `havoc` function is any value of its type. `stubs` replaces functions by functions on terms.
+        `lists` has the element type and measures of local lists, by name.
         """
         super().__init__(given, havoc, stubs or {})
         self.lists = dict(lists or {})
@@ -67,14 +68,14 @@ class Reader(Expressions):
         when: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
-        """Every way through a function that can be taken; `named` are its keywords. Raises UnsupportedError."""
+        """Returns the feasible paths through a function; `named` are its keyword arguments. Raises UnsupportedError."""
         ways = self.follow(function, arguments, when, named)
         if not ways:
             raise UnsupportedError(f"no path through {uncached(function).__name__} is feasible under the given facts")
         return self.assuming(ways)
 
     def assuming(self, ways: Sequence[Path]) -> list[Path]:
-        """Paths with the facts that they were read under: these are assumptions of all that is shown of a path."""
+        """Returns the paths with the reader's facts, which are assumptions of every statement about a path."""
         made = []
         for way in ways:
             when = [each for each in way.when if not (FORGETS.get() and isinstance(each, PathCondition))]
@@ -90,7 +91,7 @@ class Reader(Expressions):
         when: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
-        """Every feasible path through a function, within another one."""
+        """Returns the feasible paths through an inlined function."""
         function = uncached(function)
         tree = source_of(function)
         if self._depth == DEEPEST:
@@ -101,7 +102,7 @@ class Reader(Expressions):
         return [Path(w.names, w.when, "return", w.value) for w in ways]
 
     def loop(self, function: Callable[..., Any], which: int = 0) -> Loop:
-        """One of a function's outermost loops, in their order. Raises UnsupportedError if there is none."""
+        """Returns the outermost loop with index `which`. Raises UnsupportedError if there is none."""
         body = source_of(function).body
         found = [i for i, node in enumerate(body) if isinstance(node, ast.While | ast.For)]
         if len(found) <= which:
@@ -111,7 +112,7 @@ class Reader(Expressions):
     # ---- statements
 
     def run(self, statements: Sequence[ast.stmt], path: Path, space: Mapping[str, Any]) -> list[Path]:
-        """Every way through the statements."""
+        """Returns the feasible paths through the statements."""
         going: list[Path] = [path]
         ended: list[Path] = []
         for statement in statements:
@@ -133,10 +134,10 @@ class Reader(Expressions):
                 change = ast.BinOp(_read_target(target), operator, value)
                 return [self.assigned(target, v, way, space) for way, v in self._ways(change, path, space)]
             case ast.Raise():
-                return []  # the program stops here: what is said is said of where it goes on
+                return []  # claims are about calls that return
             case ast.Assert():
                 condition = self.condition(node.test, Place(path, space))
-                return [path.branch(condition)]  # the program goes on only where it holds
+                return [path.branch(condition)]  # execution continues only if it holds
             case ast.If():
                 return self._split(node, path, space)
             case ast.For(ast.Name(name), over, body, []):
@@ -145,15 +146,17 @@ class Reader(Expressions):
                     return self._unrolled(name, items, body, path, space)
                 return refuse(node, "a loop over any number of elements, in the middle of a function")
             case ast.Return(ast.Name(name)) if name in path.names and name not in path.names.get(HANDED_IN, ()):
-                return [Path(path.names, path.when, "return", path.names[name])]  # its last name, so the only one
+                return [
+                    Path(path.names, path.when, "return", path.names[name])
+                ]  # no other name refers to it after the return
             case ast.Return(ast.expr() as value):
                 return [Path(way.names, way.when, "return", v) for way, v in self._ways(value, path, space)]
             case ast.Return() | ast.Break() | ast.Continue():
                 return [Path(path.names, path.when, type(node).__name__.lower())]
-        return refuse(node, "this statement is not understood")
+        return refuse(node, "this statement is not supported")
 
     def _ways(self, node: ast.expr, path: Path, space: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-        """The values of an expression; a call that is the whole expression keeps its ways apart."""
+        """Yields the values of an expression by path; the paths of a call that is the whole expression are not merged."""
         way = Path(path.names, path.when)
         place = Place(way, space)
         plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
@@ -166,11 +169,11 @@ class Reader(Expressions):
         else:
             value = self.value(node, place)
             if isinstance(node, ast.Name) and isinstance(value, Seq):
-                refuse(node, "a second name for a sequence")  # a change to one would be a change to the other
+                refuse(node, "a second name for a sequence")  # aliasing: a change to one would change the other
             yield way, value
 
     def _either_way(self, node: ast.IfExp, path: Path, space: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-        """One of two values; where they have no common form, or only one can be, their ways are kept apart."""
+        """Yields a conditional expression, merged if both branches are feasible and have a common form."""
         condition = as_term(self.condition(node.test, Place(path, space)))
         cases = [(condition, node.body), (z3.Not(condition), node.orelse)]
         cases = [(case, branch) for case, branch in cases if self.can_be([*path.when, case])]
@@ -187,7 +190,7 @@ class Reader(Expressions):
             yield from self._ways(branch, path.branch(case), space)
 
     def _told(self, node: ast.stmt, path: Path, space: Mapping[str, Any]) -> list[Path]:
-        """The way on if a listener is told something, which is noted where it is so; none for any other statement."""
+        """Records a call on a listener and returns the path after it; returns [] for any other statement."""
         match node:
             case ast.Expr(ast.Call(ast.Attribute() as target, arguments, [])):
                 what = ast.unparse(target)
@@ -227,7 +230,7 @@ class Reader(Expressions):
     def _unrolled(
         self, name: str, items: Sequence[Any], body: Sequence[ast.stmt], path: Path, space: Mapping[str, Any]
     ) -> list[Path]:
-        """A loop over elements that are known one by one."""
+        """Unrolls a loop over a tuple of known length."""
         going, ended = [path], []
         for item in items:
             ways = [w for p in going for w in self.run(body, p.named(name, item), space)]
@@ -237,7 +240,7 @@ class Reader(Expressions):
         return ended + going
 
     def assigned(self, target: ast.expr, value: Any, path: Path, space: Mapping[str, Any]) -> Path:
-        """The way on which a target stands for a value. Raises UnsupportedError."""
+        """Returns the path after an assignment. Raises UnsupportedError."""
         match target:
             case ast.Name(name):
                 if name in self.lists and isinstance(value, tuple):
@@ -255,13 +258,13 @@ class Reader(Expressions):
                 _check_own(name, path, target)
                 where = self.inside(index, path.names[name], Place(path, space), target)
                 return path.named(name, path.names[name].replaced(where, value))
-        return refuse(target, "this assignment is not understood")
+        return refuse(target, "this assignment is not supported")
 
 
 class Loop:
-    """A loop of a function, cut in three: what comes before it, one round, and what comes after.
+    """A loop of a function in three parts: the code before it, one iteration, and the code after it.
 
-    For a `for`, the names OVER and AT stand for the sequence that it goes over and the place that it has come to.
+    For a `for`, the names OVER and AT are the sequence that it iterates over and the current index.
     """
 
     def __init__(self, reader: Reader, function: Callable[..., Any], body: Sequence[ast.stmt], at: int) -> None:
@@ -269,10 +272,10 @@ class Loop:
         self.before, self.after = body[:at], body[at + 1 :]
         self.node = cast(Any, body[at])
         if self.node.orelse:
-            refuse(self.node, "this loop is not understood")
+            refuse(self.node, "this loop is not supported")
 
     def begin(self, *arguments: Any) -> list[Path]:
-        """The ways that lead to the loop."""
+        """Returns the paths to the loop head."""
         ways = self.reader.run(self.before, _start(self.function, arguments), self.space)
         if not isinstance(self.node, ast.While):
             ways = [
@@ -282,26 +285,26 @@ class Loop:
         return self.reader.assuming(ways)
 
     def over(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> Seq:
-        """What a `for` goes over. Raises UnsupportedError for anything but a sequence, plain or in enumerate."""
+        """Returns the sequence that a `for` iterates over, also in `enumerate`. Raises UnsupportedError for others."""
         node = self._counted() or self.node.iter
         value = self.reader.value(node, Place(Path(names, when), self.space))
-        return value if isinstance(value, Seq) else refuse(self.node, "this loop is not understood")
+        return value if isinstance(value, Seq) else refuse(self.node, "this loop is not supported")
 
     def _counted(self) -> ast.expr | None:
-        """What enumerate goes over, if the loop is one over enumerate."""
+        """Returns the argument of `enumerate`, if the loop iterates over one."""
         match self.node.iter:
             case ast.Call(ast.Name("enumerate"), [inner], []):
                 return inner
         return None
 
     def goes_on(self, names: Mapping[str, Any]) -> Any:
-        """The condition for another round."""
+        """Returns the loop condition."""
         if isinstance(self.node, ast.For):
             return names[AT] < names[OVER].length
         return as_term(self.reader.condition(self.node.test, Place(Path(names), self.space)))
 
     def round(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
-        """The ways through one round that starts with these names; `next` where another may follow."""
+        """Returns the paths through one iteration from these names; those that reach the loop head end in `next`."""
         path = Path(names, when).branch(self.goes_on(names))
         if isinstance(self.node, ast.For):
             path = self._with_item(path)
@@ -319,16 +322,16 @@ class Loop:
             case ast.Tuple() if not self._counted():
                 path = self.reader.assigned(self.node.target, item, path, self.space)
             case _:
-                refuse(self.node, "this loop is not understood")
+                refuse(self.node, "this loop is not supported")
         return path.named(AT, at + 1)
 
     def end(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
-        """The ways from the end of the loop to the end of the function."""
+        """Returns the paths from the end of the loop to the end of the function."""
         return self.reader.assuming(self.reader.run(self.after, Path(names, when), self.space))
 
 
 def source_of(function: Callable[..., Any]) -> ast.FunctionDef:
-    """The source of a function, from the file that it runs from. Raises UnsupportedError for anything else."""
+    """Parses the source of a module-level function. Raises UnsupportedError for anything else."""
     if not isinstance(function, types.FunctionType) or function.__closure__:
         raise UnsupportedError(f"{function} is not a function of a module")
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
@@ -348,14 +351,14 @@ def _start(
     when: Sequence[Any] = (),
     named: Mapping[str, Any] | None = None,
 ) -> Path:
-    """The way into a function."""
+    """Returns the path at the start of a function, with its arguments bound."""
     bound = inspect.signature(function).bind(*arguments, **(named or {}))
     bound.apply_defaults()
     return Path({**bound.arguments, HANDED_IN: frozenset(bound.arguments)}, when)
 
 
 def _listener(node: ast.expr, path: Path) -> Listener | None:
-    """Who is told something in a call of a method, if it is a listener or a part of one."""
+    """Returns the listener whose method is called, or one of whose attributes' methods, if any."""
     while isinstance(node, ast.Attribute):
         node = node.value
     owner = path.names.get(node.id) if isinstance(node, ast.Name) else None
@@ -363,12 +366,12 @@ def _listener(node: ast.expr, path: Path) -> Listener | None:
 
 
 def _check_own(name: str, path: Path, node: ast.AST) -> None:
-    """A list that was handed in is also its owner's: a change to it would be seen outside."""
+    """Rejects a change to a list argument: the caller would see it."""
     if name in path.names.get(HANDED_IN, ()):
-        refuse(node, f"{name} was handed in")
+        refuse(node, f"{name} is an argument")
 
 
 def _read_target(target: ast.expr) -> ast.expr:
-    """The target of an assignment, as an expression that is read."""
+    """Returns the target of an assignment as an expression."""
     read: ast.expr = ast.parse(ast.unparse(target), mode="eval").body
     return read

@@ -33,19 +33,19 @@ from model.values import fields_of
 TOKEN = z3.DeclareSort("Token")
 is_not_empty = z3.Function("is_not_empty", TOKEN, z3.BoolSort())
 EMPTY = z3.Const("empty", TOKEN)
-#: the nearest double of a real number: what IEEE 754 makes of an exact product
+#: the double nearest to a real number: the IEEE 754 result of an exact product
 rounded = z3.Function("rounded", z3.RealSort(), z3.RealSort())
-#: the double that the platform gives for a float to the power of a whole number; of it nothing is known here
+#: the platform's double for a float to an integer power; uninterpreted
 power = z3.Function("power", z3.RealSort(), z3.IntSort(), z3.RealSort())
 
-#: What a sequence adds up: by name, a whole number for each element.
+#: The measures that a sequence sums: by name, an integer for each element.
 Measures = Mapping[str, Callable[[Any], Any]]
 
-#: the name of the measure that is the whole number itself
+#: the measure of integer elements: the element itself
 SUM = "sum"
 
 
-#: whether readers hand out values of which nothing is known (`forgetting.py`)
+#: whether readers return unconstrained values (`forgetting.py`)
 FORGETS: ContextVar[bool] = ContextVar("FORGETS", default=False)
 
 
@@ -63,14 +63,14 @@ class Maybe:
 
 @dataclass(frozen=True, eq=False)
 class Rec:
-    """A named tuple of that type."""
+    """A named tuple of type `kind`."""
 
     kind: Any
     fields: Mapping[str, Any]
-    is_element: bool = False  # it stands at a place of a sequence of which nothing is known, as it is
+    is_element: bool = False  # an unmodified element of an unconstrained sequence
 
     def replace(self, changes: Mapping[str, Any]) -> Rec:
-        """The same but for some fields. Raises UnsupportedError for a field that there is not."""
+        """Returns a copy with some fields replaced. Raises UnsupportedError for a field that does not exist."""
         for name in changes:
             if name not in self.fields:
                 raise UnsupportedError(f"{self.kind.__name__} has no field {name}")
@@ -79,20 +79,20 @@ class Rec:
 
 @dataclass(frozen=True, eq=False)
 class Word:
-    """A text, by its number."""
+    """A string, encoded as an integer."""
 
     code: Any
 
 
 @dataclass(frozen=True, eq=False)
 class Double:
-    """A float, by the real number that it is."""
+    """A float, represented by its real value."""
 
     real: Any
 
 
 class Heard(NamedTuple):
-    """Something that a listener is told: by what call, with what, and where that is so."""
+    """A call on a listener: its name, its arguments and the path condition."""
 
     what: str
     arguments: tuple[Any, ...]
@@ -100,19 +100,19 @@ class Heard(NamedTuple):
 
 
 class Listener:
-    """An object that is only told things, and changes nothing that a rule looks at; it keeps what it heard."""
+    """A write-only object, such as a collector of effects. It records the calls made on it."""
 
     def __init__(self) -> None:
         self.heard: list[Heard] = []
 
     def said(self, what: str) -> list[Heard]:
-        """What was told by calls of that name, such as `answers.append`."""
+        """Returns the calls of that name, such as `answers.append`."""
         return [each for each in self.heard if each.what == what]
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """One of two functions."""
+    """One of two functions, by a condition."""
 
     when: Any
     then: Any
@@ -120,17 +120,17 @@ class Choice:
 
 
 def code_of(word: str) -> int:
-    """The number that encodes a text: its bytes. The empty text is 0."""
+    """Returns the integer that encodes a string: its bytes. The empty string is 0."""
     return int.from_bytes(word.encode())
 
 
 def word_of(code: int) -> str:
-    """The text that a number encodes."""
+    """Returns the string that an integer encodes."""
     return code.to_bytes((code.bit_length() + 7) // 8).decode()
 
 
 class Root:
-    """A sequence of which nothing is known: a function of the place for each field of its elements, and each sum."""
+    """An unconstrained sequence: a function of the index for each field of its elements and each prefix sum."""
 
     def __init__(self, kind: Any, name: str, measures: Measures) -> None:
         self.kind, self.name, self.measures = kind, name, measures
@@ -139,7 +139,7 @@ class Root:
         self._facts: dict[str, list[Any]] = {}
 
     def at(self, place: Any) -> Any:
-        """The element at a place."""
+        """Returns the element at an index."""
         place = as_term(place)
         text = place.sexpr()
         if text not in self._elements:
@@ -147,11 +147,11 @@ class Root:
         return self._elements[text]
 
     def total(self, measure: str, place: Any) -> Any:
-        """The sum of a measure over the elements before a place."""
+        """Returns the sum of a measure over the elements before an index."""
         return z3.Function(f"{self.name} sum of {measure}", z3.IntSort(), z3.IntSort())(as_term(place))
 
     def facts(self, places: Iterable[Any]) -> list[Any]:
-        """What a sum is, at some places; and that no length is negative."""
+        """Returns the definitions of the prefix sums at some indexes, and that the length is nonnegative."""
         facts = [self.length >= 0, *[self.total(measure, 0) == 0 for measure in self.measures]]
         for place in places:
             text = place.sexpr()
@@ -161,17 +161,17 @@ class Root:
         return facts
 
     def _fact(self, measure: str, of: Callable[[Any], Any], place: Any) -> Any:
-        """A place inside adds what its element measures."""
+        """The element at an index within the sequence adds its measure."""
         more = self.total(measure, place) + of(self.at(place))
         return z3.Implies(z3.And(place >= 0, place < self.length), self.total(measure, place + 1) == more)
 
     def is_looked_at(self, name: str) -> bool:
-        """Whether a function of that name is about this sequence's elements or sums."""
+        """Whether the function of that name gives this sequence's elements or sums."""
         return name == self.name or name.startswith((f"{self.name}.", f"{self.name} sum of "))
 
 
 def applications(*terms: Any) -> list[tuple[str, Any]]:
-    """The applications of uninterpreted functions of one argument in some terms: name and argument, each once."""
+    """Returns the applications of unary uninterpreted functions in terms: name and argument, without duplicates."""
     found: list[tuple[str, Any]] = []
     seen: set[int] = set()
     todo = list(terms)
@@ -188,7 +188,7 @@ def applications(*terms: Any) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True, eq=False)
 class Seq:
-    """A tuple or list of any length: its elements and its running totals, by place."""
+    """A tuple or list of any length: its elements and prefix sums by index."""
 
     kind: Any
     length: Any
@@ -196,30 +196,30 @@ class Seq:
     totals: Mapping[str, Callable[[Any], Any]]
     measures: Measures
     roots: tuple[Root, ...] = ()
-    origin: Chosen | None = None  # which elements of another sequence these are, if that is known
+    origin: Chosen | None = None  # the comprehension that made it, if one did
 
     @staticmethod
     def unknown(kind: Any, name: str, measures: Measures | None = None) -> Seq:
-        """Any sequence of such elements."""
+        """Returns an unconstrained sequence of elements of a type."""
         root = Root(kind, name, measures or {})
         totals = {m: (lambda place, m=m: root.total(m, place)) for m in root.measures}
         return Seq(kind, root.length, root.at, totals, root.measures, (root,))
 
     @staticmethod
     def empty(kind: Any, measures: Measures | None = None) -> Seq:
-        """No elements."""
+        """Returns an empty sequence."""
         measures = measures or {}
         return Seq(
             kind, z3.IntVal(0), lambda _: unknown(kind, "nothing", item=True), dict.fromkeys(measures, _zero), measures
         )
 
     def total(self, measure: str, first: Any = 0, end: Any = None) -> Any:
-        """The sum of a measure from a place up to, not including, another (by default over all)."""
+        """Returns the sum of a measure over the indexes in [first, end), by default over all."""
         end = self.length if end is None else end
         return self.totals[measure](as_term(end)) - self.totals[measure](as_term(first))
 
     def appended(self, value: Any) -> Seq:
-        """With one more element at the end."""
+        """Returns the sequence with one more element at the end."""
         n, value = self.length, coerced(self.kind, value)
 
         def at(place: Any) -> Any:
@@ -245,7 +245,7 @@ class Seq:
         return Seq(self.kind, self.length, at, {m: changed(m) for m in self.totals}, self.measures, self.roots)
 
     def part(self, first: Any, end: Any) -> Seq:
-        """From a place up to, not including, another; both must be inside."""
+        """Returns the slice [first, end); both must be within the sequence."""
         first = as_term(first)
 
         def of(m: str) -> Callable[[Any], Any]:
@@ -257,7 +257,7 @@ class Seq:
         )
 
     def joined(self, other: Seq) -> Seq:
-        """This, then the other."""
+        """Returns the concatenation with another sequence."""
         n = self.length
 
         def at(place: Any) -> Any:
@@ -273,7 +273,7 @@ class Seq:
         return Seq(self.kind, n + other.length, at, totals, self.measures, (*self.roots, *other.roots))
 
     def reordered(self, name: str) -> Seq:
-        """The same elements in some other order: of each place nothing is known, of them all the sums."""
+        """Returns some permutation: elements are unconstrained, the total of each measure is unchanged."""
         n, at = self.length, Root(self.kind, name, {}).at
 
         def of(m: str) -> Callable[[Any], Any]:
@@ -285,19 +285,20 @@ class Seq:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """Some elements of a sequence, each perhaps changed: what a comprehension with a condition makes.
+    """A comprehension with a condition over a sequence.
 
-    `look` gives for a place of the sequence: whether it is chosen, what stands for it, and what is known of both.
+    `look` gives for an index of the sequence: whether its element is included, the resulting element, and the facts
+    about both.
     """
 
     over: Seq
     look: Callable[[Any], tuple[Any, Any, list[Any]]]
     name: str
-    #: of each first that was asked for: its place in the sequence, and what is known of it, at any place
+    #: for each call of `first_by`: the index in the sequence, and a function from an index to facts
     firsts: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
 
     def tally(self, measure: Callable[[Any], Any] = lambda item: item) -> Tally:
-        """The sum of a measure over what is chosen."""
+        """Returns the sum of a measure over the included elements."""
 
         def step(place: Any) -> tuple[Any, list[Any]]:
             kept, item, known = self.look(place)
@@ -306,7 +307,7 @@ class Chosen:
         return Tally(self.name, self.over.length, step)
 
     def first_by(self, order: Callable[[Any, Any], Any]) -> Maybe:
-        """The first by an order, if any is chosen. What is known of it is the latest of `firsts`."""
+        """Returns the first element by an order, if any is included. The last item of `firsts` has its facts."""
         name = f"{self.name} first#{len(self.firsts)}"
         where, found = z3.Int(f"{name} at"), z3.Bool(f"{name} found")
         kept, value, known = self.look(where)
@@ -323,22 +324,22 @@ class Chosen:
 
 
 class Tally:
-    """A sum over the places of a sequence that grows step by step, so that something is shown of it by induction."""
+    """A prefix sum over the indexes of a sequence, defined by recursion, for proofs by induction."""
 
     def __init__(self, name: str, length: Any, step: Callable[[Any], tuple[Any, list[Any]]]) -> None:
-        """`step` is what a place adds, and what is known of that."""
+        """`step` gives for an index the term that it adds, and the facts about that term."""
         self.name, self.length, self.step = f"{name} up to", length, step
 
     def upto(self, place: Any) -> Any:
-        """The sum over all places before this one."""
+        """Returns the sum over all indexes before this one."""
         return z3.Function(self.name, z3.IntSort(), z3.IntSort())(as_term(place))
 
     def whole(self) -> Any:
-        """The sum over all places."""
+        """Returns the sum over all indexes."""
         return self.upto(self.length)
 
     def facts(self, place: Any) -> list[Any]:
-        """What the sum is at first, and one place on."""
+        """Returns the base case and the recursive case at an index."""
         more, known = self.step(place)
         grows = self.upto(place + 1) == self.upto(place) + more
         return [self.upto(0) == 0, z3.Implies(z3.And(place >= 0, place < self.length), z3.And(grows, *known))]
@@ -352,9 +353,9 @@ def _zero(_: Any) -> Any:
 
 
 def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
-    """The value that stands for all values of an annotated type; at a place, if it is an element of a sequence.
+    """Returns an unconstrained value of an annotated type, at an index if it is an element of a sequence.
 
-    An `item` is what could be such an element: a tuple in it is a token.
+    An `item` has the form of such an element: a tuple in it is a token.
     Raises UnsupportedError for a union of several types.
     """
     origin = get_origin(kind)
@@ -380,7 +381,7 @@ def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
 
 
 def homes(value: Any) -> dict[str, Any]:
-    """Of an element of a sequence of which nothing is known: its columns, each with the place; else nothing."""
+    """Returns the columns of an element of an unconstrained sequence, each with the index; else an empty dict."""
     value = value.value if isinstance(value, Maybe) else value
     if not (isinstance(value, Rec) and value.is_element):
         return {}
@@ -388,7 +389,7 @@ def homes(value: Any) -> dict[str, Any]:
 
 
 def _columns(value: Any) -> list[Any]:
-    """The terms that an element is made of."""
+    """Returns the terms of an element."""
     if isinstance(value, Rec):
         return [column for field in value.fields.values() for column in _columns(field)]
     if isinstance(value, Maybe):
@@ -406,14 +407,14 @@ def _leaf(name: str, sort: Any, place: Sequence[Any]) -> Any:
 
 
 def as_term(value: Any) -> Any:
-    """A number or truth as a term of Z3; terms as they are."""
+    """Returns an int or bool as a Z3 term; returns terms unchanged."""
     if isinstance(value, bool):
         return z3.BoolVal(value)
     return z3.IntVal(value) if isinstance(value, int) else value
 
 
 def exact(value: Any) -> Any:
-    """The real number that a float, or a whole number cast to one, is; the cast rounds."""
+    """Returns the real value of a float, or of an integer cast to float; the cast rounds."""
     if isinstance(value, Double):
         return value.real
     if isinstance(value, float):
@@ -423,7 +424,7 @@ def exact(value: Any) -> Any:
 
 
 def lifted(value: Any) -> Any:
-    """A Python value in the form that terms of its kind have."""
+    """Returns the symbolic form of a Python value."""
     if isinstance(value, str):
         return Word(z3.IntVal(code_of(value)))
     if isinstance(value, float):
@@ -434,19 +435,19 @@ def lifted(value: Any) -> Any:
 
 
 def coerced(kind: Any, value: Any) -> Any:
-    """The value in the form in which a sequence of that kind keeps its elements."""
+    """Returns a value in the form of the elements of a sequence of type `kind`."""
     optional = type(None) in get_args(kind)
     if value is None and optional:
         return Maybe(z3.BoolVal(False), unknown(kind, "nothing", item=True).value)
     if isinstance(value, Maybe):
         if not optional:
-            raise UnsupportedError(f"None may stand among {kind.__name__}")
+            raise UnsupportedError(f"a sequence of {kind.__name__} may contain None")
         return value
     return Maybe(z3.BoolVal(True), lifted(value)) if optional else lifted(value)
 
 
 def merged(when: Any, then: Any, other: Any) -> Any:
-    """`then` where the condition holds, else `other`. Raises UnsupportedError when the two have no common form."""
+    """Returns `then` if the condition holds, else `other`. Raises UnsupportedError if they have no common form."""
     if when is True or when is False:
         return then if when else other
     if then is other:
@@ -472,14 +473,14 @@ def merged(when: Any, then: Any, other: Any) -> Any:
         return z3.If(when, then, other)
     if FORGETS.get():
         return other if bitmasks.is_mask(other) else then
-    raise UnsupportedError(f"{type(then).__name__} or {type(other).__name__}, as the case may be")
+    raise UnsupportedError(f"no common form of {type(then).__name__} and {type(other).__name__}")
 
 
 def _alike(value: Any, other: Any) -> Any:
-    """A tuple in the form that the other has, if that is a sequence; the empty one in any; and a known number as a mask
-    where the other is one.
+    """Returns a tuple in the form of `other` if that is a sequence, an empty tuple in any form, a constant as a mask
+    if `other` is a mask.
 
-    A record that stands for a tuple has `has_any` and `none`, and perhaps `length_of` or `item_of`.
+    A record that represents a tuple has `has_any` and `none`, and optionally `length_of` or `item_of`.
     """
     if bitmasks.is_mask(other):
         mask = bitmasks.as_mask(value)
@@ -519,7 +520,7 @@ def _merged_seq(when: Any, then: Seq, other: Seq) -> Seq:
 
 
 def equal(a: Any, b: Any) -> Any:
-    """Whether two values are the same, as a term or a Python truth. Raises UnsupportedError for sequences."""
+    """Returns whether two values are equal, as a term or a bool. Raises UnsupportedError for sequences."""
     if a is None or b is None or isinstance(a, Maybe) or isinstance(b, Maybe):
         return _equal_maybe(a, b)
     a, b = _alike(lifted(a), b), _alike(lifted(b), a)
@@ -547,7 +548,7 @@ def _equal_maybe(a: Any, b: Any) -> Any:
 
 
 def truth(value: Any) -> Any:
-    """Whether Python takes the value for true."""
+    """Returns the truth value of a value, as `bool` does."""
     if isinstance(value, Maybe):
         return z3.And(value.defined, as_term(truth(value.value)))
     if isinstance(value, Seq):
@@ -559,10 +560,10 @@ def truth(value: Any) -> Any:
     if isinstance(value, Double):
         return value.real != 0
     if isinstance(value, Chosen):
-        raise UnsupportedError("whether any is chosen")
+        raise UnsupportedError("the truth value of a comprehension")
     if not z3.is_expr(value):
         return bool(value)
-    if bitmasks.is_mask(value):  # before truths, for which Z3 takes a function to truths, too
+    if bitmasks.is_mask(value):  # before bools: Z3 also takes a function to Bool for a bool
         return value != bitmasks.NONE
     if z3.is_bool(value):
         return value
