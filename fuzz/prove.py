@@ -29,7 +29,7 @@ from invariants.proofs.scrutiny import Sample, listed, objection
 from model.machine import BadValue
 
 #: Seconds that one check may take before it is stopped.
-LIMIT = 120.0
+LIMIT = 240.0
 
 #: Random runs of which states are sampled, their length, and how many steps lie between two samples.
 SAMPLED_RUNS, SAMPLED_STEPS, SAMPLED_EVERY = 6, 60, 12

@@ -223,22 +223,22 @@ SEEDED = {
         "return ~(one & other) & all_of(size)",
         "ack_set",
     ),
-    "a rank counts the cursors behind": Seeded(
-        "a-rank-counts-oneself-and-the-others",
+    "a count includes the cursors after the cursor": Seeded(
+        "count-includes-own-cursor-and-those-before",
         "model.active_cursors.machine",
         "if p <= own",
         "if p >= own",
         "active_cursors",
     ),
     "the grace period runs from the start": Seeded(
-        "the-grace-period-is-strict",
+        "grace-period-is-exclusive",
         "model.active_cursors.machine",
         "cfg.grace_ms > 0 and s.now_ms - s.last_removal_ms < cfg.grace_ms",
         "cfg.grace_ms > 0 and s.now_ms < cfg.grace_ms",
         "active_cursors",
     ),
     "an ack set restores messages": Seeded(
-        "an-entry-is-deleted-when-nothing-of-it-is-left",
+        "entry-is-deleted-with-its-last-message",
         "model.batch_acks.state",
         "    remaining = given & (",
         "    remaining = given | (",
@@ -252,7 +252,7 @@ SEEDED = {
         "cache_steps",
     ),
     "a request of the maximum needs one byte more": Seeded(
-        "permits-idle-fits-everything",
+        "idle-limiter-grants-every-request",
         "model.entry_cache.reads_limiter",
         "return free >= permits or (",
         "return free > permits or (",

@@ -156,7 +156,7 @@ class Reader(Expressions):
         return refuse(node, "this statement is not supported")
 
     def _ways(self, node: ast.expr, path: Path, space: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-        """Yields the values of an expression by path; the paths of a call that is the whole expression are not merged."""
+        """Yields the values of an expression by path; paths of a call that is the whole expression stay apart."""
         way = Path(path.names, path.when)
         place = Place(way, space)
         plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
