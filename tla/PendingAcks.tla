@@ -1,6 +1,6 @@
 ------------------------------ MODULE PendingAcks ------------------------------
 (***************************************************************************)
-(* Pending-ack store of one subscription (PIP-160, PIP-153): the twin of   *)
+(* Pending-ack handle of one subscription (PIP-160, PIP-153): the twin of  *)
 (* machine.py and replay.py in model/pending_acks, with the same actions,  *)
 (* settings and canonical states.  A step is one request, or one log entry *)
 (* that is appended or replayed.                                           *)
@@ -30,7 +30,7 @@ VARIABLES
   status,            \* none, initializing, ready, error, or closed
   replayed,          \* entries that the replay has processed
   failed_reads,      \* consecutive failed reads of the replay
-  accept_queue,      \* requests that wait until the store is ready
+  accept_queue,      \* requests that wait until the handle is ready
   buffer,            \* requests
   in_flight,         \* lists of requests
   individual_acks,   \* memory: in order of each transaction's first ack
@@ -71,7 +71,7 @@ FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(r
 WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
-\* A ready store takes a request: [s, result].
+\* A ready handle takes a request: [s, result].
 Submitted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
@@ -87,7 +87,7 @@ Submitted(s, request) ==
 \* A replay starts.
 Initializing(s) == [s EXCEPT !.status = "initializing", !.read_position = IF replay_rewinds THEN 0 ELSE @]
 
-\* A request arrives: a ready store takes it, and a store that is not open queues it and starts its replay.
+\* A request arrives: a ready handle takes it, and a handle that is not open queues it and starts its replay.
 Requested(s, r, watermark) ==
   LET request == RequestOf(s.next_request, r, watermark)
       Counted(after) == [after EXCEPT !.next_request = @ + 1]
@@ -201,7 +201,7 @@ Applied(s, request, cursor_rejects) ==
            ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
   IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedBy(s, r, FALSE), Ended)
 
-\* The store is closed, without memory; queued and buffered requests fail.
+\* The status is error or closed, without memory; queued and buffered requests fail.
 StoppedAs(s, found) == [WithoutMemory(s) EXCEPT !.status = found, !.accept_queue = <<>>, !.buffer = <<>>]
 FailureOfWaiting(s) == FailureOf(s.accept_queue \o s.buffer)
 
@@ -211,7 +211,7 @@ RecordsOf(requests) == [k \in DOMAIN requests |-> requests[k].record]
 Appended(s, is_durable) ==
   [s EXCEPT !.in_flight = Tail(@), !.log = IF is_durable THEN Append(@, RecordsOf(s.in_flight[1])) ELSE @]
 
-\* The records are applied in order as long as the store is ready.
+\* The records are applied in order as long as the handle is ready.
 RECURSIVE AppliedAll(_, _, _)
 AppliedAll(found, requests, cursor_rejects) ==
   LET request == requests[1]
@@ -303,7 +303,7 @@ SubmittedAll(s, requests, replies, count) ==
                      replies \cup {a \in ReplyTo(requests[1], found.result) : a.result # "queued"}, count)
   IN IF requests = <<>> THEN Effects(s, replies, {}, count) ELSE With(Submitted(s, requests[1]), Rest)
 
-\* The store is ready.
+\* The handle is ready.
 AfterReady(s) ==
   LET ready == [s EXCEPT !.status = "ready", !.replayed = 0, !.failed_reads = 0, !.accept_queue = <<>>,
                          !.read_position = IF replay_rewinds THEN 0 ELSE @]

@@ -1,6 +1,6 @@
 ------------------------- MODULE PendingAcksProperties -------------------------
 (***************************************************************************)
-(* Guarantees of a pending-ack store: those of                             *)
+(* Guarantees of a pending-ack handle: those of                            *)
 (* invariants/pending_acks/guarantees.py that a broker engineer would name *)
 (* first, and all liveness properties.  A message is <<entry, index>>.     *)
 (*                                                                         *)
@@ -62,7 +62,7 @@ InRequests(Holds(_)) ==
   /\ \A txn \in commit_txn, watermark \in commit_low_watermark : Holds(AfterEnd(Contents, "commit", txn, watermark))
   /\ \A txn \in abort_txn, watermark \in abort_low_watermark : Holds(AfterEnd(Contents, "abort", txn, watermark))
 
-\* The requests whose records become durable in a ready store.
+\* The requests whose records become durable in a ready handle.
 Appending == IF status = "ready" /\ in_flight # <<>> THEN in_flight[1] ELSE <<>>
 InAppends(Holds(_)) == \A rejects \in {TRUE, FALSE} : Holds(AfterCompleted(Contents, rejects))
 InReads(Holds(_)) == IsReading(Contents) /\ read_position < Len(log) => Holds(AfterReadEntry(Contents))
@@ -108,7 +108,7 @@ AcknowledgedBefore(after, k, rejects) ==
 -----------------------------------------------------------------------------
 (* Memory and the log. *)
 
-\* Whenever the store is ready, its pending acks are those that its log says, live and after a replay.
+\* Whenever the handle is ready, its pending acks are those that its log says, live and after a replay.
 PendingAcksEqualReplayOfLog ==
   status = "ready" =>
     LET logged == Logged.pending
@@ -116,7 +116,7 @@ PendingAcksEqualReplayOfLog ==
         Left(of, txn) == Unacknowledged(cursor, MessagesFrom(OfTxn(of, txn), cursor.first_unacked, CountedBy))
     IN \A txn \in DOMAIN logged \cup DOMAIN memory : Left(logged, txn) = Left(memory, txn)
 
-\* Whenever the store is ready, every message whose ack was committed is acknowledged.
+\* Whenever the handle is ready, every message whose ack was committed is acknowledged.
 CommittedAckStaysAcknowledged ==
   status = "ready" =>
     \A each \in Logged.committed : Unacknowledged(cursor, MessagesFrom(each, cursor.first_unacked, CountedBy)) = {}
@@ -194,7 +194,7 @@ CommitCompletesAfterRecordIsDurable ==
   \A txn \in DOMAIN InMemory(Contents) \cap commit_txn, watermark \in commit_low_watermark :
     AfterEnd(Contents, "commit", txn, watermark).replies = {}
 
-\* After an append with unknown outcome, the store takes no request until a replay has read the log.
+\* After an append with unknown outcome, the handle takes no request until a replay has read the log.
 FailedAppendClosesStore ==
   LET Holds(after) == after.s.status \notin {"ready", "initializing"} IN InFailures(Holds)
 
@@ -277,7 +277,7 @@ LagCountsRecordsAfterLastKey ==
 -----------------------------------------------------------------------------
 (* Replay. *)
 
-\* A store whose log was not read to its end does not become ready.
+\* A handle whose log was not read to its end does not become ready.
 StoppedReplayFails == LET Holds(after) == after.s.status # "ready" IN InReadFailures(Holds)
 
 \* Each failed read is counted, and the configured number of consecutive ones fails the replay.

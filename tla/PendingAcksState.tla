@@ -1,7 +1,7 @@
 --------------------------- MODULE PendingAcksState ---------------------------
 (***************************************************************************)
 (* Configuration, cursor, pending acks, conflicts and log index of a       *)
-(* pending-ack store: the twin of state.py, conflicts.py and log_index.py  *)
+(* pending-ack handle: the twin of state.py, conflicts.py and log_index.py *)
 (* in model/pending_acks.                                                  *)
 (*                                                                         *)
 (* Entries of the topic and messages of an entry are numbered from 0;      *)
@@ -292,7 +292,7 @@ Trimmed(s, entry, log_position) ==
      THEN IF s.status = "ready" THEN WithoutEnded(s) ELSE [s |-> s, count |-> 0]
      ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.first_unacked), Cut)
 
-\* The state of a store that is not open; the subscription's cursor is kept.
+\* The state of a handle that is not open; the subscription's cursor is kept.
 WithoutMemory(s) ==
   [s EXCEPT !.read_position = IF replay_rewinds THEN 0 ELSE @, !.log_index = NoIndex, !.replayed = 0,
             !.failed_reads = 0, !.individual_acks = <<>>, !.cumulative_ack = None, !.low_watermark = 0]

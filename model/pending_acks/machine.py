@@ -30,9 +30,9 @@ As in the shipped broker, and unlike PIP-160's text, records are not deleted whe
 
 The low watermark of a commit or abort is the coordinator's report that all transactions up to it have ended.
 
-An ack set is a mask: bit i is batch index i, and a set bit leaves that message unacknowledged. On the wire an empty ack
-set is the same as no ack set: the whole entry is acked. An individual ack names each entry at most once. The topic has
-no end: any entry can be acked.
+An ack set is a mask: bit i is batch index i, and a set bit leaves that message unacknowledged. In requests, an empty
+ack set is the same as no ack set: the whole entry is acked. An individual ack names each entry at most once. The topic
+has no end: any entry can be acked.
 
 Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException` and `not_ready` is
 `ServiceUnitNotReadyException`, as in Pulsar. `illegal_argument` and `not_enabled` are no errors of Pulsar: the first is
