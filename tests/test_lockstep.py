@@ -169,7 +169,9 @@ def test_a_broken_property_is_named_with_its_guarantee() -> None:
         for f in map(lockstep.run, range(50))
         if f is not None and f.broken_property == "latest_put_sets_expected_read_count"
     )
-    assert finding.difference.message.startswith("latest_put_sets_expected_read_count: After a put, the entry has the expected")
+    assert finding.difference.message.startswith(
+        "latest_put_sets_expected_read_count: After a put, the entry has the expected"
+    )
 
 
 def test_what_does_not_reproduce_is_called_unstable() -> None:
