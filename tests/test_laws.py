@@ -211,4 +211,4 @@ def test_a_check_that_sees_nothing_is_noticed() -> None:
         def check(self) -> list[str]:
             return []
 
-    assert let_pass(replace(find_subject("range_cache"), implementation=Blind)) == "more_bytes"
+    assert let_pass(replace(find_subject("range_cache"), implementation=Blind)) == "size_too_large"

@@ -373,7 +373,7 @@ class EntryCaches:
         if read is None:
             return Refused("not_open", "no outstanding read has this number")
         if entries > read.last - read.first:
-            return Refused("illegal_argument", "that many entries are no short answer")
+            return Refused("illegal_argument", "the answer must have fewer entries than the read")
         ledger = read.asking.ledger
         brought = [Position(ledger, read.first + i) for i in range(entries)]
         if oddity == "twice":
