@@ -31,10 +31,20 @@ from tests.conftest import altered_twin
 
 RUNS = {run.id: run for run in all_runs(MODULES)}
 TWINS = sorted({run.component for run in RUNS.values()})
+#: Violations that TLC finds late although their scope is small.
+LATE = {
+    "active_cursors_flush_is_observable",
+    "active_cursors_heap_removal_only_sifts_down",
+    "active_cursors_tail_move_keeps_counts",
+}
 #: Of each component the smallest scope and a violation in the smallest scope; the nightly tests make the other runs.
 QUICK = {
     min(
-        (r for r in RUNS.values() if r.component == component and (r.violates if violated else r.counts)),
+        (
+            r
+            for r in RUNS.values()
+            if r.component == component and (r.violates if violated else r.counts) and r.id not in LATE
+        ),
         key=lambda r: counts_of(r.component, r.scope),
     ).id
     for component in TWINS
