@@ -56,17 +56,8 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
         assert killed.killed_by.startswith("fuzz property:")
 
 
-#: Subjects for whose mutants the killers are found within half a minute; the others are left to the nightly tests.
-QUICK = {"range_cache", "active_cursors"}
-
-
-@pytest.mark.parametrize(
-    "subject",
-    [
-        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.nightly])
-        for name in sorted({m.subject for m in ALL if is_of_model(m)})
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("subject", sorted({m.subject for m in ALL if is_of_model(m)}))
 def test_every_property_is_the_only_killer_of_a_mutant_or_has_a_reason(subject: str) -> None:
     killed_by = {m.id: killers(m) for m in mutants_of(subject) if is_of_model(m)}
     for name, row in lonely_properties(find_subject(subject), killed_by).items():

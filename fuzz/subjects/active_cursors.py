@@ -112,7 +112,7 @@ SMOKE = Scope(
     | {
         "actions": "all that change cursors, counts, the slowest position and the grace period",
         "cursors": "four: the smallest number at which the list applies updates incrementally, with ties of any size",
-        "cursor": "all names",
+        "cursor": "every cursor of the scope",
         "position": "two neighbours, one in another ledger, and none; excludes moves past three different positions",
         "durable": "durable cursors only; others are in the larger scopes",
     },
@@ -132,7 +132,7 @@ CI = Scope(
     bounds=SMOKE.bounds,
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all actions",
+        "actions": "all actions are driven",
         "position": "one in each of two ledgers, and none; excludes moves between two positions",
         "cursor_updated.cursor": "one name: names are symmetric, and update_cursor has all names",
         "get_cursor.cursor": "one name: names are symmetric, and the call changes nothing",
@@ -185,7 +185,7 @@ HEAP = Scope(
     | {
         "actions": "changes of the heap, and the query for its first item",
         "cursors": "six: the smallest number at which the item that fills a gap has to sift up",
-        "cursor_updated.cursor": "all names",
+        "cursor_updated.cursor": "every cursor of the scope",
         "position": "two positions: enough for every order of parent and child",
     },
 )

@@ -227,7 +227,7 @@ NIGHTLY = Scope(
     reasons=dict(CI.reasons)
     | {
         "position": "2 in each of two caches, in two ledgers",
-        "ledger": "both",
+        "ledger": "both ledgers of the scope",
         "set_max_requeue_times.value": "disabled, and one requeue",
     },
 )

@@ -293,7 +293,7 @@ IDS = Scope(
     reasons=dict(FAILURES.reasons)
     | {
         "actions": "ids and low watermark over rollover, trimming and crashes",
-        "to": "commit only",
+        "to": "transactions are only committed",
         "txn": "both can end, so the whole log can be trimmed",
         "entries": "three plain entries at a time; trimming admits more",
         "ledgers": "three: a trimmable one, a pinned one, and the last one",

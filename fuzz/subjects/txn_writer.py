@@ -162,7 +162,7 @@ NIGHTLY = Scope(
     bounds={"records": 3, "tasks": 3, "closers": 2, "ledgers": 2, "age": 3},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "all",
+        "actions": "all actions are driven",
         "fails_on": "none, and a record that fails its batch",
         "durable": "both, after each failed write",
         "closers": "two: the second close comes while the first is pending",
