@@ -261,6 +261,7 @@ def test_positions_that_do_not_fit_one_number_are_sorted_too() -> None:
 # ---- generated mutants
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("share", [0.37, 0.45, 0.68, 0.75, 0.83, 0.96])
 def test_a_sample_of_generated_mutants_is_killed(share: float) -> None:
     made = generated_of("impl.active_cursors")
