@@ -48,7 +48,7 @@ def expected() -> Any:
     return essence(run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=TRACES))
 
 
-@pytest.mark.parametrize("partitions", [1, 2, 16])
+@pytest.mark.parametrize("partitions", [2, *[pytest.param(n, marks=pytest.mark.nightly) for n in (1, 16)]])
 def test_the_same_findings_at_any_number_of_partitions(spark: Any, expected: Any, partitions: int) -> None:
     workers, store = SparkWorkers(spark, 2, partitions), MemoryStore()
     state = run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=TRACES, partitions=partitions)
@@ -56,7 +56,7 @@ def test_the_same_findings_at_any_number_of_partitions(spark: Any, expected: Any
     assert workers.live().traces == state.traces
 
 
-@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("partitions", [3, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> None:
     """The canary's scope, with what is wrong in it: the same states, and the same shortest counterexamples."""
     here = explore(bounded(find_subject("canary"), "smoke"))

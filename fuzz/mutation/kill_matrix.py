@@ -43,7 +43,7 @@ from fuzz.target import Target
 from model.machine import BadValue
 
 #: Traces in which the properties that a bug of the specification breaks are gathered.
-_PROPERTY_TRACES = 768
+_PROPERTY_TRACES = 512
 #: Traces at whose ends states are made wrong.
 _CORRUPTED_TRACES = 32
 #: The scope for what fuzzing lets live.

@@ -284,7 +284,7 @@ subject = Subject(
             "should_cache_added_entries": 0,
             "advance": 0,
         },
-        "removals": {"remove_cursor": 5, "advance": 6, "should_cache_added_entries": 5},
+        "removals": {"add_cursor": 0.5, "remove_cursor": 5, "advance": 6, "should_cache_added_entries": 10},
         "rare_queries": {"number_at_same_position_or_before": 0.1, "slowest_position": 0.1, "cursor_updated": 0.1},
         "frequent_queries": {"number_at_same_position_or_before": 4, "slowest_position": 2},
     },
