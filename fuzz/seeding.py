@@ -132,9 +132,15 @@ def replaced_source(what: str, module: str, find: str, replace: str) -> str:
         parsed = ast.parse(changed)
     except SyntaxError as problem:
         raise BadValue(f"{what} makes no Python of {module}: {problem}") from None
-    if ast.dump(parsed) == ast.dump(ast.parse(source)):
+    if ast.dump(parsed) == _program_of(source):
         raise BadValue(f"{what} changes nothing in {module}")
     return changed
+
+
+@functools.lru_cache(maxsize=8)
+def _program_of(source: str) -> str:
+    """The program of a text, without layout and comments."""
+    return ast.dump(ast.parse(source))
 
 
 def mutated_source(mutant: Mutant) -> str:
