@@ -1,8 +1,7 @@
 """Properties of the coordinator's transaction log.
 
 Most compare the store with an independent replay of the remaining log. The transition rules are restated below, so an
-error in the rules of the model cannot hide. A status or participant is *confirmed* if the future of its request
-completed with success, or if a replay found it.
+error in the model's rules shows. A status or participant is *confirmed* if its request succeeded or a replay found it.
 """
 
 from __future__ import annotations
