@@ -187,10 +187,12 @@ def clock_and_settings_change_only_by_their_actions(cfg: Config, before: State, 
 def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An insert schedules an eviction exactly if the total exceeds the trigger and none is in progress."""
     above = total_bytes(before) > int(before.max_bytes * TRIGGER_SHARE)
-    starts = above and not before.eviction_in_progress and before.caches[event.arguments["cache"]] != "disabled"
+    cache = before.caches[event.arguments["cache"]]
+    disabled = cache == "disabled" or (cache == "absent" and before.max_bytes == 0)
+    starts = above and not before.eviction_in_progress and not disabled
     if cfg.eviction_task == "immediate":
         return (after.counters.size_evictions > before.counters.size_evictions) == starts
-    return len(after.tasks) == len(before.tasks) + starts or before.caches[event.arguments["cache"]] == "absent"
+    return len(after.tasks) == len(before.tasks) + starts
 
 
 @always(legacy_manager, on=("remove_entry_cache",))
