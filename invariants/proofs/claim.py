@@ -170,7 +170,7 @@ class Proof:
             self.doubts.append(f"the terms are not the program: {what}: {terms}, but it runs to {program}")
 
     def answer(self) -> Answer:
-        """The verdict: proved if every statement was shown and no run disagrees. With it, the shortest run that disagrees."""
+        """Proved if every statement was shown and no run disagrees. With it, the shortest run that disagrees."""
         verdict, detail = self._verdict()
         failed = tuple(dict.fromkeys(what for what, _ in (*self.counterexamples, *self.open)))
         return Answer(verdict, detail, None, self.steps, self.compared, failed)
