@@ -39,11 +39,11 @@ _importing = threading.RLock()
 class Mutant(NamedTuple):
     """One bug of the table `fuzz/mutants/<component>.toml`."""
 
-    id: str
+    id: str  # starts with `spec-` if it is a bug of the model
     subject: str
-    origin: str  # the upstream issue, pull request, test or revision, or "synthetic"
+    origin: str  # the upstream issue, pull request, test or revision, or "synthetic", the default
     about: str  # the symptom, in one sentence
-    module: str  # its full name
+    module: str  # its full name; by default the module of the component in which the passage stands
     find: str
     replace: str
     profile: str = "reference"  # under which it shows
@@ -61,14 +61,23 @@ def mutants_of(subject: str) -> list[Mutant]:
 def _read_mutants(subject: str) -> tuple[Mutant, ...]:
     path = f"fuzz/mutants/{subject}.toml"
     try:
-        found = tuple(Mutant(subject=subject, **table) for table in _read_file(subject).get("mutant", []))
-    except TypeError as problem:
-        raise BadValue(f"{path}: {problem}; a mutant has id, origin, about, module, find, replace") from None
-    ids = [m.id for m in found]
-    for each in ids:
-        if ids.count(each) > 1:
-            raise BadValue(f"{path}: the mutant {each} is there twice")
-    return found
+        return tuple(
+            Mutant(name, subject, **{"origin": "synthetic", **table, "module": _where(subject, name, table)})
+            for name, table in _read_file(subject).get("mutant", {}).items()
+        )
+    except (AttributeError, KeyError, TypeError) as problem:
+        raise BadValue(f"{path}: {problem}; a mutant is a table [mutant.ID] with about, find, replace") from None
+
+
+def _where(subject: str, mutant_id: str, table: dict[str, str]) -> str:
+    """The module of the component that has a mutant's passage, in the layer that the id names."""
+    if "module" in table:
+        return table["module"]
+    modules = modules_of("model" if mutant_id.startswith("spec-") else "impl", subject)
+    found = [m for m in modules if table["find"] in source_of(m)]
+    if len(found) > 1:
+        raise BadValue(f"the text of the mutant {mutant_id} stands in {' and '.join(found)}; name one as its `module`")
+    return (found or modules)[0]
 
 
 @functools.cache

@@ -436,13 +436,13 @@ MISTAKES = {
     "a file of mutants that does not parse": (
         "fuzz/mutants/canary.toml",
         "",
-        "[[mutant]\n",
+        "[mutant.x\n",
         "fuzz/mutants/canary.toml: ",
     ),
     "a mutant whose text is gone": (
         "fuzz/mutants/canary.toml",
         "",
-        '[[mutant]]\nid="x"\norigin="o"\nabout="a"\nmodule="impl.canary"\nfind="gone"\nreplace="g"\n',
+        '[mutant.x]\nabout="a"\nfind="gone"\nreplace="g"\n',
         "the mutant x no longer applies: its text stands 0 times in impl.canary",
     ),
 }
