@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -147,5 +148,12 @@ def show(console: Console, result: MutantsResult) -> None:
             only = ", ".join(kills.only_killer_of) or kills.stays or "[red]nothing[/]"
             console.print(f"{subject}.{name} alone kills: {only}", style="dim")
     fast = sum(1 for row in rows if row.killed and row.seconds_to_kill is not None and row.seconds_to_kill <= 1.0)
+    for subject in result.subjects:
+        of_subject = [row for row in rows if row.subject == subject]
+        open_to_kill = sum(1 for row in of_subject if row.killed or not row.excuse)
+        by = Counter(row.killed_by.partition(" ")[0] for row in of_subject if row.killed)
+        shares = ", ".join(f"{judge} {number:,}" for judge, number in by.most_common())
+        score = f"{by.total() / max(1, open_to_kill):.1%} of {open_to_kill:,} killed"
+        console.print(f"{subject:20} {score} ({shares}); {len(of_subject) - open_to_kill:,} equivalent")
     killed = f"{result.killed:,} of {len(rows):,} mutants killed, {fast:,} of them within a second"
     console.print(f"{killed} (seed {result.seed})")

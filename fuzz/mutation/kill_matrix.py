@@ -3,15 +3,16 @@
     bug in impl/      model and implementation are compared, as in any run; generated mutants under every profile; then
                       states made wrong are loaded, which the implementation's own check must notice; then the explorer
                       visits a small scope, and runs every transition of it from the first state
-    bug in model/     the properties alone; the implementation is left out
-    generated bug     also recordings, which the model must still replay; the graph of a small scope, which must be the
-      in model/       twin's; and the worked examples of the component's tests
+    bug in model/     the properties alone, without those that the profile breaks anyway; the implementation is left out
+    generated bug     likewise under every profile; also recordings, which the model must still replay; the graph of a
+      in model/       small scope, which must be the twin's; and the worked examples of the component's tests
 
 A mutant that nothing kills is a gap, or is equivalent: then its file says why.
 """
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from fuzz.defects.table import defects_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.operators import Generated, generated_of, source_with
@@ -91,7 +93,7 @@ def is_of_model(mutant: Mutant | Generated) -> bool:
 
 
 def _kill_generated(job: Job, generated: Generated) -> Kill:
-    excuse = reasons_of(job.subject, "survivors").get(generated.id, "")
+    excuse = excuse_of(job.subject, generated)
     text = source_with(generated)
     try:
         subject = seed_source(job.subject, generated.module, text)
@@ -104,10 +106,27 @@ def _kill_generated(job: Job, generated: Generated) -> Kill:
     return _kill(generated.id, generated.operator, subject, profiles, False, job)._replace(excuse=excuse)
 
 
+def excuse_of(subject: str, generated: Generated) -> str:
+    """Why a survivor is equivalent: the reason of a key of the component's file that its id is, or begins with."""
+    reasons = reasons_of(subject, "survivors_in_model" if is_of_model(generated) else "survivors")
+    return next((reason for key, reason in reasons.items() if generated.id.startswith(key)), "")
+
+
 def _kill_specification(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
-    started = time.perf_counter()
-    finding, steps = hunt(subject, "reference", of_model=True, seconds=job.seconds, seed=job.seed)
-    by = f"fuzz {finding.cause}" if finding is not None else killer(subject, generated.module, text)
+    """Half of the seconds are the reference's, the other profiles share the rest."""
+    started, steps, finding, by = time.perf_counter(), 0, None, ""
+    others = [name for name in subject.machine.profiles if name != "reference"]
+    shares = {"reference": 0.5, **{name: 0.5 / len(others) for name in others}}
+    try:
+        for profile, share in shares.items():
+            finding, taken = hunt(subject, profile, of_model=True, seconds=job.seconds * share, seed=job.seed)
+            steps += taken
+            if finding is not None:
+                by = f"fuzz {finding.cause}" + (f" of {profile}" if profile != "reference" else "")
+                break
+    except Exception as problem:  # a first state that cannot be made
+        by = f"fuzz crash {type(problem).__name__}"
+    by = by or killer(subject, generated.module, text)
     seconds = time.perf_counter() - started
     row = Kill(generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, None, "")
     if finding is not None:
@@ -140,12 +159,14 @@ def hunt(
 ) -> tuple[Finding | None, int]:
     """Fuzzes a subject with a bug until the first finding; returns it and the steps taken until then.
 
-    Properties are checked under the reference only: other profiles break some without a seeded bug.
+    A bug in `impl/` is judged by properties under the reference only, a bug in `model/` under every profile by those
+    that the profile does not break without the bug.
     """
     cfg = find_profile(subject, profile)
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
-    if profile != "reference" and not of_model:
-        lockstep.skipped = frozenset(p.name for p in subject.properties)
+    if profile != "reference":
+        every = frozenset(p.name for p in subject.properties)
+        lockstep.skipped = _broken_without_bug(subject.name, profile) if of_model else every
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         finding = lockstep.run(seed)
@@ -153,6 +174,16 @@ def hunt(
             return finding, lockstep.coverage.steps + len(finding.calls)
         seed += 1
     return None, lockstep.coverage.steps
+
+
+@functools.cache
+def _broken_without_bug(name: str, profile: str) -> frozenset[str]:
+    """The properties that a profile breaks: as rows of the defect table say, or in the traces of the first seeds."""
+    subject = find_subject(name)
+    cfg = find_profile(subject, profile)
+    rows = {d.property for d in defects_of(name) if all(getattr(cfg, k) == v for k, v in d.changes().items())}
+    findings = one_by_one(Lockstep(Target(subject, cfg, model_only=True)), range(_PROPERTY_TRACES))
+    return frozenset(rows | {f.broken_property for f in findings if f.broken_property is not None})
 
 
 def let_pass(subject: Subject) -> str | None:
