@@ -1,0 +1,1 @@
+"""The ownership channel: which broker owns a bundle (PIP-192)."""

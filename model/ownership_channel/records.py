@@ -1,0 +1,236 @@
+"""Records of the ownership channel, and which of two records a reader keeps (PIP-192, PIP-378).
+
+Models `ServiceUnitState`, `ServiceUnitStateData` and `ServiceUnitStateDataConflictResolver`. A record has the state of
+one bundle (service unit); the channel keeps the last accepted record of each. A bundle without a record is in `Init`.
+
+    Free        released; the source is the former owner
+    Assigning   the destination was chosen; in a transfer the source has released the bundle
+    Owned       by the destination; after a transfer the source is the former owner
+    Releasing   the source closes its topics; a destination, if there is one, receives the bundle (transfer)
+    Splitting   the source, still the owner, splits the bundle
+    Deleted     the bundle was split
+
+`keeps_left` is `shouldKeepLeft`. Its checks in order: versions, force, transition, brokers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from model.machine import Setting
+from model.values import AtLeast, Origin, Rule, record
+
+ServiceUnitState = Literal["Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"]
+Storage = Literal["system_topic", "metadata_store"]
+
+#: `isInFlightState`: a broker has to act.
+IN_FLIGHT: frozenset[str] = frozenset({"Assigning", "Releasing", "Splitting"})
+#: `isActiveState`.
+ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
+#: The bundle has no owner and needs none.
+SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
+
+#: A broker's name that is an empty text. It is no broker, and is not equal to a missing name.
+BLANK = -1
+#: `VERSION_ID_INIT`.
+VERSION_ID_INIT = 1
+#: The ends of Java's `long`: a version after the last is the first.
+LAST_VERSION, FIRST_VERSION = 2**63 - 1, -(2**63)
+
+#: A broker, `BLANK` or nothing, as records name brokers.
+BrokerName = Annotated[int, AtLeast(BLANK)] | None
+
+
+class Config(NamedTuple):
+    """The cluster, broker settings, then the rules on which versions differ."""
+
+    #: number of brokers; they are named by numbers from 0
+    brokers: Annotated[int, AtLeast(1)] = 3
+    #: number of bundles; bundle b splits into bundles 2b + 1 and 2b + 2
+    bundles: Annotated[int, AtLeast(1)] = 1
+    #: how many of the last bundles are of the system namespace
+    system_bundles: Annotated[int, AtLeast(0)] = 0
+    #: where records are kept
+    storage: Annotated[
+        Storage,
+        Setting("loadManagerServiceUnitStateTableViewClassName", "ServiceUnitStateTableViewImpl (system topic)"),
+    ] = "system_topic"
+    #: what a broker does when its metadata session expires
+    session_expired_policy: Annotated[
+        Literal["reconnect", "shutdown"], Setting("zookeeperSessionExpiredPolicy", "reconnect")
+    ] = "reconnect"
+
+    #: whether a transfer is Releasing, then Assigning, or the destination acknowledges first
+    transfer_order: Annotated[
+        Literal["releasing_first", "assigning_first"], Rule(Origin.READ, "PIP-192; changed by apache/pulsar#19683")
+    ] = "releasing_first"
+    #: whether a record needs the version after that of the record that it replaces
+    versions: Annotated[Literal["checked", "unchecked"], Rule(Origin.READ, "PIP-192; added by apache/pulsar#19620")] = (
+        "checked"
+    )
+    #: whether a reader of the topic accepts a record whose predecessor it has not seen
+    version_gap: Annotated[Literal["accepted", "rejected"], Rule(Origin.READ, "before apache/pulsar#20110")] = (
+        "accepted"
+    )
+    #: whether a transition from an Owned record without destination is rejected or fails
+    owned_without_destination: Annotated[
+        Literal["rejected", "null_pointer"], Rule(Origin.RECORDED, "ServiceUnitStateDataConflictResolver")
+    ] = "rejected"
+    #: how a record is removed: by a forced Init record with the next version, or by deleting the key unconditionally
+    removal: Annotated[
+        Literal["init_record", "tombstone"], Rule(Origin.READ, "ServiceUnitStateChannelImpl.tombstoneAsync")
+    ] = "init_record"
+    #: whether the record of a bundle that was split is Deleted, or removed at once
+    split_bundle: Annotated[Literal["deleted", "removed"], Rule(Origin.READ, "before apache/pulsar#19546")] = "deleted"
+    #: whether a write to the metadata store is decided on the stored record, or on the writer's view and then repeated
+    metadata_put: Annotated[
+        Literal["compare_and_set", "blind_retry"], Rule(Origin.READ, "before apache/pulsar#24186")
+    ] = "compare_and_set"
+    #: which in-flight records that name a broker it acts on when it starts
+    restart_resumes: Annotated[
+        Literal["in_flight", "assigning", "nothing"],
+        Rule(Origin.READ, "ServiceUnitStateChannelImpl.handleExisting; assigning since apache/pulsar#25379"),
+    ] = "in_flight"
+    #: which bundles a clean-up reads again until they no longer name the broker
+    clean_up_retries: Annotated[
+        Literal["all", "ordinary", "none"],
+        Rule(Origin.READ, "ordinary since apache/pulsar#26520; all is proposed in apache/pulsar#26634"),
+    ] = "all"
+    #: whether a lookup that began before the channel was disabled still assigns
+    disabled_channel_assigns: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#26520")] = False
+    #: which old records the monitor removes
+    monitor_removes: Annotated[
+        Literal["semi_terminal", "any"], Rule(Origin.READ, "apache/pulsar#21213; fixed by apache/pulsar#21721")
+    ] = "semi_terminal"
+    #: whether an Owned record is an orphan of its source
+    source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#23064")] = False
+    #: whether a lookup at the source of a transfer waits for the destination
+    lookup_at_source: Annotated[Literal["answered", "parked"], Rule(Origin.READ, "before apache/pulsar#22112")] = (
+        "answered"
+    )
+    #: whether a destination that is not registered parks lookups until it owns the bundle
+    unregistered_destination_parks: Annotated[
+        bool, Rule(Origin.READ, "ServiceUnitStateChannelImpl.getActiveOwnerAsync")
+    ] = True
+    #: whether a lookup that timed out is answered from a view that a lost session made stale
+    stale_view_answers: Annotated[bool, Rule(Origin.INFERRED, "apache/pulsar#24478")] = False
+    #: whether a broker that reconnects learns that it was elected
+    election_is_rechecked: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#23138")] = True
+    #: whether a late acknowledgement of the topic's reader moves its cursor
+    late_ack_moves_reader: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#25998")] = False
+
+
+@record
+class Data(NamedTuple):
+    """A record of a bundle (`ServiceUnitStateData`), without its timestamp."""
+
+    state: ServiceUnitState
+    dst_broker: BrokerName = None
+    source_broker: BrokerName = None
+    version_id: int = VERSION_ID_INIT
+    force: bool = False
+
+
+# ---- transitions ----------------------------------------------------------------------------------------
+
+#: `StateTransitions`: the states that may follow a state, by storage.
+_FROM_ANY_VIEW = {
+    "Owned": frozenset({"Releasing", "Splitting"}),
+    "Assigning": frozenset({"Owned"}),
+    "Releasing": frozenset({"Free", "Assigning"}),
+    "Splitting": frozenset({"Deleted"}),
+    "Deleted": frozenset({"Init"}),
+}
+TRANSITIONS: dict[str, dict[str, frozenset[str]]] = {
+    "system_topic": {
+        # a reader that starts at the compaction horizon sees any state first
+        "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"}),
+        "Free": frozenset({"Init", "Assigning"}),
+        **_FROM_ANY_VIEW,
+    },
+    "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_FROM_ANY_VIEW},
+}
+#: What PIP-192's first order of a transfer has instead: the destination acknowledges before the source releases.
+ASSIGNING_FIRST: dict[str, frozenset[str]] = {
+    "Owned": frozenset({"Assigning", "Releasing", "Splitting"}),
+    "Assigning": frozenset({"Releasing", "Owned"}),
+    "Releasing": frozenset({"Free", "Owned"}),
+}
+
+
+def follows(cfg: Config, storage: str, old: str, new: str) -> bool:
+    """Whether a state may follow another (`isValidTransition`)."""
+    if cfg.transfer_order == "assigning_first" and old in ASSIGNING_FIRST:
+        return new in ASSIGNING_FIRST[old]
+    return new in TRANSITIONS[storage][old]
+
+
+# ---- conflicts ------------------------------------------------------------------------------------------
+
+
+def state_of(data: Data | None) -> ServiceUnitState:
+    """The state of a bundle with this record."""
+    return "Init" if data is None else data.state
+
+
+def next_version(data: Data | None) -> int:
+    """The version of the record that a writer with this view writes (`getNextVersionId`)."""
+    return VERSION_ID_INIT if data is None else data.version_id + 1
+
+
+def is_blank(broker: int | None) -> bool:
+    """Whether a record names no broker."""
+    return broker is None or broker == BLANK
+
+
+def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None, right: Data | None) -> bool | None:
+    """Whether the existing record is kept and the new one rejected (`shouldKeepLeft`); None if that fails."""
+    if right is None:
+        return False
+    if left is not None and cfg.versions == "checked":
+        if not is_next_version(left.version_id, right.version_id):
+            is_gap = left.version_id < right.version_id
+            return not (is_gap and storage == "system_topic" and cfg.version_gap == "accepted")
+    elif left is None and storage == "metadata_store":
+        return right.version_id != VERSION_ID_INIT
+    if right.force:
+        return False
+    if not follows(cfg, storage, state_of(left), right.state):
+        return True
+    if left is None or not check_brokers:
+        return False
+    if left.state == "Owned" and left.dst_broker is None and is_owner_compared(right):
+        return None if cfg.owned_without_destination == "null_pointer" else True
+    return disagrees_on_brokers(left, right)
+
+
+def is_next_version(old: int, new: int) -> bool:
+    """Whether a version directly follows another; after the last `long` comes the first."""
+    return new == (FIRST_VERSION if old == LAST_VERSION else old + 1)
+
+
+def is_owner_compared(right: Data) -> bool:
+    """Whether the check of this record reads the existing Owned record's destination."""
+    if right.state == "Splitting":
+        return is_blank(right.dst_broker)
+    return right.state == "Releasing" and not is_blank(right.source_broker)
+
+
+def disagrees_on_brokers(left: Data, right: Data) -> bool:
+    """Whether a record with a valid transition names other brokers than the existing one allows."""
+    changed = left.dst_broker != right.dst_broker or left.source_broker != right.source_broker
+    match left.state, right.state:
+        case "Owned", "Splitting":
+            return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker
+        case "Owned", "Releasing" | "Assigning":
+            stays = left.dst_broker == right.dst_broker
+            return is_blank(right.source_broker) or left.dst_broker != right.source_broker or stays
+        case "Releasing", "Assigning":
+            return is_blank(right.dst_broker) or changed
+        case ("Assigning" | "Releasing", "Owned") | ("Assigning", "Releasing") | ("Releasing", "Free"):
+            return changed
+        case "Splitting", "Deleted":
+            return changed
+        case "Free", "Assigning":
+            return not is_blank(right.source_broker) or is_blank(right.dst_broker)
+    return False
