@@ -292,6 +292,12 @@ def mutants(
         bool,
         typer.Option("--model", help="With --generated: of the model, judged without the implementation."),
     ] = False,
+    sample: Annotated[
+        int, typer.Option(min=0, help="With --generated: that many of each component, evenly spread (0: all).")
+    ] = 0,
+    twin: Annotated[
+        bool, typer.Option("--twin", help="With --model: survivors also need the twin's graph of a small scope.")
+    ] = False,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Spread the mutants over a cluster.")] = False,
     master: Master = None,
@@ -300,7 +306,7 @@ def mutants(
     """The kill matrix: which mutants are killed, by what and how fast. Each equivalent mutant needs a reason."""
     from fuzz.commands import mutants as command
 
-    chosen = command.Options(names or [], seconds, seed, generated, model, jobs, spark, master)
+    chosen = command.Options(names or [], seconds, seed, generated, model, sample, twin, jobs, spark, master)
     _end(as_json, command.run(chosen, _err()), command.show)
 
 

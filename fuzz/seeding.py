@@ -91,9 +91,26 @@ def _read_file(subject: str) -> dict[str, Any]:
         raise BadValue(f"fuzz/mutants/{subject}.toml: {problem}") from None
 
 
-def reasons_of(subject: str, table: str) -> dict[str, str]:
-    """A table of reasons in a component's file: why a property stays, why a surviving mutant is equivalent."""
-    return {str(k): str(v) for k, v in _read_file(subject).get(table, {}).items()}
+def reasons_of(subject: str) -> dict[str, str]:
+    """Why a property stays that no mutant needs, by the property's name."""
+    return {str(k): str(v) for k, v in _read_file(subject).get("stays", {}).items()}
+
+
+@functools.cache
+def equivalents_of(subject: str) -> dict[tuple[str, str], str]:
+    """Why a generated mutant changes nothing that can be observed, by module and id (function, line => changed line).
+
+    The rows `[[equivalent]]` of a component's file, each with a module, the ids of its mutants and the reason. An id
+    without a changed line stands for all changes of the line.
+    """
+    found: dict[tuple[str, str], str] = {}
+    for row in _read_file(subject).get("equivalent", []):
+        if set(row) != {"module", "mutants", "reason"} or not row["reason"]:
+            raise BadValue(f"fuzz/mutants/{subject}.toml: an equivalent has module, mutants and reason, got {row}")
+        for each in row["mutants"]:
+            if found.setdefault((row["module"], each), row["reason"]) != row["reason"]:
+                raise BadValue(f"fuzz/mutants/{subject}.toml: two reasons for {each} of {row['module']}")
+    return found
 
 
 def _similar(mutant_id: str, ids: list[str]) -> list[str]:

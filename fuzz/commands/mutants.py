@@ -36,6 +36,21 @@ class MutantRow(Record):
     steps_to_kill: Count | None
     length: Count | None
     excuse: str
+    place: str
+
+
+class Score(Record):
+    """How many mutants of a component were killed, and by which judge; equivalent ones do not count.
+
+    `percent_guarded` leaves out what only a worked example or the twin kills.
+    """
+
+    subject: str
+    mutants: Count
+    equivalent: Count
+    killed_by: dict[str, Count]
+    percent: float
+    percent_guarded: float
 
 
 class PropertyKills(Record):
@@ -50,6 +65,7 @@ class MutantsResult(Result):
 
     subjects: list[str]
     mutants: list[MutantRow]
+    scores: list[Score]
     killed: Count
     survivors: list[str]
     properties: dict[str, dict[str, PropertyKills]]
@@ -71,6 +87,8 @@ class Options(NamedTuple):
     seed: int = 0
     generated: bool = False
     model: bool = False
+    sample: int = 0
+    twin: bool = False
     jobs: int | None = None
     spark: bool = False
     master: str | None = None
@@ -80,6 +98,8 @@ def run(options: Options, console: Console) -> MutantsResult:
     """Runs the kill matrix. Raises BadValue for unknown names and mutants that no longer apply."""
     if options.model and not options.generated:
         raise BadValue("--model says what generated mutants change: add --generated")
+    if (options.sample or options.twin) and not options.generated:
+        raise BadValue("--sample and --twin are about generated mutants: add --generated")
     seeded = [n for n in subject_names(without_canaries=True) if mutants_of(n)]
     chosen = options.names or seeded
     for name in chosen:
@@ -88,7 +108,13 @@ def run(options: Options, console: Console) -> MutantsResult:
             raise BadValue(f"{name} has no mutants; these have: {', '.join(seeded)}")
     kill_matrix.check_all_apply(chosen)
     work = kill_matrix.jobs_of(
-        chosen, generated=options.generated, seconds=options.seconds, seed=options.seed, model=options.model
+        chosen,
+        generated=options.generated,
+        seconds=options.seconds,
+        seed=options.seed,
+        model=options.model,
+        sample=options.sample,
+        twin=options.twin,
     )
     with contextlib.ExitStack() as stack:
         update = stack.enter_context(showing(console, "killing mutants"))
@@ -102,6 +128,7 @@ def run(options: Options, console: Console) -> MutantsResult:
     return MutantsResult(
         subjects=chosen,
         mutants=[msgspec.convert(kill._asdict(), MutantRow) for kill in kills],
+        scores=[_score(name, [kill for kill in kills if kill.subject == name]) for name in chosen],
         killed=sum(kill.killed for kill in kills),
         survivors=[kill.id for kill in kills if not kill.killed and not kill.excuse],
         properties=properties,
@@ -114,6 +141,15 @@ def run(options: Options, console: Console) -> MutantsResult:
         seed=options.seed,
         version=code_version(),
     )
+
+
+def _score(name: str, kills: list[kill_matrix.Kill]) -> Score:
+    equivalent = sum(1 for kill in kills if not kill.killed and kill.excuse)
+    judges = Counter(kill.killed_by.partition(" ")[0] for kill in kills if kill.killed)
+    guarded = sum(count for judge, count in judges.items() if judge not in ("examples", "twin"))
+    rest = len(kills) - equivalent or 1
+    percent, of_guarded = (round(100 * count / rest, 1) for count in (judges.total(), guarded))
+    return Score(name, len(kills), equivalent, dict(sorted(judges.items())), percent, of_guarded)
 
 
 def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, PropertyKills]]:
@@ -142,18 +178,17 @@ def show(console: Console, result: MutantsResult) -> None:
     for row in rows:
         if not row.killed:
             verdict = f"equivalent: {escape(row.excuse)}" if row.excuse else "[bold red]survived[/]"
-            console.print(f"{row.subject} {escape(row.id)}\n      {verdict}")
+            console.print(f"{row.subject} {row.place} {escape(row.id)}\n      {verdict}")
     for subject, properties in result.properties.items():
         for name, kills in properties.items():
             only = ", ".join(kills.only_killer_of) or kills.stays or "[red]nothing[/]"
             console.print(f"{subject}.{name} alone kills: {only}", style="dim")
+    for score in result.scores:
+        by = ", ".join(f"{count:,} by {judge}" for judge, count in score.killed_by.items())
+        console.print(
+            f"{score.subject}: {score.percent} % of {score.mutants - score.equivalent:,} mutants killed"
+            f" ({by}; {score.equivalent:,} more are equivalent), {score.percent_guarded} % without examples and twin"
+        )
     fast = sum(1 for row in rows if row.killed and row.seconds_to_kill is not None and row.seconds_to_kill <= 1.0)
-    for subject in result.subjects:
-        of_subject = [row for row in rows if row.subject == subject]
-        open_to_kill = sum(1 for row in of_subject if row.killed or not row.excuse)
-        by = Counter(row.killed_by.partition(" ")[0] for row in of_subject if row.killed)
-        shares = ", ".join(f"{judge} {number:,}" for judge, number in by.most_common())
-        score = f"{by.total() / max(1, open_to_kill):.1%} of {open_to_kill:,} killed"
-        console.print(f"{subject:20} {score} ({shares}); {len(of_subject) - open_to_kill:,} equivalent")
     killed = f"{result.killed:,} of {len(rows):,} mutants killed, {fast:,} of them within a second"
     console.print(f"{killed} (seed {result.seed})")

@@ -3,16 +3,16 @@
     bug in impl/      model and implementation are compared, as in any run; generated mutants under every profile; then
                       states made wrong are loaded, which the implementation's own check must notice; then the explorer
                       visits a small scope, and runs every transition of it from the first state
-    bug in model/     the properties alone, without those that the profile breaks anyway; the implementation is left out
-    generated bug     likewise under every profile; also recordings, which the model must still replay; the graph of a
-      in model/       small scope, which must be the twin's; and the worked examples of the component's tests
+    bug in model/     the properties alone; the implementation is left out
+    generated bug     the properties, under the other profiles, too, if the original model does not break them in the
+      in model/       same trace; then recordings, which the model must still replay; then the worked examples of the
+                      component's tests; then, on request, the graph of a small scope, which must be the twin's
 
-A mutant that nothing kills is a gap, or is equivalent: then its file says why.
+A mutant that nothing kills is a gap, or is equivalent: then a row `[[equivalent]]` of its file says why.
 """
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import signal
@@ -20,19 +20,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from fuzz.defects.table import defects_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.operators import Generated, generated_of, source_with
+from fuzz.mutation.operators import Generated, any_change, generated_of, source_with
 from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import NONE_SKIPPED
 from fuzz.run.finding import Finding
 from fuzz.run.generate import generate, recipe
 from fuzz.run.lockstep import Lockstep
+from fuzz.run.replay import replay
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.seeding import (
     Mutant,
+    equivalents_of,
     modules_of,
     mutants_of,
     mutated_source,
@@ -64,6 +65,7 @@ class Kill(NamedTuple):
     steps_to_kill: int | None
     length: int | None  # steps of the trace that shows it, not shrunk
     excuse: str  # why a survivor is equivalent, if its file says so
+    place: str  # file, and line of a generated mutant
 
 
 class Job(NamedTuple):
@@ -74,6 +76,7 @@ class Job(NamedTuple):
     generated: Generated | None
     seconds: float
     seed: int
+    twin: bool = False  # compare the graph of a mutated model with its twin's
 
 
 # ---- one mutant ---------------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ def run_job(job: Job) -> Kill:
     if job.generated is not None:
         return _kill_generated(job, job.generated)
     [mutant] = [m for m in mutants_of(job.subject) if m.id == job.mutant]
-    return _kill(mutant.id, mutant.origin, seed_bug(mutant), (mutant.profile,), is_of_model(mutant), job)
+    return _kill(mutant, mutant.origin, seed_bug(mutant), (mutant.profile,), job)
 
 
 def is_of_model(mutant: Mutant | Generated) -> bool:
@@ -92,50 +95,75 @@ def is_of_model(mutant: Mutant | Generated) -> bool:
     return mutant.module.startswith("model.")
 
 
+def _place(mutant: Mutant | Generated) -> str:
+    path = mutant.module.replace(".", "/") + ".py"
+    return f"{path}:{mutant.line}" if isinstance(mutant, Generated) else path
+
+
 def _kill_generated(job: Job, generated: Generated) -> Kill:
-    excuse = excuse_of(job.subject, generated)
-    text = source_with(generated)
+    reasons, module = equivalents_of(job.subject), generated.module
+    excuse = reasons.get((module, generated.id)) or reasons.get((module, any_change(generated.id)), "")
+    place, text = _place(generated), source_with(generated)
     try:
         subject = seed_source(job.subject, generated.module, text)
     except Exception as problem:
         by = f"import {type(problem).__name__}"
-        return Kill(generated.id, job.subject, generated.operator, True, by, 0.0, 0, 0, excuse)
+        return Kill(generated.id, job.subject, generated.operator, True, by, 0.0, 0, 0, excuse, place)
     if is_of_model(generated):
         return _kill_specification(job, generated, subject, text)._replace(excuse=excuse)
     profiles = ("reference", *[p for p in subject.machine.profiles if p != "reference"])
-    return _kill(generated.id, generated.operator, subject, profiles, False, job)._replace(excuse=excuse)
-
-
-def excuse_of(subject: str, generated: Generated) -> str:
-    """Why a survivor is equivalent: the reason of a key of the component's file that its id is, or begins with."""
-    reasons = reasons_of(subject, "survivors_in_model" if is_of_model(generated) else "survivors")
-    return next((reason for key, reason in reasons.items() if generated.id.startswith(key)), "")
+    return _kill(generated, generated.operator, subject, profiles, job)._replace(excuse=excuse)
 
 
 def _kill_specification(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
     """Half of the seconds are the reference's, the other profiles share the rest."""
     started, steps, finding, by = time.perf_counter(), 0, None, ""
-    others = [name for name in subject.machine.profiles if name != "reference"]
-    shares = {"reference": 0.5, **{name: 0.5 / len(others) for name in others}}
+    others = [p for p in subject.machine.profiles if p != "reference"]
     try:
-        for profile, share in shares.items():
-            finding, taken = hunt(subject, profile, of_model=True, seconds=job.seconds * share, seed=job.seed)
+        finding, steps = hunt(subject, "reference", of_model=True, seconds=job.seconds / 2, seed=job.seed)
+        by = f"fuzz {finding.cause}" if finding is not None else ""
+        for profile in others if finding is None else ():
+            finding, taken = _hunt_profile(subject, profile, seconds=job.seconds / 2 / len(others), seed=job.seed)
             steps += taken
             if finding is not None:
-                by = f"fuzz {finding.cause}" + (f" of {profile}" if profile != "reference" else "")
+                by = f"fuzz {finding.cause} of {profile}"
                 break
     except Exception as problem:  # a first state that cannot be made
         by = f"fuzz crash {type(problem).__name__}"
-    by = by or killer(subject, generated.module, text)
-    seconds = time.perf_counter() - started
-    row = Kill(generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, None, "")
-    if finding is not None:
-        return row._replace(length=len(finding.calls))
+    by = by or killer(subject, generated.module, text, twin=job.twin)
+    seconds, length = time.perf_counter() - started, len(finding.calls) if finding is not None else None
+    row = Kill(
+        generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, length, "", _place(generated)
+    )
     return row if by else row._replace(seconds_to_kill=None, steps_to_kill=None)
 
 
-def _kill(mutant: str, origin: str, subject: Subject, profiles: tuple[str, ...], of_model: bool, job: Job) -> Kill:
-    started, steps, finding = time.perf_counter(), 0, None
+#: By subject and profile, the properties that the original model was seen to break there.
+_broken_anyway: dict[tuple[str, str], frozenset[str]] = {}
+
+
+def _hunt_profile(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
+    """Fuzzes a mutated model under another profile until a finding that the original model does not have there."""
+    key, original = (subject.name, profile), find_subject(subject.name)
+    lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
+    lockstep.skipped = _broken_anyway.get(key, NONE_SKIPPED)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        finding = lockstep.run(seed)
+        seed += 1
+        if finding is None:
+            continue
+        config = type(find_profile(original, profile))(*finding.config)
+        known = replay(Target(original, config, model_only=True), finding.calls, skipped=lockstep.skipped)
+        if known is None:
+            return finding, lockstep.coverage.steps + len(finding.calls)
+        lockstep.skipped |= {known.broken_property} if known.broken_property else NONE_SKIPPED
+        _broken_anyway[key] = lockstep.skipped
+    return None, lockstep.coverage.steps
+
+
+def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: tuple[str, ...], job: Job) -> Kill:
+    started, steps, finding, of_model = time.perf_counter(), 0, None, is_of_model(mutant)
     for profile in profiles:
         finding, taken = hunt(subject, profile, of_model=of_model, seconds=job.seconds / len(profiles), seed=job.seed)
         steps += taken
@@ -143,15 +171,17 @@ def _kill(mutant: str, origin: str, subject: Subject, profiles: tuple[str, ...],
         if finding is not None:
             break
     unnoticed = None if finding is not None or of_model else let_pass(subject)
-    if unnoticed is not None:
-        seconds = time.perf_counter() - started
-        return Kill(mutant, subject.name, origin, True, f"check lets {unnoticed} pass", seconds, steps, 0, "")
-    if finding is None and not of_model and _SCOPE in subject.scopes:
+    if finding is None and unnoticed is None and not of_model and _SCOPE in subject.scopes:
         finding, by = _explored(subject)
     seconds = time.perf_counter() - started
+    row = Kill(mutant.id, subject.name, origin, False, "", None, None, None, "", _place(mutant))
+    if unnoticed is not None:
+        by = f"check lets {unnoticed} pass"
+        return row._replace(killed=True, killed_by=by, seconds_to_kill=seconds, steps_to_kill=steps, length=0)
     if finding is None:
-        return Kill(mutant, subject.name, origin, False, "", None, None, None, "")
-    return Kill(mutant, subject.name, origin, True, f"{by} {finding.cause}", seconds, steps, len(finding.calls), "")
+        return row
+    by, length = f"{by} {finding.cause}", len(finding.calls)
+    return row._replace(killed=True, killed_by=by, seconds_to_kill=seconds, steps_to_kill=steps, length=length)
 
 
 def hunt(
@@ -159,14 +189,12 @@ def hunt(
 ) -> tuple[Finding | None, int]:
     """Fuzzes a subject with a bug until the first finding; returns it and the steps taken until then.
 
-    A bug in `impl/` is judged by properties under the reference only, a bug in `model/` under every profile by those
-    that the profile does not break without the bug.
+    Properties are checked under the reference only: other profiles break some without a seeded bug.
     """
     cfg = find_profile(subject, profile)
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
-    if profile != "reference":
-        every = frozenset(p.name for p in subject.properties)
-        lockstep.skipped = _broken_without_bug(subject.name, profile) if of_model else every
+    if profile != "reference" and not of_model:
+        lockstep.skipped = frozenset(p.name for p in subject.properties)
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         finding = lockstep.run(seed)
@@ -174,16 +202,6 @@ def hunt(
             return finding, lockstep.coverage.steps + len(finding.calls)
         seed += 1
     return None, lockstep.coverage.steps
-
-
-@functools.cache
-def _broken_without_bug(name: str, profile: str) -> frozenset[str]:
-    """The properties that a profile breaks: as rows of the defect table say, or in the traces of the first seeds."""
-    subject = find_subject(name)
-    cfg = find_profile(subject, profile)
-    rows = {d.property for d in defects_of(name) if all(getattr(cfg, k) == v for k, v in d.changes().items())}
-    findings = one_by_one(Lockstep(Target(subject, cfg, model_only=True)), range(_PROPERTY_TRACES))
-    return frozenset(rows | {f.broken_property for f in findings if f.broken_property is not None})
 
 
 def let_pass(subject: Subject) -> str | None:
@@ -245,7 +263,7 @@ def one_by_one(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
 
 def lonely_properties(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
     """For each `always` property: the mutants that only it kills, or why it stays without one."""
-    stays = reasons_of(subject.name, "stays")
+    stays = reasons_of(subject.name)
     return {
         p.name: {
             "only_killer_of": [m for m, names in killed_by.items() if names == [p.name]],
@@ -259,13 +277,30 @@ def lonely_properties(subject: Subject, killed_by: dict[str, list[str]]) -> dict
 # ---- many mutants -------------------------------------------------------------------------------------
 
 
-def jobs_of(names: Sequence[str], *, generated: bool, seconds: float, seed: int, model: bool = False) -> list[Job]:
-    """The mutants of the subjects' tables, or those that operators make of their implementations or models."""
+def jobs_of(
+    names: Sequence[str],
+    *,
+    generated: bool,
+    seconds: float,
+    seed: int,
+    model: bool = False,
+    sample: int = 0,
+    twin: bool = False,
+) -> list[Job]:
+    """The mutants of the subjects' tables, or those that operators make of their implementations or models.
+
+    With a sample, that many of each subject, evenly spread. Raises BadValue if an equivalent mutant is not made.
+    """
     jobs = []
     for name in names:
         if generated:
-            made = [each for module in modules_of("model" if model else "impl", name) for each in generated_of(module)]
-            jobs += [Job(name, None, each, seconds, seed) for each in made]
+            modules = modules_of("model" if model else "impl", name)
+            made = [each for module in modules for each in generated_of(module)]
+            ids = {(each.module, key) for each in made for key in (each.id, any_change(each.id))}
+            for module, gone in [e for e in equivalents_of(name) if e[0] in modules and e not in ids]:
+                raise BadValue(f"fuzz/mutants/{name}.toml: {module} has no generated mutant {gone}")
+            chosen = made[:: max(1, len(made) // sample)][:sample] if sample else made
+            jobs += [Job(name, None, each, seconds, seed, twin) for each in chosen]
         else:
             jobs += [Job(name, m.id, None, seconds, seed) for m in mutants_of(name)]
     return jobs
@@ -277,7 +312,7 @@ def check_all_apply(names: Sequence[str]) -> None:
         known = [p.name for p in find_subject(name).properties]
         for mutant in mutants_of(name):
             mutated_source(mutant)
-        for stays in reasons_of(name, "stays"):
+        for stays in reasons_of(name):
             if stays not in known:
                 raise BadValue(f"fuzz/mutants/{name}.toml: there is no property {stays}")
 

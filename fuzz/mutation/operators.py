@@ -1,8 +1,10 @@
 """Generated mutants: the operators of cosmic-ray at every node of a module's syntax tree.
 
-The operators change comparisons, arithmetic, logic, numbers, loops and decorators. A change of an annotation, a type
-alias or a docstring makes no mutant. A mutant is named by its function and the lines before and after, so that a
-reason for a survivor stays valid when lines move.
+The operators change comparisons, arithmetic, logic, numbers, loops and decorators. An arithmetic operator is replaced
+by its opposite, a comparison by its negation and by those that differ at the border: whatever kills these kills the
+other replacements, too. A change of an annotation, a type alias, a docstring or `strict` of `zip` makes no mutant. A
+mutant is named by its function and the lines before and after, so that a reason for a survivor stays valid when lines
+move.
 """
 
 from __future__ import annotations
@@ -16,6 +18,30 @@ from typing import NamedTuple
 from fuzz.seeding import source_of
 from model.machine import BadValue
 
+#: By which operators an operator is replaced.
+_REPLACED_BY = {
+    "Add": "Sub",
+    "Sub": "Add",
+    "Mul": "FloorDiv",
+    "FloorDiv": "Mul",
+    "Div": "Mul",
+    "Mod": "FloorDiv",
+    "Pow": "Mul",
+    "BitAnd": "BitOr",
+    "BitOr": "BitAnd",
+    "BitXor": "BitOr",
+    "LShift": "RShift",
+    "RShift": "LShift",
+    "Eq": "NotEq LtE GtE",
+    "NotEq": "Eq Lt Gt",
+    "Is": "IsNot",
+    "IsNot": "Is",
+    "Lt": "LtE GtE",
+    "LtE": "Lt Gt",
+    "Gt": "GtE LtE",
+    "GtE": "Gt Lt",
+}
+
 
 class Generated(NamedTuple):
     """One occurrence of what an operator applies to, counted within a function or statement of a module."""
@@ -25,6 +51,7 @@ class Generated(NamedTuple):
     part: str
     operator: str
     occurrence: int
+    line: int  # the first changed line of the module, from 1
 
 
 class Part(NamedTuple):
@@ -46,9 +73,14 @@ def generated_of(module: str) -> list[Generated]:
             for occurrence in range(places):
                 changed = _mutated(part.text, operator, occurrence)
                 if _what_runs(changed) != original:
-                    name = _name(part, changed)
-                    found.setdefault(name, Generated(name, module, part.name, operator, occurrence))
+                    name, line = _name(part, changed)
+                    found.setdefault(name, Generated(name, module, part.name, operator, occurrence, line))
     return list(found.values())
+
+
+def any_change(mutant_id: str) -> str:
+    """The beginning of the ids of all changes of the same line."""
+    return mutant_id.partition(" => ")[0] + " =>"
 
 
 def source_with(mutant: Generated) -> str:
@@ -88,7 +120,7 @@ def parts_of(source: str) -> dict[str, Part]:
 
 @lru_cache(maxsize=1)
 def _operators() -> tuple[str, ...]:
-    """The library's operators that need no arguments, in order."""
+    """The library's operators that need no arguments, in order, without the replacements that are left out."""
     try:
         from cosmic_ray import plugins
     except ImportError:
@@ -99,7 +131,11 @@ def _operators() -> tuple[str, ...]:
             plugins.get_operator(name)()
         except TypeError:
             continue
-        usable.append(str(name))
+        kind, _, rest = str(name).rpartition("/")[2].partition("_")
+        replaced, _, by = rest.partition("_")
+        unary = kind == "ReplaceUnaryOperator" and replaced != "Delete"
+        if not unary and (kind == "ReplaceUnaryOperator" or not by or by in _REPLACED_BY[replaced].split()):
+            usable.append(str(name))
     return tuple(usable)
 
 
@@ -127,7 +163,7 @@ def _mutated(text: str, operator: str, occurrence: int) -> str:
 
 
 def _what_runs(source: str) -> str:
-    """The program without annotations, aliases of annotated types and docstrings."""
+    """The program without annotations, aliases of annotated types, `strict` and docstrings."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -139,6 +175,8 @@ def _what_runs(source: str) -> str:
                 argument.annotation = None
         if isinstance(node, ast.AnnAssign):
             node.annotation = ast.Constant(None)
+        if isinstance(node, ast.keyword) and node.arg == "strict":
+            node.value = ast.Constant(None)
         if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Annotated["):
             node.value = ast.Constant(None)
         body = getattr(node, "body", None)
@@ -152,11 +190,11 @@ def _what_runs(source: str) -> str:
     return ast.dump(tree)
 
 
-def _name(part: Part, changed: str) -> str:
-    """The part's name and the lines before and after."""
+def _name(part: Part, changed: str) -> tuple[str, int]:
+    """The part's name and the lines before and after; the number of the first of them."""
     before, after = part.text.splitlines(), changed.splitlines()
     blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     _, i1, i2, j1, j2 = next(each for each in blocks if each[0] != "equal")
     old = " ".join(line.strip() for line in before[i1:i2])
     new = " ".join(line.strip() for line in after[j1:j2])
-    return f"{part.name}: {old} => {new}"
+    return f"{part.name}: {old} => {new}", part.first + i1 + 1

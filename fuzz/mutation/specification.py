@@ -4,8 +4,8 @@
     examples      a worked example of the component's tests fails; tests that reach into `impl/` or `fuzz/` are left out
     twin          the graph of the smallest scope is not that of the original model, which the twin's graph is equal to
 
-The first two run in a process of their own, in which the mutated text is the module:
-`python -m fuzz.mutation.specification SUBJECT MODULE`, with the text on standard input.
+The first two run in a process in which the mutated text is the module. A server without any component forks one for
+each mutant: `python -m fuzz.mutation.specification` reads a JSON object a line and answers with a JSON string each.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +24,7 @@ from typing import Any
 
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import Graph, bounded, explore
+from fuzz.platform.json import from_json, to_json
 from fuzz.seeding import use_source
 from fuzz.subject import Subject, find_subject
 from model.machine import BadValue
@@ -29,29 +32,34 @@ from model.machine import BadValue
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
 #: Seconds for the recordings and the examples of a component.
-_SECONDS = 300.0
+_SECONDS = 60.0
 _RECORDINGS, _EXAMPLES = "recordings", "examples"
 
 
-def killer(subject: Subject, module: str, source: str) -> str:
+def killer(subject: Subject, module: str, source: str, *, twin: bool = False) -> str:
     """The first judge that rejects a subject whose model has other text for one module; empty if none does."""
-    try:
-        said = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "fuzz.mutation.specification", subject.name, module],
-            input=source,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            cwd=_ROOT,
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{_EXAMPLES} hang"
-    verdict = said.stdout.rpartition("verdict:")[2].strip()
-    if said.returncode:
-        return f"{_RECORDINGS} {said.stderr.strip().splitlines()[-1][:80]}"
-    return verdict or ("twin" if _SCOPE in subject.scopes and not _has_the_twins_graph(subject) else "")
+    server = _server()
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.write(to_json({"subject": subject.name, "module": module, "source": source}) + b"\n")
+    server.stdin.flush()
+    verdict = str(from_json(server.stdout.readline()))
+    if verdict or not twin or _SCOPE not in subject.scopes:
+        return verdict
+    return "" if _has_the_twins_graph(subject) else "twin"
+
+
+@functools.lru_cache(maxsize=1)
+def _server() -> subprocess.Popen[bytes]:
+    """The server of this process. It ends with its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fuzz.mutation.specification"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    )
 
 
 class _TooLargeError(Exception):
@@ -88,15 +96,16 @@ def _disagreement(name: str) -> str:
     from fuzz.trace.file import read_traces
     from fuzz.trace.recording import Replayer, recording_of, recordings
 
-    if not any(each.subject == name for each in recordings()):
-        return ""
-    for path in sorted((_ROOT / "tests" / "recordings").glob("*.jsonl.gz")):
+    components = {each.component for each in recordings() if each.subject == name}
+    for path in sorted((_ROOT / "tests" / "recordings").glob("*.jsonl.gz")) if components else ():
         for trace in read_traces(path):
+            if trace.component not in components:
+                break  # a file has the traces of one component
             recording = recording_of(trace)
             if recording.subject != name:
                 continue
             try:
-                if Replayer(recording, find_subject(name)).replay(trace).mismatches:
+                if Replayer(recording, find_subject(name), model_only=True).replay(trace).mismatches:
                     return trace.id
             except BadValue:
                 return trace.id
@@ -169,13 +178,43 @@ def _named_in(function: FunctionType, seen: set[int]) -> Iterator[Any]:
 
 def _judge(name: str, module: str, source: str) -> str:
     use_source(module, source)
-    with contextlib.redirect_stdout(sys.stderr):
+    try:
         trace = _disagreement(name)
-        if trace:
-            return f"{_RECORDINGS} {trace}"
-        example = _failing_example(name)
-        return f"{_EXAMPLES} {example.rpartition('::')[2] or example}" if example else ""
+    except Exception as problem:
+        return f"{_RECORDINGS} {type(problem).__name__}"
+    if trace:
+        return f"{_RECORDINGS} {trace}"
+    example = _failing_example(name)
+    return f"{_EXAMPLES} {example.rpartition('::')[2] or example}" if example else ""
+
+
+def _serve() -> None:
+    """Answers requests with a verdict each. Everything but components is imported before, so a fork is ready."""
+    import hypothesis  # noqa: F401
+    import pytest  # noqa: F401
+
+    import fuzz.run.stateful
+    import fuzz.trace.recording  # noqa: F401
+
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what examples print
+    for line in sys.stdin.buffer:
+        request = from_json(line)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                verdict = _judge(request["subject"], request["module"], request["source"])
+                os.write(writer, to_json(verdict))
+            os._exit(0)
+        os.close(writer)
+        ready, _, _ = select.select([reader], [], [], _SECONDS)
+        said = os.read(reader, 1 << 16) if ready else to_json(f"{_EXAMPLES} hang")
+        os.close(reader)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        answers.write((said or to_json(f"{_EXAMPLES} crash")) + b"\n")
 
 
 if __name__ == "__main__":
-    print("verdict:", _judge(sys.argv[1], sys.argv[2], sys.stdin.read()))
+    _serve()

@@ -116,10 +116,13 @@ def own_recording(subject: str) -> Recording:
 class Replayer:
     """Replays traces of one recording under one profile (default: that of the recorded version)."""
 
-    def __init__(self, recording: Recording, subject: Subject, profile: str | None = None) -> None:
+    def __init__(
+        self, recording: Recording, subject: Subject, profile: str | None = None, *, model_only: bool = False
+    ) -> None:
         self.recording = recording
         self.subject = subject
         self.profile = profile
+        self.model_only = model_only  # leave the implementation out
 
     def replay(self, trace: Trace) -> Replayed:
         """Replays a trace. Returns its mismatches, each with the known deviation that explains it, if one does.
@@ -206,7 +209,7 @@ class Replayer:
         """Model and second side in the state in which the trace starts."""
         machine = self.subject.machine
         against, started = trace.header.get("against"), trace.config.get("start_ns")
-        target = Target(self.subject, cfg, machine.configure(against) if against else None)
+        target = Target(self.subject, cfg, machine.configure(against) if against else None, self.model_only)
         start = machine.start(cfg)
         if OWN not in trace.header and isinstance(started, int) and hasattr(start, "now_ns"):
             return Pair(target, start=start._replace(now_ns=started))
