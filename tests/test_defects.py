@@ -13,13 +13,11 @@ from fuzz.defects.page import BEGIN, END, WORST, page_of, worst_of, write_into
 from fuzz.defects.table import Defect, Severity, all_defects, defects_of, find_defect
 from fuzz.evidence import LONG, Shown, show, table_of
 from fuzz.subject import subject_names
-from fuzz.trace.recording import recordings
 from model.machine import BadValue
 from tests.conftest import ROOT
 
 ROWS = all_defects()
-ROW = """[[defect]]
-id = "sizes"
+ROW = """[sizes]
 profile = "pulsar-2026-07"
 property = "cache_size_equals_sum_of_entry_sizes"
 rules = ["duplicate_put"]
@@ -28,8 +26,6 @@ mechanism = "m"
 consequence = "c"
 severity = "wrong metric"
 versions = "master"
-link = ""
-origin = "recorded"
 """
 
 
@@ -61,26 +57,6 @@ def test_a_row_is_complete(row: Defect) -> None:
     assert re.fullmatch(rf"({one}(, {one})*)?", row.link), "issues, pull requests and proposals, or nothing"
 
 
-#: Deviations of a recording that are no defects of their own: another design, or a part of a defect with other rules.
-NO_ROW = {
-    "added_entries_are_not_cached_after_the_last_cursor_left",
-    "an_untracked_cursor_keeps_its_position",
-    "inverted-range-is-an-error",
-    "nack_due_at_a_run_waits_for_the_next",
-    "no_minimum_delay",
-    "shorter_nack_waits_for_longer_one",
-    "ticker_runs_with_nothing_pending",
-    "timer_task_after_close_fails",
-}
-
-
-def test_a_deviation_of_a_recording_is_a_row() -> None:
-    """The rules and the property that a deviation names are those of a row."""
-    rows = {(row.component, row.property, frozenset(row.rules)) for row in ROWS}
-    named = {(each.subject, d.name, d.breaks, frozenset(d.settings)) for each in recordings() for d in each.deviations}
-    assert {name for subject, name, breaks, rules in named if (subject, breaks, rules) not in rows} == NO_ROW
-
-
 def test_the_most_severe_defects_come_first() -> None:
     order = list(Severity)
     assert [row.severity for row in ROWS] == sorted((row.severity for row in ROWS), key=order.index)
@@ -101,15 +77,16 @@ def test_the_readme_has_the_worst_defects() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (ROW.replace("id =", "di ="), r"range_cache.toml: row 1: Object .*`id`|unknown field `di`"),
+        (ROW.replace("symptom =", "sign ="), r"range_cache.toml: sizes: Object .*`sign`"),
+        ("sizes = 1", "range_cache.toml: sizes: "),
         (ROW.replace("wrong metric", "bad"), "Invalid enum value 'bad'"),
         (ROW.replace("cache_size_equals_sum_of_entry_sizes", "no_such"), "range_cache has no property no_such"),
         (ROW.replace("duplicate_put", "no_such"), "the config of range_cache has no field no_such"),
         (ROW.replace("duplicate_put", "caches"), "pulsar-2026-07 has the reference's value of caches"),
         (ROW.replace("pulsar-2026-07", "pulsar-1"), "range_cache has no profile pulsar-1"),
         (ROW.replace('"duplicate_put"', ""), "rules must name at least one config field"),
-        (ROW + ROW, "the id sizes occurs twice"),
-        ("[[defect", "range_cache.toml: "),
+        (ROW + ROW, r"range_cache.toml: Cannot declare \('sizes',\) twice"),
+        ("[sizes", "range_cache.toml: "),
     ],
 )
 def test_an_invalid_row_is_an_error(text: str, complaint: str, tmp_path: Path, monkeypatch: Any) -> None:

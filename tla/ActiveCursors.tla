@@ -178,7 +178,6 @@ AfterRemoval(name) == AfterRemovalFrom(Contents, name)
 
 RemoveCursor == \E name \in cursor : Become(AfterRemoval(name))
 
-\* Iterator.remove throws.
 RemoveWhileIterating == \E name \in remove_while_iterating_cursor : UNCHANGED vars
 
 -----------------------------------------------------------------------------

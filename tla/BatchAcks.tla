@@ -140,7 +140,6 @@ Capped(ls, a) ==
 
 InMetadata(a) == IF metadata_keeps_sets THEN a ELSE [a EXCEPT !.partial = {}]
 
-\* The acknowledgements after a reset [to, remaining]: every entry before it, and what its ack set excludes.
 AfterReset(r) ==
   Acks(r.to, {}, IF r.remaining = {} THEN {} ELSE {[entry |-> r.to, remaining |-> r.remaining]})
 
@@ -300,10 +299,6 @@ AfterReopening(s, batch_index_acks) ==
   LET record == Capped(s.ledgers, s.memory)
       is_small == Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges_in_metadata
   IN IF IsBusy(s) THEN s ELSE Recovered(s, IF is_small THEN InMetadata(record) ELSE record, batch_index_acks)
-
-FullyPersistable(s) ==
-  /\ Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges
-  /\ Cardinality(s.memory.partial) <= max_batch_records \/ ~persistable_counts_sets
 
 AfterEntry(s) == [s EXCEPT !.ledgers = [s.ledgers EXCEPT ![Len(s.ledgers)] = @ + 1]]
 AfterRoll(s) == [s EXCEPT !.ledgers = Append(@, 0)]

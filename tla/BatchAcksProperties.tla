@@ -29,36 +29,17 @@ InCumulative(Holds(_, _, _)) ==
 -----------------------------------------------------------------------------
 (* Acknowledgements. *)
 
-\* An acknowledged message stays acknowledged until a reset takes effect or the cursor recovers.
 AcknowledgedMessageStaysAcknowledged ==
   LET OfList(list, after) == IsSubset(after.s.memory, memory)
       OfOne(p, words, after) == IsSubset(after.s.memory, memory)
   IN InLists(OfList) /\ InCumulative(OfOne)
 
-\* After a cumulative ack, no message before its entry is left, and of the entry those left before and in the ack set.
-CumulativeAckAcknowledgesUpToItsMessage ==
-  LET Holds(p, words, after) ==
-        after.is_accepted =>
-          LET entry == NumberOf(ledgers, p)
-          IN \A n \in Numbers : LeftIn(after.s.memory, n) =
-               IF n < entry THEN {}
-               ELSE IF n = entry THEN LeftIn(memory, n) \cap Requested(n, words) ELSE LeftIn(memory, n)
-  IN InCumulative(Holds)
-
-\* An acknowledgement that fails acknowledges nothing and forgets nothing.
-FailedAckChangesNothing ==
-  LET OfList(list, after) == after.is_accepted \/ after.s = Contents
-      OfOne(p, words, after) == after.is_accepted \/ after.s = Contents
-  IN InLists(OfList) /\ InCumulative(OfOne)
-
-\* All messages of an added entry are unacknowledged, and adding it changes no other entry's acknowledgements.
 AddedEntryIsUnacknowledged ==
   LET n == Total(ledgers) IN LeftIn(AfterEntry(Contents).memory, n) = AllOf(n)
 
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* An entry is untouched, deleted, or has an ack set with some but not all of its messages remaining.
 AckSetHasSomeButNotAllMessages ==
   /\ \A p \in memory.partial : /\ ~IsDeleted(memory, p.entry)
                               /\ p.remaining # {}
@@ -66,38 +47,24 @@ AckSetHasSomeButNotAllMessages ==
                               /\ p.remaining # AllOf(p.entry)
   /\ Cardinality({p.entry : p \in memory.partial}) = Cardinality(memory.partial)
 
-\* The mark-delete position is directly before the first entry that is not deleted, across ledgers.
 MarkDeletePositionIsBeforeFirstUndeletedEntry ==
   \A n \in memory.deleted : n > memory.first_unacked /\ n < Total(ledgers)
 
 -----------------------------------------------------------------------------
 (* Storage. *)
 
-\* After a crash, only messages are acknowledged that were before, or that the reset in flight acknowledges.
 RecoveryInventsNoAcknowledgement ==
   LET Before(survives) ==
         IF survives /\ writing.applies THEN AfterReset(LastReset(writing.resets)) ELSE memory
   IN \A survives \in write_survives :
        (survives => writing # None) => IsSubset(Before(survives), AfterCrash(Contents, survives).memory)
 
-\* If the cursor is not dirty, a recovery finds all acknowledgements, as far as a record can hold them.
 CleanCursorIsDurable ==
   LET record == IF writing = None THEN durable ELSE writing.record
       is_reset == writing # None /\ writing.applies
   IN ~dirty /\ Fits(memory) /\ ~is_reset => IsSubset(record, memory)
 
-\* After a clean close and reopen, the cursor has all acknowledgements that a record can hold.
-CleanCloseKeepsEverythingThatFits ==
-  \A batch_index_acks \in reopen_batch_acks :
-    ~IsBusy(Contents) /\ Fits(memory) =>
-      AfterReopening(Contents, batch_index_acks).memory =
-        (IF batch_index_acks THEN memory ELSE [memory EXCEPT !.partial = {}])
-
-\* A record holds at most the configured numbers of ranges and ack sets.
 RecordRespectsConfiguredLimits == Fits(durable) /\ (writing # None => Fits(writing.record))
-
-\* is_fully_persistable is true exactly if ranges and ack sets fit in a record.
-FullyPersistableMeansRangesAndAckSetsFit == FullyPersistable(Contents) = Fits(memory)
 
 -----------------------------------------------------------------------------
 (* Resets. *)
@@ -112,6 +79,5 @@ CompletedResetTakesEffect ==
 -----------------------------------------------------------------------------
 (* Liveness, under weak fairness of flush, written and end_read. *)
 
-\* If reads and writes complete and flushes continue, nothing stays dirty.
 AcknowledgementsBecomeDurable == ~dirty /\ writing = None
 =============================================================================

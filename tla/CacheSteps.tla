@@ -162,8 +162,6 @@ StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 -----------------------------------------------------------------------------
 (* Inserting. *)
 
-\* A pooled wrapper is filled under its lock, and mapped if the position is free; otherwise it is recycled at once.
-\* `accessed`, which a late lookup may have set, is not cleared.
 AfterInsert(i, k, w) ==
   LET filled == [Contents EXCEPT !.wrappers[w] = [Free EXCEPT !.key = k, !.accessed = @ \/ wrappers[w].accessed,
                                                               !.pooled = FALSE]]
@@ -191,15 +189,12 @@ AfterPublish(i) ==
 
 Publish == \E i \in Inserters : inserts[i].at \in {"put", "offer"} /\ Become(AfterPublish(i))
 
-\* The cache counts the bytes, and the lock is released.
 AfterCountInCache(i) ==
   [Contents EXCEPT !.sizes[CacheOf(inserts[i].key)] = @ + BytesOf(inserts[i].key),
                    !.inserts[i].at = "total", !.inserts[i].wrapper = None]
 
 CountInCache == \E i \in Inserters : inserts[i].at = "count" /\ Become(AfterCountInCache(i))
 
-\* The total counts the bytes; the entry may already be evicted.  Above the trigger and without a marker, an eviction
-\* is to be scheduled.
 AfterCountInTotal(i) ==
   LET now == total + BytesOf(inserts[i].key)
   IN [Contents EXCEPT !.total = now,
@@ -208,8 +203,6 @@ AfterCountInTotal(i) ==
 
 CountInTotal == \E i \in Inserters : inserts[i].at = "total" /\ Become(AfterCountInTotal(i))
 
-\* Without a marker, it is set and a task is scheduled.  With a marker, another thread has scheduled a task; if
-\* `late_trigger` is "erases_the_marker", the thread writes null over that marker and tests it again.
 AfterSchedule(i) ==
   IF inserts[i].at = "look"
   THEN [Contents EXCEPT !.inserts[i] = IF marker THEN NoInsert ELSE [@ EXCEPT !.at = "schedule"]]
@@ -222,7 +215,6 @@ Schedule == \E i \in Inserters : inserts[i].at \in {"schedule", "look"} /\ Becom
 -----------------------------------------------------------------------------
 (* Removing by position. *)
 
-\* A thread begins to remove the entries of a cache up to a position, inclusive.
 AfterRemove(r, c, p) ==
   [Contents EXCEPT !.removals[r] =
      [NoRemoval EXCEPT !.at = "find", !.key = Key(c, 0), !.last = Key(c, p),
@@ -242,7 +234,6 @@ AfterFindNext(r) ==
 
 FindNext == \E r \in Removers : removals[r].at = "find" /\ Become(AfterFindNext(r))
 
-\* Locks the wrapper; unlocks it at once if it has another key by now.
 AfterTake(r) ==
   LET at == removals[r]
       w == wrappers[at.wrapper]
@@ -254,13 +245,11 @@ AfterTake(r) ==
 
 Take == \E r \in Removers : removals[r].at = "take" /\ ~Locked(removals[r].wrapper) /\ Become(AfterTake(r))
 
-\* Unmaps the wrapper under its lock; its slot stays in the queue.
 AfterUnmap(r) ==
   [Contents EXCEPT !.mapped = Unmapped(removals[r].key, removals[r].wrapper), !.removals[r].at = "clear"]
 
 Unmap == \E r \in Removers : removals[r].at = "unmap" /\ Become(AfterUnmap(r))
 
-\* Clears the wrapper under its lock if it still has the key, counts its bytes, and releases the lock.
 AfterClear(r) ==
   LET at == removals[r]
       w == at.wrapper
@@ -272,7 +261,6 @@ AfterClear(r) ==
 
 Clear == \E r \in Removers : removals[r].at = "clear" /\ Become(AfterClear(r))
 
-\* Subtracts the removed bytes from the cache.  With `clears_in_bulk`, also clears the map of the range.
 AfterSubtract(r) ==
   LET at == removals[r]
       c == CacheOf(at.last)
@@ -284,7 +272,6 @@ AfterSubtract(r) ==
 
 Subtract == \E r \in Removers : removals[r].at = "subtract" /\ Become(AfterSubtract(r))
 
-\* Subtracts the removed bytes from the total.
 AfterReport(r) == [Contents EXCEPT !.total = @ - removals[r].removed, !.removals[r] = NoRemoval]
 
 Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r))
@@ -294,17 +281,14 @@ Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r)
 
 Evicting(at) == [Contents EXCEPT !.eviction.at = at]
 
-\* The thread begins a scheduled task.
 BeginEviction == /\ eviction.at = "idle" /\ scheduled > 0
                  /\ Become([Evicting("measure") EXCEPT !.scheduled = @ - 1])
 
-\* The thread begins its periodic task: a time pass, then the same check of the total.
 BeginPeriodicEviction ==
   /\ eviction.at = "idle"
   /\ Become([Contents EXCEPT !.marker = @ \/ periodic_task_uses_the_marker,
                              !.eviction = [NoEviction EXCEPT !.at = "peek", !.periodic = TRUE, !.goal = None]])
 
-\* Reads the total again, and begins a size pass if the total is above the trigger.
 Measure ==
   LET goal == IF total > trigger_bytes THEN Max(total - target_bytes, 0) ELSE 0
   IN /\ eviction.at = "measure"
@@ -315,7 +299,6 @@ PassOver == IF eviction.freed # 0 THEN [Evicting("report") EXCEPT !.eviction.wra
             ELSE [Evicting(IF eviction.goal = None THEN "measure" ELSE "end") EXCEPT !.eviction.wrapper = None,
                                                                                    !.eviction.goal = 0]
 
-\* Peeks the head of the queue; the pass ends if the queue is empty.
 Peek == /\ eviction.at = "peek"
         /\ Become(IF queue = <<>> THEN PassOver ELSE [Evicting("visit") EXCEPT !.eviction.wrapper = Head(queue)])
 
@@ -330,15 +313,12 @@ AfterVisit(stops) ==
 
 CanVisit == eviction.at = "visit" /\ ~Locked(eviction.wrapper)
 
-\* A size pass stops when enough bytes are freed, a time pass at an entry that is not expired.
 VisitForSize == CanVisit /\ eviction.goal # None /\ Become(AfterVisit(eviction.freed >= eviction.goal))
 VisitForTime == CanVisit /\ eviction.goal = None /\ \E e \in expired : Become(AfterVisit(~e))
 
-\* Moves the head to the tail.
 Requeue == /\ eviction.at = "requeue"
            /\ Become([Evicting("peek") EXCEPT !.queue = Append(Tail(@), eviction.wrapper), !.eviction.wrapper = None])
 
-\* Unmaps the wrapper under its lock.  If `eviction_takes` is "first", unmaps the first wrapper at the position.
 UnmapEvicted ==
   LET k == eviction.key
       first == mapped[k]
@@ -349,7 +329,6 @@ UnmapEvicted ==
              /\ Become(IF first = None THEN [Evicting("pop") EXCEPT !.eviction.key = None]
                        ELSE [Evicting("clear") EXCEPT !.mapped[k] = None, !.eviction.wrapper = first])
 
-\* Clears the wrapper under its lock.
 AfterClearEvicted ==
   LET w == eviction.wrapper
   IN IF StaysCounted(w) THEN [Evicting("pop") EXCEPT !.eviction.key = None]
@@ -357,28 +336,23 @@ AfterClearEvicted ==
 
 ClearEvicted == eviction.at = "clear" /\ Become(AfterClearEvicted)
 
-\* Subtracts the bytes from the cache, and releases the lock.
 SubtractEvicted ==
   /\ eviction.at = "subtract"
   /\ Become([Evicting("pop") EXCEPT !.sizes[CacheOf(eviction.key)] = @ - BytesOf(eviction.key),
                                     !.eviction.freed = @ + BytesOf(eviction.key), !.eviction.key = None])
 
-\* Pops the head.
 Pop == eviction.at = "pop" /\ Become([Evicting("recycle") EXCEPT !.queue = Tail(@), !.eviction.wrapper = Head(queue)])
 
-\* Recycles the wrapper: clears every field and returns it to the pool.
 AfterRecycle == [Evicting("peek") EXCEPT !.wrappers[eviction.wrapper] = Recycled(@), !.eviction.wrapper = None]
 
 Recycle == eviction.at = "recycle" /\ Become(AfterRecycle)
 
-\* Subtracts the bytes that the pass freed from the total.
 ReportEvicted ==
   /\ eviction.at = "report"
   /\ Become([Evicting(IF eviction.goal = None THEN "measure" ELSE "end") EXCEPT !.total = @ - eviction.freed,
                                                                                 !.eviction.goal = 0,
                                                                                 !.eviction.freed = 0])
 
-\* Ends the task and clears the marker.  The periodic task clears it only with `periodic_task_uses_the_marker`.
 EndEviction ==
   /\ eviction.at = "end"
   /\ Become([Contents EXCEPT !.marker = @ /\ eviction.periodic /\ ~periodic_task_uses_the_marker,
@@ -387,20 +361,17 @@ EndEviction ==
 -----------------------------------------------------------------------------
 (* Looking up. *)
 
-\* Finds the wrapper at a position.
 AfterFind(l, k) == [Contents EXCEPT !.lookups[l] = [at |-> "compare", key |-> k, wrapper |-> mapped[k]]]
 
 Find == \E l \in Readers, c \in cache, p \in position :
           lookups[l].at = "idle" /\ mapped[Key(c, p)] # None /\ Become(AfterFind(l, Key(c, p)))
 
-\* While the lock is free, compares the wrapper's key with the requested key.
 AfterCompare(l) ==
   [Contents EXCEPT !.lookups[l] = IF wrappers[lookups[l].wrapper].key = lookups[l].key THEN [@ EXCEPT !.at = "mark"]
                                   ELSE NoLookup]
 
 Compare == \E l \in Readers : lookups[l].at = "compare" /\ ~Locked(lookups[l].wrapper) /\ Become(AfterCompare(l))
 
-\* Sets `accessed` without the lock: the wrapper may have been recycled or reused.
 AfterMark(l) == [Contents EXCEPT !.wrappers[lookups[l].wrapper].accessed = TRUE, !.lookups[l].at = "retain"]
 
 Mark == \E l \in Readers : lookups[l].at = "mark" /\ Become(AfterMark(l))
@@ -412,7 +383,6 @@ AfterRetain(l) == [Contents EXCEPT !.lookups[l] = NoLookup]
 
 Retain == \E l \in Readers : lookups[l].at = "retain" /\ Become(AfterRetain(l))
 
-\* Deallocates the value of a cached entry.
 AfterOverRelease(k) == [Contents EXCEPT !.wrappers[mapped[k]].released = TRUE]
 
 OverRelease == \E c \in cache, p \in position : LET k == Key(c, p) IN mapped[k] # None /\ Become(AfterOverRelease(k))

@@ -26,56 +26,34 @@ Holders(w) == Cardinality({i \in Inserters : inserts[i].wrapper = w})
 -----------------------------------------------------------------------------
 (* State invariants. *)
 
-\* When all threads are idle, each cache's size is the sum of its live entries' bytes.
 CacheSizeEqualsSumOfEntrySizes ==
   AtRest => \A c \in DOMAIN sizes :
               LET live == {w \in Wrappers : IsLive(w) /\ CacheOf(wrappers[w].key) = c}
               IN sizes[c] = Sum([w \in live |-> BytesOf(wrappers[w].key)], live)
 
-\* When all threads are idle, the total is the sum of the sizes, so it is not negative.
 TotalEqualsSumOfCacheSizes == AtRest => total = Sum(sizes, DOMAIN sizes)
 
-\* A wrapper in the pool is not in the queue, not in the map, and has no key.
 PooledWrapperIsUnreferenced ==
   \A w \in Wrappers : wrappers[w].pooled => wrappers[w].key = None /\ ~InQueue(w) /\ ~InMap(w)
 
-\* A live entry whose wrapper is not locked is mapped at its position.
 LiveEntryIsMapped ==
   \A w \in Wrappers : IsLive(w) /\ ~wrappers[w].released => mapped[wrappers[w].key] = w \/ Holders(w) > 0
 
-\* The entry that an eviction removes is the one that it has checked, and is still the head of the queue.
 EvictionRemovesCheckedHead == eviction.at \in {"clear", "subtract"} => queue # <<>> /\ Head(queue) = eviction.wrapper
 
 \* At most one eviction task is scheduled or running.
 RunningTasks == Bit(eviction.at # "idle" /\ ~eviction.periodic)
 AtMostOneEvictionTask == scheduled + RunningTasks <= 1
 
-\* While an eviction task is scheduled or running, the marker is set.
 MarkerIsSetWhileTaskExists == scheduled + RunningTasks > 0 => marker
 
 -----------------------------------------------------------------------------
 (* Properties of steps. *)
 
-\* A removal or an eviction counts an entry only if it has cleared the wrapper itself.
-EntryIsCountedByOneRemover ==
-  /\ \A r \in Removers : LET at == removals[r]
-                         IN /\ at.at = "clear"
-                            /\ AfterClear(r).removals[r].removed # at.removed
-                            => wrappers[at.wrapper].key = at.key
-  /\ eviction.at = "clear" /\ AfterClearEvicted.eviction.at = "subtract"
-     => wrappers[eviction.wrapper].key = eviction.key
-
-\* A lookup returns the entry at the requested position, or a miss.
 LookupReturnsRequestedPositionOnly == \A l \in Readers : lookups[l].at = "retain" => Given(l) \in {None, lookups[l].key}
-
-\* A recycled wrapper has no key, and `accessed` and `released` are not set.
-RecycledWrapperIsCleared ==
-  eviction.at = "recycle" => LET w == AfterRecycle.wrappers[eviction.wrapper]
-                             IN w.key = None /\ ~w.accessed /\ ~w.released
 
 -----------------------------------------------------------------------------
 (* Liveness. *)
 
-\* If no thread begins another operation, every operation terminates, and no task stays scheduled.
 EveryOperationTerminates == AtRest /\ scheduled = 0
 =============================================================================

@@ -32,7 +32,6 @@ GetEntryCache(c, topic) ==
 -----------------------------------------------------------------------------
 (* Adding and evicting. *)
 
-\* A new entry is cached when it was added to the ledger.  It is never refused for lack of space.
 AfterInsert(topic, p, b, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
   IN IF entry_cache.store = Disabled THEN entry_cache.c ELSE InsertOrReplace(entry_cache.c, entry_cache.store, p, b, InitialCount(n), NoCopies)
@@ -63,8 +62,6 @@ EstimatedBytes(size, n) ==
       mean == Sum[Len(size)] \div Len(size)
   IN n * ((IF mean > 1 THEN mean ELSE 1) + Overhead)
 
-\* A range of a ledger is read, both ends included.  Entries that must be fetched expect `n` reads.  The request may
-\* have to wait for permits first.
 AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c
@@ -81,7 +78,6 @@ AfterRead(topic, l, low, high, n) ==
 Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in read_expected_reads :
           Become(AfterRead(topic, l, low, high, n))
 
-\* One entry is read, as a replay does it.  It expects no reads, so what is fetched is not cached.
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
 \* The limiter's timer: requests that waited as long as the timeout for their permits fail.  Whoever waited behind them
@@ -93,7 +89,6 @@ AfterExpiry ==
 
 ExpireWaitingReads == Become(AfterExpiry)
 
-\* Storage answers an outstanding read, or fails it.
 CompleteStorageRead ==
   \E i \in DOMAIN reads, ok \in success : Become(Answered(Contents, reads[i], IF ok THEN reads[i].last ELSE None))
 
@@ -114,7 +109,6 @@ AcceptedEntries(r, answer) ==
       wrong == {i \in DOMAIN answer : IsWrong(i)}
   IN IF wrong = {} THEN Len(answer) ELSE Least(wrong) - 1
 
-\* Storage brings only the first entries of what it was asked for, and perhaps one that it was not asked for.
 AnswerOddly ==
   \E i \in DOMAIN reads, n \in entries, odd \in oddity :
     LET r == reads[i]
@@ -140,7 +134,6 @@ AfterReleaseOf(g, i) ==
       released == [ChangedWhere(Contents, Has, MarkedRead, Less) EXCEPT !.grants = (@ \ {g}) \cup {left}]
   IN IF left.copies = {} THEN ReleasePermits(released, g.request) ELSE released
 
-\* A reader gives back an entry that it has dealt with: one read fewer to expect.
 Release ==
   \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ queue[i].copies.open > 0
                              /\ Become(ChangedAt(Contents, i, MarkedRead, OneLess))
@@ -150,7 +143,6 @@ Release ==
 \* A reader's copy, whether a grant names it or not.
 IsRead(copies) == copies.open > 0 \/ copies.granted # {}
 
-\* The copy's entry goes to the replay queue: it will be read once more.
 Replay ==
   \/ \E i \in DOMAIN queue : /\ queue[i] # None /\ IsRead(queue[i].copies)
                              /\ Become(ChangedAt(Contents, i, Replayed, Same))
@@ -168,7 +160,6 @@ AfterInvalidation(topic, p) ==
 
 InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInvalidation(topic, p))
 
-\* A ledger's entries are removed from a topic's cache; nobody joins its outstanding reads any more.
 AfterInvalidateLedger(topic, l) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Gone(e) == e.store = entry_cache.store /\ e.position[1] = l
@@ -179,7 +170,6 @@ InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLed
 \* A range cache without entries, and without reads that could be joined.
 Emptied(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(Detached(c, Gone), s, None)
 
-\* A topic's cache is emptied.
 AfterClear(topic) == LET entry_cache == GetEntryCache(Contents, topic) IN Emptied(entry_cache.c, entry_cache.store)
 
 ClearCache == \E topic \in cache : Become(AfterClear(topic))
@@ -199,13 +189,11 @@ AfterRemoval(topic) ==
 
 RemoveEntryCache == \E topic \in cache : Become(AfterRemoval(topic))
 
-\* Counts what it calls non-evictable; drops all DETACHED slots on the way.
 NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
 
 -----------------------------------------------------------------------------
 (* Time and settings. *)
 
-\* Time passes: everything is that much older.
 Advance ==
   \E n \in nanos :
     LET Every(e) == TRUE
@@ -217,7 +205,6 @@ Advance ==
 contents == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
               grants>>
 
-\* The maximum, or the watermark, changes while the broker runs; by itself that evicts nothing.
 SetMaxCacheBytes ==
   /\ max_bytes' \in set_max_cache_bytes_value
   /\ UNCHANGED <<contents, watermark, max_requeue_times, extend_ttl_of_recently_accessed>>
@@ -225,7 +212,6 @@ SetEvictionWatermark ==
   /\ watermark' \in set_eviction_watermark_value
   /\ UNCHANGED <<contents, max_bytes, max_requeue_times, extend_ttl_of_recently_accessed>>
 
-\* The maximum of extensions changes, or the extension for recent access; entries keep their counts and marks.
 SetMaxRequeueTimes ==
   /\ max_requeue_times' \in set_max_requeue_times_value
   /\ UNCHANGED <<contents, max_bytes, watermark, extend_ttl_of_recently_accessed>>

@@ -30,25 +30,19 @@ IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* At most one eviction task is scheduled, and the mark is set exactly while one is.
 AtMostOneEvictionTask == tasks = IF marked THEN 1 ELSE 0
 
 \* The holders of copies: cached entries and groups of orphaned copies.
 Holders == {queue[i] : i \in {i \in DOMAIN queue : queue[i] # None}} \cup DOMAIN orphaned_copies
-HeldNames == UNION {each.copies.held : each \in Holders}
-GrantedNames == UNION {each.copies.granted : each \in Holders}
 
-\* A pending request waits for permits or for an outstanding storage read.
 PendingRequestWaitsForPermitsOrStorage ==
   \A q \in InSet(requests) : q.number \in WaitingForPermits \/ AwaitedBy(q) # <<>>
 
-\* The first queued request does not fit: no request waits for permits that are free.
 FirstQueuedRequestDoesNotFit == waiting = <<>> \/ ~Fits(Contents, Head(waiting).permits)
 
 -----------------------------------------------------------------------------
 (* Of adding and evicting. *)
 
-\* After a duplicate insert, the entry has the expected read count of the latest insert.
 LatestInsertSetsExpectedReadCount ==
   \A topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
     LET after == AfterInsert(topic, p, b, n)
@@ -57,12 +51,6 @@ LatestInsertSetsExpectedReadCount ==
 
 -----------------------------------------------------------------------------
 (* Of every step. *)
-
-\* The copies there are, and how many of them have the counter n.
-AllCopies == [held |-> HeldNames, granted |-> GrantedNames, number |-> CopiesIn(queue) + OrphanedCopiesIn(DOMAIN orphaned_copies)]
-CopiesWith(n) ==
-  LET Has(slot) == slot # None /\ slot.expected_reads = n
-  IN CopiesIn(SelectSeq(queue, Has)) + OrphanedCopiesIn({g \in DOMAIN orphaned_copies : g.expected_reads = n})
 
 Counters == {each.expected_reads : each \in Holders}
 
@@ -81,20 +69,10 @@ IsAnEntryCountedDown ==
         now == CountAt(key)'
     IN was # None /\ now # was /\ (now = None \/ now < was) /\ now \notin Fresh
 
-\* A read count is its initial value plus replays minus releases of delivered entries; nothing else changes it.
-OnlyDeliveredReleasesDecrementReadCount ==
-  [][\/ /\ ~IsAnEntryCountedDown
-        /\ Counters' \subseteq Counters \cup Fresh
-        /\ AllCopies' = AllCopies => \A n \in Counters \cup Counters' : CopiesWith(n)' = CopiesWith(n)
-     \/ Release
-     \/ Replay]_vars
-
 -----------------------------------------------------------------------------
 (* What must come in the end, once only the fair actions go on happening. *)
 
-\* If storage keeps answering and readers release their entries, every request completes or fails.
 EveryRequestCompletes == requests = <<>>
 
-\* A scheduled eviction completes, with the total size below the trigger unless nothing can be evicted.
 ScheduledEvictionCompletes == tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizeCheck(Contents) => Live(Contents) = <<>>)
 =============================================================================

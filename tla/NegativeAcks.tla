@@ -178,7 +178,6 @@ Ack == \E e \in ack_entry : Become(AfterAck(Tracker, e))
 Close == Become(AfterClose(Tracker))
 AdvanceTime == \E n \in advance_time_by, late \in timer_lag : Become(AfterTime(Tracker, n, late).s)
 RunTimerTask == Become(AfterTask(Tracker).s)
-\* The consumer throws: the due nacks are lost, and nothing else.
 FailRedelivery == Become(AfterTask(Tracker).s)
 StepWallClock == \E n \in step_wall_clock_by : Become(AfterClockStep(Tracker, n))
 

@@ -105,7 +105,6 @@ AfterAckIndividual(s, txn, list) ==
       acks == [k \in DOMAIN list |-> AckOf(list[k].entry, list[k].ack_set)]
   IN IF is_invalid \/ is_twice THEN Refused(s) ELSE Requested(s, RecordOf("ack", FALSE, txn, acks), 0)
 
-\* The ack set must leave the end of the batch.
 AfterAckCumulative(s, txn, n, ack_set) ==
   LET ack == AckOf(n, ack_set)
       is_no_end == ack.ack_set # None /\ ack.ack_set # Least(ack.ack_set)..SizeOf(n) - 1
@@ -116,7 +115,6 @@ AfterEnd(s, op, txn, watermark) == Requested(s, RecordOf(op, FALSE, txn, <<>>), 
 -----------------------------------------------------------------------------
 (* The subscription. *)
 
-\* A consumer acks outside of transactions; pending acks are not checked.
 AfterAcknowledge(s, n, ack_set) ==
   IF IsInvalid(n, ack_set) THEN Refused(s)
   ELSE Done([s EXCEPT !.cursor = WithIndividualAcks(@, {AckOf(n, ack_set)})])
@@ -330,7 +328,6 @@ AfterOpening(s) ==
 
 AfterClosing(s) == IF s.status \in {"initializing", "ready"} THEN AfterStopped(s, "closed") ELSE Refused(s)
 
-\* Memory is lost; the first `survive` entries in flight are durable.
 AfterCrash(s, survive) ==
   LET durable == [k \in 1..survive |-> RecordsOf(s.in_flight[k])]
   IN IF survive > Len(s.in_flight) THEN Refused(s)

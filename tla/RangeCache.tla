@@ -110,7 +110,6 @@ IsAt(slot, c, p) == slot # None /\ slot.position = p /\ slot.cache = c
 \* All cached entries.
 Entries(of) == SelectSeq(of.queue, IsEntry) \o of.stash
 
-\* The entry that a cache holds at a position, or None.
 Find(of, c, p) == LET Matches(slot) == IsAt(slot, c, p)
                       found == SelectSeq(of.queue \o of.stash, Matches)
                   IN IF found = <<>> THEN None ELSE found[1]
@@ -150,8 +149,6 @@ NewEntry(c, p, b, n) ==
   [cache |-> c, position |-> p, bytes |-> b, expected_reads |-> InitialCount(n), copies |-> 0,
    timestamp_ns |-> 0, requeue_count |-> 0, accessed |-> FALSE, released |-> FALSE]
 
-\* An entry is added to its cache and, at the tail, to the removal queue.  One that is already cached keeps its
-\* bytes, time, place and access mark; only its counter may be exchanged for the newcomer's.
 AfterPut(c, p, b, n) ==
   LET present == Find(Contents, c, p)
       Chosen(e) == e = present
@@ -164,7 +161,6 @@ AfterPut(c, p, b, n) ==
 
 Put == \E c \in cache, p \in position, b \in bytes, n \in expected_reads : Become(AfterPut(c, p, b, n))
 
-\* A value whose position differs from the key is rejected.
 PutMismatched ==
   \E c \in cache, p \in position, v \in value_position, b \in bytes, n \in expected_reads :
     IF p = v THEN Become(AfterPut(c, p, b, n)) ELSE UNCHANGED vars
@@ -180,7 +176,6 @@ AfterGet(c, p, h) ==
 
 Get == \E c \in cache, p \in position, h \in hold : Become(AfterGet(c, p, h))
 
-\* A lookup of every entry from first to last, both included, gaps skipped, ledgers crossed.
 AfterGetRange(c, low, high, h) ==
   LET Chosen(e) == e.cache = c /\ Inside(e.position, low, high, TRUE)
       New(e) == LookedAt(e, h)
@@ -188,7 +183,6 @@ AfterGetRange(c, low, high, h) ==
 
 GetRange == \E c \in cache, low \in first, high \in last, h \in hold : Become(AfterGetRange(c, low, high, h))
 
-\* exists does not set accessed.
 Exists == UNCHANGED vars
 
 -----------------------------------------------------------------------------
@@ -215,10 +209,8 @@ Same(n) == n
 ReleaseOf(d) == IF d \/ undelivered_release_marks_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
 Release == \E d \in delivered : ReleaseOf(d)
 
-\* Adds the copy's entry to the replay queue: one more read is expected.
 Replay == CountCopy(Replayed, 0)
 
-\* Lowers the counter of a cached entry directly; it is not a lookup.
 AfterMarkRead(c, p) ==
   LET Chosen(e) == e.position = p /\ e.cache = c
       New(e) == [e EXCEPT !.expected_reads = MarkedRead(@)]
@@ -237,7 +229,6 @@ Detached(Gone(_)) ==
   IN IF gone = <<>> THEN Contents
      ELSE Leave([Contents EXCEPT !.queue = Changed(@, Gone, Nothing), !.stash = SelectSeq(@, Stays)], gone)
 
-\* Removes a cache's entries from first to last.
 AfterRemoveRange(c, low, high, inclusive) ==
   LET Gone(e) == e.cache = c /\ Inside(e.position, low, high, inclusive)
   IN IF IsRefused(low, high) THEN Contents ELSE Detached(Gone)
@@ -245,13 +236,11 @@ AfterRemoveRange(c, low, high, inclusive) ==
 RemoveRange == \E c \in cache, low \in first, high \in last, inclusive \in last_inclusive :
                  Become(AfterRemoveRange(c, low, high, inclusive))
 
-\* Removes a cache's entries of one ledger: from its first position up to the next ledger's, not included.
 AfterInvalidateLedger(c, l) ==
   LET Gone(e) == e.cache = c /\ Inside(e.position, <<l, 0>>, <<l + 1, 0>>, FALSE) IN Detached(Gone)
 
 InvalidateLedger == \E c \in cache, l \in ledger : Become(AfterInvalidateLedger(c, l))
 
-\* Removes everything that a cache holds at the start of the call.
 AfterClear(c) == LET Gone(e) == e.cache = c IN Detached(Gone)
 
 Clear == \E c \in cache : Become(AfterClear(c))
@@ -323,25 +312,20 @@ AfterStashSizePass(goal) ==
   LET result == SetAside(goal, stash, queue, <<>>, <<>>, 0)
   IN Leave([Contents EXCEPT !.queue = result.queue, !.stash = result.stash], result.gone)
 
-\* Removes what is older than the threshold, except what is due for an extension.
 AfterTimePass(threshold) == IF retention = "stash" THEN AfterStashTimePass(threshold) ELSE Walked(TRUE, threshold)
 
 TimePass == \E threshold \in threshold_ns : Become(AfterTimePass(threshold))
 
-\* Removes entries from the head until enough bytes are free.  What is due for an extension is put back and met
-\* again in the next lap.  Asking for nothing is refused.
 AfterSizePass(goal) ==
   IF goal <= 0 THEN Contents ELSE IF retention = "stash" THEN AfterStashSizePass(goal) ELSE Walked(FALSE, goal)
 
 SizePass == \E goal \in bytes_to_free : Become(AfterSizePass(goal))
 
-\* The size check: a size pass down to the watermark if all caches together are over the trigger.
 AfterEvictToWatermark ==
   IF IsOverTrigger THEN AfterSizePass(Total(sizes) - ShareOf(watermark)) ELSE Contents
 
 EvictToWatermark == Become(AfterEvictToWatermark)
 
-\* Counts what it calls non-evictable; drops all DETACHED slots on the way.
 NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
 
 -----------------------------------------------------------------------------
@@ -355,20 +339,16 @@ Aged(nanos) ==
 
 Advance == \E nanos \in advance_nanos : Become(Aged(nanos))
 
-\* The maximum changes while the broker runs; entries keep their counts.
 SetMaxRequeueTimes ==
   /\ max_requeue_times' \in set_max_requeue_times_value
   /\ UNCHANGED <<queue, stash, sizes, orphaned_copies, extend_ttl_of_recently_accessed>>
 
-\* The extension for recent access is switched while the broker runs; entries keep their marks.
 SetExtendTtl ==
   /\ extend_ttl_of_recently_accessed' \in set_extend_ttl_value
   /\ UNCHANGED <<queue, stash, sizes, orphaned_copies, max_requeue_times>>
 
-\* A put takes its time before another and queues after it, as if the clock had gone back for it.
 StepClockBack == \E nanos \in step_clock_back_nanos : Become(Aged(-nanos))
 
-\* Deallocates the value of a cached entry.
 OverRelease ==
   \E c \in cache, p \in position :
     LET Chosen(e) == e.position = p /\ e.cache = c

@@ -25,19 +25,16 @@ Ordinary == {threshold \in threshold_ns : threshold <= 0}
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* The size of a cache is the sum of its entries' lengths at insertion [1].
 CacheSizeEqualsSumOfEntrySizes == \A c \in DOMAIN sizes : LET IsOf(e) == e.cache = c
                                         IN sizes[c] = Bytes(SelectSeq(Entries(Contents), IsOf))
 
 -----------------------------------------------------------------------------
 (* Puts, lookups and removals. *)
 
-\* After a put, the entry has the expected read count of that put [D9].
 LatestPutSetsExpectedReadCount ==
   \A c \in cache, p \in position, b \in bytes, n \in expected_reads :
     LET e == Find(AfterPut(c, p, b, n), c, p) IN e.released \/ e.expected_reads = InitialCount(n)
 
-\* A range whose first position is after its last is empty; it is no error [D11].
 InvertedRangeIsEmpty ==
   \A low \in first, high \in last : Before(high, low) =>
     /\ ~IsRefused(low, high)
@@ -47,7 +44,6 @@ InvertedRangeIsEmpty ==
 -----------------------------------------------------------------------------
 (* Eviction passes. *)
 
-\* A time pass removes no entry that is due for requeue [12].
 TimePassKeepsDueEntries ==
   \A threshold \in Ordinary : \A e \in EntrySet(Contents) : ShouldRequeue(e) => IsKept(AfterTimePass(threshold), e)
 
@@ -55,12 +51,6 @@ TimePassKeepsDueEntries ==
 SizePassFreesRequestedBytes ==
   \A goal \in bytes_to_free : goal > 0 =>
     LET left == Bytes(Entries(AfterSizePass(goal))) IN left = 0 \/ Bytes(Entries(Contents)) - left >= goal
-
-\* Without its last removal a size pass would have freed less than requested [13].
-SizePassFreesNoMoreThanNeeded ==
-  \A goal \in bytes_to_free : goal > 0 =>
-    LET gone == Gone(AfterSizePass(goal))
-    IN gone = <<>> \/ \E e \in InSet(gone) : Bytes(gone) - e.bytes < goal
 
 -----------------------------------------------------------------------------
 (* Steps. *)
@@ -78,27 +68,13 @@ IsAnEntryCountedDown ==
     IN now # None /\ e.expected_reads # None /\ now.expected_reads # e.expected_reads /\
        (now.expected_reads = None \/ now.expected_reads < e.expected_reads)
 
-\* A read count of open copies decreases.  A step that opens copies decreases none of the others.
-IsACopyCountedDown ==
-  OpenCopies' <= OpenCopies /\ \E n \in Counters \cup Counters' : CopiesAtMost(n)' > CopiesAtMost(n)
-
-ADelivery == (TRUE \in delivered /\ ReleaseOf(TRUE)) /\ ~(FALSE \in delivered /\ ReleaseOf(FALSE))
-
-\* A read count decreases only by a delivered release or markRead.  A put gives the entry a new one, and leaves the
-\* former one to the open copies [18].
-OnlyDeliveredReleasesDecrementReadCount ==
-  [][/\ IsAnEntryCountedDown => ADelivery \/ MarkRead \/ Put \/ PutMismatched
-     /\ IsACopyCountedDown => ADelivery \/ MarkRead]_vars
-
 -----------------------------------------------------------------------------
 (* Liveness: goals reached once only the fair actions happen. *)
 
 \* Time passes empty the caches once there are no more puts and lookups, whatever reads are expected [P3].
 EveryEntryIsEventuallyEvicted == Entries(Contents) = <<>>
 
-\* Time passes drop a detached wrapper once every entry in front of it is expired [P4].
 EveryDetachedWrapperIsEventuallyDropped == \A i \in DOMAIN queue : queue[i] # None
 
-\* The size check brings the total to the trigger or below, whatever reads are expected [P2].
 SizeCheckEventuallyEndsAtOrBelowTrigger == IsOverTrigger => Entries(Contents) = <<>>
 =============================================================================

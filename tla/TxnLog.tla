@@ -248,14 +248,7 @@ AfterLowWatermark(s) ==
   LET Next(w) == Taken(IF w <= s.reported_watermark THEN s ELSE [s EXCEPT !.reported_watermark = w], <<>>)
   IN IF s.status # "ready" THEN Refusal(s) ELSE With(LowWatermarkOf(s), Next)
 
-\* The OPEN transactions past their deadline, earliest first.
-IsOverdue(s, t) == t.status = "OPEN" /\ t.deadline_ms < s.now_ms
 IsBefore(t, u) == t.deadline_ms < u.deadline_ms \/ (t.deadline_ms = u.deadline_ms /\ t.id <= u.id)
-RECURSIVE InOrder(_)
-InOrder(ts) ==
-  LET next == CHOOSE t \in ts : \A u \in ts : IsBefore(t, u)
-  IN IF ts = {} THEN <<>> ELSE <<next.id>> \o InOrder(ts \ {next})
-Overdue(s) == InOrder({t \in s.txns : IsOverdue(s, t)})
 
 AfterFlush(s) == IF s.buffer = <<>> THEN Taken(s, <<>>) ELSE FlushBuffer(s)
 
@@ -283,7 +276,6 @@ WithEffects(done, entry, n, at) ==
   LET Next(then) == WithEffects([then EXCEPT !.completions = done.completions \o @], entry, n, at + 1)
   IN IF at = Len(entry) THEN done ELSE With(WithEffect(done.s, entry[at + 1], <<n, at>>), Next)
 
-\* The first entry in flight is durable: its records take effect in order and their futures complete.
 AfterCompleteWrite(s) ==
   IF s.in_flight = <<>> THEN Refusal(s)
   ELSE WithEffects(Taken(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), <<>>), Head(s.in_flight),
@@ -302,20 +294,16 @@ FailInFlight(s, n) ==
       ended == KeepDurable(s, n)
   IN Taken(IF stops THEN [ended EXCEPT !.status = "stopped"] ELSE ended, CompleteEvery(s.in_flight, "unknown"))
 
-\* All entries in flight fail with unknown outcome, and the ledger is lost.
 AfterFailWrite(s, n) ==
   IF s.in_flight = <<>> THEN Refusal(s) ELSE FailInFlight([s EXCEPT !.ledger = "write_failed"], n)
 
-\* The ledger is full and creating the next one fails: entries in flight were never sent.
 AfterFailLedgerCreation(s) ==
   IF s.ledger # "open" THEN Refusal(s)
   ELSE Taken([s EXCEPT !.in_flight = <<>>, !.ledger = IF s.in_flight = <<>> THEN "closed" ELSE "write_failed"],
              CompleteEvery(s.in_flight, "not_written"))
 
-\* Another broker takes the log.
 AfterFence(s, n) == IF s.ledger = "fenced" THEN Refusal(s) ELSE FailInFlight([s EXCEPT !.ledger = "fenced"], n)
 
-\* Every deletion and cursor write fails until the store is reopened.
 AfterBreakCursor(s) == IF s.cursor_works THEN Taken([s EXCEPT !.cursor_works = FALSE], <<>>) ELSE Refusal(s)
 
 -----------------------------------------------------------------------------
@@ -331,8 +319,6 @@ Shifted(a, by) ==
 Trimmable(s) ==
   Cardinality({k \in 1..Len(s.ledgers) - 1 : \A j \in 1..k : SumTo(s.ledgers, j) <= s.durable.first_unacked})
 
-\* Trims these ledgers, renumbers the entries, and writes the last assigned id to the properties. The history of an
-\* ended transaction is kept while the log has a record of it.
 AfterTrim(s) ==
   LET count == Trimmable(s)
       by == SumTo(s.ledgers, count)
@@ -346,7 +332,6 @@ AfterTrim(s) ==
                           !.read_position = IF @ = 0 THEN 0 ELSE @ - by],
                 <<>>)
 
-\* Persists the deletions, as far as one cursor record holds them.
 AfterPersist(s) ==
   IF s.ledger = "fenced" \/ ~s.cursor_works THEN Refusal(s)
   ELSE Taken(IF s.dirty THEN [s EXCEPT !.durable = CursorSnapshot(s), !.dirty = FALSE] ELSE s, <<>>)
@@ -363,12 +348,10 @@ Opened(s, found, batched) ==
                   !.durable = found, !.dirty = FALSE, !.read_position = a.first_unacked]
   IN With(Settled(IF DeletesBatchIndexes(batched) THEN found ELSE [found EXCEPT !.partial = {}]), Read)
 
-\* A clean close and reopen: deletions are persisted, buffered records are not written.
 AfterReopen(s, batched) ==
   IF s.in_flight # <<>> THEN Refusal(s)
   ELSE Taken(Opened(s, ClosedCursor(s), batched), CompleteAll(s.buffer, "closed"))
 
-\* The broker crashes and completes no future; the first n entries in flight are in the log.
 AfterCrash(s, n) ==
   LET Lost(remaining) == Taken(Opened(remaining, remaining.durable, remaining.batching), <<>>)
         IN With(KeepDurable(s, n), Lost)
@@ -419,7 +402,6 @@ HandedOver(s) == [to_commit |-> {t.id : t \in {u \in s.txns : u.status = "COMMIT
 AfterReplay(s) == IF s.status # "replaying" \/ IsRead(s) THEN Refusal(s) ELSE Taken(Replayed(s), <<>>)
 AfterCompleteReplay(s) == IF s.status # "replaying" \/ ~IsRead(s) THEN Refusal(s) ELSE Taken(Completed(s), <<>>)
 
-\* Reading stops early. Master of 2026-07 reports the replay complete.
 AfterFailRead(s) ==
   IF s.status # "replaying" THEN Refusal(s)
   ELSE Taken(IF incomplete_replay = "reports_complete" THEN Completed(s)

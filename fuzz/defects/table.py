@@ -1,13 +1,14 @@
 """The defect table: which version breaks which guarantee, by which rules.
 
-Each row of `fuzz/defects/<component>.toml` is one mechanism:
+Each table of `fuzz/defects/<component>.toml` is one mechanism. Its name, in kebab-case, is the id:
 
-    id              kebab-case, unique; recordings' known deviations refer to it
     profile         the version that has the defect
     property        the guarantee that it breaks
     rules           the smallest set of config fields that breaks it: the reference with the profile's values of these
     symptom, mechanism, consequence
-    severity, versions, link, origin
+    severity, versions
+    link            optional: where it was reported
+    origin          how the mechanism is known (default: as the least certain of its rules is)
     tlc             optional: where TLC finds it, as a run in `tla/runs/` says it (default: `scope = "smoke"`)
 
 Derived from it: the evidence, TLC's expected violations, recordings' known deviations, the README's table and a page.
@@ -16,16 +17,16 @@ Derived from it: the evidence, TLC's expected violations, recordings' known devi
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
-from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue
-from model.values import Origin
+from model.values import Origin, rule_of
 
 
 class Severity(StrEnum):
@@ -53,8 +54,8 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     consequence: str
     severity: Severity
     versions: str
-    link: str
     origin: Origin
+    link: str = ""
     tlc: Mapping[str, Any] = {}
 
     def changes(self) -> dict[str, Any]:
@@ -74,15 +75,10 @@ def defects_of(component: str) -> list[Defect]:
         return []
     path = f"fuzz/defects/{component}.toml"
     try:
-        rows = tomllib.loads(resource.read_text(encoding="utf-8")).get("defect", [])
+        rows = tomllib.loads(resource.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as problem:
         raise BadValue(f"{path}: {problem}") from None
-    found = [_defect_of(component, row, f"{path}: row {number}") for number, row in enumerate(rows, 1)]
-    ids = [defect.id for defect in found]
-    for each in ids:
-        if ids.count(each) > 1:
-            raise BadValue(f"{path}: the id {each} occurs twice")
-    return found
+    return [_defect_of(component, name, row, f"{path}: {name}") for name, row in rows.items()]
 
 
 def all_defects() -> list[Defect]:
@@ -101,12 +97,13 @@ def find_defect(component: str, defect_id: str) -> Defect:
     raise BadValue(f"{component} has no defect {defect_id}; it has {', '.join(d.id for d in rows)}")
 
 
-def _defect_of(component: str, row: dict[str, Any], where: str) -> Defect:
-    try:
-        defect = msgspec.convert({**row, "component": component}, Defect)
-    except msgspec.ValidationError as problem:
-        raise BadValue(f"{where}: {problem}") from None
+def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> Defect:
     subject = find_subject(component)
+    try:
+        derived = {"origin": _origin_of(subject, row.get("rules", ())), "component": component, "id": name}
+        defect = msgspec.convert(derived | row, Defect)
+    except (AttributeError, TypeError, msgspec.ValidationError) as problem:
+        raise BadValue(f"{where}: {problem}") from None
     broken, reference = find_profile(subject, defect.profile), find_profile(subject, "reference")
     if defect.property not in {p.name for p in subject.properties}:
         raise BadValue(f"{where}: {component} has no property {defect.property}")
@@ -118,3 +115,10 @@ def _defect_of(component: str, row: dict[str, Any], where: str) -> Defect:
     if not defect.rules:
         raise BadValue(f"{where}: rules must name at least one config field")
     return defect
+
+
+def _origin_of(subject: Subject, rules: Sequence[str]) -> Origin:
+    """How the least certain of some rules is known."""
+    order = list(Origin)
+    found = [rule_of(subject.machine.settings.get(name)) for name in rules]
+    return max((rule.origin for rule in found if rule is not None), key=order.index, default=order[-1])

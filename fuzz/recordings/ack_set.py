@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Deviation, Recording, error_or
+from fuzz.trace.recording import Recording, error_or
 from model.ack_set import Config, State
 from model.machine import plain
 
@@ -47,30 +47,22 @@ def of_kind(kind: str) -> Callable[[Names], bool]:
     return lambda config: config.get("kind") == kind
 
 
-def recording(kind: str, *deviations: Deviation) -> Recording:
-    """Returns the mapping of the recordings of a kind."""
-    return Recording(
-        component="ack_set",
-        subject="ack_set",
-        profile="pulsar-2026-07",
-        settings=settings,
-        actions=actions,
-        result=result,
-        observation=observation,
-        kind=of_kind(kind),
-        deviations=deviations,
-    )
-
-
-recordings = (
-    recording("bit_set"),
-    recording(
-        "ack_set_functions",
-        Deviation(
-            "overlap_in_fully_acknowledged_last_word_is_missed",
-            ("overlap",),
-            "overlap_iff_message_acknowledged_in_both",
-            "ack_set/dev/functions/1",
-        ),
-    ),
+recordings = tuple(
+    [
+        Recording(
+            component="ack_set",
+            subject="ack_set",
+            profile="pulsar-2026-07",
+            settings=settings,
+            actions=actions,
+            result=result,
+            observation=observation,
+            kind=of_kind(kind),
+            defects=defects,
+        )
+        for kind, defects in (
+            ("bit_set", {}),
+            ("ack_set_functions", {"overlap-in-trimmed-words-is-missed": "functions/1"}),
+        )
+    ]
 )

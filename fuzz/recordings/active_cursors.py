@@ -105,7 +105,7 @@ def as_recorded(seen: Any, recorded: Any) -> Any:
     return chosen
 
 
-def recording(container: str, profile: str, *deviations: Deviation) -> Recording:
+def recording(container: str, profile: str, defects: Mapping[str, str], *others: Deviation) -> Recording:
     """Returns the recordings of one container."""
     return Recording(
         component="active_cursor_container",
@@ -117,83 +117,47 @@ def recording(container: str, profile: str, *deviations: Deviation) -> Recording
         observation=observation,
         as_recorded=as_recorded,
         kind=lambda config: config.get("container") == container,
-        deviations=deviations,
-    )
-
-
-def readded(container: str) -> Deviation:
-    """The old item of a present cursor stays when it is added again."""
-    return Deviation(
-        "a_replaced_cursor_is_still_tracked",
-        ("container", "add_keeps_old_item"),
-        "items_are_exactly_the_tracked_cursors",
-        f"active_cursor_container/dev/edge/{container}/add_same_name_twice",
+        defects=defects,
+        others=others,
     )
 
 
 def no_grace_period(smallest: str) -> Deviation:
     """The heap and the set cache added entries only while cursors exist: another design, which breaks no property."""
-    name = "added_entries_are_not_cached_after_the_last_cursor_left"
-    return Deviation(name, ("has_grace_period",), "", f"active_cursor_container/dev/{smallest}")
+    return Deviation("added_entries_are_not_cached_after_the_last_cursor_left", ("has_grace_period",), "", smallest)
 
 
 recordings = (
     recording(
         "linked_list",
         "pulsar-2026-07-any-call",
-        Deviation(
-            "the_last_cursor_leaves_or_joins_a_group_uncounted",
-            ("container", "tail_keeps_counts"),
-            "expected_read_count_equals_cursors_at_or_before",
-            "active_cursor_container/dev/edge/linked_list/last_cursor_leaves_group",
-        ),
+        {
+            "tail-move-keeps-counts": "edge/linked_list/last_cursor_leaves_group",
+            "readded-cursor-is-untracked-by-old-removal": "",
+            "readded-cursor-is-the-old-object": "",
+            "removed-cursors-stay-until-a-query": "",
+        },
         Deviation(
             "an_untracked_cursor_keeps_its_position",
             ("container", "untracked_keeps_position"),
             "expected_read_count_equals_cursors_at_or_before",
-            "active_cursor_container/dev/edge/linked_list/add_same_name_twice",
-        ),
-        Deviation(
-            "adding_a_cursor_leaves_it_to_be_untracked",
-            ("container", "add_keeps_pending_removal"),
-            "expected_read_count_equals_cursors_at_or_before",
-            "",
-        ),
-        Deviation(
-            "a_name_that_is_added_again_gives_the_old_cursor",
-            ("container", "readd_keeps_object"),
-            "name_refers_to_cursor_added_last",
-            "",
-        ),
-        Deviation(
-            "removed_cursors_are_remembered_until_a_question",
-            ("container", "drops_removed_nodes"),
-            "nodes_of_removed_cursors_are_bounded",
-            "",
+            "edge/linked_list/add_same_name_twice",
         ),
     ),
     recording(
         "heap",
         "pulsar-2026-07-heap-any-call",
-        Deviation(
-            "a_removal_from_the_middle_leaves_the_heap_out_of_order",
-            ("container", "removal_only_sifts_down"),
-            "update_returns_slowest_position_before_and_after",
-            "active_cursor_container/dev/edge/heap/removal_then_update_reports_wrong_slowest",
-        ),
-        Deviation(
-            "an_untracked_cursor_stays_so",
-            ("update_starts_tracking",),
-            "update_sets_position",
-            "active_cursor_container/dev/edge/heap/untracked_cursors",
-        ),
+        {
+            "heap-slowest-too-large-after-removal": "edge/heap/removal_then_update_reports_wrong_slowest",
+            "heap-ignores-first-position-of-untracked-cursor": "edge/heap/untracked_cursors",
+            "heap-readd-keeps-old-item": "edge/heap/add_same_name_twice",
+        },
         no_grace_period("backward_and_removal/heap/18"),
-        readded("heap"),
     ),
     recording(
         "navigable_set",
         "pulsar-2026-07-set",
+        {"heap-readd-keeps-old-item": "edge/navigable_set/add_same_name_twice"},
         no_grace_period("edge/navigable_set/empty_and_single"),
-        readded("navigable_set"),
     ),
 )

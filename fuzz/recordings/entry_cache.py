@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Deviation, Recording, error_or
+from fuzz.trace.recording import Recording, error_or
 from model.entry_cache.state import Config, State
 from model.machine import plain
 
@@ -114,37 +114,12 @@ recordings = (
         actions=actions,
         result=result,
         observation=observation,
-        deviations=(
-            Deviation(
-                "duplicate_insert_keeps_first_read_count",
-                ("duplicate_put",),
-                "latest_insert_sets_expected_read_count",
-                "entry_cache_manager/dev/random/42",
-            ),
-            Deviation(
-                "removal_from_cache_counts_as_read",
-                ("removal_marks_read",),
-                "only_delivered_releases_decrement_read_count",
-                "entry_cache_manager/dev/random/11",
-            ),
-            Deviation(
-                "undelivered_release_counts_as_read",
-                ("undelivered_release_marks_read",),
-                "only_delivered_releases_decrement_read_count",
-                "entry_cache_manager/dev/edge/partial_hit_storage_fails",
-            ),
-            Deviation(
-                "rejected_insert_counts_as_read",
-                ("duplicate_put", "rejection_marks_read"),
-                "only_delivered_releases_decrement_read_count",
-                "entry_cache_manager/dev/edge/partial_hit_storage_fails",
-            ),
-            Deviation(
-                "periodic_eviction_clears_mark",
-                ("periodic_eviction_erases_mark",),
-                "at_most_one_eviction_task",
-                "entry_cache_manager/dev/random/45",
-            ),
-        ),
+        defects={
+            "duplicate-insert-keeps-first-read-count": "random/42",
+            "removal-marks-read": "random/11",
+            "undelivered-entries-count-as-read": "edge/partial_hit_storage_fails",
+            "rejected-insert-marks-read": "edge/partial_hit_storage_fails",
+            "periodic-eviction-clears-mark-of-scheduled-task": "random/45",
+        },
     ),
 )

@@ -140,18 +140,13 @@ recordings = (
         result=cache_result,
         observation=lambda cfg, observed, recorded: named(observed, recorded),
         kind=lambda config: config.get("kind") == "range_cache",
-        deviations=(
+        defects={"share-truncated-by-a-byte": "random/range_cache/4"},
+        others=(
             Deviation(
                 "inverted-range-is-an-error",
                 ("inverted_range",),
                 "inverted_range_is_empty",
-                "legacy_cache/dev/random/range_cache/14",
-            ),
-            Deviation(
-                "share-truncated-by-a-byte",
-                ("share_arithmetic",),
-                "policy_share_is_truncated_proportion",
-                "legacy_cache/dev/random/range_cache/4",
+                "random/range_cache/14",
             ),
         ),
     ),
@@ -164,8 +159,6 @@ recordings = (
         result=manager_result,
         observation=lambda cfg, observed, recorded: named(observed, recorded),
         kind=lambda config: config.get("kind") == "manager",
-        deviations=(
-            Deviation("share-truncated-by-a-byte", ("share_arithmetic",), "eviction_task_removes_truncated_shares", ""),
-        ),
+        defects={"share-truncated-by-a-byte": ""},
     ),
 )

@@ -200,155 +200,29 @@ def go_settings(recorded: Names) -> Names:
 JAVA, BEFORE_393, GO = "negative_acks_tracker", "negative_acks_tracker_before_393", "negative_acks_tracker_go"
 
 
-def deviation(component: str, name: str, settings: tuple[str, ...], breaks: str, smallest: str) -> Deviation:
-    """Returns a deviation; its shortest trace is named by set and name, or empty."""
-    return Deviation(name, settings, breaks, smallest and f"{component}/dev/{smallest}")
-
-
-JAVA_DEVIATIONS = (
-    deviation(
-        JAVA,
-        "shorter_nack_waits_for_longer_one",
-        ("timer",),
-        "timer_deadline_is_at_most_first_bucket",
-        "edge/close_cancels",
-    ),
-    deviation(
-        JAVA,
-        "minimum_delay_does_not_apply_to_backoff",
-        ("min_delay_applies_to",),
-        "nack_delay_is_requested_or_minimum",
-        "random/1",
-    ),
-    deviation(JAVA, "closed_tracker_reopens", ("after_close",), "close_is_final", "edge/close_cancels"),
-    deviation(
-        JAVA,
-        "timer_task_after_close_fails",
-        ("task_without_buckets", "after_close"),
-        "timer_task_after_close_is_a_no_op",
-        "edge/timer_task_already_running_when_closed",
-    ),
-    deviation(
-        JAVA,
-        "retained_id_beside_plain_id",
-        ("unique_in_command",),
-        "redelivery_command_has_one_id_per_entry",
-        "random/46",
-    ),
-    deviation(
-        JAVA,
-        "chunks_found_by_message_id_only",
-        ("chunks_found_by",),
-        "chunked_message_is_redelivered_whole",
-        "random/25",
-    ),
-    deviation(JAVA, "due_times_follow_wall_clock", ("due_clock",), "wall_clock_step_moves_no_due_time", ""),
-    deviation(JAVA, "negative_ids_are_tracked", ("negative_ids",), "negative_message_id_is_rejected", ""),
+TASK_AFTER_CLOSE = Deviation(
+    "timer_task_after_close_fails",
+    ("task_without_buckets", "after_close"),
+    "timer_task_after_close_is_a_no_op",
+    "edge/timer_task_already_running_when_closed",
 )
-
-BEFORE_393_DEVIATIONS = (
-    deviation(
-        BEFORE_393,
-        "timer_period_of_a_third_of_the_delay",
-        ("timer",),
-        "redelivery_is_not_late",
-        "edge/backoff_minimum_0ms",
-    ),
-    deviation(
-        BEFORE_393,
-        "minimum_delay_does_not_apply_to_backoff",
-        ("min_delay_applies_to",),
-        "nack_delay_is_requested_or_minimum",
-        "edge/backoff_minimum_0ms",
-    ),
-    deviation(
-        BEFORE_393,
-        "repeated_nack_replaces_first",
-        ("repeated_nack",),
-        "nack_leaves_other_nacks_pending",
-        "edge/second_nack_brings_forward_or_delays",
-    ),
-    deviation(
-        BEFORE_393,
-        "nack_due_at_a_run_waits_for_the_next",
-        ("due_at_bucket_time",),
-        "redelivery_is_not_late",
-        "edge/due_exactly_at_timer_run_waits_for_next_run",
-    ),
-    deviation(BEFORE_393, "closed_tracker_reopens", ("after_close",), "close_is_final", "edge/close_cancels"),
-    deviation(
-        BEFORE_393,
-        "timer_task_after_close_fails",
-        ("task_without_buckets", "after_close"),
-        "timer_task_after_close_is_a_no_op",
-        "edge/timer_task_already_running_when_closed",
-    ),
-    deviation(
-        BEFORE_393,
-        "chunks_are_never_found",
-        ("chunks_found_by",),
-        "chunked_message_is_redelivered_whole",
-        "edge/chunk_with_other_partition_not_found",
-    ),
-    deviation(
-        BEFORE_393,
-        "negative_entry_ids_are_tracked",
-        ("negative_ids",),
-        "negative_message_id_is_rejected",
-        "edge/negative_ledger_refused",
-    ),
+SHORTER_NACK = Deviation(
+    "shorter_nack_waits_for_longer_one", ("timer",), "timer_deadline_is_at_most_first_bucket", "edge/close_cancels"
 )
-
-GO_DEVIATIONS = (
-    deviation(
-        GO,
-        "ticker_runs_with_nothing_pending",
-        ("timer",),
-        "timer_is_armed_iff_nacks_are_pending",
-        "edge/10_slots_due_at_one_tick",
-    ),
-    deviation(
-        GO,
-        "avl_walk_skips_due_buckets",
-        ("due_buckets",),
-        "timer_run_leaves_no_due_bucket",
-        "edge/3_slots_in_mixed_order",
-    ),
-    deviation(
-        GO, "no_minimum_delay", ("min_delay_applies_to",), "tracker_starts_with_any_delay", "edge/first_backoff_is_zero"
-    ),
-    deviation(
-        GO,
-        "negative_delay_is_accepted",
-        ("negative_delay",),
-        "nack_delay_is_nonnegative",
-        "edge/default_backoff_redelivery_count_34",
-    ),
-    deviation(
-        GO,
-        "message_without_backoff_fails",
-        ("message_without_backoff",),
-        "valid_nack_is_accepted",
-        "edge/message_without_backoff",
-    ),
-    deviation(
-        GO,
-        "entry_of_two_buckets_is_redelivered_twice",
-        ("unique_in_command",),
-        "redelivery_command_has_no_duplicate_id",
-        "random/22",
-    ),
-    deviation(
-        GO,
-        "closed_tracker_keeps_nacks",
-        ("after_close",),
-        "close_is_final",
-        "edge/close_keeps_entries_but_never_redelivers",
-    ),
-    deviation(
-        GO, "negative_ids_are_tracked", ("negative_ids",), "negative_message_id_is_rejected", "edge/negative_ids"
-    ),
-    deviation(GO, "due_times_follow_wall_clock", ("due_clock",), "wall_clock_step_moves_no_due_time", ""),
+NACK_DUE_AT_A_RUN = Deviation(
+    "nack_due_at_a_run_waits_for_the_next",
+    ("due_at_bucket_time",),
+    "redelivery_is_not_late",
+    "edge/due_exactly_at_timer_run_waits_for_next_run",
+)
+IDLE_TICKER = Deviation(
+    "ticker_runs_with_nothing_pending",
+    ("timer",),
+    "timer_is_armed_iff_nacks_are_pending",
+    "edge/10_slots_due_at_one_tick",
+)
+NO_MINIMUM_DELAY = Deviation(
+    "no_minimum_delay", ("min_delay_applies_to",), "tracker_starts_with_any_delay", "edge/first_backoff_is_zero"
 )
 
 recordings = (
@@ -361,7 +235,15 @@ recordings = (
         java_result,
         java_observation,
         as_recorded,
-        deviations=JAVA_DEVIATIONS,
+        defects={
+            "java-backoff-is-below-minimum-delay": "random/1",
+            "java-nack-after-close-reopens-tracker": "edge/close_cancels",
+            "java-retained-id-beside-plain-id": "random/46",
+            "java-chunked-message-is-redelivered-in-part": "random/25",
+            "java-wall-clock-step-moves-redelivery": "",
+            "java-negative-ids-are-tracked": "",
+        },
+        others=(SHORTER_NACK, TASK_AFTER_CLOSE),
     ),
     Recording(
         BEFORE_393,
@@ -372,7 +254,15 @@ recordings = (
         java_result,
         before_393_observation,
         as_recorded,
-        deviations=BEFORE_393_DEVIATIONS,
+        defects={
+            "java-before-393-redelivery-is-late-by-a-third": "edge/backoff_minimum_0ms",
+            "java-backoff-is-below-minimum-delay": "edge/backoff_minimum_0ms",
+            "java-before-393-second-nack-replaces-first": "edge/second_nack_brings_forward_or_delays",
+            "java-nack-after-close-reopens-tracker": "edge/close_cancels",
+            "java-chunked-message-is-redelivered-in-part": "edge/chunk_with_other_partition_not_found",
+            "java-negative-ids-are-tracked": "edge/negative_ledger_refused",
+        },
+        others=(NACK_DUE_AT_A_RUN, TASK_AFTER_CLOSE),
     ),
     Recording(
         GO,
@@ -383,6 +273,15 @@ recordings = (
         go_result,
         go_observation,
         as_recorded,
-        deviations=GO_DEVIATIONS,
+        defects={
+            "go-tick-skips-due-buckets": "edge/3_slots_in_mixed_order",
+            "go-backoff-overflows": "edge/default_backoff_redelivery_count_34",
+            "go-message-without-backoff-panics": "edge/message_without_backoff",
+            "go-entry-of-two-buckets-is-redelivered-twice": "random/22",
+            "go-closed-tracker-keeps-nacks": "edge/close_keeps_entries_but_never_redelivers",
+            "java-negative-ids-are-tracked": "edge/negative_ids",
+            "java-wall-clock-step-moves-redelivery": "",
+        },
+        others=(IDLE_TICKER, NO_MINIMUM_DELAY),
     ),
 )

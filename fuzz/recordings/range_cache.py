@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Deviation, Recording
+from fuzz.trace.recording import Recording
 from model.machine import Refused, plain
 from model.range_cache import Config, State
 
@@ -120,25 +120,10 @@ recordings = (
         actions=actions,
         result=result,
         observation=observation,
-        deviations=(
-            Deviation(
-                "duplicate-put-keeps-first-read-count",
-                ("duplicate_put",),
-                "latest_put_sets_expected_read_count",
-                "range_cache/dev/edge/duplicate_put",
-            ),
-            Deviation(
-                "inverted-range-is-an-error",
-                ("inverted_range",),
-                "inverted_range_is_empty",
-                "range_cache/dev/random/76",
-            ),
-            Deviation(
-                "removal-marks-read",
-                ("removal_marks_read",),
-                "only_delivered_releases_decrement_read_count",
-                "range_cache/dev/edge/removed_while_read_open",
-            ),
-        ),
+        defects={
+            "duplicate-put-keeps-first-read-count": "edge/duplicate_put",
+            "inverted-range-is-an-error": "random/76",
+            "removal-marks-read": "edge/removed_while_read_open",
+        },
     ),
 )

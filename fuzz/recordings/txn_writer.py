@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fuzz.trace.file import Operation
-from fuzz.trace.recording import Deviation, Recording, error_or
+from fuzz.trace.recording import Recording, error_or
 from model.txn_writer.state import Callback, Config, Effects, State
 
 Names = Mapping[str, Any]
@@ -98,11 +98,6 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
     return {**{name: value for name, value in seen.items() if name != "entries"}, "flushes": flushes}
 
 
-def deviation(name: str, setting: str, breaks: str, smallest: str) -> Deviation:
-    """A known deviation by one rule, with its smallest trace, or none."""
-    return Deviation(name, (setting,), breaks, smallest and f"txn_log_buffered_writer/dev/{smallest}")
-
-
 recordings = (
     Recording(
         component="txn_log_buffered_writer",
@@ -112,26 +107,11 @@ recordings = (
         actions=actions,
         result=result,
         observation=observation,
-        deviations=(
-            deviation(
-                "unserialisable_batch_stays_buffered",
-                "unserialisable_batch",
-                "buffer_is_below_thresholds",
-                "edge/batch_serializer_fails_poisons_buffer",
-            ),
-            deviation(
-                "unserialisable_record_throws",
-                "unserialisable_alone",
-                "add_never_throws",
-                "edge/single_serializer_fails_unbatched",
-            ),
-            deviation("second_close_returns_at_once", "second_close", "completed_close_means_closed", ""),
-            deviation(
-                "closed_writer_keeps_buffer",
-                "closed_buffer",
-                "closed_writer_has_empty_buffer",
-                "edge/close_then_timer_task",
-            ),
-        ),
+        defects={
+            "unserialisable-batch-stays-buffered": "edge/batch_serializer_fails_poisons_buffer",
+            "unserialisable-record-throws": "edge/single_serializer_fails_unbatched",
+            "second-close-completes-early": "",
+            "closed-writer-keeps-recycled-context": "edge/close_then_timer_task",
+        },
     ),
 )

@@ -16,8 +16,10 @@ import itertools
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from fuzz.defects.table import defects_of
 from fuzz.run.call import Call
 from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
@@ -38,7 +40,7 @@ class Deviation(NamedTuple):
     name: str
     settings: tuple[str, ...]  # the config fields in which the two profiles differ for it
     breaks: str  # the property that it breaks; empty if the version has another design
-    smallest: str  # the recorded trace that shows it after the fewest operations; empty if none at hand does
+    smallest: str = ""  # the trace of the component that shows it after the fewest operations, if one at hand does
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,18 @@ class Recording:
     #: was recorded, or leave a choice, of which any is right
     as_recorded: Callable[[Any, Any], Any] = lambda seen, recorded: seen
     kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # which of the component's recordings these are
-    deviations: tuple[Deviation, ...] = ()
+    #: known deviations: ids of the defect table, each with the recorded trace that shows it after the fewest operations
+    defects: Mapping[str, str] = field(default_factory=dict)
+    #: those that are no defects of their own: another design, or a part of a defect with other rules
+    others: tuple[Deviation, ...] = ()
+
+    @cached_property
+    def deviations(self) -> tuple[Deviation, ...]:
+        """The named ways in which the recorded version departs from the reference."""
+        rows = {row.id: row for row in defects_of(self.subject)} if self.defects else {}
+        known = [Deviation(name, rows[name].rules, rows[name].property, trace) for name, trace in self.defects.items()]
+        of_component = f"{self.component}/dev/"
+        return tuple([d._replace(smallest=d.smallest and of_component + d.smallest) for d in (*known, *self.others)])
 
 
 class Mismatch(NamedTuple):
