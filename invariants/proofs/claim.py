@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import z3  # type: ignore[import-untyped]
@@ -85,6 +86,26 @@ def claim(name: str, tool: Tool, says: str, control: Control) -> Callable[[Calla
         return Claim(name, tool, says, control, check, " ".join(check.__doc__.split()))
 
     return made
+
+
+def contract(
+    name: str, says: str, control: Control, *, seconds: float = CONTRACT_SECONDS
+) -> Callable[[Callable[..., bool]], Claim]:
+    """Decorator: CrossHair is asked whether this function can return False.
+
+    Its docstring gives the source first, then restricts the arguments by `pre:` lines and ends with `post: _`.
+    """
+
+    def made(function: Callable[..., bool]) -> Claim:
+        source, _, _ = (function.__doc__ or "").partition("\n\n")
+        return Claim(name, "crosshair", says, control, lambda: explored(function, seconds), " ".join(source.split()))
+
+    return made
+
+
+def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:
+    """The claims that the modules define, in order."""
+    return tuple([each for module in modules for each in vars(module).values() if isinstance(each, Claim)])
 
 
 class Statement(NamedTuple):

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from invariants.proofs.active_cursors import agreement, heap, ranks
+from invariants.proofs.claim import claims_in
 
-claims = (*ranks.claims, *heap.claims, *agreement.claims)
+claims = claims_in(ranks, heap, agreement)

@@ -271,6 +271,3 @@ def runs_in_order(items: Items) -> bool:
 def plain(items: Items) -> list[int]:
     """Returns the entry ids, for messages."""
     return [item.position.entry for item in items]
-
-
-claims = (removal_keeps, changes_keep, first_is_slowest)

@@ -414,6 +414,3 @@ def updates(count: int) -> Iterator[tuple[Config, State, Cursor, Position | None
 def plain(s: State) -> list[tuple[int, list[int] | None]]:
     """Returns names and positions, for messages."""
     return [(c.cursor, None if c.position is None else c.position.as_plain()) for c in s.cursors]
-
-
-claims = (rank_counts, ranks_follow, moves_change_by_one, slowest_is_least, grace_is_strict)

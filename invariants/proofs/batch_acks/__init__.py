@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from invariants.proofs.batch_acks import acknowledgements, records
+from invariants.proofs.claim import claims_in
 
-claims = (*acknowledgements.claims, *records.claims)
+claims = claims_in(acknowledgements, records)

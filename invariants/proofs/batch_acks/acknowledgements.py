@@ -214,11 +214,3 @@ def mark_delete_passes_deleted_only() -> Answer:
         first = next((n for n, left in enumerate([*rest, 1]) if left and n >= entry), entry)
         proof.run(f"up to {entry}", same and then.first_unacked == first, acks)
     return proof.answer()
-
-
-claims = (
-    entry_is_deleted_with_last_message,
-    acks_commute,
-    cumulative_ack_keeps_earlier_acks,
-    mark_delete_passes_deleted_only,
-)

@@ -130,6 +130,3 @@ def recovery_invents_nothing() -> Answer:
         kept = all(left_of(cfg, acks, n) & ~left_of(cfg, found, n) == 0 for n in range(6))
         it.proof.run(f"{acks}", kept, found)
     return it.proof.answer()
-
-
-claims = (record_respects_limits, recovery_invents_nothing)

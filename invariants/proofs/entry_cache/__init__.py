@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from invariants.proofs.claim import claims_in
 from invariants.proofs.entry_cache import agreement, permits, reads, total
 
-claims = (*total.claims, *permits.claims, *reads.claims, *agreement.claims)
+claims = claims_in(total, permits, reads, agreement)

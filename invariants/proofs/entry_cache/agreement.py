@@ -1,44 +1,186 @@
-"""Entry cache, checked by CrossHair: permits agree between model and implementation."""
+"""Contracts that CrossHair checks about the entry cache: functions of the model, and model against implementation.
+
+Each contract is a function of integers and booleans that returns whether a statement holds. `pre:` lines restrict the
+arguments.
+"""
 
 from __future__ import annotations
 
-from invariants.proofs.claim import Answer, Control, claim, explored
-from invariants.proofs.entry_cache import contracts
+from impl.entry_cache.reads_limiter import Permits
+from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding, Wanted
+from invariants.proofs.claim import Control, contract
+from model.entry_cache import reads_limiter, shared_reads
+from model.entry_cache.reads_limiter import Limiter, Rules, Waiting
+from model.entry_cache.shared_reads import Held, Part, StorageRead
 
-IMPL = "impl.entry_cache.reads_limiter"
+LIMITER = "impl.entry_cache.reads_limiter"
+MODEL, READS = "model.entry_cache.shared_reads", "impl.entry_cache.shared_reads"
+
+#: Kinds of parts, by index.
+KINDS = ("found", "failed", "awaited", "mixed")
 
 
-@claim(
+def read_of(number: int, first: int, last: int, store: int = 0, ledger: int = 1, joinable: bool = True) -> StorageRead:
+    """Returns an outstanding read whose entries have no expected reads."""
+    return StorageRead(number, store, 0, ledger, first, last, 0, joinable, ())
+
+
+# ---- shared reads -----------------------------------------------------------------------------------------
+
+
+@contract(
+    "joined-read-matches-and-overlaps",
+    "Of any two outstanding reads, the joined one is joinable, of the same cache and ledger, and overlaps the range. "
+    "It includes the range if such a read exists. No read is joined only if none is eligible.",
+    Control(
+        "reads of another ledger are joined",
+        MODEL,
+        "read.joinable and read.store == store and read.ledger == ledger and overlaps",
+        "read.joinable and read.store == store and overlaps",
+    ),
+)
+def joined_read_matches(
+    first: int,
+    last: int,
+    a_first: int,
+    a_last: int,
+    b_first: int,
+    b_last: int,
+    same_store: bool,
+    same_ledger: bool,
+    joinable: bool,
+) -> bool:
+    """Source: apache/pulsar#12258, #15955.
+
+    pre: first <= last and a_first <= a_last and b_first <= b_last
+    post: _
+    """
+    one = read_of(1, a_first, a_last, store=0 if same_store else 5, ledger=1 if same_ledger else 5, joinable=joinable)
+    other = read_of(2, b_first, b_last)
+    matching = [each for each in (one, other) if each is other or (same_store and same_ledger and joinable)]
+    matching = [each for each in matching if each.first <= last and first <= each.last]
+    found = shared_reads.candidate((one, other), 0, 1, first, last)
+    if found is None or not matching:
+        return found is None and not matching
+    including = [each for each in matching if each.first <= first and last <= each.last]
+    return any(found is each for each in including or matching)
+
+
+@contract(
+    "read-to-join-agrees",
+    "Of up to three disjoint joinable reads of a ledger, added in any order, model and implementation join the "
+    "same one.",
+    Control(
+        "of reads inside the range the implementation joins the first, not the latest",
+        READS,
+        "return max(self.reads[at:end], key=lambda read: read.number)",
+        "return self.reads[at]",
+    ),
+    seconds=8.0,
+)
+def joining_agrees(first: int, last: int, start: int, one: int, two: int, three: int, gaps: int, order: int) -> bool:
+    """Equivalence of `Joinable.best` with the model's candidate.
+
+    pre: first <= last
+    pre: 0 <= order <= 3
+    pre: one >= 0 and two >= 0 and three >= 0
+    pre: gaps >= 0
+    post: _
+    """
+    reads, table = [], Joinable()
+    for i, length in enumerate((one, two, three)):
+        number = i + 1 if order % 2 == 0 else 3 - i
+        reads.append(read_of(number, start, start + length))
+        start += length + 1 + gaps
+    reads = reads[order // 2 :]
+    for each in reads:
+        table.add(Outstanding.load(each, {}))
+    best = table.best(first, last)
+    in_order_of_age = tuple(reads if order % 2 == 0 else reads[::-1])
+    joined = shared_reads.candidate(in_order_of_age, 0, 1, first, last)
+    return (None if best is None else best.number) == (None if joined is None else joined.number)
+
+
+@contract(
+    "complete-parts-agree",
+    "Model and implementation agree on which parts of a request are settled and complete, for parts of any kind with "
+    "up to three held entries.",
+    Control(
+        "the implementation does not count the last entry of a range",
+        READS,
+        "len(self.held) == self.last - self.first + 1",
+        "len(self.held) == self.last - self.first",
+    ),
+)
+def complete_agrees(kind: int, first: int, last: int, held: int) -> bool:
+    """Equivalence of `Wanted.is_complete` with the model's: see `OpReadEntryNullSlotTest`.
+
+    pre: 0 <= kind < 4
+    pre: 0 <= held <= 3
+    post: _
+    """
+    entries = tuple([Held(first + i, 1, i) for i in range(held)])
+    part = Part(KINDS[kind], first, last, held=entries)  # type: ignore[arg-type]
+    wanted = Wanted.load(Asking(1, 0, 0, 1, 0), part)
+    both = (wanted.is_complete(), wanted.is_settled())
+    return both == (shared_reads.is_complete(part), shared_reads.is_settled(part))
+
+
+# ---- permits ----------------------------------------------------------------------------------------------
+
+
+@contract(
     "permit-acquisition-agrees",
-    "crosshair",
     "A request for permits has the same outcome and leaves the same limiter in model and implementation, if at most "
     "one request is queued.",
     Control(
         "the implementation grants an oversized request more than the maximum",
-        IMPL,
+        LIMITER,
         "taken = min(permits, self.most)",
         "taken = permits",
     ),
 )
-def requests_agree() -> Answer:
-    """Equivalence of `Permits.fits`, `take` and `acquire` with the model's."""
-    return explored(contracts.requests_agree)
+def requests_agree(most: int, free: int, permits: int, is_queued: bool, queue_size: int, now: int) -> bool:
+    """Equivalence of `Permits.fits`, `take` and `acquire` with the model's.
+
+    pre: 0 <= free <= most
+    pre: permits >= 0
+    pre: 0 <= queue_size <= 2
+    post: _
+    """
+    rules = Rules(most, queue_size, 10)
+    waiting = (Waiting(1, most + 1, 0),) if is_queued else ()
+    limiter = Limiter(free, waiting, ())
+    implementation, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation.load(limiter, asking)
+    fits = most == 0 or implementation.fits(permits) == reads_limiter.fits(rules, free, permits)
+    outcome = implementation.acquire(asking[2], permits, now)
+    after, expected = reads_limiter.acquire(rules, limiter, 2, permits, now)
+    return fits and outcome == expected and implementation.view() == after
 
 
-@claim(
+@contract(
     "permit-grants-agree",
-    "crosshair",
     "After a release, model and implementation grant permits to the same of two queued requests and fail the same.",
     Control(
         "the implementation's timeout is not strict at a release",
-        IMPL,
+        LIMITER,
         "if now_ns - since_ns > self.timeout_ns:",
         "if now_ns - since_ns >= self.timeout_ns:",
     ),
 )
-def grants_agree() -> Answer:
-    """Equivalence of `Permits.grant_queued` with the model's, for two queued requests."""
-    return explored(contracts.grants_agree)
+def grants_agree(most: int, free: int, first: int, second: int, since: int, timeout: int, now: int) -> bool:
+    """Equivalence of `Permits.grant_queued` with the model's, for two queued requests.
 
-
-claims = (requests_agree, grants_agree)
+    pre: 0 < most and 0 <= free <= most
+    pre: first >= 0 and second >= 0
+    pre: 0 <= timeout and 0 <= since <= now
+    post: _
+    """
+    rules = Rules(most, 5, timeout)
+    limiter = Limiter(free, (Waiting(1, first, 0), Waiting(2, second, since)), ())
+    implementation, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation.load(limiter, asking)
+    granted, failed = implementation.grant_queued(now)
+    after, *expected = reads_limiter.grant_queued(rules, limiter, now)
+    return [[a.number for a in granted], [a.number for a in failed]] == expected and implementation.view() == after

@@ -385,12 +385,3 @@ def _runs(proof: Proof, rules: Rules, limiter: Limiter, now: int) -> None:
         proof.run(f"give_back({grant.request}), then grant_queued", holds_together(rules, after), limiter)
     after, _ = model.expire(rules, limiter, now)
     proof.run("expire", holds_together(rules, after), limiter)
-
-
-claims = (
-    fitting_is_monotone,
-    idle_fits_everything,
-    overdue_is_expired,
-    permits_are_conserved,
-    granted_in_order,
-)

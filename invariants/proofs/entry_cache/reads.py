@@ -7,8 +7,7 @@ from typing import Any
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.claim import Answer, Control, Proof, claim, explored
-from invariants.proofs.entry_cache import contracts
+from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
 from invariants.proofs.symbolic import (
     AT,
@@ -76,23 +75,6 @@ def covered_once() -> Answer:
 
 def _contains(read: Rec, entry: Any) -> Any:
     return z3.And(read.fields["first"] <= entry, entry <= read.fields["last"])
-
-
-@claim(
-    "joined-read-matches-and-overlaps",
-    "crosshair",
-    "Of any two outstanding reads, the joined one is joinable, of the same cache and ledger, and overlaps the range. "
-    "It includes the range if such a read exists. No read is joined only if none is eligible.",
-    Control(
-        "reads of another ledger are joined",
-        READS,
-        "read.joinable and read.store == store and read.ledger == ledger and overlaps",
-        "read.joinable and read.store == store and overlaps",
-    ),
-)
-def joined_read_matches() -> Answer:
-    """Source: apache/pulsar#12258, #15955."""
-    return explored(contracts.joined_read_matches)
 
 
 # ---- answers of storage ----------------------------------------------------------------------------------
@@ -167,43 +149,3 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
         bind(Position, "position", odd, bound)
         alone = model.accepted_entries(r._replace(first=answer[0].entry if answer else 0), [odd])
         proof.compare(f"{odd} for {r}", goes_on(bound), alone)
-
-
-# ---- model and implementation, by CrossHair ---------------------------------------------------------------
-
-
-@claim(
-    "read-to-join-agrees",
-    "crosshair",
-    "Of up to three disjoint joinable reads of a ledger, added in any order, model and implementation join the "
-    "same one.",
-    Control(
-        "of reads inside the range the implementation joins the first, not the latest",
-        IMPL,
-        "return max(self.reads[at:end], key=lambda read: read.number)",
-        "return self.reads[at]",
-    ),
-)
-def joining_agrees() -> Answer:
-    """Equivalence of `Joinable.best` with the model's candidate."""
-    return explored(contracts.joining_agrees, seconds=8.0)
-
-
-@claim(
-    "complete-parts-agree",
-    "crosshair",
-    "Model and implementation agree on which parts of a request are settled and complete, for parts of any kind with "
-    "up to three held entries.",
-    Control(
-        "the implementation does not count the last entry of a range",
-        IMPL,
-        "len(self.held) == self.last - self.first + 1",
-        "len(self.held) == self.last - self.first",
-    ),
-)
-def complete_agrees() -> Answer:
-    """Equivalence of `Wanted.is_complete` with the model's: see `OpReadEntryNullSlotTest`."""
-    return explored(contracts.complete_agrees)
-
-
-claims = (covered_once, joined_read_matches, prefix_is_accepted, joining_agrees, complete_agrees)

@@ -350,6 +350,3 @@ def _triggers() -> Iterator[tuple[Config, State, State]]:
         marked = draw.random() < 0.2
         s = s._replace(ranges=full, total_bytes=total, marked=marked, tasks=int(marked))
         yield cfg, s, eviction.trigger_eviction(cfg, s)
-
-
-claims = (total_is_the_sum, trigger_frees, one_task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from invariants.proofs.negative_acks import backoff, tracker
+from invariants.proofs.claim import claims_in
+from invariants.proofs.negative_acks import agreement, backoff, tracker
 
-claims = (*tracker.claims, *backoff.claims)
+claims = claims_in(tracker, backoff, agreement)

@@ -194,6 +194,3 @@ def _delays_in(proof: Proof, unit: str) -> None:
 def _value(delay: Any) -> Any:
     """Returns a delay that is not None: with a backoff it never is."""
     return delay.value if hasattr(delay, "defined") else as_term(delay)
-
-
-claims = (backoff_never_decreases, delays_keep_to_bounds)

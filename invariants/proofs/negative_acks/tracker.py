@@ -8,9 +8,8 @@ from typing import Any, get_type_hints
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.claim import Answer, Control, Proof, claim, explored
+from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.negative_acks import contracts
 from invariants.proofs.symbolic import TOKEN, Reader, Rec, Seq, as_term, evaluate, lifted, unknown
 from model.negative_acks import machine as model
 from model.negative_acks import message_ids
@@ -228,43 +227,6 @@ def _runs_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
         proof.show("after a run", covered.holds({"s": after}, place), [*end.when, in_order])
 
 
-# ---- contracts --------------------------------------------------------------------------------------------
-
-
-@claim(
-    "repeated-nack-follows-its-rule",
-    "crosshair",
-    "A pending entry is nacked for any other bucket time: depending on the rule it is then pending in both buckets, in "
-    "the earlier one, in the latest nack's or in the first nack's; another entry of its bucket stays pending there.",
-    Control(
-        "the later due time stays",
-        MODEL,
-        'cfg.repeated_nack == "earliest_due" and min(pending) <= time',
-        'cfg.repeated_nack == "earliest_due" and min(pending) > time',
-    ),
-)
-def repeated_by_rule() -> Answer:
-    """Source: PIP-393 keeps both; before it the Java client kept the latest and the Go client the first nack."""
-    return explored(contracts.repeated_nack_follows_rule)
-
-
-@claim(
-    "nack-agrees-with-implementation",
-    "crosshair",
-    "For a nack at any time with any nonnegative delay and a precision of 0 or 3 bits, the timer armed for any time "
-    "or not armed: implementation and model add the entry to the same bucket and arm the timer for the same time.",
-    Control(
-        "the implementation rounds up",
-        "impl.negative_acks.tracker",
-        "time = due - due % self._length",
-        "time = due + -due % self._length",
-    ),
-)
-def nack_agrees() -> Answer:
-    """Source: equivalence of implementation and model."""
-    return explored(contracts.nacks_agree)
-
-
 # ---- random traces ----------------------------------------------------------------------------------------
 
 
@@ -291,6 +253,3 @@ def histories(count: int, steps: int) -> Iterator[tuple[Config, str, State, Stat
             after, _ = model.negative_acks.step(cfg, s, name, arguments)
             yield cfg, f"{name}{arguments}", s, after
             s = after
-
-
-claims = (buckets_are_early, due_at_timer, timer_is_in_time, repeated_by_rule, nack_agrees)

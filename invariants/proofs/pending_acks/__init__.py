@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from invariants.proofs.claim import claims_in
 from invariants.proofs.pending_acks import acks, index
 
-claims = (*index.claims, *acks.claims)
+claims = claims_in(index, acks)

@@ -391,11 +391,3 @@ def _run_of_ends(proof: Proof, draw: random.Random) -> None:
     others = tuple([each for each in pending if each.txn != mine])
     kept = after.individual_acks == others and after.cumulative_ack == rest
     proof.run(f"{end.op} of {mine} with {cumulative}", kept, after.cumulative_ack)
-
-
-claims: Sequence[Any] = (
-    overlap_is_a_common_message,
-    accepted_ack_is_for_free_messages,
-    ack_adds_its_messages,
-    end_removes_its_own_acks,
-)

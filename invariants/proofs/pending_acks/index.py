@@ -240,6 +240,3 @@ def _mark_is_the_durable_one(it: Index) -> None:
     )
     it.proof.show("what is counted, and up to where it is cleared", same, direct=True)
     it.proof.need("what was counted is cleared", index is found and len(asked) == 2)
-
-
-claims: Sequence[Any] = (keys_are_in_order, trimmed_is_acknowledged)

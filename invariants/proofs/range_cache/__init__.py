@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from invariants.proofs.claim import claims_in
 from invariants.proofs.range_cache import accounting, agreement, eviction, watermark
 
-claims = (*accounting.claims, *eviction.claims, *watermark.claims, *agreement.claims)
+claims = claims_in(accounting, eviction, watermark, agreement)

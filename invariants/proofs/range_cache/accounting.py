@@ -185,6 +185,3 @@ def _times_in_order(s: State) -> bool:
 def read_counts() -> Answer:
     """The counts by which a pass requeues entries with expected reads."""
     return reads_are_conserved()
-
-
-claims = (size_accounting, passes_report, times_never_decrease, read_counts)

@@ -1,47 +1,33 @@
-"""Range caches, checked by CrossHair: rules of read counts and requeues, and agreement of model and implementation."""
+"""Contracts of the range caches for CrossHair: functions of the model, and their agreement with the implementation.
+
+Each contract is a function of integers and booleans that returns whether a property holds; CrossHair searches for
+arguments that violate it. `pre:` lines restrict the arguments; `post: _` states that the result is true. The
+implementation is set to the model's state by its `load`, and its state is read by its `view`.
+"""
 
 from __future__ import annotations
 
-from invariants.proofs.claim import Answer, Control, claim, explored
-from invariants.proofs.range_cache import contracts
-from invariants.proofs.range_cache.passes import MODEL
+from impl.range_cache import PagedRangeCache, RangeCaches, ReadCountHandler, Wrapper, page_of
+from invariants.proofs.claim import Control, contract
+from model import range_cache as model
+from model.positions import Position
+from model.range_cache import Config, Entry, State
 
-IMPL = "impl.range_cache"
+MODEL, IMPL = "model.range_cache", "impl.range_cache"
 
-
-@claim(
-    "counters-keep-to-their-rule",
-    "crosshair",
-    "`markRead` decrements and a replay increments a read count, without a floor; without a handler nothing changes; "
-    "reads are expected from 1 on.",
-    Control(
-        "a read count of 0 expects reads", MODEL, "count is not None and count >= 1", "count is not None and count >= 0"
-    ),
-)
-def counters_rule() -> Answer:
-    """`EntryReadCountHandlerImpl` in the model."""
-    return explored(contracts.counters_keep_to_their_rule)
+HERE = Position(1, 0)
 
 
-@claim(
-    "requeues-keep-to-their-rule",
-    "crosshair",
-    "Every requeue increments `requeueCount`; with separate counters, a requeue for recent access does not.",
-    Control(
-        "no requeue after an access counts",
-        MODEL,
-        "not (s.extend_ttl_of_recently_accessed and e.accessed)",
-        "not e.accessed",
-    ),
-)
-def requeues_rule() -> Answer:
-    """`requeue_count_after` of the model."""
-    return explored(contracts.requeues_keep_to_their_rule)
+def one_entry(
+    extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool, time: int, size: int, now: int
+) -> State:
+    """A state with one entry that no reader holds."""
+    e = Entry(0, HERE, size, count, (), time, requeue_count, accessed, False)
+    return State(now, (e,), (), (size, 0), (), 1, most, extends)
 
 
-@claim(
+@contract(
     "counters-agree",
-    "crosshair",
     "Model and implementation decrement, increment and test a read count alike.",
     Control(
         "the implementation's read count has a floor of 0",
@@ -50,14 +36,62 @@ def requeues_rule() -> Answer:
         "self.expected = max(self.expected - 1, 0)",
     ),
 )
-def counters_agree() -> Answer:
-    """`ReadCountHandler` and `marked_read`, `replayed`, `has_expected_reads`."""
-    return explored(contracts.counters_agree)
+def counters_agree(count: int | None) -> bool:
+    """`ReadCountHandler` and `marked_read`, `replayed`, `has_expected_reads`.
+
+    post: _
+    """
+    lowered, raised = ReadCountHandler(count), ReadCountHandler(count)
+    lowered.mark_read()
+    raised.increment()
+    ours = (lowered.expected, raised.expected, ReadCountHandler(count).has_expected_reads())
+    return ours == (model.marked_read(count), model.replayed(count), model.has_expected_reads(count))
 
 
-@claim(
+@contract(
+    "counters-keep-to-their-rule",
+    "`markRead` decrements and a replay increments a read count, without a floor; without a handler nothing changes; "
+    "reads are expected from 1 on.",
+    Control(
+        "a read count of 0 expects reads", MODEL, "count is not None and count >= 1", "count is not None and count >= 0"
+    ),
+)
+def counters_keep_to_their_rule(count: int | None) -> bool:
+    """`EntryReadCountHandlerImpl` in the model.
+
+    post: _
+    """
+    fewer, more = model.marked_read(count), model.replayed(count)
+    if count is None:
+        return fewer is None and more is None and not model.has_expected_reads(count)
+    return fewer == count - 1 and more == count + 1 and model.has_expected_reads(count) == (count > 0)
+
+
+@contract(
+    "requeues-keep-to-their-rule",
+    "Every requeue increments `requeueCount`; with separate counters, a requeue for recent access does not.",
+    Control(
+        "no requeue after an access counts",
+        MODEL,
+        "not (s.extend_ttl_of_recently_accessed and e.accessed)",
+        "not e.accessed",
+    ),
+)
+def requeues_keep_to_their_rule(extends: bool, accessed: bool, counts: bool, requeue_count: int) -> bool:
+    """`requeue_count_after` of the model.
+
+    post: _
+    """
+    cfg = Config(access_requeue_counts=counts)
+    s = one_entry(extends, 0, None, requeue_count, accessed, 0, 0, 0)
+    [e] = s.queue
+    assert e is not None
+    free = extends and accessed and not counts
+    return model.requeue_count_after(cfg, s, e) == (requeue_count if free else requeue_count + 1)
+
+
+@contract(
     "should-requeue-agrees",
-    "crosshair",
     "The same entries are due for requeue in model and implementation.",
     Control(
         "the implementation compares with the maximum by <=",
@@ -66,14 +100,23 @@ def counters_agree() -> Answer:
         "wrapper.requeue_count <= self.max_requeue_times",
     ),
 )
-def due_agrees() -> Answer:
-    """`RangeCaches.should_requeue` and the model's."""
-    return explored(contracts.due_agrees)
+def due_agrees(extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool) -> bool:
+    """`RangeCaches.should_requeue` and the model's.
+
+    post: _
+    """
+    s = one_entry(extends, most, count, requeue_count, accessed, 0, 0, 0)
+    [e] = s.queue
+    assert e is not None
+    slot = Wrapper(0, HERE, 0, ReadCountHandler(count), 0)
+    slot.requeue_count, slot.accessed = requeue_count, accessed
+    twin = RangeCaches(Config())
+    twin.max_requeue_times, twin.extend_ttl_of_recently_accessed = most, extends
+    return twin.should_requeue(slot) == model.should_requeue(s, e)
 
 
-@claim(
+@contract(
     "first-put-agrees",
-    "crosshair",
     "A put into empty caches stores the same entry, read count and size in model and implementation.",
     Control(
         "the implementation creates a read count for 0 expected reads",
@@ -82,14 +125,21 @@ def due_agrees() -> Answer:
         "counts = self.cfg.counts_reads and expected_reads >= 0",
     ),
 )
-def put_agrees() -> Answer:
-    """`RangeCaches.put` and the model's, without cached entries."""
-    return explored(contracts.put_agrees)
+def put_agrees(expected: int, size: int, now: int, counts: bool) -> bool:
+    """`RangeCaches.put` and the model's, without cached entries.
+
+    post: _
+    """
+    cfg = Config(counts_reads=counts)
+    s = model.start(cfg)._replace(now_ns=now)
+    twin = RangeCaches.load(cfg, s)
+    done = twin.put(0, HERE, size, expected)
+    after, said = model.put(cfg, s, 0, HERE, size, expected)
+    return done == said and twin.view() == after
 
 
-@claim(
+@contract(
     "time-pass-over-one-entry-agrees",
-    "crosshair",
     "A time pass over one entry that no reader holds, with a threshold not in the future, has the same "
     "outcome and state in model and implementation.",
     Control(
@@ -99,14 +149,33 @@ def put_agrees() -> Answer:
         "if wrapper.timestamp_ns > threshold_ns:",
     ),
 )
-def time_pass_agrees() -> Answer:
-    """`RangeCaches.time_pass` and the model's, on one entry."""
-    return explored(contracts.time_pass_agrees)
+def time_pass_agrees(
+    extends: bool,
+    most: int,
+    count: int | None,
+    requeue_count: int,
+    accessed: bool,
+    time: int,
+    size: int,
+    now: int,
+    threshold: int,
+) -> bool:
+    """`RangeCaches.time_pass` and the model's, on one entry.
+
+    pre: time <= now
+    pre: threshold <= now
+    post: _
+    """
+    cfg = Config()
+    s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
+    twin = RangeCaches.load(cfg, s)
+    done = twin.time_pass(threshold)
+    after, said = model.time_pass(cfg, s, threshold)
+    return done == said and twin.view() == after
 
 
-@claim(
+@contract(
     "size-pass-over-two-entries-agrees",
-    "crosshair",
     "A size pass over an entry, and behind it one without a read count, with at most one requeue, has the same outcome "
     "and the same state in model and implementation.",
     Control(
@@ -116,25 +185,54 @@ def time_pass_agrees() -> Answer:
         "if freed > bytes_to_free:",
     ),
 )
-def size_pass_agrees() -> Answer:
-    """`RangeCaches.size_pass` and the model's, on two entries."""
-    return explored(contracts.size_pass_agrees)
+def size_pass_agrees(
+    extends: bool,
+    most: int,
+    count: int | None,
+    requeue_count: int,
+    accessed: bool,
+    time: int,
+    size: int,
+    now: int,
+    wanted: int,
+) -> bool:
+    """`RangeCaches.size_pass` and the model's, on two entries.
+
+    The pass can visit the first entry up to three times. If the second entry's bytes suffice, the state after the pass
+    shows whether the first entry was requeued.
+
+    pre: requeue_count >= 0
+    pre: most <= 1
+    pre: time <= now
+    post: _
+    """
+    cfg = Config(ttl_ns=10)
+    s = one_entry(extends, most, count, requeue_count, accessed, time, size, now)
+    plain = Entry(1, HERE, 5, None, (), now, 0, False, False)
+    s = s._replace(queue=(*s.queue, plain), sizes=(size, 5))
+    twin = RangeCaches.load(cfg, s)
+    done = twin.size_pass(wanted)
+    after, said = model.size_pass(cfg, s, wanted)
+    return done == said and twin.view() == after
 
 
-@claim(
+@contract(
     "pages-keep-the-order",
-    "crosshair",
     "Pages are ordered like their entry ids, and a page holds exactly the ids with the same quotient by 64.",
     Control("pages of 64 ids are of 32", IMPL, "_PAGE_BITS = 6", "_PAGE_BITS = 5"),
 )
-def pages_in_order() -> Answer:
-    """`page_of` of the implementation: a range may skip the pages before its first and after its last."""
-    return explored(contracts.pages_keep_the_order)
+def pages_keep_the_order(entry: int, other: int) -> bool:
+    """`page_of` of the implementation: a range may skip the pages before its first and after its last.
+
+    pre: entry <= other
+    post: _
+    """
+    same = page_of(entry) == page_of(other)
+    return page_of(entry) <= page_of(other) and same == (entry // 64 == other // 64)
 
 
-@claim(
+@contract(
     "pages-agree",
-    "crosshair",
     "A range of the implementation's paged cache finds an entry exactly if the model's `is_in_range` holds.",
     Control(
         "an inclusive range leaves out its last entry",
@@ -142,20 +240,18 @@ def pages_in_order() -> Answer:
         "if first <= wrapper.position <= last]",
         "if first <= wrapper.position < last]",
     ),
+    seconds=5.0,
 )
-def pages_agree() -> Answer:
-    """`PagedRangeCache.between` and the model's `is_in_range`, on one entry."""
-    return explored(contracts.pages_agree, seconds=5.0)
+def pages_agree(
+    ledger: int, entry: int, first_ledger: int, first: int, last_ledger: int, last: int, inclusive: bool
+) -> bool:
+    """`PagedRangeCache.between` and the model's `is_in_range`, on one entry.
 
-
-claims = (
-    counters_rule,
-    requeues_rule,
-    counters_agree,
-    due_agrees,
-    put_agrees,
-    time_pass_agrees,
-    size_pass_agrees,
-    pages_in_order,
-    pages_agree,
-)
+    pre: 0 <= entry < 2**40
+    post: _
+    """
+    here, start, end = Position(ledger, entry), Position(first_ledger, first), Position(last_ledger, last)
+    cache = PagedRangeCache()
+    cache.add(Wrapper(0, here, 0, ReadCountHandler(None), 0))
+    found = cache.between(start, end, inclusive)
+    return (found != []) == model.is_in_range(here, start, end, inclusive)

@@ -327,15 +327,3 @@ def detached_are_drained() -> Answer:
         missing = equal(result, "MISSING")
         proof.show(f"{predicate.__name__} of a detached slot", missing == z3.Not(slot.defined), direct=True)
     return proof.answer()
-
-
-claims = (
-    removes_nothing_younger,
-    leaves_nothing_older,
-    visits_once,
-    reaches_its_goal,
-    takes_no_more,
-    visit_bound,
-    due_are_not_removed,
-    detached_are_drained,
-)

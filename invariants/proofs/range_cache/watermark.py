@@ -210,6 +210,3 @@ def full_is_over() -> Answer:
         worked_out = z3.simplify(z3.substitute(trigger, (most, z3.BitVecVal(number, 64)))).as_signed_long()
         proof.compare(f"{number}", worked_out, watermark.share_of(number, watermark.TRIGGER_SHARE))
     return proof.answer()
-
-
-claims = (share_is_within, something_to_evict, aims_at_the_watermark, full_is_over)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from invariants.proofs.claim import claims_in
 from invariants.proofs.txn_log import deletions, ids, places, replays
 
-claims = (*deletions.claims, *places.claims, *replays.claims, *ids.claims)
+claims = claims_in(deletions, places, replays, ids)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import z3  # type: ignore[import-untyped]
@@ -337,6 +337,3 @@ def _ledgers(draw: random.Random, count: int) -> tuple[int, ...]:
     """Distributes entries over one or two ledgers."""
     first = draw.randrange(count + 1)
     return (first, count - first) if first else (count,)
-
-
-claims: Sequence[Any] = (ack_set_deletes_one, entry_goes_with_last_record, caps_keep_the_order)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.claim import Answer, Control, Proof, claim, explored
+from invariants.proofs.claim import Answer, Control, Proof, claim, contract
 from invariants.proofs.symbolic import Reader, Rec, Seq, UnsupportedError, as_term, lifted, unknown
 from model.batch_acks import state as cursor
 from model.batch_acks.state import Acks
@@ -68,22 +68,8 @@ def watermark_is_below_all() -> Answer:
     return proof.answer()
 
 
-def empty_store_names_no_id_to_come(last: int, first: int, second: int, in_flight: bool) -> bool:
-    """Without ongoing transactions and with an empty last ledger: any property id, one or two pending NEW records.
-
-    pre: 0 <= last and 0 <= first and first < second
-    post: _
-    """
-    s = start(Config())._replace(ledger_property_id=last, last_id=second, buffer=(Record(second, "NEW", second),))
-    if in_flight:
-        s = s._replace(in_flight=((Record(0, "UPDATE", first, to="COMMITTED"), Record(first, "NEW", first)),))
-    watermark = model.low_watermark_of(Config(), s)
-    return watermark == min(last, (first if in_flight else second) - 1)
-
-
-@claim(
+@contract(
     "empty-store-low-watermark-is-below-future-transactions",
-    "crosshair",
     "For any last id of the log, taken from the ledger properties, and any one or two pending NEW records: without "
     "ongoing transactions, the low watermark is the last id of the log, or one below the first pending id if that is "
     "lower.",
@@ -94,9 +80,17 @@ def empty_store_names_no_id_to_come(last: int, first: int, second: int, in_fligh
         "*[txn + 1 for txn in pending]",
     ),
 )
-def empty_store_watermark() -> Answer:
-    """A pending id may become ongoing, and an id that is not in the log may be assigned again after a crash."""
-    return explored(empty_store_names_no_id_to_come)
+def empty_store_names_no_id_to_come(last: int, first: int, second: int, in_flight: bool) -> bool:
+    """A pending id may become ongoing, and an id that is not in the log may be assigned again after a crash.
+
+    pre: 0 <= last and 0 <= first and first < second
+    post: _
+    """
+    s = start(Config())._replace(ledger_property_id=last, last_id=second, buffer=(Record(second, "NEW", second),))
+    if in_flight:
+        s = s._replace(in_flight=((Record(0, "UPDATE", first, to="COMMITTED"), Record(first, "NEW", first)),))
+    watermark = model.low_watermark_of(Config(), s)
+    return watermark == min(last, (first if in_flight else second) - 1)
 
 
 # ---- no id twice --------------------------------------------------------------------------------------
@@ -234,6 +228,3 @@ def _call(draw: random.Random, s: State) -> tuple[str, tuple[Any, ...]]:
         return "update_status", (t.id, to)
     plain: list[tuple[str, tuple[Any, ...]]] = [("new_transaction", (5,)), ("flush", ()), ("persist", ())]
     return draw.choice([*plain, ("trim", ()), ("roll_ledger", ())])
-
-
-claims: Sequence[Any] = (watermark_is_below_all, empty_store_watermark, no_id_twice)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import z3  # type: ignore[import-untyped]
@@ -170,6 +170,3 @@ def effects(count: int) -> Iterator[tuple[Record, Txn | None, Effect]]:
             record = random_record(draw, 1)
             yield record, state.find_txn(txns, 1), state.apply_record(txns, record, RecordPosition(99, 0), 0)
             txns = state.apply_record(txns, record, RecordPosition(n, 0), 0).txns
-
-
-claims: Sequence[Any] = (known_by_its_index, end_deletes_all)

@@ -361,6 +361,3 @@ def _run_of_replay(proof: Proof, draw: random.Random) -> None:
     wanted = [(t.status, t.partitions) for t in txns if not first_goes]
     said = [r.to or r.op for r in log]
     proof.run(f"{said} without {sorted(deleted)}", plain == wanted and not (has_ended and found), plain)
-
-
-claims: Sequence[Any] = (ended_transaction_is_not_recovered, transactions_go_where_they_may)

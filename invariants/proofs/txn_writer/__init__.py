@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from invariants.proofs.txn_writer import batching
+from invariants.proofs.claim import claims_in
+from invariants.proofs.txn_writer import agreement, batching
 
-claims = batching.claims
+claims = claims_in(batching, agreement)

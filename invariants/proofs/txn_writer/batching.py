@@ -8,10 +8,9 @@ from typing import Any
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.claim import Answer, Control, Proof, claim, explored
+from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
 from invariants.proofs.symbolic import Heard, Listener, Path, Reader, Rec, Seq, as_term, code_of, equal, lifted, unknown
-from invariants.proofs.txn_writer import contracts
 from model.positions import Position
 from model.txn_writer import machine as model
 from model.txn_writer import state
@@ -245,29 +244,3 @@ def told_its_place() -> Answer:
         wanted = [(number, i, n) for i, number in enumerate(numbers)]
         proof.run(f"{n} records", places == wanted and after.log[-1].records == numbers, places[:2])
     return proof.answer()
-
-
-@claim(
-    "flush-triggers-of-implementation-and-model-agree",
-    "crosshair",
-    "For a record of any size, a buffer of up to two records of any sizes, and any limits: implementation and model "
-    "flush by the same trigger, submit the same entries and keep the same buffer.",
-    Control(
-        "the implementation counts bytes first",
-        "impl.txn_writer.writer",
-        "        if len(batch.numbers) >= self._max_records:\n"
-        '            self._flush("records")\n'
-        "        elif batch.size >= self._max_bytes:\n"
-        '            self._flush("size")',
-        "        if batch.size >= self._max_bytes:\n"
-        '            self._flush("size")\n'
-        "        elif len(batch.numbers) >= self._max_records:\n"
-        '            self._flush("records")',
-    ),
-)
-def triggers_agree() -> Answer:
-    """Equivalence of the implementation with the model."""
-    return explored(contracts.triggers_agree)
-
-
-claims = (batch_is_less_than_two_limits, records_before_bytes, told_its_place, triggers_agree)

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from impl.txn_writer.writer import TxnWriter
+from invariants.proofs.claim import Control, contract
 from model.txn_writer import machine as model
 from model.txn_writer.state import Buffered, Config, start
 
 
+@contract(
+    "flush-triggers-of-implementation-and-model-agree",
+    "For a record of any size, a buffer of up to two records of any sizes, and any limits: implementation and model "
+    "flush by the same trigger, submit the same entries and keep the same buffer.",
+    Control(
+        "the implementation counts bytes first",
+        "impl.txn_writer.writer",
+        "        if len(batch.numbers) >= self._max_records:\n"
+        '            self._flush("records")\n'
+        "        elif batch.size >= self._max_bytes:\n"
+        '            self._flush("size")',
+        "        if batch.size >= self._max_bytes:\n"
+        '            self._flush("size")\n'
+        "        elif len(batch.numbers) >= self._max_records:\n"
+        '            self._flush("records")',
+    ),
+)
 def triggers_agree(held: int, first: int, second: int, size: int, max_records: int, max_bytes: int) -> bool:
-    """A record comes to a buffer that holds none, one or two.
+    """Equivalence of the implementation with the model.
 
     pre: 0 <= held and held <= 2
     pre: 0 <= first and 0 <= second and 0 <= size

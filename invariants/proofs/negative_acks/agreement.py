@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from impl.negative_acks.tracker import NegativeAcks
+from invariants.proofs.claim import Control, contract
 from model.negative_acks import machine as model
 from model.negative_acks.delay import Backoff
 from model.negative_acks.machine import Bucket, Config, State
@@ -30,8 +31,19 @@ class RecordedTimes:
         self.times.append(time)
 
 
+@contract(
+    "repeated-nack-follows-its-rule",
+    "A pending entry is nacked for any other bucket time: depending on the rule it is then pending in both buckets, in "
+    "the earlier one, in the latest nack's or in the first nack's; another entry of its bucket stays pending there.",
+    Control(
+        "the later due time stays",
+        "model.negative_acks.machine",
+        'cfg.repeated_nack == "earliest_due" and min(pending) <= time',
+        'cfg.repeated_nack == "earliest_due" and min(pending) > time',
+    ),
+)
 def repeated_nack_follows_rule(rule: int, was: int, then: int) -> bool:
-    """A pending entry is nacked again; another entry is pending in its bucket.
+    """Source: PIP-393 keeps both; before it the Java client kept the latest and the Go client the first nack.
 
     pre: 0 <= rule <= 3
     pre: 0 <= was and 0 <= then
@@ -51,8 +63,19 @@ def repeated_nack_follows_rule(rule: int, was: int, then: int) -> bool:
     return times == wanted[rule] and others == [was]
 
 
+@contract(
+    "nack-agrees-with-implementation",
+    "For a nack at any time with any nonnegative delay and a precision of 0 or 3 bits, the timer armed for any time "
+    "or not armed: implementation and model add the entry to the same bucket and arm the timer for the same time.",
+    Control(
+        "the implementation rounds up",
+        "impl.negative_acks.tracker",
+        "time = due - due % self._length",
+        "time = due + -due % self._length",
+    ),
+)
 def nacks_agree(now: int, timer: int | None, delay: int, bits: int) -> bool:
-    """An entry is nacked while the timer is armed or not.
+    """Source: equivalence of implementation and model.
 
     pre: 0 <= now and 0 <= delay
     pre: bits == 0 or bits == 3
