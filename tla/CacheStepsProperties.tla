@@ -50,7 +50,19 @@ MarkerIsSetWhileTaskExists == scheduled + RunningTasks > 0 => marker
 -----------------------------------------------------------------------------
 (* Properties of steps. *)
 
+EntryIsCountedByOneRemover ==
+  /\ \A r \in Removers : LET at == removals[r]
+                         IN /\ at.at = "clear"
+                            /\ AfterClear(r).removals[r].removed # at.removed
+                            => wrappers[at.wrapper].key = at.key
+  /\ eviction.at = "clear" /\ AfterClearEvicted.eviction.at = "subtract"
+     => wrappers[eviction.wrapper].key = eviction.key
+
 LookupReturnsRequestedPositionOnly == \A l \in Readers : lookups[l].at = "retain" => Given(l) \in {None, lookups[l].key}
+
+RecycledWrapperIsCleared ==
+  eviction.at = "recycle" => LET w == AfterRecycle.wrappers[eviction.wrapper]
+                             IN w.key = None /\ ~w.accessed /\ ~w.released
 
 -----------------------------------------------------------------------------
 (* Liveness. *)
