@@ -235,6 +235,39 @@ def replay(
 
 
 @app.command()
+def sut(
+    subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
+    program: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
+    profile: Profile = "reference",
+    seed: Seed = 0,
+    traces: Annotated[int | None, typer.Option(min=1, help="Stop after that many traces.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a trace (default: the component's).")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.01, help="Fuzz for that long, then shrink (default: 10 without --traces).")
+    ] = None,
+    reply_seconds: Annotated[
+        float, typer.Option("--reply-seconds", min=0.01, help="Time limit of a reply, start-up included.")
+    ] = 10.0,
+    reply_bytes: Annotated[int, typer.Option("--reply-bytes", min=1, help="Size limit of a reply.")] = 1 << 24,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Only replay the trace of a finding.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for traces of findings (default: build/sut).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Drive your own implementation: a program that answers calls on standard input (protocol: fuzz/README.md)."""
+    from fuzz.campaign.worker import Spec
+    from fuzz.commands import sut as command
+    from fuzz.sut.link import Limits
+
+    if seconds is None and traces is None:
+        seconds = 10.0
+    limits, spec = Limits(reply_seconds, reply_bytes), Spec(subject, profile, steps=steps)
+    chosen = command.Options(spec, program, seed, traces, seconds, limits, trace, out)
+    _end(as_json, command.run(chosen, _err()), command.show)
+
+
+@app.command()
 def explore(
     subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
     scope: Annotated[str, typer.Option(help="Bounds that make the state space finite: smoke, ci, nightly.")] = "smoke",

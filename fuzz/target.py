@@ -15,6 +15,7 @@ class Second(StrEnum):
 
     IMPLEMENTATION = "implementation"
     PROFILE = "profile"  # the model under another profile
+    PROGRAM = "program"  # a foreign program
     NONE = "none"  # nothing: properties and recordings are the oracle
 
 
@@ -31,12 +32,15 @@ class Target:
     config: Any
     against: Any = None
     model_only: bool = False
+    program: Any = None  # a foreign program; its `side(subject, config)` is the second side
 
     @property
     def second(self) -> Second:
         """What the model is compared with under this config."""
         if self.against is not None:
             return Second.PROFILE
+        if self.program is not None:
+            return Second.PROGRAM
         if self.model_only or not self.subject.machine.is_reference(self.config):
             return Second.NONE
         return Second.IMPLEMENTATION

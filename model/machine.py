@@ -11,6 +11,7 @@ A component is a machine: a config, a state, and actions.
     Profile      a named config: the reference, a shipped version, a proposal's other design
     Canonical    symmetry reduction: states that differ only in names given at run time have one canonical form
     Observation  what an outside observer can see of a state, as plain data
+    Alternative  another step that the specification allows, where it leaves a choice
 
 A machine has no clock, no randomness and no I/O: time passes by an action. Bounds are in the subject's scopes, domains
 and weights in the subject, properties in `invariants/`.
@@ -27,7 +28,7 @@ A machine is built by decorating functions:
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from model.values import (
@@ -157,6 +158,8 @@ class Machine(Generic[C, S]):
         self.canonical: Callable[[C, S], S] = lambda cfg, s: s
         #: (config, state) -> what an outside observer can see, as plain data
         self.observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
+        #: (config, state, action, arguments) -> the other steps that the specification allows
+        self.alternatives: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]] = lambda *_: ()
 
     def action(
         self, rule: Callable[Concatenate[C, S, P], tuple[S, Any]]
@@ -180,6 +183,13 @@ class Machine(Generic[C, S]):
     def observation(self, rule: Callable[[C, S], Any]) -> Callable[[C, S], Any]:
         """Decorator: this function returns what an outside observer can see of a state, as plain data."""
         self.observe = rule
+        return rule
+
+    def other_steps(
+        self, rule: Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]
+    ) -> Callable[[C, S, str, tuple[Any, ...]], Iterable[tuple[S, Any]]]:
+        """Decorator: this function returns the steps that the specification allows instead of the action's own."""
+        self.alternatives = rule
         return rule
 
     def profile(self, name: str, about: str, config: C) -> Profile:

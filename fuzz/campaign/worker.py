@@ -173,6 +173,8 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
     }
     if spec.mutant is not None:
         header["mutant"] = spec.mutant
+    if target.program is not None:
+        header["program"] = list(target.program.command)
     if target.second is Second.PROFILE:
         header["against"] = plain(target.against)
     name = content_name(to_json([machine.name, finding.signature, [o[:2] for o in operations]]))

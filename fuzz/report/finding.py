@@ -36,6 +36,7 @@ GUARANTEES = {
     Kind.OUTCOME: "The implementation returns the model's outcome.",
     Kind.VIEW: "The implementation is in the model's state.",
     Kind.STRUCTURE: "The structural invariants of the implementation hold.",
+    Kind.PROTOCOL: "The program keeps to the protocol.",
     Kind.LOAD: "An implementation loaded with a state is in that state.",
     Kind.STUTTER: "A refused action leaves the state unchanged.",
     Kind.CRASH: "No action raises an exception.",
@@ -176,7 +177,8 @@ def _explain(trace: Trace) -> Explanation:
     against = machine.configure(trace.header["against"]) if "against" in trace.header else None
     cause = Cause.parse(trace.header["cause"])
     skipped = all_but(subject, cause.broken_property)
-    pair, steps = Pair(Target(subject, cfg, against), skipped), list[Step]()
+    is_foreign = "program" in trace.header  # it is not run: what it did stands in the header
+    pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
     difference, conditions = None, list[Condition]()
     for operation in trace.operations:
         if operation.op not in machine.actions:
@@ -189,6 +191,10 @@ def _explain(trace: Trace) -> Explanation:
             cause = difference.cause
             conditions = _conditions(pair, before, values, call)
             break
+    if is_foreign and difference is None:
+        difference = Difference(cause, trace.header["message"], trace.header["expected"], trace.header["actual"])
+        if cause.kind is Kind.OUTCOME and steps:
+            steps[-1] = msgspec.structs.replace(steps[-1], other_outcome=difference.actual, differs=True)
     return Explanation(
         kind=cause.kind,
         guarantee=guarantee_of(subject, cause),
@@ -325,8 +331,11 @@ def change_text(change: Change) -> str:
     return f"{change.path}: {said(change.before)} -> {said(change.after)}"
 
 
-def show_findings(console: Console, findings: list[Shown]) -> None:
-    """Prints findings, grouped by what fails: the shortest of each group step by step, the others in a line each."""
+def show_findings(console: Console, findings: list[Shown], replay: str = "brokerproof replay {}") -> None:
+    """Prints findings, grouped by what fails: the shortest of each group step by step, the others in a line each.
+
+    `replay` is the command that replays a trace.
+    """
     groups: dict[tuple[str, str, str], list[Shown]] = {}
     for each in findings:
         groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
@@ -334,9 +343,9 @@ def show_findings(console: Console, findings: list[Shown]) -> None:
         first, *others = sorted(group, key=lambda each: (each.shrunk_length, each.seed))
         _show_heading(console, first, f"finding {number} of {len(groups)}")
         show_explanation(console, first.explanation)
-        _show_line(console, "replay", f"brokerproof replay {first.trace}")
+        _show_line(console, "replay", replay.format(first.trace))
         for other in others:
-            where = f"seed {other.seed}, {other.shrunk_length} steps: brokerproof replay {other.trace}"
+            where = f"seed {other.seed}, {other.shrunk_length} steps: {replay.format(other.trace)}"
             _show_line(console, "also", where)
         console.print()
 
@@ -377,7 +386,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         for change in changes(explanation.expected, explanation.actual) if explanation.expected is not None else ():
             text = change_text(msgspec.structs.replace(change, path=change.path or "state"))
             _show_line(console, "differs", f"model -> implementation: {text}")
-    elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG):
+    elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE):
         _show_line(console, "actual", str(explanation.actual))
     for condition in explanation.conditions:
         _show_line(console, "true" if condition.value else "false", condition.text)

@@ -83,14 +83,14 @@ def state_difference(state: Any, view: Any) -> Difference | None:
     return Difference(Cause(Kind.VIEW, field), message, expected, actual)
 
 
-def observation_difference(ours: Any, theirs: Any) -> Difference | None:
-    """How what an observer sees differs between two profiles, or None."""
+def observation_difference(ours: Any, theirs: Any, between: str = "the two profiles") -> Difference | None:
+    """How what an observer sees differs between two sides, or None."""
     if same(ours, theirs):
         return None
     field = "observation"
     if isinstance(ours, dict) and isinstance(theirs, dict):
         field = next((k for k in ours if k not in theirs or not same(ours[k], theirs[k])), field)
-    return Difference(Cause(Kind.VIEW, field), f"{field} differs between the two profiles", ours, theirs)
+    return Difference(Cause(Kind.VIEW, field), f"{field} differs between {between}", ours, theirs)
 
 
 def shown(value: Any) -> Any:

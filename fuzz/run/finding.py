@@ -19,6 +19,7 @@ class Kind(StrEnum):
     STUTTER = "stutter"  # a refused action changed the state
     CRASH = "crash"  # model, second side or a property raised an exception
     HANG = "hang"  # a step did not return in time
+    PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
     UNSTABLE = "unstable"  # a difference was seen that a replay does not show
     EVENTUALLY = "eventually"  # an `eventually` property fails under its fairness
     CANONICAL = "canonical"  # the canonical form maps two different states to one
@@ -56,6 +57,14 @@ class Difference(NamedTuple):
     message: str
     expected: Any = None
     actual: Any = None
+
+
+class Misbehaved(Exception):
+    """The second side failed in a way that it describes itself."""
+
+    def __init__(self, difference: Difference) -> None:
+        super().__init__(difference.message)
+        self.difference = difference
 
 
 class Finding(NamedTuple):

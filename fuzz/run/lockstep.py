@@ -9,9 +9,10 @@ what is wrong.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
-from fuzz.run.call import Call
+from fuzz.run.call import Arguments, Call
 from fuzz.run.checks import (
     NONE_SKIPPED,
     Check,
@@ -49,6 +50,9 @@ class Lockstep:
         #: properties that are not checked: those already found broken, so that a common one does not hide a rare one
         self.skipped: Skipped = NONE_SKIPPED
         self.configs: set[Any] = set()
+        #: called after each step with the action's name, its arguments and the model's outcome
+        self.record: Callable[[str, Arguments, Any], None] | None = None
+        self.last: tuple[Any, Any] = None, None  # config of the last trace, and the state after it
         self._goals_by_selection: dict[tuple[int, ...], list[list[Check]]] = {}
 
     def run(self, seed: int) -> Finding | None:
@@ -75,7 +79,7 @@ class Lockstep:
         choose, abstract = decoder(subject, cfg).chooser(cfg, plan.swarm, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
         row, last = size * size, plan.steps - 1
-        state = subject.machine.start(cfg)
+        state, record = subject.machine.start(cfg), self.record
         step = -1
         try:
             for step in range(plan.steps):
@@ -86,6 +90,8 @@ class Lockstep:
                     theirs = methods[action](*arguments)
                     if theirs is not outcome and not same(outcome, theirs):
                         return True
+                if record is not None:
+                    record(chosen.name, arguments, outcome)
                 pairs[row + action] += 1
                 row = action * size
                 if outcome.__class__ is Refused:
@@ -101,9 +107,8 @@ class Lockstep:
                     self._meet(open_goals[action], seed, cfg, state, event, after, values_before, values)
                 if step % CHECK_EVERY == CHECK_EVERY - 1 or step == last:
                     event = event_of(subject, chosen.name, arguments, outcome)
-                    if side is not None and side.difference(after) is not None:
-                        return True
-                    for _ in broken_properties(checks, cfg, state, event, action, after, values_before, values):
+                    broken = broken_properties(checks, cfg, state, event, action, after, values_before, values)
+                    if (side is not None and side.difference(after) is not None) or any(True for _ in broken):
                         return True
                     key = abstract(cfg, after)
                     if key not in seen:
@@ -114,6 +119,7 @@ class Lockstep:
             )
         finally:
             coverage.steps += step + 1
+            self.last = cfg, state
 
     def _open_goals(self, cfg: Any) -> list[list[Check]]:
         """The coverage goals not reached yet, by the index of the action after which they can be reached."""

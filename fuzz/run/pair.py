@@ -4,8 +4,8 @@ Lockstep, replay, shrinking, the explorer, its edge cover, the Hypothesis state 
 call. `Pair.step` takes it on both sides and says what is wrong. How much it checks is a `Depth`; outcomes, and that a
 refused action leaves the state unchanged, are compared at every step.
 
-The second side is the component's implementation, or the model under another profile. A pair without a second side
-runs the model alone: its properties and history variables are all that is checked.
+The second side is the component's implementation, the model under another profile, or a foreign program. A pair
+without a second side runs the model alone: its properties and history variables are all that is checked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import functools
 import traceback
 from collections.abc import Callable
 from enum import Flag, auto
-from typing import Any
+from typing import Any, Protocol
 
 from fuzz.run.call import Arguments, Call
 from fuzz.run.checks import (
@@ -35,7 +35,7 @@ from fuzz.run.compare import (
     state_difference,
     stutter_difference,
 )
-from fuzz.run.finding import Cause, Difference, Kind
+from fuzz.run.finding import Cause, Difference, Kind, Misbehaved
 from fuzz.subject import Subject
 from fuzz.target import Second, Target
 from model.machine import plain
@@ -60,6 +60,7 @@ class ImplementationSide:
 
     def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
         kind = subject.implementation
+        self.agrees = same
         self.names = subject.machine.actions
         self.body: Any = kind(cfg) if state is None else kind.load(cfg, state)
 
@@ -90,6 +91,7 @@ class ProfileSide:
 
     def __init__(self, subject: Subject, cfg: Any, against: Any, state: Any = None) -> None:
         self.machine = subject.machine
+        self.agrees = same
         self.cfg = cfg
         self.against = against
         self.state = subject.machine.start(against) if state is None else state
@@ -117,7 +119,24 @@ class ProfileSide:
         return None
 
 
-Side = ImplementationSide | ProfileSide
+class Side(Protocol):
+    """A second side."""
+
+    def agrees(self, outcome: Any, theirs: Any, /) -> bool:
+        """Whether the model's outcome and the side's are the same."""
+
+    @property
+    def methods(self) -> list[Callable[..., Any]]:
+        """The actions in their order, for a loop that takes many steps."""
+
+    def act(self, name: str, arguments: Arguments) -> Any:
+        """Takes one action. Returns its outcome."""
+
+    def difference(self, state: Any) -> Difference | None:
+        """How the side is not in the model's state."""
+
+    def broken_structure(self) -> Difference | None:
+        """What the side's own check says."""
 
 
 def second_side(target: Target, state: Any = None, second: Second | None = None) -> Side | None:
@@ -131,6 +150,9 @@ def second_side(target: Target, state: Any = None, second: Second | None = None)
         return ImplementationSide(target.subject, target.config, state)
     if second is Second.PROFILE:
         return ProfileSide(target.subject, target.config, target.against, state)
+    if second is Second.PROGRAM:
+        program: Side = target.program.side(target.subject, target.config)
+        return program
     return None
 
 
@@ -186,8 +208,9 @@ class Pair:
             side = self.side
             if side is not None:
                 self.other_outcome = theirs = side.act(action, arguments)
-                if not same(outcome, theirs):
+                if not side.agrees(outcome, theirs) and not self._takes_another_step(side, before, call):
                     return outcome_difference(action, outcome, theirs)
+                after, outcome = self.state, self.outcome
             if refusal_changed_state(before, outcome, after):
                 return stutter_difference(action, before, after)
             if side is not None:
@@ -211,6 +234,14 @@ class Pair:
             return crash(who, action, problem)
         return None
 
+    def _takes_another_step(self, side: Side, before: Any, call: Call) -> bool:
+        """Whether the specification allows the side's outcome by another step than its own. The model then takes it."""
+        for state, outcome in self.subject.machine.alternatives(self.cfg, before, *call):
+            if side.agrees(outcome, self.other_outcome):
+                self.state, self.outcome = state, outcome
+                return True
+        return False
+
 
 def load_difference(target: Target, state: Any) -> Difference | None:
     """How an implementation that is loaded with a state is not in it; the explorer depends on `load`."""
@@ -229,6 +260,8 @@ def load_difference(target: Target, state: Any) -> Difference | None:
 
 def crash(who: str, action: str, problem: Exception) -> Difference:
     """The difference for an exception in the model, the second side or a property."""
+    if isinstance(problem, Misbehaved):
+        return problem.difference
     function = traceback.extract_tb(problem.__traceback__)[-1].name
     message = f"{action} raised {type(problem).__name__}: {problem} (in {function})"
     return Difference(Cause(Kind.CRASH, f"{action} {type(problem).__name__}"), message, None, f"{who}: {problem!r}")

@@ -118,6 +118,8 @@ class Shrinker:
 
     def _execute(self, candidate: Candidate) -> Finding | None:
         """Runs a candidate with everything checked, its ranks turned into the values they stand for."""
+        if self.until is not None and time.monotonic() >= self.until:
+            raise _Spent
         calls: list[Call] = []
         target = self.target.drawn(candidate.config)
         try:
@@ -138,7 +140,7 @@ class Shrinker:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
         except Hang:
             return replay(target, calls, hang_seconds=self.hang_seconds)
-        if self.left <= 0 or (self.until is not None and time.monotonic() >= self.until):
+        if self.left <= 0:
             raise _Spent
         return None
 

@@ -200,7 +200,7 @@ class Replayer:
         recording, config, observe = self.recording, trace.config, self.subject.machine.observe
         pair, depth = self._pair(trace, cfg), Depth.ALL if OWN in trace.header else Depth.VIEW
         for operation in trace.operations:
-            calls = self._calls(trace, cfg, pair.state, operation)
+            calls = self.calls(trace, cfg, pair.state, operation)
             for call in calls:
                 difference = pair.step(call, depth if call is calls[-1] else Depth.OUTCOME)
                 if difference is not None:
@@ -228,7 +228,7 @@ class Replayer:
             return Pair(target, start=start._replace(now_ns=started))
         return Pair(target)
 
-    def _calls(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[Call]:
+    def calls(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[Call]:
         """The calls that an operation stands for, their arguments checked. Raises BadTrace."""
         actions, calls = self.subject.machine.actions, list[Call]()
         try:

@@ -1,0 +1,165 @@
+"""`brokerproof sut`: the model in lockstep with a foreign program over standard input and output."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from shlex import join
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.campaign.driver import trace_name
+from fuzz.campaign.store import LocalStore
+from fuzz.campaign.summary import coverage_of
+from fuzz.campaign.worker import Found, Spec, merged, target_of
+from fuzz.commands import Record, Seconds
+from fuzz.commands.fuzz import ActionCount, Coverage, FuzzResult, show_verdict
+from fuzz.platform.progress import Update, showing
+from fuzz.platform.version import code_version
+from fuzz.report.finding import show_findings, shown
+from fuzz.run.checks import all_but
+from fuzz.run.coverage import Total
+from fuzz.run.finding import Misbehaved
+from fuzz.run.replay import replay
+from fuzz.sut.hunt import Hunted, Hunter, shrunk
+from fuzz.sut.link import Limits
+from fuzz.sut.program import VERSION, Hello, Program
+from fuzz.target import Target
+from fuzz.trace.file import read_traces
+from fuzz.trace.recording import replayer_of
+
+#: Where traces of findings go.
+OUT = Path("build/sut")
+#: The share of a run's seconds that shrinking may take at least, and its seconds in a run without a limit.
+_SHRINK_SHARE, _SHRINK_SECONDS = 0.5, 10.0
+
+
+class Options(NamedTuple):
+    """The options of the command."""
+
+    spec: Spec
+    command: Sequence[str]
+    seed: int
+    traces: int | None
+    seconds: float | None
+    limits: Limits
+    trace: Path | None  # only this trace
+    out: Path | None
+
+
+class Abilities(Record):
+    """The program's hello. Null lists: the program has all actions, settings and fields."""
+
+    version: int
+    name: str
+    actions: list[str] | None
+    settings: list[str] | None
+    observes: list[str] | None
+
+
+class SutResult(FuzzResult):
+    """What `fuzz` reports, and the program's abilities; null if it said none."""
+
+    command: list[str]
+    protocol: Abilities | None
+    operations_per_second: Seconds
+
+
+def run(options: Options, console: Console) -> SutResult:
+    """Drives a program. Raises BadValue for unknown names, or a program that cannot be started."""
+    started, spec = time.monotonic(), options.spec
+    named = target_of(spec)
+    program = Program(options.command, named.subject, options.limits)
+    try:
+        subject = program.start().restricted(named.subject)
+    except Misbehaved:
+        subject = named.subject  # the first trace fails in the same way, and that is the finding
+    target = replace(named, subject=subject, program=program)
+    try:
+        with showing(console, "starting") as update:
+            path = options.trace
+            done = _hunted(target, options, update) if path is None else _replayed(target, path)
+            update(0, None, "shrinking")
+            found = _shrunk(target, options, done)
+    finally:
+        program.close()
+    folder, total = LocalStore(options.out or OUT), Total()
+    for each in found:
+        folder.write(f"traces/{trace_name(each)}", each.trace.encode())
+    for row in done.coverage:
+        total.add(row)
+    covered = coverage_of(spec, options.seed, total)
+    actions = {name: ActionCount(**counts) for name, counts in covered.pop("actions").items()}
+    speed = done.steps / done.seconds if done.seconds else 0.0
+    return SutResult(
+        subject=spec.subject,
+        profile=spec.profile,
+        seed=options.seed,
+        traces=done.traces,
+        steps=done.steps,
+        seconds=time.monotonic() - started,
+        steps_per_second=speed,
+        coverage=Coverage(actions=actions, **covered),
+        never=[],
+        failed=False,
+        findings=[shown(each, folder.path(f"traces/{trace_name(each)}")) for each in found],
+        version=code_version(),
+        command=list(options.command),
+        protocol=_abilities(program.hello),
+        operations_per_second=speed,
+    )
+
+
+def _hunted(target: Target, options: Options, update: Update) -> Hunted:
+    started = time.monotonic()  # without the program's start
+
+    def progress(traces: int, steps: int, findings: int) -> None:
+        speed = steps / max(time.monotonic() - started, 1e-9)
+        update(traces, options.traces, f"{traces:,} traces  {speed:,.0f} operations/s  {findings} findings")
+
+    until = None if options.seconds is None else started + options.seconds
+    return Hunter(target, options.spec.steps).run(options.seed, options.traces, until, progress)
+
+
+def _replayed(target: Target, path: Path) -> Hunted:
+    """One trace of a file, in single steps."""
+    machine, started = target.subject.machine, time.monotonic()
+    trace = next(read_traces(path))
+    replayer = replayer_of(trace, subject=target.subject)
+    cfg = machine.configure(trace.config)
+    calls = [call for each in trace.operations for call in replayer.calls(trace, cfg, None, each)]
+    seed = trace.header.get("seed")
+    finding = replay(replace(target, config=cfg), calls, seed=seed, skipped=all_but(target.subject, None))
+    return Hunted(1, len(calls), time.monotonic() - started, (), [] if finding is None else [finding])
+
+
+def _shrunk(target: Target, options: Options, done: Hunted) -> list[Found]:
+    """The findings shrunk, within the seconds that are left of the run, and at least a share of them."""
+    limit, count = options.seconds, max(1, len(done.findings))
+    left = _SHRINK_SECONDS if limit is None else max(limit - done.seconds, limit * _SHRINK_SHARE)
+    return merged(shrunk(target, options.spec, finding, left / count) for finding in done.findings)
+
+
+def _abilities(hello: Hello | None) -> Abilities | None:
+    if hello is None:
+        return None
+    lists = {k: None if v is None else list(v) for k, v in hello._asdict().items() if k != "name"}
+    return Abilities(version=VERSION, name=hello.name, **lists)
+
+
+def show(console: Console, result: SutResult) -> None:
+    """Prints the program's abilities, the findings step by step, then the totals."""
+    again = f"brokerproof sut {result.subject} --profile {result.profile} --trace {{}} -- {join(result.command)}"
+    show_findings(console, result.findings, again)
+    if result.protocol is not None:
+        said = result.protocol
+        lists = {"actions": said.actions, "settings": said.settings, "observes": said.observes}
+        parts = [f"{key} {', '.join(names) or 'none'}" for key, names in lists.items() if names is not None]
+        console.print(escape(f"{said.name}: {'; '.join(parts) or 'all abilities'}"))
+    speed = f"{result.operations_per_second:,.0f} operations/s, {result.seconds:.1f} s"
+    console.print(f"{result.subject}, profile {result.profile}: {speed}")
+    show_verdict(console, result.findings, result.steps, result.traces, result.seed)

@@ -1,0 +1,164 @@
+"""A child process that answers lines with lines, each within a limit of time and size.
+
+Nothing that the process does stops the caller: writing never blocks, a reply has a deadline, standard error is read and
+its last line kept. The process runs in a session of its own, and all of the session is killed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fuzz.run.finding import Cause, Difference, Kind, Misbehaved
+from model.machine import BadValue
+
+_CHUNK = 1 << 18
+_PIPE_BYTES = 1 << 20
+_KEPT_OF_STDERR = 2000
+#: How long a process that has closed its output may take to end, and the time between two looks whether it has ended.
+_END_SECONDS = 0.2
+
+
+class Limits(NamedTuple):
+    """What a reply may cost: seconds of wall clock, and bytes."""
+
+    seconds: float = 10.0
+    size: int = 1 << 24
+
+
+def misbehaved(kind: Kind, what: str, message: str) -> Misbehaved:
+    """The exception for a process that failed; `what` names the failure in one or two words."""
+    return Misbehaved(Difference(Cause(kind, what), message, None, message))
+
+
+class Link:
+    """A running process. Raises BadValue if it cannot be started."""
+
+    def __init__(self, command: Sequence[str], limits: Limits) -> None:
+        self.limits = limits
+        try:
+            self._process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except (OSError, ValueError) as problem:
+            reason = getattr(problem, "strerror", None) or problem
+            raise BadValue(f"{command[0]} cannot be started: {reason}; the program stands after --") from None
+        streams = self._process.stdin, self._process.stdout, self._process.stderr
+        self._input, self._output, self._errors = [stream.fileno() for stream in streams if stream is not None]
+        for each in (self._input, self._output, self._errors):
+            os.set_blocking(each, False)
+        for each in (self._input, self._output):
+            with contextlib.suppress(OSError, AttributeError):
+                fcntl.fcntl(each, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._poll = select.poll()
+        for each in (self._output, self._errors):
+            self._poll.register(each, select.POLLIN)
+        self._unsent, self._unread, self._scanned = bytearray(), bytearray(), 0
+        self._said = b""
+
+    def send(self, line: bytes) -> None:
+        """Sends a line, or as much of it as the process takes now; the rest goes while replies are awaited."""
+        self._unsent += line
+        self._write()
+
+    def receive(self) -> bytes:
+        """The next line. Raises Misbehaved when it is late or too long, or the process has ended."""
+        limits, process = self.limits, self._process
+        until = time.monotonic() + limits.seconds
+        while (end := self._unread.find(b"\n", self._scanned)) < 0:
+            self._scanned = len(self._unread)
+            if self._scanned > limits.size:
+                break
+            left = until - time.monotonic()
+            if left <= 0:
+                raise misbehaved(Kind.HANG, "no reply", f"no reply within {limits.seconds:g} s{self._last_words()}")
+            if self._exchange(min(left, _END_SECONDS)):
+                continue
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_SECONDS if self._closed else 0)
+            if process.returncode is not None:
+                how = _ending(process.returncode)
+                raise misbehaved(Kind.CRASH, how, f"the program {how}{self._last_words()}")
+            if self._closed:
+                raise misbehaved(Kind.PROTOCOL, "closed output", "the program closed its standard output")
+        if end < 0 or end > limits.size:
+            raise misbehaved(Kind.PROTOCOL, "too long", f"a reply of more than {limits.size:,} bytes")
+        line = bytes(self._unread[:end])
+        del self._unread[: end + 1]
+        self._scanned = 0
+        return line
+
+    def close(self) -> None:
+        """Kills the process and all that it started in its session."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+
+    _closed = False
+
+    def _exchange(self, seconds: float) -> bool:
+        """Waits for the process to read or write, and moves bytes. Returns whether the process may have more to say."""
+        if self._unsent:
+            self._poll.register(self._input, select.POLLOUT)
+        moved = False
+        for stream, _ in self._poll.poll(seconds * 1000):
+            if stream == self._input:
+                moved = self._write()
+                continue
+            data = os.read(stream, _CHUNK)
+            moved = moved or bool(data)
+            if stream == self._output:
+                self._unread += data
+                self._closed = not data
+            else:
+                self._said = (self._said + data)[-_KEPT_OF_STDERR:]
+            if not data:
+                self._poll.unregister(stream)
+        return moved
+
+    def _write(self) -> bool:
+        """Writes what the process takes. Returns whether it took anything."""
+        taken = 0
+        try:
+            taken = os.write(self._input, self._unsent) if self._unsent else 0
+        except BlockingIOError:
+            return False
+        except OSError:
+            self._unsent.clear()  # the process does not read any more; its output says why
+        del self._unsent[:taken]
+        if not self._unsent:
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(self._input)
+        return taken > 0
+
+    def _last_words(self) -> str:
+        """The last line of standard error, for a message."""
+        lines = self._said.decode(errors="replace").strip().splitlines()
+        return f"; it said: {lines[-1][:200]}" if lines else ""
+
+
+def _ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

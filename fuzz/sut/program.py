@@ -1,0 +1,309 @@
+"""A foreign program as second side of the model: the protocol's requests and replies.
+
+A request with a config resets the program. Its calls are taken in order; a single step is a request with one call. The
+program may leave out actions, settings and observed fields: its hello lists those that it has.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.run.call import Arguments
+from fuzz.run.compare import observation_difference, same
+from fuzz.run.finding import Difference, Kind, Misbehaved
+from fuzz.subject import Subject
+from fuzz.sut.link import Limits, Link, misbehaved
+from model.machine import BadValue, Failed, Machine, Refused, plain
+from model.values import describe
+
+#: The version of the protocol.
+VERSION = 1
+#: Causes of failures before the first call begin with this.
+HELLO = "hello "
+#: Encoded calls that are kept: arguments mostly come from fixed domains.
+_MOST_KEPT = 100_000
+
+
+class Hello(NamedTuple):
+    """What a program says of itself. None: it has all actions, settings or fields."""
+
+    name: str
+    actions: tuple[str, ...] | None = None
+    settings: tuple[str, ...] | None = None
+    observes: tuple[str, ...] | None = None
+
+    def restricted(self, subject: Subject) -> Subject:
+        """The subject with the program's actions and settings alone.
+
+        Raises BadValue for unknown names, or if nothing is left.
+        """
+        machine: Machine[Any, Any] = copy.copy(subject.machine)
+        for kind, ours, theirs in (
+            ("action", subject.machine.actions, self.actions),
+            ("setting", subject.machine.settings, self.settings),
+        ):
+            for name in theirs or ():
+                if name not in ours:
+                    raise BadValue(f"the program has the {kind} {name}, {subject.name} has {', '.join(ours)}")
+        if self.actions is not None:
+            machine.actions = {n: a for n, a in machine.actions.items() if n in self.actions}
+        names = machine.actions
+        if not names:
+            raise BadValue(f"the program has no action; {subject.name} has {', '.join(subject.machine.actions)}")
+        swarms = {
+            swarm: weights
+            for swarm, weights in subject.swarms.items()
+            if any(weights.get(n, 1.0) * subject.weights.get(n, 1.0) for n in names)
+        }
+        drawn = {n: v for n, v in subject.settings.items() if self.settings is None or n in self.settings}
+        return replace(subject, machine=machine, swarms=swarms, settings=drawn)
+
+
+class Reply(NamedTuple):
+    """The outcomes of a request's calls, and what the program shows of its state afterwards."""
+
+    outcomes: list[Any]
+    observed: Any
+
+
+def wire(outcome: Any) -> Any:
+    """An outcome of the model as the protocol has it. The sentence of a refusal is for people, and is left out."""
+    kind = outcome.__class__
+    if kind is int or kind is bool or outcome is None:
+        return outcome
+    if kind is Refused:
+        return {"refused": outcome.kind}
+    if kind is Failed:
+        return {"failed": outcome.kind}
+    return plain(outcome)
+
+
+def agrees(expected: Any, theirs: Any) -> bool:
+    """Whether a reply's value is the expected one. JSON has one kind of number, so 1.0 is 1, but true is not."""
+    if same(expected, theirs):
+        return True
+    if isinstance(expected, dict) and isinstance(theirs, dict):
+        if len(expected) == 1 and ("refused" in expected or "failed" in expected):
+            return all(key in theirs and same(theirs[key], value) for key, value in expected.items())
+        return expected.keys() == theirs.keys() and all(agrees(v, theirs[k]) for k, v in expected.items())
+    if isinstance(expected, list) and isinstance(theirs, list):
+        return len(expected) == len(theirs) and all(map(agrees, expected, theirs))
+    numbers = {expected.__class__, theirs.__class__}
+    return numbers == {int, float} and bool(expected == theirs)
+
+
+class Program:
+    """A program that is driven as second side. It is started when it is first needed, and again after it failed."""
+
+    def __init__(self, command: Sequence[str], subject: Subject, limits: Limits | None = None) -> None:
+        if not command:
+            raise BadValue("name the program after --, for example: brokerproof sut SUBJECT -- python my_adapter.py")
+        self.command = tuple(command)
+        self.subject = subject
+        self.limits = limits or Limits()
+        self.hello: Hello | None = None
+        self._link: Link | None = None
+        self._last = 0  # number of the last request
+        self._awaited = 0  # requests without a reply
+        self._kept: dict[tuple[str, Arguments], bytes] = {}
+
+    def side(self, subject: Subject, cfg: Any) -> ProgramSide:
+        """A second side in its first state."""
+        return ProgramSide(self, subject, cfg)
+
+    def start(self) -> Hello:
+        """Starts the program, unless it runs. Returns its hello. Raises Misbehaved, and BadValue if there is none."""
+        if self._link is None or self.hello is None:
+            self.close()
+            self._link = Link(self.command, self.limits)
+            try:
+                self._link.send(to_json(introduction(self.subject)) + b"\n")
+                self.hello = self._hello(self._link.receive())
+            except Misbehaved as problem:
+                self.close()
+                kind, message = problem.difference.cause.kind, f"hello: {problem.difference.message}"
+                raise misbehaved(kind, f"{HELLO}{problem.difference.cause.what}", message) from None
+        return self.hello
+
+    def close(self) -> None:
+        """Ends the program, if it runs."""
+        if self._link is not None:
+            self._link.close()
+        self._link, self._awaited = None, 0
+
+    def send(self, calls: Iterable[bytes], cfg: Any = None) -> None:
+        """Sends a request without waiting for the reply. A config resets the program. Raises Misbehaved."""
+        if cfg is not None and self._link is None:
+            self.start()
+        if self._link is None:
+            raise misbehaved(Kind.PROTOCOL, "not running", "the program does not run")
+        self._last += 1
+        self._awaited += 1
+        config = b"" if cfg is None else b'"config":' + to_json(plain(cfg)) + b","
+        self._link.send(b'{"id":%d,%b"calls":[%b]}\n' % (self._last, config, b",".join(calls)))
+
+    def receive(self, count: int) -> Reply:
+        """The reply to the oldest request without one, which had so many calls. Raises Misbehaved."""
+        number, line = self._last - self._awaited + 1, self._receive()
+        try:
+            return self._reply(line, number, count)
+        except Misbehaved:
+            self.close()
+            raise
+
+    def _receive(self) -> bytes:
+        """The next line. After Misbehaved the program has ended."""
+        try:
+            if self._link is None:
+                raise misbehaved(Kind.PROTOCOL, "not running", "the program does not run")
+            line = self._link.receive()
+        except Misbehaved:
+            self.close()
+            raise
+        self._awaited -= 1
+        return line
+
+    def reset(self, cfg: Any) -> None:
+        """Puts the program into its first state. Raises Misbehaved."""
+        with suppress(Misbehaved):  # replies that nobody wants; a program that fails here is started again
+            while self._link is not None and self._awaited:
+                self._receive()
+        self.send((), cfg)
+        self.receive(0)
+
+    def encoded(self, action: str, arguments: Arguments) -> bytes:
+        """A call as the protocol has it: the action and its arguments in order."""
+        key = action, arguments
+        text = self._kept.get(key)
+        if text is None:
+            text = to_json([action, *[plain(each) for each in arguments]])
+            if len(self._kept) < _MOST_KEPT:
+                self._kept[key] = text
+        return text
+
+    def seen(self, observation: Any) -> Any:
+        """The part of an observation that the program shows; None if it shows nothing."""
+        observes = self.hello.observes if self.hello is not None else None
+        if observes is None or not isinstance(observation, dict):
+            return observation if observes is None else None
+        return {k: v for k, v in observation.items() if k in observes} or None
+
+    def difference(self, expected: Any, reply: Reply) -> Difference | None:
+        """How what the program shows differs from the model's observation."""
+        expected = self.seen(expected)
+        if expected is None or agrees(expected, reply.observed):
+            return None
+        return observation_difference(expected, reply.observed, "model and program")
+
+    # ---- replies --------------------------------------------------------------------------------------
+
+    def _hello(self, line: bytes) -> Hello:
+        data = _object(line)
+        if data.get("brokerproof") != VERSION:
+            message = f"the reply lacks brokerproof: {VERSION}, the version of the protocol: {_short(line)}"
+            raise misbehaved(Kind.PROTOCOL, "version", message)
+        lists = {}
+        for key in ("actions", "settings", "observes"):
+            names = data.get(key)
+            if names is not None and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+                raise misbehaved(Kind.PROTOCOL, key, f"{key} must be a list of names, got {_short(to_json(names))}")
+            lists[key] = None if names is None else tuple(names)
+        return Hello(str(data.get("name", self.command[0]))[:200], **lists)
+
+    def _reply(self, line: bytes, number: int, count: int) -> Reply:
+        data = _object(line)
+        if not same(data.get("id"), number):
+            message = f"the reply must have id {number}, got {_short(to_json(data.get('id')))}"
+            raise misbehaved(Kind.PROTOCOL, "id", message)
+        if "error" in data:
+            raise misbehaved(Kind.CRASH, "error", f"the program reports an error: {_short(to_json(data['error']))}")
+        outcomes = data.get("outcomes")
+        if not isinstance(outcomes, list) or len(outcomes) != count:
+            got = f"{len(outcomes)}" if isinstance(outcomes, list) else "no list"
+            raise misbehaved(Kind.PROTOCOL, "outcomes", f"the reply must have outcomes of {count} calls, got {got}")
+        return Reply(outcomes, data.get("observed"))
+
+
+class ProgramSide:
+    """A program as second side, in single steps, each with what the program shows of its state."""
+
+    def __init__(self, program: Program, subject: Subject, cfg: Any) -> None:
+        self.program = program
+        self.observe: Callable[[Any], Any] = lambda state: subject.machine.observe(cfg, state)
+        program.reset(cfg)
+        self._reply = Reply([], None)
+
+    @property
+    def methods(self) -> list[Callable[..., Any]]:
+        """None: many steps are sent in one request."""
+        raise NotImplementedError
+
+    def agrees(self, outcome: Any, theirs: Any) -> bool:
+        """Whether the program's outcome is the model's."""
+        return agrees(wire(outcome), theirs)
+
+    def act(self, name: str, arguments: Arguments) -> Any:
+        """Takes one action. Returns its outcome as it came. Raises Misbehaved."""
+        try:
+            self.program.send([self.program.encoded(name, arguments)])
+            self._reply = self.program.receive(1)
+        except Misbehaved as problem:
+            kind, what = problem.difference.cause
+            raise misbehaved(kind, f"{name} {what}", f"{name}: {problem.difference.message}") from None
+        return self._reply.outcomes[0]
+
+    def difference(self, state: Any) -> Difference | None:
+        """How what the program shows is not the model's observation."""
+        return self.program.difference(self.observe(state), self._reply)
+
+    def broken_structure(self) -> Difference | None:
+        """None: a program has no check that is known."""
+        return None
+
+
+class RecordedSide(ProgramSide):
+    """The replies that a program gave to a request, step by step; what it showed is compared after the last one."""
+
+    def __init__(self, program: Program, subject: Subject, cfg: Any, reply: Reply) -> None:
+        self.program = program
+        self.observe = lambda state: subject.machine.observe(cfg, state)
+        self._reply = reply
+        self._outcomes = iter(reply.outcomes)
+
+    def act(self, name: str, arguments: Arguments) -> Any:  # noqa: ARG002
+        """The outcome that the program gave."""
+        return next(self._outcomes)
+
+
+def introduction(subject: Subject) -> dict[str, Any]:
+    """The first line that a program receives: the protocol's version, and the component's schema."""
+    machine = subject.machine
+    return {
+        "brokerproof": VERSION,
+        "component": subject.name,
+        "settings": {name: describe(kind) for name, kind in machine.settings.items()},
+        "actions": {
+            action.name: {"arguments": {p.name: describe(p.kind) for p in action.params}, "fault": action.fault}
+            for action in machine.actions.values()
+        },
+    }
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        data = from_json(line)
+    except NotJSON as problem:
+        raise misbehaved(Kind.PROTOCOL, "not JSON", f"not JSON ({problem}): {_short(line)}") from None
+    if not isinstance(data, dict):
+        raise misbehaved(Kind.PROTOCOL, "no object", f"a reply must be a JSON object: {_short(line)}")
+    return data
+
+
+def _short(line: bytes) -> str:
+    text = line[:80].decode(errors="replace")
+    return text + "…" if len(line) > 80 else text

@@ -1,0 +1,276 @@
+"""Foreign programs: the protocol, its limits, the adapters, and programs that misbehave."""
+
+from __future__ import annotations
+
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.campaign.worker import Found, Spec
+from fuzz.platform.java import java_home
+from fuzz.run.call import Call
+from fuzz.run.finding import Cause, Kind
+from fuzz.run.pair import Pair
+from fuzz.subject import subject_names
+from fuzz.sut.hunt import Hunted, Hunter, shrunk
+from fuzz.sut.link import Limits
+from fuzz.sut.program import Hello, Program, agrees, wire
+from fuzz.target import Target, resolve
+from model.machine import BadValue, Failed, Refused
+from tests.conftest import ROOT
+from tests.programs import hostile
+from tests.test_cli import keeps_to_schema
+
+PROGRAMS = ROOT / "tests" / "programs"
+ADAPTER = (sys.executable, "-m", "fuzz.sut.serve")
+JAVA = java_home() / "bin"
+ACK_SETS = (JAVA / "java", PROGRAMS / "AckSets.java")
+
+
+@pytest.fixture(autouse=True)
+def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+def driven(subject: str, *command: str, traces: int = 8, limits: Limits | None = None) -> tuple[Target, Hunted]:
+    """Runs traces against a program."""
+    named = resolve(subject)
+    program = Program(command, named.subject, limits)
+    target = replace(named, program=program)
+    try:
+        return target, Hunter(target).run(0, traces, None)
+    finally:
+        program.close()
+
+
+# ---- adapters -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["negative_acks", "txn_log"])
+def test_the_python_adapter_agrees(name: str) -> None:
+    target, hunted = driven(name, *ADAPTER, name)
+    assert (hunted.traces, hunted.steps, hunted.findings) == (8, 8 * target.subject.steps, [])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", subject_names(without_canaries=True))
+def test_the_python_adapter_agrees_for_every_component(name: str) -> None:
+    assert driven(name, *ADAPTER, name, traces=100)[1].findings == []
+
+
+def test_a_seeded_bug_is_found_shrunk_and_replayed(brokerproof: Any) -> None:
+    program = (*ADAPTER, "range_cache", "replay-is-lost")
+    ran = brokerproof("sut", "range_cache", "--traces", 30, "--seconds", 4, "--out", "found", "--json", "--", *program)
+    assert ran.code == 1
+    data = keeps_to_schema("sut", ran)
+    [finding] = data["findings"]
+    assert finding["signature"].startswith("outcome:replay after put ")
+    assert (finding["shrunk_length"], finding["reproduced"]) == (3, True)
+    assert finding["explanation"]["steps"][-1]["outcome"] == {"expected_reads": 2}
+    assert finding["explanation"]["steps"][-1]["other_outcome"] == {"expected_reads": 1}
+    assert (data["protocol"]["version"], data["protocol"]["actions"]) == (1, None)
+    again = brokerproof("sut", "range_cache", "--trace", finding["trace"], "--", *program)
+    assert again.code == 1
+    assert "1 finding in 3 steps of 1 traces" in again.out
+    fixed = brokerproof("sut", "range_cache", "--trace", finding["trace"], "--", *ADAPTER, "range_cache")
+    assert (fixed.code, "no difference in 3 steps" in fixed.out) == (0, True)
+
+
+needs_a_compiler = pytest.mark.skipif(
+    not (JAVA / "javac").exists(), reason=f"no compiler in {JAVA}: the adapter in Java needs a JDK"
+)
+
+
+@needs_a_compiler
+def test_the_java_adapter_agrees_with_the_reference(brokerproof: Any) -> None:
+    ran = brokerproof("sut", "ack_set", "--traces", 200, "--reply-seconds", 60, "--json", "--", *ACK_SETS)
+    data = keeps_to_schema("sut", ran)
+    assert (ran.code, data["steps"], data["findings"]) == (0, 12_800, [])
+    assert (data["protocol"]["name"], data["protocol"]["settings"]) == ("ack sets in Java", ["batch_size"])
+
+
+@pytest.mark.nightly
+@needs_a_compiler
+def test_the_java_adapter_differs_from_the_shipped_class(brokerproof: Any) -> None:
+    shipped = ("--profile", "pulsar-2026-07", "--traces", 40, "--seconds", 2, "--reply-seconds", 60)
+    ran = brokerproof("sut", "ack_set", *shipped, "--json", "--", *ACK_SETS)
+    assert {finding["cause"] for finding in ran.json["findings"]} == {"outcome:is_ack_set_overlap"}
+    assert ran.json["findings"][0]["shrunk_length"] == 1
+
+
+# ---- partial abilities, allowed outcomes --------------------------------------------------------------
+
+
+def test_a_program_may_leave_out_actions_settings_and_fields() -> None:
+    subject = resolve("active_cursors").subject
+    actions, observes = ("add_cursor", "remove_cursor", "size"), ("size",)
+    kept = [n for n in subject.machine.actions if n in actions]
+    part = Hello("partial", actions, (), observes).restricted(subject)
+    assert list(part.machine.actions) == kept
+    assert part.settings == {}
+    assert list(subject.machine.actions) != kept, "the subject itself is unchanged"
+    for wrong in (Hello("", ("fly",)), Hello("", None, ("wings",)), Hello("", ())):
+        with pytest.raises(BadValue, match="the program has"):
+            wrong.restricted(subject)
+
+
+PARTIAL = """
+import json, sys
+for line in sys.stdin:
+    request = json.loads(line)
+    if "brokerproof" in request:
+        print(json.dumps({"brokerproof": 1, "actions": ["add"], "settings": [], "observes": ["tokens"]}), flush=True)
+        continue
+    tokens = 0 if "config" in request else tokens
+    outcomes = []
+    for _, count in request["calls"]:
+        fits = tokens + count <= 8
+        tokens += count if fits else 0
+        outcomes.append(float(tokens) if fits else {"refused": "illegal_argument", "why": "full"})
+    print(json.dumps({"id": request["id"], "outcomes": outcomes, "observed": {"tokens": tokens}}), flush=True)
+"""
+
+
+def test_only_what_a_program_can_do_is_driven(brokerproof: Any) -> None:
+    ran = brokerproof("sut", "canary", "--traces", 5, "--json", "--", sys.executable, "-c", PARTIAL)
+    data = keeps_to_schema("sut", ran)
+    assert (ran.code, data["findings"]) == (0, [])
+    assert data["coverage"]["actions"]["take"]["taken"] == 0
+    assert data["coverage"]["actions"]["add"]["taken"] == data["steps"]
+    wrong = PARTIAL.replace('["add"]', '["fly"]')
+    ran = brokerproof("sut", "canary", "--", sys.executable, "-c", wrong)
+    assert (ran.code, ran.err) == (2, "brokerproof: the program has the action fly, canary has add, take\n")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "theirs", "is_same"),
+    [
+        (Refused("illegal_state", "why"), {"refused": "illegal_state"}, True),
+        (Refused("illegal_state", "why"), {"refused": "illegal_state", "why": "another sentence"}, True),
+        (Refused("illegal_state", "why"), {"refused": "illegal_argument"}, False),
+        (Refused("illegal_state", "why"), {"failed": "illegal_state"}, False),
+        (Failed("timeout", "why"), {"failed": "timeout"}, True),
+        ((1, (2, 3)), [1, [2, 3]], True),
+        ((1, 2), [1, 2, 3], False),
+        (1, 1.0, True),
+        (1, True, False),
+        (None, False, False),
+        (2**70, 2**70, True),
+    ],
+)
+def test_outcomes_are_compared_as_json_has_them(outcome: Any, theirs: Any, is_same: bool) -> None:
+    assert agrees(wire(outcome), theirs) == is_same
+
+
+class Stingy:
+    """A store of tokens that gives out one token at a time, and shows nothing of its state."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+
+    def agrees(self, outcome: Any, theirs: Any) -> bool:
+        return bool(outcome == theirs)
+
+    def act(self, name: str, arguments: tuple[int]) -> int:
+        given = arguments[0] if name == "add" else -min(1, self.tokens)
+        self.tokens += given
+        return self.tokens if name == "add" else -given
+
+    def difference(self, state: Any) -> None:
+        return None
+
+    broken_structure = methods = lambda self: None
+
+
+def test_any_outcome_that_the_specification_allows_is_right() -> None:
+    """A model with a choice: `take` may give any number of tokens up to those asked for."""
+    named = resolve("canary")
+    machine: Any = named.subject.machine
+    fewer = lambda cfg, s, action, arguments: (  # noqa: E731
+        (s._replace(tokens=s.tokens - n, taken=s.taken + n), n)
+        for n in range(min([*arguments, s.tokens]))
+        if action == "take"
+    )
+
+    pair = Pair(Target(named.subject, named.config))
+    pair.side = Stingy()
+    calls = [Call("add", (3,)), Call("take", (2,)), Call("take", (1,))]
+    original = machine.alternatives
+    try:
+        assert [pair.step(call) is None for call in calls[:2]] == [True, False]
+        machine.alternatives = fewer
+        pair = Pair(Target(named.subject, named.config))
+        pair.side = Stingy()
+        assert [pair.step(call) for call in calls] == [None, None, None]
+        assert (pair.state.tokens, pair.outcome) == (1, 1)
+    finally:
+        machine.alternatives = original
+
+
+# ---- hostile programs ---------------------------------------------------------------------------------
+
+EVERY = {**hostile.INSTEAD, **hostile.CHANGED}
+#: replies to the hello have neither id nor outcomes nor state
+HOSTILE = [
+    (behaviour, moment)
+    for moment in hostile.MOMENTS
+    for behaviour in EVERY
+    if moment not in ("hello", "first request") or behaviour in hostile.INSTEAD
+]
+
+
+def judged(behaviour: str, moment: str) -> tuple[Hunted, Found]:
+    command = (sys.executable, "-IS", str(PROGRAMS / "hostile.py"), behaviour, moment)
+    target, hunted = driven("canary", *command, limits=Limits(1.0, 1 << 20))
+    found = shrunk(target, Spec("canary"), hunted.findings[0], 0.0)
+    target.program.close()
+    return hunted, found
+
+
+def test_a_hundred_hostile_programs_end_in_findings() -> None:
+    """In threads, because most of them wait. A behaviour that single steps do not show is unstable."""
+    assert len(HOSTILE) >= 100
+    assert driven("canary", sys.executable, "-IS", str(PROGRAMS / "hostile.py"), "none", "never")[1].findings == []
+    with ThreadPoolExecutor(12) as pool:
+        results = list(pool.map(lambda each: judged(*each), HOSTILE))
+    for (behaviour, moment), (hunted, found) in zip(HOSTILE, results, strict=True):
+        kind = Cause.parse(found.cause).kind
+        kinds = {Kind(EVERY[behaviour][1])}
+        if moment not in ("hello", "every request"):
+            kinds |= {Kind.UNSTABLE}
+        assert kind in kinds, (behaviour, moment, found.cause, found.message)
+        assert found.message
+        assert hunted.traces <= 8
+
+
+def test_the_message_says_what_a_program_did() -> None:
+    def message(behaviour: str) -> str:
+        return judged(behaviour, "every request")[1].message
+
+    assert message("failure").endswith(": the program ended with exit code 3; it said: out of luck")
+    assert message("segmentation fault").endswith(": the program was ended by SIGSEGV")
+    assert "a reply of more than 1,048,576 bytes" in message("endless line")
+    assert re.search("the reply must have id \\d+, got -1", message("wrong id"))
+
+
+def test_a_program_that_cannot_be_started_is_wrong_usage(brokerproof: Any) -> None:
+    ran = brokerproof("sut", "canary", "--", "./no-such-program")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "./no-such-program cannot be started" in ran.err
+    assert brokerproof("sut", "canary").code == 2
+
+
+def test_a_run_ends_after_its_seconds(brokerproof: Any) -> None:
+    ran = brokerproof("sut", "canary", "--seconds", 1, "--json", "--", sys.executable, "-c", PARTIAL)
+    assert (ran.code, ran.json["traces"] > 1) == (0, True)
+    assert ran.json["operations_per_second"] == ran.json["steps_per_second"] > 0
+
+
+def test_programs_are_small_enough_to_read() -> None:
+    assert len((ROOT / "fuzz" / "sut" / "serve.py").read_text().splitlines()) < 60
+    assert len(Path(PROGRAMS / "AckSets.java").read_text().splitlines()) < 320
