@@ -373,22 +373,24 @@ class RangeCaches:
         wrong = []
         mapped: list[Wrapper] = []
         for number, home in enumerate(self._caches):
-            wrappers = list(home)
-            mapped += wrappers
-            if home.bytes != sum([wrapper.bytes for wrapper in wrappers]):
-                wrong.append(f"the size of cache {number} is not the sum of its entries' bytes")
-            for wrapper in wrappers:
-                if self._caches[wrapper.cache].find(wrapper.position) is not wrapper:
-                    wrong.append("an entry is not mapped at its own position")
-            for pages in home.ledgers.values():
+            size = 0
+            for ledger, pages in home.ledgers.items():
                 if not pages:
                     wrong.append("an empty ledger is kept")
-                if not all(pages.values()):
-                    wrong.append("an empty page is kept")
+                for index, page in pages.items():
+                    if not page:
+                        wrong.append("an empty page is kept")
+                    for entry, wrapper in page.items():
+                        size += wrapper.bytes
+                        if (wrapper.cache, *wrapper.position) != (number, ledger, entry) or page_of(entry) != index:
+                            wrong.append("an entry is not mapped at its own position")
+                    mapped += page.values()
+            if home.bytes != size:
+                wrong.append(f"the size of cache {number} is not the sum of its entries' bytes")
         queued = [wrapper for wrapper in self._queue if wrapper.live]
         if len(queued) != len(mapped) or set(queued) != set(mapped):
             wrong.append("the caches and the live wrappers of the queue are not the same")
-        if any(copy >= self._next_copy for copy in self._copies):
+        if self._copies and max(self._copies) >= self._next_copy:
             wrong.append("the number of an open copy can be given again")
         return wrong
 

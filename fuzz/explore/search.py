@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 from fuzz.explore.shared import WORTH_SHARING, run_shared, usable_cores
 from fuzz.run.call import Arguments, Call, Calls
-from fuzz.run.checks import Skipped, all_but, broken_in_state, broken_in_step, checks_for, event_of
+from fuzz.run.checks import Check, Skipped, all_but, checks_for
 from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import Decoder, usable
@@ -40,6 +40,7 @@ from fuzz.run.replay import replay
 from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import Scope, Subject, find_profile
 from fuzz.target import Second, Target
+from invariants.properties import Event
 from model.machine import BadValue, plain
 
 #: The target of a transition that leaves the scope: the transition is checked, the state is not entered.
@@ -158,6 +159,7 @@ class Bounded:
         #: moves with fixed arguments come first: they are the same in every state
         self.fixed = [(p.name, p.run, p.index, arguments) for p in plans if not p.free for arguments in p.listed]
         self.free = [p for p in plans if p.free]
+        self._fixed_of: dict[frozenset[str], list[tuple[int, Move]]] = {}
 
     def _domain(self, action: str, param: str) -> Any:
         for key in (f"{action}.{param}", param):
@@ -174,6 +176,16 @@ class Bounded:
             name, run, index = plan.name, plan.run, plan.index
             moves += [(name, run, index, each) for each in itertools.product(*plan.domains(self.cfg, state))]
         return moves
+
+    def moves_of(self, state: Any, names: frozenset[str]) -> list[tuple[int, Move]]:
+        """The moves of these actions in this state, each with its index among `moves`."""
+        fixed = self._fixed_of.get(names)
+        if fixed is None:
+            fixed = self._fixed_of[names] = [each for each in enumerate(self.fixed) if each[1][0] in names]
+        if not any(plan.name in names for plan in self.free):
+            return fixed
+        first = len(self.fixed)
+        return [*fixed, *(each for each in enumerate(self.moves(state)[first:], first) if each[1][0] in names)]
 
     def target_of(self, state: Any, index: int) -> Any:
         """The canonical form of the state to which a transition leads, by its index among `moves`."""
@@ -272,8 +284,12 @@ class Search:
         self.body: Any = None  # an implementation in the state that is expanded, if the last move left one
         self.after: Any = None
         self.outcome: Any = None
-        self.checks = checks_for(space.subject, space.cfg, with_history(space.subject))
-        self.properties = properties
+        checks = checks_for(space.subject, space.cfg, with_history(space.subject))
+        actions = space.machine.actions.values()
+        self.names = [each.names for each in actions]
+        #: the properties to check: none of them takes history variables
+        self.of_states: tuple[Check, ...] = checks.of_states if properties else ()
+        self.of_steps: tuple[tuple[Check, ...], ...] = checks.of_steps if properties else ((),) * len(actions)
         first = space.start if start is None else start
         self.graph = Graph([first], array("q", [0]), array("q", [0]), array("q"))
         self.numbers: dict[Any, int] = {first: 0}
@@ -309,12 +325,10 @@ class Search:
         """Takes every transition of a state."""
         space, graph, numbers, implementation = self.space, self.graph, self.numbers, self.implementation
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
-        targets, states, parents, of_steps = graph.targets, graph.states, graph.parents, self.checks.of_steps
+        targets, states, parents = graph.targets, graph.states, graph.parents
+        of_steps, names = self.of_steps, self.names
         self.body = None
-        properties = self.properties
-        if properties:
-            for each in broken_in_state(self.checks, cfg, state):
-                self.fail(Cause(Kind.PROPERTY, each.name), number, None)
+        self.check_state(number)
         for move in space.moves(state):
             self.taking = move
             name, act, index, arguments = move
@@ -325,10 +339,11 @@ class Search:
                 if not self.compare(number, move):
                     crashed = self.step_of(number, move)
                 after, outcome = self.after, self.outcome
-            if properties and of_steps[index] and not crashed:
-                event = event_of(space.subject, name, arguments, outcome)
-                for each in broken_in_step(self.checks, cfg, state, event, index, after):
-                    self.fail(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments))
+            if of_steps[index] and not crashed:
+                event = Event(name, dict(zip(names[index], arguments, strict=True)), outcome)
+                for holds, each, _ in of_steps[index]:
+                    if not holds(cfg, state, event, after):
+                        self.fail(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments))
             if after is state:
                 targets.append(number)
                 continue
@@ -344,6 +359,12 @@ class Search:
                     target = OUTSIDE
             targets.append(target)
         graph.offsets.append(len(targets))
+
+    def check_state(self, number: int) -> None:
+        """Keeps the state properties that are false in a state."""
+        for holds, each, _ in self.of_states:
+            if not holds(self.space.cfg, self.graph.states[number]):
+                self.fail(Cause(Kind.PROPERTY, each.name), number, None)
 
     def hang(self, number: int) -> None:
         """Keeps a step that did not return."""
@@ -441,12 +462,12 @@ def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
     driven = set(space.scope.actions)
     for each in space.subject.properties:
         if each.kind == "eventually" and each.given(space.cfg) and driven >= set(each.fair):
-            path = _trap(space, graph, each.holds, each.fair)
+            path = _trap(space, graph, each.holds, frozenset(each.fair))
             if path is not None:
                 yield Lasso(each.name, each.guarantee, space.concrete(path))
 
 
-def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: tuple[str, ...]) -> list[Any] | None:
+def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
     """A run to a state without the goal to which fair actions lead back, each of them taken, never passing the goal.
 
     That is a strongly connected set of such states in which every fair action is taken at least once, or cannot be
@@ -467,9 +488,10 @@ def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: tuple[s
         number += 1
     for component in _components(edges):
         members = set(component)
-        taken = {name for number in component for name, target in edges[number] if target in members}
-        offered = [{name for name, *_ in space.moves(wide.states[i])} for i in component]
-        if taken >= set(fair).intersection(*offered):
+        untaken = fair - {name for number in component for name, target in edges[number] if target in members}
+        if not untaken.intersection(
+            *({name for _, (name, *_) in space.moves_of(wide.states[i], fair)} for i in component)
+        ):
             return [wide.states[i] for i in wide.path(min(component))]
     return None
 
@@ -480,7 +502,7 @@ def _fair_steps(
     numbers: dict[Any, int],
     number: int,
     goal: Callable[..., bool],
-    fair: tuple[str, ...],
+    fair: frozenset[str],
     met: list[bool],
 ) -> Iterator[tuple[str, int]]:
     """The fair steps from a state to states without the goal. New states get numbers.
@@ -489,21 +511,20 @@ def _fair_steps(
     `met` says in which of the scope's states the goal is reached.
     """
     first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
-    for k, (name, act, _, arguments) in enumerate(space.moves(wide.states[number])):
-        if name in fair:
-            target = OUTSIDE if first is None else wide.targets[first + k]
-            if target != OUTSIDE:
-                if not met[target]:
-                    yield name, target
-                continue
-            form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
-            if goal(space.cfg, form):
-                continue
-            if form not in numbers and space.within(form, _BEYOND):
-                numbers[form] = len(wide.states)
-                wide.states.append(form)
-                wide.parents.append(number)
-            yield name, numbers.get(form, number)
+    for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):
+        target = OUTSIDE if first is None else wide.targets[first + k]
+        if target != OUTSIDE:
+            if not met[target]:
+                yield name, target
+            continue
+        form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
+        if goal(space.cfg, form):
+            continue
+        if form not in numbers and space.within(form, _BEYOND):
+            numbers[form] = len(wide.states)
+            wide.states.append(form)
+            wide.parents.append(number)
+        yield name, numbers.get(form, number)
 
 
 def _components(edges: dict[int, list[tuple[str, int]]]) -> Iterator[list[int]]:

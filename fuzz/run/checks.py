@@ -97,20 +97,6 @@ def folded(folds: tuple[Fold, ...], cfg: Any, values: Values, before: Any, event
     return tuple(new)
 
 
-def broken_in_state(checks: Checks, cfg: Any, state: Any) -> Iterator[Property]:
-    """The `always` properties without history that are false in a state."""
-    for holds, each, slots in checks.of_states:
-        if not slots and not holds(cfg, state):
-            yield each
-
-
-def broken_in_step(checks: Checks, cfg: Any, before: Any, event: Event, action: int, after: Any) -> Iterator[Property]:
-    """The `always` properties without history that are false of a step."""
-    for holds, each, slots in checks.of_steps[action]:
-        if not slots and not holds(cfg, before, event, after):
-            yield each
-
-
 def broken_properties(
     checks: Checks,
     cfg: Any,
