@@ -140,11 +140,15 @@ class Profile(NamedTuple):
 class Machine(Generic[C, S]):
     """A component's state machine: built by decorators in `model/`, driven by the engines.
 
-    `start` returns the first state of a config; `source` names the proposal that the machine specifies.
+    `start` returns the first state of a config; `source` names the proposal that the machine specifies. `history` names
+    the history variables of the state, which no implementation has.
     """
 
-    def __init__(self, name: str, config: type[C], start: Callable[[C], S], *, source: str) -> None:
+    def __init__(
+        self, name: str, config: type[C], start: Callable[[C], S], *, source: str, history: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
+        self.history = history
         self.config = config
         self.settings = fields_of(config)
         #: the config fields that are rules; an implementation has the reference's value of each
@@ -191,6 +195,12 @@ class Machine(Generic[C, S]):
         """Decorator: this function returns the steps that the specification allows instead of the action's own."""
         self.alternatives = rule
         return rule
+
+    def with_history(self, view: S, state: S) -> S:
+        """An implementation's view with the history variables of the model's state."""
+        if not self.history:
+            return view
+        return view._replace(**{name: getattr(state, name) for name in self.history})  # type: ignore[attr-defined, no-any-return]
 
     def profile(self, name: str, about: str, config: C) -> Profile:
         """Names a config. Raises BadValue for a bad setting."""

@@ -145,6 +145,18 @@ def test_a_walk_asks_no_property() -> None:
     assert asked.broken_property == "every_put_adds"
 
 
+def test_the_search_asks_the_implementation_for_its_structure() -> None:
+    """Outcomes and views agree: only the implementation's own check says that something is wrong."""
+
+    class Loose(RANGE_CACHE.implementation):  # type: ignore[misc]
+        def check(self) -> list[str]:
+            return ["a counter is loose"] if self.now_ns else list(super().check())
+
+    space = Bounded(replace(RANGE_CACHE, implementation=Loose), "reference", SMOKE)
+    causes = [violation.finding.cause for violation in explore(space, properties=False, jobs=1).violations]
+    assert causes == [Cause(Kind.STRUCTURE, "a counter is loose")]
+
+
 @pytest.fixture(scope="module")
 def torn() -> Bounded:
     """A canonical form that forgets who was looked up, when the clock is not at its start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -11,7 +12,7 @@ import pytest
 
 from fuzz.run.call import copy_of
 from fuzz.run.generate import decoder, generate, recipe
-from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.subject import Offset, find_profile, find_subject, subject_names
 from model.machine import BadValue
 from model.positions import Position
 from tests.conftest import ROOT
@@ -42,6 +43,17 @@ def test_a_seed_is_the_same_in_every_process() -> None:
 
 def test_seeds_differ() -> None:
     assert len({tuple(generate(SUBJECT, REFERENCE, seed)) for seed in range(100)}) == 100
+
+
+def test_every_swarm_comes_and_every_value_of_a_domain_that_depends_on_the_state() -> None:
+    assert {recipe(SUBJECT, REFERENCE, seed)[0].swarm for seed in range(200)} == {"", *SUBJECT.swarms}
+    chance = random.Random(1)
+    plan = decoder(
+        replace(SUBJECT, domains={**SUBJECT.domains, "advance.nanos": Offset("now_ns", (1, 2, 5))}), REFERENCE
+    )
+    state = SUBJECT.machine.start(REFERENCE)._replace(now_ns=10)
+    drawn = {plan.plans["advance"].draw(REFERENCE, state, chance) for _ in range(100)}
+    assert drawn == {(11,), (12,), (15,)}
 
 
 def test_a_setting_of_the_profile_stays() -> None:

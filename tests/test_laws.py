@@ -17,7 +17,7 @@ from fuzz.run.lockstep import Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
 from model.machine import BadValue, Machine, Refused, plain
-from model.values import Below
+from model.values import AtLeast, Below, fit
 
 NAMES = subject_names(without_canaries=True)
 SEEDS = range(12)
@@ -85,13 +85,13 @@ def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -
     subject = find_subject(name)
     for cfg, state in states(subject, profile)[::23]:
         body = subject.implementation.load(cfg, state)
-        assert body.view() == state
+        assert subject.machine.with_history(body.view(), state) == state
         assert body.check() == []
         for action, arguments in list(decoder(subject, cfg).every(cfg, state))[::3]:
             body = subject.implementation.load(cfg, state)
             after, outcome = subject.machine.step(cfg, state, action, arguments)
             assert getattr(body, action)(*arguments) == outcome, (action, arguments)
-            assert body.view() == after, (action, arguments)
+            assert subject.machine.with_history(body.view(), after) == after, (action, arguments)
             assert body.check() == []
 
 
@@ -178,6 +178,15 @@ def test_a_setting_that_makes_no_sense_is_refused_by_its_name(settings: dict[str
     with pytest.raises(BadValue) as problem:
         find_subject("range_cache").machine.configure(settings)
     assert said in str(problem.value)
+
+
+def test_both_ends_of_a_bound_fit() -> None:
+    machine = find_subject("range_cache").machine
+    for watermark in (0.0, 1.0):
+        cfg = machine.configure({"watermark": watermark, "caches": 1, "ttl_ns": 0})
+        assert cfg[:2] + (cfg.watermark,) == (1, 0, watermark)
+    assert fit(Annotated[float, AtLeast(0)], 0.0, "x") == 0.0
+    assert fit(Annotated[int, Below("caches")], 1, "x", machine.configure({"caches": 2})) == 1
 
 
 @pytest.mark.parametrize(

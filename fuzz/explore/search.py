@@ -386,7 +386,8 @@ class Search:
             theirs = getattr(body, name)(*arguments)
             if theirs is not outcome and not same(outcome, theirs):
                 return False
-            if refusal_changed_state(state, outcome, after) or not same(after, body.view()) or body.check():
+            view = self.space.machine.with_history(body.view(), after)
+            if refusal_changed_state(state, outcome, after) or not same(after, view) or body.check():
                 return False
         except Exception:
             return False

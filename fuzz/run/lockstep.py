@@ -1,8 +1,9 @@
 """Lockstep: seeded traces on model and second side, as fast as possible.
 
 The fast loop compares outcomes at every step, the view and the properties at every sixteenth step and the last, the
-implementation's structure and `load` at the end of a trace: state that is wrong mostly stays wrong. It only notices
-that something differs. Then the same calls are replayed with everything checked at every step, and the replay says
+implementation's structure, exact types and observations at the end of a trace: state that is wrong mostly stays wrong.
+An implementation loaded with the view of a late step takes the steps after it, too. The loop only notices that
+something differs. Then the same calls are replayed with everything checked at every step, and the replay says
 what is wrong.
 """
 
@@ -28,7 +29,7 @@ from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import Recipe, decoder, generate, recipe
-from fuzz.run.pair import load_difference, second_side
+from fuzz.run.pair import Copy, ImplementationSide, Side, second_side
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.target import Target
@@ -37,6 +38,41 @@ from model.machine import Refused
 
 #: The view and the properties are compared at least this often.
 CHECK_EVERY = 16
+#: One trace in this many has a loaded copy of the implementation beside it in its last steps.
+COPY_EVERY = 4
+
+
+class _Second:
+    """The second side in the fast loop; in one trace of `COPY_EVERY`, an implementation loaded from it late.
+
+    The loaded one takes the later steps when the trace has ended, so that whatever the two share shows.
+    """
+
+    def __init__(self, side: Side, plan: Recipe) -> None:
+        self.side = side
+        self.methods = side.methods
+        self.last = plan.steps - 1
+        self.copy: Copy | None = None
+        self.copy_at = self.last - CHECK_EVERY if plan.seed % COPY_EVERY == 0 else -1
+
+    def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
+        """Whether outcome or view differ, the view exactly in the last state."""
+        if not self.side.agrees(outcome, theirs) or self.side.difference(state, step == self.last) is not None:
+            return True
+        if self.copy is None and step + CHECK_EVERY > self.copy_at >= 0 and isinstance(self.side, ImplementationSide):
+            self.copy = Copy(self.side, step + 1)
+            self.methods[:] = self.copy.recorded(self.methods)
+        return False
+
+    def ends_wrong(self, state: Any) -> bool:
+        """Whether the structure is broken, a loaded one goes on otherwise, or the original notices that one went on."""
+        if self.side.broken_structure() is not None:
+            return True
+        if self.copy is None and isinstance(self.side, ImplementationSide):
+            self.copy = Copy(self.side, self.last + 1)
+        return self.copy is not None and (
+            self.copy.difference(state) is not None or self.side.difference(state) is not None
+        )
 
 
 class Lockstep:
@@ -73,13 +109,14 @@ class Lockstep:
         self.configs.add(cfg)
         target = self.target.drawn(cfg)
         side = second_side(target)
-        methods = side.methods if side is not None else None
+        second = None if side is None else _Second(side, plan)
+        methods = None if second is None else second.methods
         checks, open_goals = checks_for(subject, cfg, self.skipped), self._open_goals(cfg)
         folds, values = checks.folds, checks.first_values(cfg)
         choose, abstract = decoder(subject, cfg).chooser(cfg, plan.swarm, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
         row, last = size * size, plan.steps - 1
-        state, record = subject.machine.start(cfg), self.record
+        state, record, theirs = subject.machine.start(cfg), self.record, None
         step = -1
         try:
             for step in range(plan.steps):
@@ -108,15 +145,14 @@ class Lockstep:
                 if step % CHECK_EVERY == CHECK_EVERY - 1 or step == last:
                     event = event_of(subject, chosen.name, arguments, outcome)
                     broken = broken_properties(checks, cfg, state, event, action, after, values_before, values)
-                    if (side is not None and side.difference(after) is not None) or any(True for _ in broken):
+                    diverged = second is not None and second.has_diverged(step, outcome, theirs, after)
+                    if diverged or any(True for _ in broken):
                         return True
                     key = abstract(cfg, after)
                     if key not in seen:
                         seen[key] = seed
                 state = after
-            return side is not None and (
-                load_difference(target, state) is not None or side.broken_structure() is not None
-            )
+            return second is not None and second.ends_wrong(state)
         finally:
             coverage.steps += step + 1
             self.last = cfg, state

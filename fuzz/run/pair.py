@@ -14,9 +14,9 @@ import functools
 import traceback
 from collections.abc import Callable
 from enum import Flag, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from fuzz.run.call import Arguments, Call
+from fuzz.run.call import Arguments, Call, Calls
 from fuzz.run.checks import (
     NONE_SKIPPED,
     Skipped,
@@ -28,17 +28,18 @@ from fuzz.run.checks import (
     property_difference,
 )
 from fuzz.run.compare import (
+    exact,
     observation_difference,
     outcome_difference,
     refusal_changed_state,
     same,
+    shown,
     state_difference,
     stutter_difference,
 )
 from fuzz.run.finding import Cause, Difference, Kind, Misbehaved
 from fuzz.subject import Subject
 from fuzz.target import Second, Target
-from model.machine import plain
 
 
 class Depth(Flag):
@@ -46,13 +47,18 @@ class Depth(Flag):
 
     OUTCOME = 0
     VIEW = auto()  # the second side's view with the model's state
+    EXACT = auto()  # the class of each part of the view, and what an observer sees of the view
     STRUCTURE = auto()  # the implementation's own check
     PROPERTIES = auto()
     STATE = VIEW | STRUCTURE
-    ALL = VIEW | STRUCTURE | PROPERTIES
+    ALL = VIEW | EXACT | STRUCTURE | PROPERTIES
 
 
-_VIEW, _STRUCTURE, _PROPERTIES = Depth.VIEW.value, Depth.STRUCTURE.value, Depth.PROPERTIES.value
+_VIEW, _EXACT, _STRUCTURE, _PROPERTIES = (
+    each.value for each in (Depth.VIEW, Depth.EXACT, Depth.STRUCTURE, Depth.PROPERTIES)
+)
+#: How many states before the end of a run an implementation is loaded and driven on beside the original.
+LOADED_STEPS = 32
 
 
 class ImplementationSide:
@@ -60,22 +66,27 @@ class ImplementationSide:
 
     def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
         kind = subject.implementation
-        self.agrees = same
-        self.names = subject.machine.actions
+        self.agrees = exact
+        self.subject, self.machine, self.cfg = subject, subject.machine, cfg
         self.body: Any = kind(cfg) if state is None else kind.load(cfg, state)
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
         """The methods in the order of the actions, for a loop that takes many steps."""
-        return [getattr(self.body, name) for name in self.names]
+        return [getattr(self.body, name) for name in self.machine.actions]
 
     def act(self, name: str, arguments: Arguments) -> Any:
         """Takes one action. Returns its outcome."""
         return getattr(self.body, name)(*arguments)
 
-    def difference(self, state: Any) -> Difference | None:
-        """How the implementation is not in the model's state."""
-        return state_difference(state, self.body.view())
+    def difference(self, state: Any, exactly: bool = False) -> Difference | None:
+        """How the implementation is not in the model's state; `exactly` also compares what an observer sees."""
+        view = self.machine.with_history(self.body.view(), state)
+        different = state_difference(state, view, exact if exactly else same)
+        if different is None and exactly:
+            ours, theirs = self.machine.observe(self.cfg, state), self.machine.observe(self.cfg, view)
+            return observation_difference(ours, theirs, "model and implementation")
+        return different
 
     def broken_structure(self) -> Difference | None:
         """The first line of the implementation's own check."""
@@ -109,7 +120,7 @@ class ProfileSide:
     def _call(self, name: str, *arguments: Any) -> Any:
         return self.act(name, arguments)
 
-    def difference(self, state: Any) -> Difference | None:
+    def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
         """How an observer can tell the two states apart."""
         machine = self.machine
         return observation_difference(machine.observe(self.cfg, state), machine.observe(self.against, self.state))
@@ -132,7 +143,7 @@ class Side(Protocol):
     def act(self, name: str, arguments: Arguments) -> Any:
         """Takes one action. Returns its outcome."""
 
-    def difference(self, state: Any) -> Difference | None:
+    def difference(self, state: Any, exactly: bool = False) -> Difference | None:
         """How the side is not in the model's state."""
 
     def broken_structure(self) -> Difference | None:
@@ -214,7 +225,7 @@ class Pair:
             if refusal_changed_state(before, outcome, after):
                 return stutter_difference(action, before, after)
             if side is not None:
-                different = side.difference(after) if wanted & _VIEW else None
+                different = side.difference(after, wanted & _EXACT != 0) if wanted & _VIEW else None
                 if different is None and wanted & _STRUCTURE:
                     different = side.broken_structure()
                 if different is not None:
@@ -243,19 +254,75 @@ class Pair:
         return False
 
 
-def load_difference(target: Target, state: Any) -> Difference | None:
-    """How an implementation that is loaded with a state is not in it; the explorer depends on `load`."""
+class Copy:
+    """An implementation loaded with the original's view at a step of a run, and driven on when the run has ended.
+
+    Loading forgets what it must not, or shares what it should copy, if the copy goes on otherwise than the model did.
+    """
+
+    def __init__(self, side: ImplementationSide, at: int) -> None:
+        self.at = at
+        self.side = ImplementationSide(side.subject, side.cfg, side.body.view())
+        self.steps: list[tuple[str, Arguments, Any]] = []
+
+    def recorded(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
+        """The original's methods, each call of which is recorded as a step to take."""
+
+        def recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                outcome = method(*arguments)
+                self.steps.append((name, arguments, outcome))
+                return outcome
+
+            return call
+
+        return [recorded(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
+
+    def difference(self, state: Any) -> Difference | None:
+        """Takes the steps of the run since the copy was made. Returns how an outcome or the last state differs."""
+        action = "state"
+        try:
+            for action, arguments, outcome in self.steps:
+                theirs = self.side.act(action, arguments)
+                if not same(outcome, theirs):
+                    return self._wrong(action, "returns another outcome", shown(outcome), shown(theirs))
+            different = self.side.difference(state, exactly=True) or self.side.broken_structure()
+        except Exception as problem:
+            return self._wrong(action, f"raises {type(problem).__name__}: {problem}", None, None)
+        if different is None:
+            return None
+        return self._wrong("state", f"ends wrong: {different.message}", different.expected, different.actual)
+
+    def _wrong(self, what: str, how: str, expected: Any, actual: Any) -> Difference:
+        message = f"an implementation loaded with the state after call {self.at}, and driven on: {what} {how}"
+        return Difference(Cause(Kind.LOAD, what), message, expected, actual)
+
+
+def load_difference(target: Target, calls: Calls) -> Difference | None:
+    """How an implementation that is loaded in one of the last states of a run goes on otherwise than the run.
+
+    The original must be in its own state after the copies have run, or they share something with it.
+    """
     if target.second is not Second.IMPLEMENTATION:
         return None
-    try:
-        side = ImplementationSide(target.subject, target.config, state)
-        if side.difference(state) is None and side.broken_structure() is None:
-            return None
-        view = side.body.view()
-    except Exception as problem:
-        return crash("second side", "load", problem)
-    message = "an implementation loaded with this state has another view, or its check fails"
-    return Difference(Cause(Kind.LOAD, "state"), message, plain(state), plain(view))
+    pair, copies, different = Pair(target, fold_history=False), list[Copy](), None
+    for at, call in enumerate((*calls, None)):
+        if at >= len(calls) - LOADED_STEPS:
+            try:
+                copies.append(Copy(cast(ImplementationSide, pair.side), at))
+            except Exception as problem:
+                return Difference(Cause(Kind.LOAD, "load"), f"load raised {type(problem).__name__}: {problem}")
+        if call is not None:
+            different = pair.step(call.copy(), Depth.OUTCOME)
+            if different is not None:
+                break
+            for each in copies:
+                each.steps.append((call.action, call.copy().arguments, pair.outcome))
+    for each in copies if different is None else ():
+        different = different or each.difference(pair.state)
+    if different is None:
+        different = cast(ImplementationSide, pair.side).difference(pair.state)
+    return different and different._replace(cause=Cause(Kind.LOAD, different.cause.what))
 
 
 def crash(who: str, action: str, problem: Exception) -> Difference:

@@ -30,7 +30,7 @@ def replay(
                 difference = pair.step(call.copy())
                 if difference is not None:
                     return Finding(config, tuple(calls[: at + 1]), difference, seed)
-            difference = load_difference(target, pair.state) if calls else None
+            difference = load_difference(target, calls) if calls else None
             if difference is not None:
                 return Finding(config, tuple(calls), difference, seed)
     except Hang:

@@ -135,7 +135,7 @@ class Shrinker:
                     if difference is not None:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
                 if self.cause.kind is Kind.LOAD and calls:
-                    difference = load_difference(target, pair.state)
+                    difference = load_difference(target, calls)
                     if difference is not None:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
         except Hang:

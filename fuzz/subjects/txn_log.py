@@ -9,87 +9,8 @@ from fuzz.subject import Scope, Subject
 from impl.txn_log.log import TxnLog
 from invariants import txn_log as invariants
 from model.batch_acks.state import Acks, Partial
-from model.machine import Refused
 from model.txn_log.machine import txn_log
-from model.txn_log.replay import Recovered
 from model.txn_log.state import Acknowledged, Config, Record, RecordPosition, State, Txn
-
-
-class RecordedTxnLog(TxnLog):
-    """The implementation with the model's history variables, folded over its requests and records."""
-
-    def __init__(self, cfg: Config) -> None:
-        super().__init__(cfg)
-        self._acknowledged: dict[int, Acknowledged] = {}
-        self._acknowledged_id = self._reported_watermark = -1
-
-    def _apply(self, record: Record, position: tuple[int, int, int], deadline_ms: int) -> bool:
-        before = self._history_of(record.txn)
-        if not super()._apply(record, position, deadline_ms):
-            return False
-        after = self._history_of(record.txn)
-        if self._status != "replaying":
-            if after is None and before is not None and record.to is not None:
-                after = before._replace(status=record.to)
-            assert after is not None
-            self._acknowledged[record.txn] = after
-            self._acknowledged_id = max(self._acknowledged_id, record.txn)
-        elif after is None and record.to is not None and record.txn in self._acknowledged:
-            known = self._acknowledged[record.txn]
-            if known.status in ("OPEN", "COMMITTING" if record.to == "COMMITTED" else "ABORTING", record.to):
-                self._acknowledged[record.txn] = known._replace(status=record.to)
-        return True
-
-    def _history_of(self, txn: int) -> Acknowledged | None:
-        live = self._txns.get(txn)
-        return None if live is None else Acknowledged(txn, live.status, live.partitions, live.subscriptions)
-
-    def low_watermark(self) -> int | Refused:
-        """Records the highest low watermark."""
-        outcome = super().low_watermark()
-        if isinstance(outcome, int):
-            self._reported_watermark = max(self._reported_watermark, outcome)
-        return outcome
-
-    def trim(self) -> int:
-        """Forgets ended transactions that have no record left."""
-        count = super().trim()
-        if count:
-            in_log = {record.txn for entry in self._log for record in entry.records}
-            known = self._acknowledged.items()
-            self._acknowledged = {t: p for t, p in known if p.status not in ("COMMITTED", "ABORTED") or t in in_log}
-        return count
-
-    def complete_replay(self) -> Recovered | Refused:
-        """Callers can see the recovered transactions."""
-        outcome = super().complete_replay()
-        if isinstance(outcome, Recovered):
-            self._acknowledged = {t: p for t, p in self._acknowledged.items() if p.status in ("COMMITTED", "ABORTED")}
-            found = {t: self._history_of(t) for t in self._txns}
-            self._acknowledged |= {t: p for t, p in found.items() if p is not None}
-        return outcome
-
-    def view(self) -> State:
-        """The model's state with its history variables."""
-        return (
-            super()
-            .view()
-            ._replace(
-                acknowledged=tuple(sorted(self._acknowledged.values())),
-                acknowledged_id=self._acknowledged_id,
-                reported_watermark=self._reported_watermark,
-            )
-        )
-
-    @classmethod
-    def load(cls, cfg: Config, s: State) -> RecordedTxnLog:
-        """A store in a state of the model."""
-        self = super().load(cfg, s)
-        assert isinstance(self, cls)
-        self._acknowledged = {p.id: p for p in s.acknowledged}
-        self._acknowledged_id, self._reported_watermark = s.acknowledged_id, s.reported_watermark
-        return self
-
 
 # ---- domains and coverage -----------------------------------------------------------------------------
 
@@ -454,7 +375,7 @@ def durable_mark_is_trimmed(s: State) -> State | None:
 
 subject = Subject(
     txn_log,
-    RecordedTxnLog,
+    TxnLog,
     invariants,
     domains={
         "timeout_ms": (100, 0, 1000, 5),

@@ -257,7 +257,7 @@ class ProgramSide:
             raise misbehaved(kind, f"{name} {what}", f"{name}: {problem.difference.message}") from None
         return self._reply.outcomes[0]
 
-    def difference(self, state: Any) -> Difference | None:
+    def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
         """How what the program shows is not the model's observation."""
         return self.program.difference(self.observe(state), self._reply)
 

@@ -73,7 +73,13 @@ from model.txn_log.state import (
 )
 from model.values import AtLeast
 
-txn_log = Machine("txn_log", Config, start, source="PIP-160")
+txn_log = Machine(
+    "txn_log",
+    Config,
+    start,
+    source="PIP-160",
+    history=("acknowledged", "acknowledged_id", "reported_watermark"),
+)
 
 #: The futures that a step completes, in order.
 Completions = tuple[Completion, ...]
