@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.kill_matrix import Job, run_job
-from fuzz.mutation.operators import generated_of
 from fuzz.run.stateful import stateful_test
-from fuzz.seeding import reasons_of
 from fuzz.subject import find_subject
 from impl.active_cursors import ActiveCursors, Order
 from invariants.active_cursors import retained
@@ -258,23 +255,6 @@ def test_positions_that_do_not_fit_one_number_are_sorted_too() -> None:
     assert body.check() == []
 
 
-# ---- generated mutants
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("share", [0.37, 0.45, 0.68, 0.75, 0.83, 0.96])
-def test_a_sample_of_generated_mutants_is_killed(share: float) -> None:
-    made = generated_of("impl.active_cursors")
-    mutant = made[int(share * len(made))]
-    killed = run_job(Job("active_cursors", None, mutant, 20.0, 0))
-    assert killed.killed or killed.excuse, mutant.id
-
-
-def test_every_excused_survivor_exists() -> None:
-    made = {m.id for m in generated_of("impl.active_cursors")}
-    assert set(reasons_of("active_cursors", "survivors")) <= made
-
-
 # ---- exhaustive
 
 
@@ -289,9 +269,3 @@ def test_the_repaired_heap_has_no_violation_in_a_scope(profile: str) -> None:
 def test_the_repaired_list_has_no_violation_in_a_scope() -> None:
     found = explore(bounded(SUBJECT, "lazy", "repaired-list"))
     assert (found.distinct_states, found.violations) == (14_985, [])
-
-
-@pytest.mark.nightly
-def test_the_nightly_scope() -> None:
-    found = explore(bounded(SUBJECT, "nightly"), implementation=False)
-    assert (found.distinct_states, found.violations) == (177_147, [])

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import bounded, explore
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.batch_acks import BatchAcks
@@ -309,22 +308,3 @@ def test_individual_acks_commute() -> None:
         cut = chance.randrange(7)
         apart, _ = after(TEN, ("ack_individual", tuple(acks[:cut])), ("ack_individual", tuple(acks[cut:])))
         assert apart == together
-
-
-# ---- exhaustive
-
-
-@pytest.mark.nightly
-def test_shipped_defects_show_in_a_scope() -> None:
-    found = explore(bounded(SUBJECT, "queue", "pulsar-2026-07"))
-    assert {str(v.finding.cause) for v in found.violations} >= {
-        "property:clean_cursor_is_durable",
-        "property:recovery_invents_no_acknowledgement",
-        "property:completed_reset_takes_effect",
-    }
-
-
-@pytest.mark.nightly
-def test_the_nightly_scope() -> None:
-    found = explore(bounded(SUBJECT, "nightly"), implementation=False)
-    assert (found.distinct_states, found.violations) == (28_582, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -59,7 +60,15 @@ class Cut(Inline):
 def run(
     store: Store, *, plan: Plan = PLAN, traces: int = TRACES, slots: int = 1, partitions: int | None = None
 ) -> State:
-    return run_campaign(store, plan, open_campaign(store, plan), Cut(slots), traces=traces, partitions=partitions)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(campaign, "run_task", remembered)
+        return run_campaign(store, plan, open_campaign(store, plan), Cut(slots), traces=traces, partitions=partitions)
+
+
+@functools.cache
+def remembered(task: Task) -> TaskResult:
+    """Runs each task once: most tests are about the folder."""
+    return run_task(task)
 
 
 def essence(state: State) -> tuple[list[Found], dict[str, list[Row]], int, int]:
@@ -68,10 +77,22 @@ def essence(state: State) -> tuple[list[Found], dict[str, list[Row]], int, int]:
     return state.merged_findings(), coverage, state.traces, state.steps
 
 
+def content(store: LocalStore) -> dict[Path, bytes]:
+    """The files of a store."""
+    return {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
+
+
 @pytest.fixture(scope="module")
-def whole() -> State:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[LocalStore, State]:
+    """A finished campaign: the store, and the state that was run."""
+    store = LocalStore(tmp_path_factory.mktemp("finished") / "c")
+    return store, run(store)
+
+
+@pytest.fixture(scope="module")
+def whole(finished: tuple[LocalStore, State]) -> State:
     """The campaign without interruption."""
-    return run(MemoryStore())
+    return finished[1]
 
 
 def test_the_seeded_bug_is_found_and_findings_are_merged(whole: State) -> None:
@@ -93,9 +114,8 @@ def test_results_do_not_depend_on_how_seeds_are_cut(whole: State, slots: int, pa
     assert essence(run(MemoryStore(), slots=slots, partitions=partitions)) == essence(whole)
 
 
-def test_the_state_read_equals_the_state_that_was_run(whole: State, tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "c")
-    run(store)
+def test_the_state_read_equals_the_state_that_was_run(finished: tuple[LocalStore, State]) -> None:
+    store, whole = finished
     assert essence(read_state(store, read_plan(store))) == essence(whole)
     names = {trace_name(f) for f in whole.merged_findings()}
     assert set(store.sizes("traces")) == names
@@ -177,7 +197,7 @@ def test_a_driver_may_die_at_any_call_of_the_file_system(
 ) -> None:
     """Dies at a call, resumes, dies again and resumes: nothing is lost, nothing counts twice."""
     monkeypatch.setattr(campaign, "ROUND_SECONDS", (0.05, 0.05))
-    monkeypatch.setattr(campaign, "run_task", _remembered())
+    monkeypatch.setattr(campaign, "run_task", remembered)
     traces = 2 * BLOCK
     expected = essence(run(MemoryStore(), traces=traces))
     for dies_at in range(1, 1000):
@@ -205,22 +225,9 @@ def test_an_incomplete_commit_file_is_ignored() -> None:
     assert read_state(HadoopStore(disk, "mem://campaign"), PLAN).rounds == 0
 
 
-def _remembered() -> Any:
-    """Returns a run_task that runs each task once: the test is about the folder."""
-    done: dict[Task, TaskResult] = {}
-
-    def remembered(task: Task) -> TaskResult:
-        if task not in done:
-            done[task] = run_task(task)
-        return done[task]
-
-    return remembered
-
-
-def test_a_finished_campaign_is_not_run_again(whole: State) -> None:
-    store = MemoryStore()
-    run(store)
-    before = dict(store.files)
+def test_a_finished_campaign_is_not_run_again(finished: tuple[LocalStore, State]) -> None:
+    store, whole = finished
+    before = content(store)
 
     class NothingToDo(Inline):
         def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
@@ -228,7 +235,7 @@ def test_a_finished_campaign_is_not_run_again(whole: State) -> None:
 
     state = run_campaign(store, PLAN, open_campaign(store, PLAN), NothingToDo(), traces=TRACES)
     assert essence(state) == essence(whole)
-    assert store.files == before
+    assert content(store) == before
 
 
 def test_more_traces_go_on_with_the_next_seeds() -> None:
@@ -277,12 +284,12 @@ def test_progress_is_reported() -> None:
 def test_a_folder_of_other_parameters_is_rejected_unchanged(other: Plan, expected: str, tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     run(store, traces=BLOCK)
-    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    before = content(store)
     with pytest.raises(BadValue) as problem:
         open_campaign(store, other)
     assert expected in str(problem.value)
     assert "use another --out" in str(problem.value)
-    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+    assert content(store) == before
 
 
 def test_a_folder_of_another_version_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -315,7 +322,7 @@ def test_a_missing_table_of_a_committed_round_is_an_error(table: str, how: str, 
     """Without its findings the round would count as one that found nothing."""
     store = LocalStore(tmp_path)
     for traces in (BLOCK, 2 * BLOCK):
-        run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=traces)
+        run(store, traces=traces)
     _, second = sorted((tmp_path / table).iterdir())
     if how == "missing":
         second.unlink()
@@ -329,7 +336,7 @@ def test_a_missing_table_of_a_committed_round_is_an_error(table: str, how: str, 
 def test_a_missing_round_between_two_others_is_an_error(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
     for traces in (BLOCK, 2 * BLOCK):
-        run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=traces)
+        run(store, traces=traces)
     first, second = sorted((tmp_path / "commits").iterdir())
     kept = second.read_bytes()
     second.unlink()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,11 +10,10 @@ import pytest
 
 from fuzz.benchmarks import negative_acks_space as space
 from fuzz.benchmarks.negative_acks_space import ROWS, Row, nacks, packed, taken
-from fuzz.explore.search import Bounded, bounded, explore
 from fuzz.run.stateful import stateful_test
-from fuzz.subject import find_profile, find_subject
+from fuzz.subject import find_subject
 from impl.negative_acks.buckets import Buckets
-from model.machine import BadValue, Failed, Refused
+from model.machine import Failed, Refused
 from model.negative_acks import avl_tree
 from model.negative_acks import delay as redelivery_delay
 from model.negative_acks import machine as m
@@ -189,21 +187,6 @@ def test_a_late_timer_redelivers_all_due_buckets() -> None:
 
 
 # ---- rejections
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"precision_bits": -1}, "negative_acks.precision_bits is -1, must be integer from 0 to 40"),
-        ({"precision_bits": 41}, "negative_acks.precision_bits is 41, must be integer from 0 to 40"),
-        ({"redelivery_delay_ms": -1}, "negative_acks.redelivery_delay_ms is -1, must be integer of 0 or more"),
-    ],
-)
-def test_an_invalid_setting_is_named(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadValue) as problem:
-        m.negative_acks.configure(settings)
-    assert said in str(problem.value)
-    assert m.negative_acks.configure({"precision_bits": 40}).precision_bits == 40
 
 
 @pytest.mark.parametrize("entry", [Position(-1, 0), Position(1, -1)])
@@ -429,26 +412,6 @@ def test_compressed_buckets_return_what_was_added(row: Row) -> None:
 
 
 # ---- scopes
-
-
-@pytest.mark.parametrize(
-    ("profile", "broken"),
-    [
-        ("pulsar-2026-07", {"timer_deadline_is_at_most_first_bucket", "redelivery_is_not_late", "close_is_final"}),
-    ],
-)
-def test_the_explorer_finds_what_a_profile_breaks(profile: str, broken: set[str]) -> None:
-    few = replace(SUBJECT.scopes["smoke"], bounds={"pending": 2, "overdue": 3, "reach": 9})
-    found = explore(Bounded(SUBJECT, profile, few), implementation=False)
-    assert broken <= {v.finding.broken_property for v in found.violations}
-    assert find_profile(SUBJECT, profile) != find_profile(SUBJECT, "reference")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("scope", "states"), [("ci", 12_461), ("nightly", 39_800)])
-def test_the_larger_scopes(scope: str, states: int) -> None:
-    found = explore(bounded(SUBJECT, scope))
-    assert (found.distinct_states, found.violations, found.lassos) == (states, [], [])
 
 
 @pytest.mark.nightly

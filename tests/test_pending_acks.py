@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from fuzz.explore.search import bounded, explore
-from fuzz.run.lockstep import Lockstep
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import Scope, find_subject
-from fuzz.target import Target
 from impl.pending_acks.handle import PendingAcks
 from impl.pending_acks.log import Log, SparseIndex
 from model.batch_acks.state import Acks, Partial
-from model.machine import BadValue, Failed, Refused
+from model.machine import Failed, Refused
 from model.pending_acks import machine as m
 from model.pending_acks import stats
 from model.pending_acks.log_index import Key, Lag, LogIndex, empty_index, next_lag, with_entry, without_acked
@@ -363,32 +361,6 @@ def test_pip_160_loses_a_commit_whose_records_are_deleted() -> None:
     assert after(FIVE, CRASH, *replay(2), start_at=s)[0].cursor == Acks(1, 0, ())
 
 
-def test_releases_have_their_defaults() -> None:
-    defaults = {p: m.pending_acks.profiles[p].config for p in ("pulsar-4.0", "pulsar-4.1", "pulsar-4.2", "pulsar-5.0")}
-    assert [cfg.batch_index_acks for cfg in defaults.values()] == [False, True, True, True]
-    assert {(cfg.batched_writes, cfg.min_lag) for cfg in defaults.values()} == {(False, 500)}
-    assert [cfg.rejected_commit for cfg in defaults.values()] == ["drop", "drop", "drop", "keep_pending"]
-    assert [cfg.replay_rewinds for cfg in defaults.values()] == [False, False, False, True]
-
-
-RULES = [
-    (name, getattr(profile.config, name))
-    for profile in (m.before_24406, m.pip_160, m.master)
-    for name in m.pending_acks.rules
-    if getattr(profile.config, name) != getattr(m.reference.config, name)
-]
-
-
-@pytest.mark.parametrize(("rule", "value"), sorted(set(RULES), key=str))
-def test_each_rule_alone_breaks_a_property(rule: str, value: Any) -> None:
-    """Except the owner of a replayed end: it matters only with records that `ends_cover_both_types` = False writes."""
-    lockstep = Lockstep(Target(SUBJECT, m.reference.config._replace(**{rule: value})))
-    seeds = 300 if rule != "replay_checks_cumulative_owner" else 40
-    findings = [finding for finding in map(lockstep.run, range(seeds)) if finding is not None]
-    assert {finding.cause.kind for finding in findings} <= {"property"}
-    assert bool(findings) == (rule != "replay_checks_cumulative_owner")
-
-
 #: One ack, and all that opens, reads and closes.
 TINY = Scope(
     actions=("ack_individual", "written", "close", "open_store", "read_entry", "end_replay", "read_fails"),
@@ -478,14 +450,6 @@ def test_handle_in_error_fails_requests_until_it_is_opened() -> None:
     assert outcome == Refused("not_ready", "the status of the handle is error or closed; open it first")
     s, _ = after(FIVE, *replay(1), start_at=s)
     assert s.individual_acks == (TxnAcks(1, (PositionAck(0, None),)),)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"min_lag": 0}, {"batch_sizes": [0]}, {"overlap_check": "words"}, {"max_failed_reads": 0}]
-)
-def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(BadValue, match=f"pending_acks.{next(iter(settings))}"):
-        m.pending_acks.configure(settings)
 
 
 # ---- log index and encoding ---------------------------------------------------------------------------

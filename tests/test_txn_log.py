@@ -212,11 +212,6 @@ def test_position_info_of_master_2026_07_holds_one_range_more() -> None:
         assert (s.acks, s.durable) == (Acks(0, 0b1010100), Acks(0, kept))
 
 
-def test_caps_are_the_defaults_of_each_release() -> None:
-    for rules, most in ((m.earlier, (10_000, 10_000, 1000)), (m.shipped, (200_000,) * 3), (m.later, (200_000,) * 3)):
-        assert (rules.config.max_ranges, rules.config.max_batch_records, rules.config.max_ranges_in_metadata) == most
-
-
 def test_ack_sets_alone_are_persisted() -> None:
     """Only ack sets exist: the cursor of master 2026-07 is not dirty."""
     steps = [NEW, NEW, DONE, to(0, "ABORTING"), to(1, "COMMITTING"), DONE, to(0, "ABORTED"), NEW, DONE]
@@ -443,14 +438,6 @@ def test_limit_is_checked_before_the_store_status() -> None:
     assert refusal == Refused("too_many", "1 transactions are ongoing")
 
 
-def test_invalid_argument_is_named() -> None:
-    action = SUBJECT.machine.actions["update_status"]
-    with pytest.raises(BadValue, match=r"update_status.to is 'OPEN', must be one of COMMITTING, COMMITTED, ABORTING"):
-        action.arguments({"txn": 0, "to": "OPEN"}, TWO)
-    with pytest.raises(BadValue, match=r"max_records is -1, must be integer of 0 or more"):
-        SUBJECT.machine.configure({"max_records": -1})
-
-
 # ---- wire form
 
 
@@ -497,22 +484,3 @@ def test_entry_keeps_only_bytes_after_restart(batched: bool) -> None:
     assert is_batched(entry._data) is batched
     assert entry.records == records
     assert entry.records is not records
-
-
-# ---- scopes
-
-
-@pytest.mark.nightly
-def test_shipped_rules_violate_properties_in_scope_failures() -> None:
-    found = explore(bounded(SUBJECT, "failures", "pulsar-2026-07"))
-    assert {str(v.finding.cause) for v in found.violations} >= {
-        "property:recovery_preserves_acknowledged_state",
-        "property:ready_store_equals_log",
-        "property:store_is_ready_only_after_complete_replay",
-    }
-
-
-@pytest.mark.nightly
-def test_nightly_scope() -> None:
-    found = explore(bounded(SUBJECT, "nightly"), implementation=False)
-    assert (found.distinct_states, found.violations) == (67_658, [])

@@ -12,7 +12,7 @@ from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.txn_rollout import TxnRollout
 from model import txn_rollout as m
-from model.machine import BadValue, Failed, Refused
+from model.machine import Failed, Refused
 from model.txn_rollout import Config, Entry, State, txn_rollout
 
 SUBJECT = find_subject("txn_rollout")
@@ -254,37 +254,6 @@ def test_downgrade_waits_for_the_ledgers_of_all_stores() -> None:
 
 
 # ---- bad input ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("action", "arguments", "said"),
-    [
-        ("open_store", {"store": 2, "broker": 0}, "open_store.store is 2, must be integer from 0, below the setting"),
-        ("set_flag", {"broker": 5, "on": True}, "set_flag.broker is 5"),
-        ("set_flag", {"broker": 0, "on": 1}, "set_flag.on is 1, must be true or false"),
-        ("write_records", {"store": 0, "records": 0}, "write_records.records is 0, must be integer of 1 or more"),
-        ("end_transaction", {"store": 0, "entry": -1}, "end_transaction.entry is -1"),
-        ("trim", {"store": 0}, "trim has no argument store"),
-    ],
-)
-def test_invalid_arguments(action: str, arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadValue) as problem:
-        txn_rollout.actions[action].arguments(arguments, m.reference.config)
-    assert said in str(problem.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"brokers": 0}, "txn_rollout.brokers is 0, must be integer of 1 or more"),
-        ({"last_ledgers_recorded": "never"}, "must be one of after_stores_reopened, after_flags_off"),
-        ({"flag": True}, "txn_rollout has no setting flag; it has brokers, stores, batch_index_acks"),
-    ],
-)
-def test_invalid_settings(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadValue) as problem:
-        txn_rollout.configure(settings)
-    assert said in str(problem.value)
 
 
 def test_rejected_steps() -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from fuzz.explore.search import bounded, explore
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
 from impl.txn_writer.writer import TxnWriter
 from invariants.properties import Event
-from model.machine import BadValue, Refused
+from model.machine import Refused
 from model.positions import Position
 from model.txn_writer import machine as m
 from model.txn_writer.state import Callback, Config, Effects, Entry, Flush, State, Write, start
@@ -337,36 +336,6 @@ def test_invalid_step_is_rejected_without_change(steps: tuple[Any, ...], said: s
     assert again == s
 
 
-@pytest.mark.parametrize(
-    ("action", "data", "said"),
-    [
-        ("add", {"size": -1, "fails_on": "nothing"}, "add.size is -1, must be integer of 0 or more"),
-        ("add", {"size": 1, "fails_on": "all"}, "add.fails_on is 'all', must be one of nothing, size, single, batch"),
-        ("add", {"size": 1}, "add lacks its argument fails_on"),
-        ("fail_write", {"durable": 1}, "fail_write.durable is 1, must be true or false"),
-        ("advance_time", {"by": -5}, "advance_time.by is -5, must be integer of 0 or more"),
-    ],
-)
-def test_invalid_argument_is_named(action: str, data: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadValue) as problem:
-        SUBJECT.machine.actions[action].arguments(data, REFERENCE)
-    assert str(problem.value) == said
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"max_delay_ms": 0}, "txn_writer.max_delay_ms is 0, must be integer of 1 or more"),
-        ({"max_bytes": -1}, "txn_writer.max_bytes is -1, must be integer of 0 or more"),
-        ({"thread": "own"}, "txn_writer.thread is 'own', must be one of immediate, queued"),
-    ],
-)
-def test_invalid_setting_is_named(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadValue) as problem:
-        SUBJECT.machine.configure(settings)
-    assert said in str(problem.value)
-
-
 # ---- what properties find in a single step
 
 
@@ -456,23 +425,3 @@ def test_batches_are_recycled(profile: str) -> None:
             body.fail_write(number % 2 == 0) if number % 5 == 0 else body.complete_write()
     assert body.check() == []
     assert (body._pool.made, most > 1) == (most + 1, True)
-
-
-@pytest.mark.nightly
-def test_shipped_rules_violate_properties_in_some_scope() -> None:
-    found = explore(bounded(SUBJECT, "failures", "pulsar-2026-07"))
-    broken = {v.finding.broken_property for v in found.violations} | {lasso.name for lasso in found.lassos}
-    assert broken >= {
-        "buffer_is_below_thresholds",
-        "record_without_callback_is_pending",
-        "buffered_record_is_flushed_within_max_delay",
-        "completed_close_means_closed",
-        "closed_writer_has_empty_buffer",
-        "buffer_is_eventually_flushed",
-    }
-
-
-@pytest.mark.nightly
-def test_nightly_scope() -> None:
-    found = explore(bounded(SUBJECT, "nightly"), implementation=False)
-    assert (found.distinct_states, found.violations, found.lassos) == (102_740, [], [])

@@ -42,6 +42,8 @@ MODULES = Path(__file__).parents[2] / "tla"
 #: Where TLC's files go.
 PLACE = Path("build/tla")
 _TIMEOUT_SECONDS = 3600.0
+#: States that one worker visits before two would have started.
+_BRIEF_MOST = 10_000
 
 #: Told of progress: words.
 Tell = Callable[[str], None]
@@ -115,7 +117,7 @@ def make_run(
     def launch(checks: tuple[str, ...]) -> Outcome:
         name = f"MC_{run.id}"
         text, config = twin.text(name, checks)
-        job = Job(name, text, config, folder, place / run.id, not run.violates, run.edges, _TIMEOUT_SECONDS)
+        job = Job(name, text, config, folder, place / run.id, _is_long(run), run.edges, _TIMEOUT_SECONDS)
         return run_tlc(job, lambda seconds, said: tell(f"TLC {seconds:.0f} s {said}"))
 
     outcome = _named(launch, twin.checks)
@@ -137,6 +139,11 @@ def make_run(
             differences += [f"{run.id}: {line}" for line in found]
     found_states = (outcome.distinct_states, model_states, edges, outcome.seconds)
     return Result(run, outcome.result, *found_states, differences, str(outcome.log))
+
+
+def _is_long(run: Run) -> bool:
+    """Whether a run is worth several workers and an optimising compiler: it visits all of a scope that is not small."""
+    return not run.violates and (run.counts is None or run.counts.distinct_states > _BRIEF_MOST)
 
 
 def _model_states(run: Run, space: Bounded, twin: Twin, tell: Tell) -> tuple[int, Graph | None]:
