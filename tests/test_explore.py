@@ -46,8 +46,9 @@ def test_every_scope_has_stored_counts() -> None:
     assert set(SCOPES) == set(all_counts())
 
 
-def test_every_transition_is_run_from_the_first_state() -> None:
-    space = bounded(find_subject("range_cache"), "smoke")
+@pytest.mark.parametrize("name", ["txn_rollout", pytest.param("range_cache", marks=pytest.mark.nightly)])
+def test_every_transition_is_run_from_the_first_state(name: str) -> None:
+    space = bounded(find_subject(name), "smoke")
     found = explore(space, implementation=False, properties=False)
     assert found.graph is not None
     walked = cover(space, found.graph)
