@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fuzz.run.call import Call
+from fuzz.run.pair import Pair
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from fuzz.target import resolve
 from model import legacy_manager as m
 from model.cache_metrics import COUNTERS, ENTRIES, USED_SIZE
 from model.entry_cache import state as entry_cache
@@ -61,6 +69,22 @@ def test_cache_created_with_maximum_zero_stays_disabled() -> None:
     assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is False
     s, _ = m.remove_entry_cache(cfg, s, 0)
     assert m.insert(cfg, s, 0, Position(1, 0), 10)[1] is True
+
+
+@pytest.mark.parametrize("eviction_task", ["immediate", "queued"])
+def test_insert_into_absent_cache_under_maximum_zero_schedules_no_eviction(eviction_task: Any) -> None:
+    """The cache is created disabled although the total is above the trigger; no property may object."""
+    target = resolve("legacy_manager")
+    pair = Pair(replace(target, config=target.config._replace(caches=2, max_bytes=100, eviction_task=eviction_task)))
+    for call in (
+        Call("insert", (0, Position(1, 0), 10)),
+        Call("remove_entry_cache", (1,)),
+        Call("set_max_bytes", (0,)),
+        Call("insert", (1, Position(1, 0), 10)),
+    ):
+        assert pair.step(call) is None
+    assert (pair.outcome, pair.state.caches[1]) == (False, "disabled")
+    assert (pair.state.tasks, pair.state.counters.size_evictions) == ((), 0)
 
 
 def test_share_in_doubles_keeps_an_entry_too_many() -> None:
