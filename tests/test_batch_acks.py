@@ -197,6 +197,19 @@ def test_an_argument_of_the_wrong_type_is_an_error_that_names_it() -> None:
         SUBJECT.machine.configure({"batch_sizes": [3, 0]})
 
 
+@pytest.mark.parametrize(
+    ("max_ranges", "in_metadata", "ack_set_is_kept"),
+    [(10, 0, False), (10, -1, True), (10, 1000, False), (0, -1, False)],
+)
+def test_closed_cursor_goes_to_the_metadata_store_up_to_a_number_of_ranges(
+    max_ranges: int, in_metadata: int, ack_set_is_kept: bool
+) -> None:
+    """The shipped metadata store loses ack sets. -1 ranges are always exceeded, but a record without ranges has none."""
+    cfg = SHIPPED._replace(max_ranges=max_ranges, max_ranges_in_metadata=in_metadata)
+    s, _ = after(cfg, one(0, (EVERYTHING - 1,)), ("reopen", True))
+    assert (acknowledged(s, 0) == [0]) == ack_set_is_kept
+
+
 def test_shipped_failed_acks_have_effects() -> None:
     s, failure = after(SHIPPED, ("ack_individual", (Ack(at(0), None), Ack(at(5), None))))
     assert isinstance(failure, Failed)

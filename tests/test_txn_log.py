@@ -18,7 +18,16 @@ from model.batch_acks.state import Acks, Partial
 from model.machine import BadValue, Failed, Refused
 from model.txn_log import machine as m
 from model.txn_log.replay import Open, Recovered, next_entry
-from model.txn_log.state import Completion, Config, Record, RecordPosition, State, deletion_ack_set, start
+from model.txn_log.state import (
+    Completion,
+    Config,
+    Record,
+    RecordPosition,
+    State,
+    closed_cursor,
+    deletion_ack_set,
+    start,
+)
 
 SUBJECT = find_subject("txn_log")
 
@@ -210,6 +219,21 @@ def test_position_info_of_master_2026_07_holds_one_range_more() -> None:
         cfg = rules.config._replace(batching=False, max_ranges=1)
         s, _ = after(cfg, *steps, ("persist",))
         assert (s.acks, s.durable) == (Acks(0, 0b1010100), Acks(0, kept))
+
+
+def test_closed_cursor_keeps_ack_sets_in_the_cursor_ledger() -> None:
+    """The metadata store of 4.0 loses them; ranges that a cap drops from the record count for the choice, too."""
+    acks = Acks(0, 0b1010100, (Partial(7, 1),))
+    for most, in_metadata, kept in (
+        (10_000, 3, False),
+        (10_000, 2, True),
+        (10_000, -1, True),
+        (2, 2, True),
+        (0, -1, False),
+    ):
+        cfg = EARLIER._replace(max_ranges=most, max_ranges_in_metadata=in_metadata)
+        s = start(cfg)._replace(ledgers=(8,), acks=acks)
+        assert bool(closed_cursor(cfg, s).partial) == kept
 
 
 def test_ack_sets_alone_are_persisted() -> None:

@@ -297,7 +297,7 @@ AfterCrash(s, survives) ==
 
 AfterReopening(s, batch_index_acks) ==
   LET record == Capped(s.ledgers, s.memory)
-      is_small == Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges_in_metadata
+      is_small == max_ranges = 0 \/ Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges_in_metadata
   IN IF IsBusy(s) THEN s ELSE Recovered(s, IF is_small THEN InMetadata(record) ELSE record, batch_index_acks)
 
 AfterEntry(s) == [s EXCEPT !.ledgers = [s.ledgers EXCEPT ![Len(s.ledgers)] = @ + 1]]

@@ -179,7 +179,8 @@ CursorSnapshot(s) ==
 \* The persisted deletions after a clean close: with few ranges they go to the metadata store.
 ClosedCursor(s) ==
   LET Kept(kept) ==
-        IF Cardinality(RangeStarts(s.ledgers, kept.deleted)) <= max_ranges_in_metadata /\ ~metadata_keeps_ack_sets
+        IF /\ ~metadata_keeps_ack_sets
+           /\ max_ranges = 0 \/ Cardinality(RangeStarts(s.ledgers, s.acks.deleted)) <= max_ranges_in_metadata
         THEN [kept EXCEPT !.partial = {}] ELSE kept
   IN IF s.ledger = "fenced" \/ ~s.cursor_works THEN s.durable ELSE With(CursorSnapshot(s), Kept)
 

@@ -371,7 +371,7 @@ subject = Subject(
         "batch_acks": (True, True, True, False),
         "max_ranges": (10_000, 1, 2, 0),
         "max_batch_records": (10_000, 1, 2, 0),
-        "max_ranges_in_metadata": (1000, 1, 0),
+        "max_ranges_in_metadata": (1000, 1, 0, -1),
     },
     weights={
         "add_entry": 2,

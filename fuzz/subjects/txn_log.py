@@ -393,7 +393,7 @@ subject = Subject(
         "max_active": (0, 0, 1, 2),
         "max_ranges": (10_000, 1, 2, 0),
         "max_batch_records": (10_000, 1, 2, 0),
-        "max_ranges_in_metadata": (1000, 1, 0),
+        "max_ranges_in_metadata": (1000, 1, 0, -1),
     },
     weights={
         "new_transaction": 4,

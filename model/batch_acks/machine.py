@@ -38,6 +38,7 @@ from model.batch_acks.state import (
     Write,
     after_reset,
     capped,
+    fits_metadata,
     future_number_of,
     in_metadata,
     is_deleted,
@@ -393,7 +394,7 @@ def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
     if is_busy(s):
         return refused(s, "illegal_state", "a read or a write is in flight")
     record = capped(cfg, s.ledgers, s.acks)
-    if range_starts(s.ledgers, s.acks.deleted).bit_count() <= cfg.max_ranges_in_metadata:
+    if fits_metadata(cfg, range_starts(s.ledgers, s.acks.deleted)):
         record = in_metadata(cfg, record)
     return recovered(s, record, batch_acks), None
 

@@ -37,10 +37,10 @@ class Config(NamedTuple):
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
     ] = 200_000
-    #: ranges up to which a closed cursor is stored in the metadata store
+    #: ranges up to which a closed cursor is stored in the metadata store; -1: always in the cursor ledger
     max_ranges_in_metadata: Annotated[
         int,
-        AtLeast(0),
+        AtLeast(-1),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
     ] = 200_000
 
@@ -290,6 +290,14 @@ def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
     ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
     deleted = lowest_ranges(ledgers, acks.deleted, ranges) if acks.deleted else 0
     return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_batch_records])
+
+
+def fits_metadata(cfg: Config, starts: int) -> bool:
+    """Whether a closed cursor goes to the metadata store (`ManagedCursorImpl.shouldPersistUnackRangesToLedger`).
+
+    `starts` is the mask of the first entries of its ranges. A record without ranges always goes there.
+    """
+    return cfg.max_ranges == 0 or starts.bit_count() <= cfg.max_ranges_in_metadata
 
 
 def in_metadata(cfg: Config, acks: Acks) -> Acks:

@@ -17,6 +17,7 @@ from model.batch_acks.machine import acked
 from model.batch_acks.state import (
     Acks,
     capped,
+    fits_metadata,
     in_metadata,
     is_deleted,
     range_starts,
@@ -46,10 +47,10 @@ class Config(NamedTuple):
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
     ] = 200_000
-    #: a closed cursor with at most this many ranges is persisted in the metadata store
+    #: a closed cursor with at most this many ranges is persisted in the metadata store; -1: always in the cursor ledger
     max_ranges_in_metadata: Annotated[
         int,
-        AtLeast(0),
+        AtLeast(-1),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
     ] = 200_000
     #: the broker-wide switch for batch index deletion
@@ -389,12 +390,12 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
 def closed_cursor(cfg: Config, s: State) -> Acks:
     """The persisted deletions after a clean close (`ManagedCursorImpl.asyncClose`).
 
-    With at most `max_ranges_in_metadata` ranges they go to the metadata store. A cursor that is fenced or does not work
-    leaves the deletions that were persisted before.
+    With at most `max_ranges_in_metadata` ranges in memory they go to the metadata store. A cursor that is fenced or
+    does not work leaves the deletions that were persisted before.
     """
     if s.ledger == "fenced" or not s.cursor_works:
         return s.durable
     kept = cursor_snapshot(cfg, s)
-    if range_starts((s.first_entry, *s.ledgers), kept.deleted).bit_count() <= cfg.max_ranges_in_metadata:
-        return in_metadata(cursor_config(cfg), kept)
-    return kept
+    cursor = cursor_config(cfg)
+    is_small = fits_metadata(cursor, range_starts((s.first_entry, *s.ledgers), s.acks.deleted))
+    return in_metadata(cursor, kept) if is_small else kept
