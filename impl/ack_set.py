@@ -57,14 +57,12 @@ class AckSets:
     # ---- bit sets of batches
 
     def open_batch(self) -> int:
-        """Creates a bit set. O(1)."""
         batch = self._next_batch
         self._batches[batch] = 0
         self._next_batch = batch + 1
         return batch
 
     def recycle(self, batch: int) -> Refused | None:
-        """Recycles a bit set. O(1)."""
         return self._closed(batch) if self._batches.pop(batch, None) is None else None
 
     def _closed(self, batch: int) -> Refused:
@@ -202,7 +200,6 @@ class AckSets:
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Returns one line per violated structural invariant. O(batches)."""
         wrong = []
         if any(bits < 0 for bits in self._batches.values()):
             wrong.append("a bit set is negative")
@@ -213,12 +210,10 @@ class AckSets:
         return wrong
 
     def view(self) -> State:
-        """Returns the model's state. O(batches)."""
         return State(tuple([Batch(*item) for item in self._batches.items()]), self._next_batch)
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> AckSets:
-        """Returns an implementation of a model state. O(batches)."""
         self = cls(cfg)
         self._batches = dict(state.batches)
         self._next_batch = state.next_batch

@@ -261,7 +261,6 @@ class ActiveCursors:
     # ---- queries
 
     def get_cursor(self, cursor: int) -> Found | None:
-        """Returns the cursor of a name. O(1)."""
         slot = self._cursors.get(cursor)
         return None if slot is None else Found(cursor, slot.object)
 
@@ -271,14 +270,12 @@ class ActiveCursors:
         return 0 if slot is None or slot.key is None else self._order.rank(slot.key)
 
     def slowest_position(self) -> Position | None:
-        """Returns the smallest tracked position. O(1)."""
         if not len(self._order):
             return None
         first: Position | int = self._order.first()
         return unpacked(first) if isinstance(first, int) else first
 
     def size(self) -> int:
-        """Returns the number of cursors, tracked or not. O(1)."""
         return len(self._cursors)
 
     def should_cache_added_entries(self) -> bool:
@@ -286,13 +283,11 @@ class ActiveCursors:
         return bool(self._cursors) or 0 < self.cfg.grace_ms > self.now_ms - self._last_removal_ms
 
     def advance(self, millis: int) -> None:
-        """Advances the clock. O(1)."""
         self.now_ms += millis
 
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Returns the structural invariants that do not hold, one line each. O(n log n)."""
         wrong = self._order.check()
         slots = self._cursors.values()
         if self._order.keys() != sorted(self._key(slot.position) for slot in slots if slot.position is not None):
@@ -310,7 +305,6 @@ class ActiveCursors:
         return wrong
 
     def view(self) -> State:
-        """Returns the model's state. O(n log n)."""
         slots = [self._cursors[name] for name in sorted(self._cursors)]
         cursors = tuple([Cursor(slot.cursor, slot.position, slot.durable, slot.object) for slot in slots])
         removed, objects = self._last_removal_ms, self._next_object
@@ -318,7 +312,6 @@ class ActiveCursors:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> ActiveCursors:
-        """Returns an implementation in the given state of the model. O(n log n)."""
         self = cls(cfg)
         self.now_ms = state.now_ms
         self._last_removal_ms = state.last_removal_ms

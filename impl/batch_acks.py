@@ -191,11 +191,9 @@ class BatchAcks:
     # ---- the topic
 
     def add_entry(self) -> Position:
-        """Adds an entry. O(1)."""
         return self._ledgers.add()
 
     def roll_ledger(self) -> int:
-        """Adds a ledger. O(1)."""
         return self._ledgers.roll()
 
     # ---- acknowledgements
@@ -338,7 +336,6 @@ class BatchAcks:
     # ---- reads
 
     def begin_read(self) -> Refused | None:
-        """Starts a read. O(1)."""
         if self._reading:
             return Refused("illegal_state", "a read is in flight")
         self._reading = True
@@ -435,7 +432,6 @@ class BatchAcks:
         return Written(False, tuple([each.ticket for each in resets]))
 
     def is_fully_persistable(self) -> bool:
-        """Returns whether a record can hold everything. O(1)."""
         fits = len(self._ack_sets.order) <= self.cfg.max_batch_records
         return fits and len(self._deleted.firsts) <= self.cfg.max_ranges
 
@@ -493,7 +489,6 @@ class BatchAcks:
     # ---- check, view and load
 
     def check(self) -> list[str]:
-        """Returns the structural invariants that do not hold, one line each. O(n + k)."""
         wrong = []
         firsts, ends, ack_sets = self._deleted.firsts, self._deleted.ends, self._ack_sets
         if any(first >= end for first, end in zip(firsts, ends, strict=True)):
@@ -516,7 +511,6 @@ class BatchAcks:
         return wrong
 
     def view(self) -> State:
-        """Returns the model's state. O(n + k + l)."""
         ack_sets = self._ack_sets
         acks = Snapshot(
             self._first_unacked,
@@ -551,7 +545,6 @@ class BatchAcks:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> BatchAcks:
-        """Returns an implementation in the given state of the model. O(entries)."""
         loaded = cls(cfg)
         loaded._ledgers = Ledgers(state.ledgers)
         loaded._deleted = Deleted(loaded._ledgers)

@@ -142,7 +142,6 @@ class CacheThreads:
     # ---- inserting
 
     def insert(self, inserter: int, cache: int, position: int, wrapper: int) -> bool | Refused:
-        """Fills a wrapper of the pool and publishes it in the map, if the position is free. O(1)."""
         me, w = self._inserts[inserter], self._wrappers[wrapper]
         if me.at != "idle":
             return ELSEWHERE
@@ -162,7 +161,6 @@ class CacheThreads:
         return True
 
     def publish(self, inserter: int) -> bool | Refused:
-        """Offers the wrapper to the queue. O(1)."""
         me = self._inserts[inserter]
         if me.at != "offer" or me.wrapper is None:
             return ELSEWHERE
@@ -171,7 +169,6 @@ class CacheThreads:
         return True
 
     def count_in_cache(self, inserter: int) -> int | Refused:
-        """The cache counts the bytes. O(1)."""
         me = self._inserts[inserter]
         if me.at != "count" or me.key is None:
             return ELSEWHERE
@@ -198,7 +195,6 @@ class CacheThreads:
         return wants
 
     def schedule(self, inserter: int) -> bool | Refused:
-        """Sets the marker and schedules a task, unless the marker is set. O(1)."""
         me = self._inserts[inserter]
         if me.at != "schedule":
             return ELSEWHERE
@@ -213,7 +209,6 @@ class CacheThreads:
     # ---- removing by position
 
     def remove(self, remover: int, cache: int, last: int) -> Refused | None:
-        """Begins to remove up to a position of a cache. O(1)."""
         me = self._removals[remover]
         if me.at != "idle":
             return ELSEWHERE
@@ -242,7 +237,6 @@ class CacheThreads:
         return None
 
     def take(self, remover: int) -> bool | Refused:
-        """Locks the wrapper that was found, if it still has the key of the position. O(1)."""
         me = self._removals[remover]
         w = me.wrapper
         if me.at != "take" or w is None or me.key is None:
@@ -259,7 +253,6 @@ class CacheThreads:
         return True
 
     def unmap(self, remover: int) -> Refused | None:
-        """Unmaps the wrapper. O(1)."""
         me = self._removals[remover]
         if me.at != "unmap" or me.wrapper is None or me.key is None:
             return ELSEWHERE
@@ -283,7 +276,6 @@ class CacheThreads:
         return me.removed
 
     def subtract(self, remover: int) -> int | Refused:
-        """Subtracts the removed bytes from the cache. O(1)."""
         me = self._removals[remover]
         if me.at != "subtract" or me.last is None:
             return ELSEWHERE
@@ -295,7 +287,6 @@ class CacheThreads:
         return size
 
     def report(self, remover: int) -> int | Refused:
-        """Subtracts the removed bytes from the total. O(1)."""
         me = self._removals[remover]
         if me.at != "report":
             return ELSEWHERE
@@ -306,7 +297,6 @@ class CacheThreads:
     # ---- evicting
 
     def begin_eviction(self) -> Refused | None:
-        """The evicting thread begins a scheduled task. O(1)."""
         if self._eviction.at != "idle":
             return ELSEWHERE
         if not self._tasks:
@@ -316,7 +306,6 @@ class CacheThreads:
         return None
 
     def begin_periodic_eviction(self) -> Refused | None:
-        """The evicting thread begins its periodic task. O(1)."""
         me = self._eviction
         if me.at != "idle":
             return ELSEWHERE
@@ -336,7 +325,6 @@ class CacheThreads:
         return me.goal
 
     def peek(self) -> bool | Refused:
-        """Peeks the head of the queue. O(1)."""
         me = self._eviction
         if me.at != "peek":
             return ELSEWHERE
@@ -361,14 +349,12 @@ class CacheThreads:
         me.goal = me.freed = 0
 
     def visit_for_size(self) -> Verdict | Refused:
-        """Returns the result of a size pass for the head. O(1)."""
         me = self._eviction
         if me.at != "visit" or me.goal is None:
             return ELSEWHERE
         return self._decide(me.freed >= me.goal)
 
     def visit_for_time(self, expired: bool) -> Verdict | Refused:
-        """Returns the result of a time pass for the head. O(1)."""
         me = self._eviction
         if me.at != "visit" or me.goal is not None:
             return ELSEWHERE
@@ -396,7 +382,6 @@ class CacheThreads:
         return "REMOVE"
 
     def requeue(self) -> Refused | None:
-        """Moves the head to the tail. O(1)."""
         me = self._eviction
         if me.at != "requeue":
             return ELSEWHERE
@@ -406,7 +391,6 @@ class CacheThreads:
         return None
 
     def unmap_evicted(self) -> bool | Refused:
-        """Unmaps the wrapper. O(1)."""
         me = self._eviction
         if me.at != "unmap" or me.wrapper is None or me.key is None:
             return ELSEWHERE
@@ -415,7 +399,6 @@ class CacheThreads:
         return True
 
     def clear_evicted(self) -> bool | Refused:
-        """Clears the wrapper. O(1)."""
         me = self._eviction
         w = me.wrapper
         if me.at != "clear" or w is None:
@@ -439,7 +422,6 @@ class CacheThreads:
         return me.freed
 
     def pop(self) -> Refused | None:
-        """Pops the head of the queue. O(1)."""
         me = self._eviction
         if me.at != "pop":
             return ELSEWHERE
@@ -448,7 +430,6 @@ class CacheThreads:
         return None
 
     def recycle(self) -> Refused | None:
-        """Recycles the wrapper. O(1)."""
         me = self._eviction
         if me.at != "recycle" or me.wrapper is None:
             return ELSEWHERE
@@ -458,7 +439,6 @@ class CacheThreads:
         return None
 
     def report_evicted(self) -> int | Refused:
-        """Subtracts the bytes that the pass freed from the total. O(1)."""
         me = self._eviction
         if me.at != "report":
             return ELSEWHERE
@@ -467,7 +447,6 @@ class CacheThreads:
         return self._total
 
     def end_eviction(self) -> Refused | None:
-        """Ends the task. O(1)."""
         me = self._eviction
         if me.at != "end":
             return ELSEWHERE
@@ -479,7 +458,6 @@ class CacheThreads:
     # ---- looking up
 
     def find(self, reader: int, cache: int, position: int) -> bool | Refused:
-        """Finds the wrapper at a position. O(1)."""
         me = self._lookups[reader]
         if me.at != "idle":
             return ELSEWHERE
@@ -493,7 +471,6 @@ class CacheThreads:
         return True
 
     def compare(self, reader: int) -> bool | Refused:
-        """Compares the wrapper's key with the requested key. O(1)."""
         me = self._lookups[reader]
         if me.at != "compare" or me.wrapper is None:
             return ELSEWHERE
@@ -515,7 +492,6 @@ class CacheThreads:
         return None
 
     def retain(self, reader: int) -> int | Refused | None:
-        """Retains the value and returns its key, if it is not deallocated and has the requested position. O(1)."""
         me = self._lookups[reader]
         w, requested = me.wrapper, me.key
         if me.at != "retain" or w is None:
@@ -526,7 +502,6 @@ class CacheThreads:
         return w.key
 
     def over_release(self, cache: int, position: int) -> Refused | None:
-        """Deallocates the value of a cached entry. O(1)."""
         wrapper = self._map.get(self._key(cache, position))
         if wrapper is None or wrapper.released:
             return NO_VALUE
@@ -543,7 +518,6 @@ class CacheThreads:
         return thread.at in thread.holding
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(all)."""
         wrong = []
         holders = [t for t in self._threads() if self._holds(t)]
         if any(t.wrapper is None or t.wrapper.holder is not t for t in holders):
@@ -576,7 +550,6 @@ class CacheThreads:
         return wrong
 
     def view(self) -> State:
-        """Returns the model's state that this implementation represents. O(all)."""
         e, number = self._eviction, _number
         return State(
             tuple([number(self._map.get(key)) for key in range(self._keys)]),
@@ -594,7 +567,6 @@ class CacheThreads:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> CacheThreads:
-        """Returns an implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         for w, carried in zip(self._wrappers, state.wrappers, strict=True):
             w.key, w.accessed, w.released, w.pooled = carried

@@ -113,7 +113,6 @@ class LegacyCaches:
         return self._caches[cache].add(position, bytes, self.now_ns)
 
     def get(self, cache: int, position: Position) -> Hit | None:
-        """Looks an entry up. O(1)."""
         found = self._caches[cache].entries.get(position)
         return None if found is None else Hit(position, found.bytes)
 
@@ -124,7 +123,6 @@ class LegacyCaches:
         return tuple([Hit(position, home.entries[position].bytes) for position in positions])
 
     def exists(self, cache: int, position: Position) -> bool:
-        """Whether the position is cached. O(1)."""
         return position in self._caches[cache].entries
 
     def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed:
@@ -163,20 +161,16 @@ class LegacyCaches:
         return tuple([Eviction(cache, share, self._caches[cache].take_until_free(share)) for cache, share in asked])
 
     def advance(self, nanos: int) -> None:
-        """Advances the clock. O(1)."""
         self.now_ns += nanos
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(all)."""
         return [line for home in self._caches for line in home.check()]
 
     def view(self) -> State:
-        """The model's state. O(all)."""
         return State(self.now_ns, tuple([home.view() for home in self._caches]))
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> LegacyCaches:
-        """An implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         self.now_ns = state.now_ns
         self._caches = [OrderedCache(entries) for entries in state.caches]

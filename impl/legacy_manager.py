@@ -111,11 +111,9 @@ class LegacyManager:
         return Found("ok", stored, issued)
 
     def read_one(self, cache: int, position: Position) -> Found | Failed | Refused:
-        """Reads one entry, never stored. O(1)."""
         return self.read(cache, position.ledger, position.entry, position.entry, False)
 
     def fail_next_storage_reads(self, number: int) -> None:
-        """The next storage reads fail. O(1)."""
         self._failing_reads = number
 
     # ---- removing
@@ -165,21 +163,17 @@ class LegacyManager:
     # ---- time and settings
 
     def advance(self, nanos: int) -> None:
-        """Advances the clock. O(1)."""
         self.now_ns += nanos
 
     def set_max_bytes(self, value: int) -> None:
-        """Changes the maximum. O(1)."""
         self.max_bytes = value
 
     def set_watermark(self, value: float) -> None:
-        """Changes the watermark. O(1)."""
         self.watermark = value
 
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(all)."""
         homes = [home for home in self._caches.values() if home is not None]
         wrong = [line for home in homes for line in home.check()]
         if self.total_bytes != sum([home.bytes for home in homes]):
@@ -187,7 +181,6 @@ class LegacyManager:
         return wrong
 
     def view(self) -> State:
-        """The model's state. O(all)."""
         counters = Counters(
             self._insertions,
             self._hits,
@@ -217,7 +210,6 @@ class LegacyManager:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> LegacyManager:
-        """An implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         self.now_ns, self.max_bytes, self.watermark = state.now_ns, state.max_bytes, state.watermark
         self.eviction_in_progress = state.eviction_in_progress

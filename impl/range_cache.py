@@ -162,7 +162,6 @@ class RangeCaches:
     # ---- putting and looking up
 
     def put(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
-        """Inserts an entry unless its position is cached. O(1)."""
         home = self._caches[cache]
         counts = self.cfg.counts_reads and expected_reads > 0
         handler = ReadCountHandler(expected_reads if counts else None)
@@ -180,13 +179,11 @@ class RangeCaches:
     def put_mismatched(
         self, cache: int, position: Position, value_position: Position, bytes: int, expected_reads: int
     ) -> bool | Refused:
-        """As put, with the position of the value. O(1)."""
         if value_position != position:
             return Refused("illegal_argument", "the value's position is not the key")
         return self.put(cache, position, bytes, expected_reads)
 
     def get(self, cache: int, position: Position, hold: bool) -> Hit | None:
-        """Looks an entry up. O(1)."""
         wrapper = self._caches[cache].find(position)
         if wrapper is None:
             return None
@@ -201,7 +198,6 @@ class RangeCaches:
         return tuple([self._hit(wrapper, hold) for wrapper in found if not wrapper.released])
 
     def exists(self, cache: int, position: Position) -> bool:
-        """Whether the position is cached. O(1)."""
         return self._caches[cache].find(position) is not None
 
     def _hit(self, wrapper: Wrapper, hold: bool) -> Hit:
@@ -215,7 +211,6 @@ class RangeCaches:
     # ---- copies and replays
 
     def release(self, copy: int, delivered: bool) -> Count | Refused:
-        """Closes a copy. O(1)."""
         handler = self._copies.pop(copy, None)
         if handler is None:
             return Refused("not_open", "no entry held by a reader has this number")
@@ -224,7 +219,6 @@ class RangeCaches:
         return Count(handler.expected)
 
     def replay(self, copy: int) -> Count | Refused:
-        """Expects one more read of the copy's entry. O(1)."""
         handler = self._copies.get(copy)
         if handler is None:
             return Refused("not_open", "no entry held by a reader has this number")
@@ -232,7 +226,6 @@ class RangeCaches:
         return Count(handler.expected)
 
     def mark_read(self, cache: int, position: Position) -> Count | None:
-        """Decrements the read count of a cached entry. O(1)."""
         wrapper = self._caches[cache].find(position)
         if wrapper is None:
             return None
@@ -343,23 +336,18 @@ class RangeCaches:
     # ---- time, dynamic settings and faults
 
     def advance(self, nanos: int) -> None:
-        """Advances the clock. O(1)."""
         self.now_ns += nanos
 
     def set_max_requeue_times(self, value: int) -> None:
-        """Changes the setting. O(1)."""
         self.max_requeue_times = value
 
     def set_extend_ttl(self, value: bool) -> None:
-        """Changes the setting. O(1)."""
         self.extend_ttl_of_recently_accessed = value
 
     def step_clock_back(self, nanos: int) -> None:
-        """Moves the clock back. O(1)."""
         self.now_ns -= nanos
 
     def over_release(self, cache: int, position: Position) -> Refused | None:
-        """Deallocates the value of a cached entry. O(1)."""
         wrapper = self._caches[cache].find(position)
         if wrapper is None or wrapper.released:
             return Refused("illegal_state", "no value to deallocate at this position")
@@ -369,7 +357,6 @@ class RangeCaches:
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(all)."""
         wrong = []
         mapped: list[Wrapper] = []
         for number, home in enumerate(self._caches):
@@ -395,7 +382,6 @@ class RangeCaches:
         return wrong
 
     def view(self) -> State:
-        """The model's state. O(all)."""
         holders: dict[ReadCountHandler, tuple[int, ...]] = {}
         for copy, handler in self._copies.items():
             holders[handler] = (*holders.get(handler, ()), copy)
@@ -415,7 +401,6 @@ class RangeCaches:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> Self:
-        """An implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         self.now_ns = state.now_ns
         self.max_requeue_times = state.max_requeue_times

@@ -120,7 +120,6 @@ class TxnRollout:
         store.batching = batching
 
     def upgrade_broker(self, broker: int) -> int | Refused:
-        """See the model."""
         if self._new[broker]:
             return Refused("illegal_state", "the broker is already new")
         self._new[broker] = True
@@ -128,7 +127,6 @@ class TxnRollout:
         return self._stop(broker)
 
     def downgrade_broker(self, broker: int) -> int | Refused:
-        """See the model."""
         if not self._new[broker]:
             return Refused("illegal_state", "the broker is already old")
         if not self._may_downgrade():
@@ -145,11 +143,9 @@ class TxnRollout:
         )
 
     def restart_broker(self, broker: int) -> int:
-        """See the model."""
         return self._stop(broker)
 
     def set_flag(self, broker: int, on: bool) -> Refused | None:
-        """See the model."""
         if not self._new[broker]:
             return Refused("unsupported", "an old broker has no flag")
         if not on:
@@ -171,11 +167,9 @@ class TxnRollout:
         return 1
 
     def turn_flags_off(self) -> int:
-        """See the model."""
         return sum([self._turn(broker, False) for broker in range(len(self._flags))]) if self._on else 0
 
     def record_last_ledgers(self) -> int | Refused:
-        """See the model."""
         if self._on:
             return Refused("illegal_state", "a flag is on")
         if self._batching:
@@ -204,7 +198,6 @@ class TxnRollout:
         return count
 
     def open_store(self, store: int, broker: int) -> int | Refused | Failed:
-        """See the model."""
         at = self._stores[store]
         if at.owner is not None:
             return Refused("illegal_state", "the store is open")
@@ -212,7 +205,6 @@ class TxnRollout:
         return _UNREADABLE if count is None else count
 
     def close_store(self, store: int) -> Refused | None:
-        """See the model."""
         at = self._stores[store]
         if at.owner is None:
             return _CLOSED
@@ -220,7 +212,6 @@ class TxnRollout:
         return None
 
     def reopen_stores(self) -> int | Failed:
-        """See the model."""
         counts = []
         for store in self._stores:
             broker = store.owner or 0
@@ -231,7 +222,6 @@ class TxnRollout:
     # ---- logs ----
 
     def write_records(self, store: int, records: int) -> int | Refused:
-        """See the model."""
         at = self._stores[store]
         if at.owner is None:
             return _CLOSED
@@ -242,7 +232,6 @@ class TxnRollout:
         return records
 
     def roll_ledger(self, store: int) -> Refused | None:
-        """See the model."""
         at = self._stores[store]
         if at.owner is None:
             return _CLOSED
@@ -252,7 +241,6 @@ class TxnRollout:
         return None
 
     def end_transaction(self, store: int, entry: int) -> int | Refused:
-        """See the model."""
         at = self._stores[store]
         if at.owner is None:
             return _CLOSED
@@ -269,7 +257,6 @@ class TxnRollout:
         return Refused("illegal_argument", "there is no such entry")
 
     def end_transactions(self) -> int:
-        """See the model."""
         count = 0
         for store in self._stores:
             if store.owner is not None:
@@ -279,7 +266,6 @@ class TxnRollout:
         return count
 
     def trim(self) -> int:
-        """See the model."""
         count = 0
         for store in self._stores:
             if store.owner is not None:

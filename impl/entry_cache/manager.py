@@ -396,7 +396,6 @@ class EntryCaches:
         return following - read.first
 
     def fail_next_storage_reads(self, count: int) -> Refused | None:
-        """The next reads fail, where storage answers at once. O(1)."""
         if self._queued:
             return Refused("illegal_state", "a queued read fails when it is completed")
         self._failing = count
@@ -524,7 +523,6 @@ class EntryCaches:
         return Released(count, reading.issued, reading.answered)
 
     def replay(self, copy: int) -> Count | Refused:
-        """One more read of the copy's entry will come. O(1)."""
         return self._store.replay(copy)
 
     # ---- removing
@@ -582,30 +580,24 @@ class EntryCaches:
     # ---- time and settings
 
     def advance(self, nanos: int) -> None:
-        """Time passes. O(1)."""
         self._store.advance(nanos)
 
     def set_max_cache_bytes(self, value: int) -> None:
-        """Changes the maximum. O(1)."""
         self._max_bytes = value
         self._set_trigger()
 
     def set_eviction_watermark(self, value: float) -> None:
-        """Changes the watermark. O(1)."""
         self._watermark = value
 
     def set_max_requeue_times(self, value: int) -> None:
-        """Changes the maximum of extensions. O(1)."""
         self._store.set_max_requeue_times(value)
 
     def set_extend_ttl(self, value: bool) -> None:
-        """Switches the extension for recent access. O(1)."""
         self._store.set_extend_ttl(value)
 
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold, one line each. O(all)."""
         wrong = self._store.check()
         if self.total_bytes != self._store.sizes():
             wrong.append("the total is not the sum of the caches' sizes")
@@ -629,7 +621,6 @@ class EntryCaches:
         return wrong
 
     def view(self) -> State:
-        """The model's state of which this is an implementation. O(all)."""
         self._store.in_order()
         return State(
             self._store.view(),
@@ -660,7 +651,6 @@ class EntryCaches:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> EntryCaches:
-        """An implementation in the given state of the model. O(all)."""
         self = cls(cfg)
         self._store = Store.load(range_config(cfg, len(state.owners)), state.ranges)
         self._owners, self._topic_caches = list(state.owners), list(state.topic_caches)

@@ -113,7 +113,6 @@ class NegativeAcks:
         return True
 
     def receive_chunks(self, last_chunk: Position, partition: int, chunks: tuple[Position, ...]) -> Refused | None:
-        """Remembers the chunks of a chunked message. O(1)."""
         if len(chunks) < 2:
             return Refused("illegal_argument", f"a chunked message has at least 2 chunks, got {len(chunks)}")
         self._ids.received(MessageId(last_chunk, partition, "chunk", chunks[0]), chunks)
@@ -123,7 +122,6 @@ class NegativeAcks:
         """Leaves the tracker unchanged. O(1)."""
 
     def close(self) -> None:
-        """Removes all pending nacks. O(1)."""
         self._is_closed = True
         self._timer = None
         self._buckets = Buckets()
@@ -169,7 +167,6 @@ class NegativeAcks:
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Returns one line per violated structural invariant. O(all)."""
         buckets = self._buckets.items()
         wrong = self._buckets.check() + self._ids.check(buckets)
         first = self._buckets.first()
@@ -187,7 +184,6 @@ class NegativeAcks:
         return wrong
 
     def view(self) -> State:
-        """Returns the model's state that this object implements. O(all)."""
         ids = self._ids
         return State(
             self.now,
@@ -202,7 +198,6 @@ class NegativeAcks:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> NegativeAcks:
-        """Returns an implementation of a model state. O(all)."""
         self = cls(cfg)
         self.now, self._timer, self._is_closed = state.now, state.timer, state.status == "closed"
         for bucket in state.buckets:

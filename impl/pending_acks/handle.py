@@ -231,17 +231,14 @@ class PendingAcks:
         return self._receive(LogRecord("ack", True, txn, (PositionAck(entry, ack_set or None),)), 0)
 
     def commit(self, txn: int, low_watermark: int) -> Reply | Refused | Failed:
-        """Commits a transaction. O(1)."""
         return self._receive(LogRecord("commit", False, txn, ()), low_watermark)
 
     def abort(self, txn: int, low_watermark: int) -> Reply | Refused | Failed:
-        """Aborts a transaction. O(1)."""
         return self._receive(LogRecord("abort", False, txn, ()), low_watermark)
 
     # ---- the subscription
 
     def acknowledge(self, entry: int, ack_set: int | None) -> Refused | None:
-        """Acks an entry outside of transactions. O(1)."""
         refusal = self._invalid(entry, ack_set)
         if refusal is None:
             self._ack(entry, ack_set or None)
@@ -254,7 +251,6 @@ class PendingAcks:
     # ---- the log
 
     def flush(self) -> int | Refused:
-        """Sends the buffered records as one log entry. O(1)."""
         if not self._buffer:
             return Refused("not_enabled", "the buffer is empty")
         self._in_flight.append(self._buffer)
@@ -417,7 +413,6 @@ class PendingAcks:
         self._replayed = self._log.base
 
     def open_store(self) -> Refused | None:
-        """Opens the handle and starts its replay. O(1)."""
         if self._status in ("initializing", "ready"):
             return Refused("not_enabled", "the handle is open")
         if self._in_flight:
@@ -497,7 +492,6 @@ class PendingAcks:
     # ---- for the engines
 
     def check(self) -> list[str]:
-        """Returns the broken structural invariants, one line each. O(everything)."""
         wrong = self._cursor.check() + self._pending.check() + self._index.check(self._log.base, self._log.end)
         if self._status != "ready" and self._buffer:
             wrong.append("a handle that is not ready has buffered requests")
@@ -521,7 +515,6 @@ class PendingAcks:
         return wrong
 
     def view(self) -> State:
-        """Returns the model's state. O(everything)."""
         base, (cursor, durable_cursor) = self._log.base, self._cursor.view()
         replayed = self._replayed - base if self._status == "initializing" else 0
         return State(
@@ -544,7 +537,6 @@ class PendingAcks:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> PendingAcks:
-        """Returns a handle in a given state. O(everything)."""
         handle = cls(cfg)
         handle._cursor.load(state.cursor, state.durable_cursor)
         handle._log.load(state.log)

@@ -147,7 +147,6 @@ class TxnLog:
         return tuple([txn for _, txn in late])
 
     def advance_time(self, by_ms: int) -> None:
-        """Advances the clock. O(1)."""
         self._now_ms += by_ms
 
     # ---- appends
@@ -271,7 +270,6 @@ class TxnLog:
         return self._lose(durable)
 
     def break_cursor(self) -> Refused | None:
-        """Every deletion fails until the store is reopened. O(1)."""
         if not self._cursor_works:
             return Refused("illegal_state", "the cursor does not work")
         self._cursor_works = False
@@ -280,7 +278,6 @@ class TxnLog:
     # ---- ledgers and the persisted cursor
 
     def roll_ledger(self) -> int | Refused:
-        """Rolls over to a new ledger. O(1)."""
         if self._ledger != "open":
             return Refused("illegal_state", f"the ledger is {self._ledger}, not open")
         if self._ledgers[-1] == 0:
@@ -421,7 +418,6 @@ class TxnLog:
 
     @classmethod
     def load(cls, cfg: Config, s: State) -> TxnLog:
-        """A store in a given state of the model. O(size of the state)."""
         self = cls(cfg)
         self._status, self._ledger, self._batching, self._cursor_works = s.status, s.ledger, s.batching, s.cursor_works
         self._configure()
@@ -440,7 +436,6 @@ class TxnLog:
         return self
 
     def check(self) -> list[str]:
-        """Violated structural invariants. O(size of the store)."""
         wrong = []
         end = self._first_entry + len(self._log)
         if sum(self._ledgers) != len(self._log) or 0 in self._ledgers[:-1]:

@@ -333,7 +333,6 @@ class TxnWriter:
         return self._tell(write.number)
 
     def roll_ledger(self) -> Effects:
-        """Rolls over to a new ledger. O(1)."""
         self._ledger += 1
         self._next_entry = 0
         return self._tell(self._ledger)
@@ -348,7 +347,6 @@ class TxnWriter:
     # ---- for the harness
 
     def check(self) -> list[str]:
-        """Violated structural invariants, one line each. O(state)."""
         return [*self._check_batches(), *self._check_limits(), *self._check_timer(), *self._check_callbacks()]
 
     def _check_batches(self) -> list[str]:
@@ -409,7 +407,6 @@ class TxnWriter:
         return wrong
 
     def view(self) -> State:
-        """The model's state. O(state)."""
         return State(
             self.now,
             self._status,
@@ -431,7 +428,6 @@ class TxnWriter:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> TxnWriter:
-        """A writer in a given state. O(state)."""
         body = cls(cfg)
         body.now, body._status, body._timer = state.now, state.status, state.timer
         body._tasks = deque(state.tasks)
