@@ -6,8 +6,10 @@ from itertools import pairwise
 
 from invariants.properties import Event, always, sometimes
 from model.legacy_cache import Entry
-from model.legacy_manager import Config, Counters, Held, State, legacy_manager
+from model.legacy_manager import Config, Counters, Held, State, StorageRead, legacy_manager
 from model.machine import Failed, Refused
+from model.positions import Position
+from model.range_cache import Removed
 from model.watermark import TRIGGER_SHARE
 
 READS = ("read", "read_one")
@@ -87,13 +89,44 @@ def read_counts_each_entry_once_as_hit_or_miss(cfg: Config, before: State, event
 
 @always(legacy_manager, on=READS)
 def read_returns_whole_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful read returns every entry of its range, in order."""
-    if isinstance(event.outcome, Refused | Failed) or event.outcome.outcome == "failed":
-        return True
+    """A read of a range that storage holds returns all its entries in order: from the cache, or by one storage read.
+
+    It reads from storage exactly if an entry is not cached, and is rejected exactly if storage lacks the range.
+    """
     asked = event.arguments
-    if event.name == "read_one":
-        return [p for p, _ in event.outcome.entries] == [asked["position"]]
-    return [p.entry for p, _ in event.outcome.entries] == list(range(asked["first"], asked["last"] + 1))
+    cache: int = asked["cache"]
+    ledger, first = asked["position"] if event.name == "read_one" else (asked["ledger"], asked["first"])
+    last = first if event.name == "read_one" else asked["last"]
+    ledgers = dict(enumerate(cfg.storage[cache], 1)) if cache in range(len(cfg.storage)) else {}
+    stored = dict(enumerate(ledgers.get(ledger, ())))
+    wanted = range(first, last + 1)
+    if not wanted or any(entry not in stored for entry in wanted):
+        return isinstance(event.outcome, Refused)
+    if isinstance(event.outcome, Failed):
+        return cfg.eviction_task == "immediate"
+    held = {e.position: e.bytes for e in entries_of(before.caches[cache])}
+    asked_for = [Position(ledger, entry) for entry in wanted]
+    if all(position in held for position in asked_for):
+        found = [(position, held[position]) for position in asked_for]
+        return (event.outcome.outcome, list(event.outcome.entries), event.outcome.storage_reads) == ("ok", found, ())
+    issued = StorageRead(before.storage_reads + 1, cache, ledger, first, last)
+    found = [(p, stored[p.entry]) for p in asked_for] if event.outcome.outcome == "ok" else []
+    return (list(event.outcome.entries), event.outcome.storage_reads) == (found, (issued,))
+
+
+@always(legacy_manager, on=("read",))
+def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read caches what it got from storage, up to the maximum, exactly if it is asked to."""
+    if isinstance(event.outcome, Refused | Failed) or not event.arguments["store_in_cache"]:
+        return after.counters.insertions == before.counters.insertions
+    came = dict(event.outcome.entries) if event.outcome.storage_reads else {}
+    held = {e.position: e for e in entries_of(after.caches[event.arguments["cache"]])}
+    new = [e for p, e in held.items() if e not in entries_of(before.caches[event.arguments["cache"]])]
+    full = total_bytes(before) + sum(came.values()) >= before.max_bytes
+    is_disabled = after.caches[event.arguments["cache"]] == "disabled"
+    return all(came.get(e.position) == e.bytes and e.timestamp_ns == before.now_ns for e in new) and (
+        full or is_disabled or cfg.eviction_task == "immediate" or held.keys() >= came.keys()
+    )
 
 
 @always(legacy_manager, on=("read_one",))
@@ -195,10 +228,83 @@ def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: 
     return len(after.tasks) == len(before.tasks) + starts
 
 
-@always(legacy_manager, on=("remove_entry_cache",))
-def removed_cache_is_absent(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removed cache is absent, with all its entries."""
-    return bool(after.caches[event.arguments["cache"]] == "absent")
+@always(legacy_manager, on=("run_eviction_task",))
+def eviction_task_ends_its_eviction(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A task clears the mark, counts an eviction and returns the number of evicted entries.
+
+    It fails exactly if there is nothing to free or no cache, and is rejected exactly if none is queued.
+    """
+    if not before.tasks:
+        return isinstance(event.outcome, Refused)
+    nothing = before.tasks[0] <= int(before.max_bytes * before.watermark)
+    fails = nothing or all(isinstance(held, str) for held in before.caches)
+    evicted = after.counters.evicted_entries - before.counters.evicted_entries
+    if isinstance(event.outcome, Failed) is not fails or not (fails or event.outcome == evicted):
+        return False
+    counted = after.counters.size_evictions == before.counters.size_evictions + 1
+    return counted and (after.eviction_in_progress, after.tasks) == (False, before.tasks[1:])
+
+
+@always(legacy_manager, on=("time_pass", "size_pass"))
+def pass_removes_exactly_the_front_of_its_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A time pass removes the lowest positions up to the first unexpired entry, a size pass until enough is freed.
+
+    Both return what they removed. A size pass is rejected exactly if the requested bytes are zero or less.
+    """
+    asked = event.arguments
+    rejected = event.name == "size_pass" and asked["bytes_to_free"] <= 0
+    if isinstance(event.outcome, Refused) or rejected:
+        return isinstance(event.outcome, Refused) and rejected
+    held = entries_of(before.caches[asked["cache"]])
+    if event.name == "size_pass":
+        kept = lowest(held, asked["bytes_to_free"])
+    else:
+        kept = held[next((i for i, e in enumerate(held) if e.timestamp_ns > asked["threshold_ns"]), len(held)) :]
+    gone = held[: len(held) - len(kept)]
+    removed = Removed(len(gone), sum(e.bytes for e in gone))
+    others = [c for c in range(len(before.caches)) if c != asked["cache"]]
+    return (
+        entries_of(after.caches[asked["cache"]]) == kept
+        and all(after.caches[c] == before.caches[c] for c in others)
+        and event.outcome == (removed if event.name == "size_pass" else len(gone))
+    )
+
+
+#: The fields that an action may change; entries of a cache are removed and added by the actions that change `caches`.
+MAY_CHANGE = {
+    "insert": {"caches", "eviction_in_progress", "tasks", "counters"},
+    "read": {"caches", "eviction_in_progress", "tasks", "counters", "storage_reads", "failing_reads"},
+    "read_one": {"caches", "counters", "storage_reads", "failing_reads"},
+    "run_eviction_task": {"caches", "eviction_in_progress", "tasks", "counters"},
+    "fail_next_storage_reads": {"failing_reads"},
+    "advance": {"now_ns"},
+    "set_max_bytes": {"max_bytes"},
+    "set_watermark": {"watermark"},
+    **{name: {"caches", "counters"} for name in (*INVALIDATIONS, "time_pass", "size_pass")},
+}
+
+
+@always(legacy_manager)
+def action_changes_only_its_part(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """No action changes a part of the state that it is not about; only reads count hits and misses."""
+    changed = {name for name, a, b in zip(State._fields, before, after, strict=True) if a is not b and a != b}
+    return changed <= MAY_CHANGE[event.name] and (event.name in READS or before.counters[1:5] == after.counters[1:5])
+
+
+@always(legacy_manager)
+def cache_is_disabled_iff_created_at_maximum_zero(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The use of an absent cache creates it, disabled exactly if the maximum is zero; removal alone makes it absent."""
+    for c, (was, now) in enumerate(zip(before.caches, after.caches, strict=True)):
+        named = event.arguments.get("cache") == c
+        if named and event.name == "remove_entry_cache":
+            expected = "absent"
+        elif was == "absent" and named and not isinstance(event.outcome, Refused):
+            expected = "disabled" if before.max_bytes <= 0 else "enabled"
+        else:
+            expected = was if isinstance(was, str) else "enabled"
+        if (now if isinstance(now, str) else "enabled") != expected:
+            return False
+    return True
 
 
 @sometimes(legacy_manager, on=("insert",))
