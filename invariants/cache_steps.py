@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
-from model.cache_steps.machine import LOCKED, cache_steps
-from model.cache_steps.threads import Config, State
+from model.cache_steps.machine import LOCKED, cache_steps, canonical, observe
+from model.cache_steps.threads import RIGHT, Config, State, Wrapper
 from model.machine import Refused
 
 #: All steps except those that begin an operation; begin_eviction begins a scheduled task.
@@ -182,33 +185,6 @@ def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after:
     return w.key is None and not w.accessed and not w.released
 
 
-@always(cache_steps, on=("insert",))
-def rejected_insert_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A rejected insert changes neither the map, the queue, the sizes nor any other wrapper."""
-    if not done(event) or event.outcome:
-        return True
-    wrapper = event.arguments["wrapper"]
-    others = [n for n in range(cfg.pool) if n != wrapper]
-    return (before.mapped, before.queue, before.sizes, before.total) == (
-        after.mapped,
-        after.queue,
-        after.sizes,
-        after.total,
-    ) and all(before.wrappers[n] == after.wrappers[n] for n in others)
-
-
-@always(cache_steps)
-def accessed_is_cleared_only_by_requeue_or_recycle(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`accessed` is cleared only by a requeue or when the wrapper is recycled."""
-    if after.wrappers is before.wrappers or not any(w.accessed for w in before.wrappers):
-        return True
-    lost = [n for n, w in enumerate(before.wrappers) if w.accessed and not after.wrappers[n].accessed]
-    if event.name in VISITS:
-        return not lost or event.outcome == "REQUEUE"
-    goes_to_the_pool = event.name == "recycle" or (event.name in ("insert", "publish") and not event.outcome)
-    return not lost or goes_to_the_pool
-
-
 @always(cache_steps, on=("find_next",))
 def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A range removal visits the next mapped position of its range, and skips none."""
@@ -219,6 +195,353 @@ def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: E
     assert r.last is not None, "set by remove"
     ahead = [key for key in range(r.key, r.last + 1) if before.mapped[key] is not None]
     return bool(event.outcome == (ahead[0] if ahead else None))
+
+
+# ---- the program of the threads -----------------------------------------------------------------------
+
+#: Where a thread is before each step, and where it may be after it.
+PROGRAM = {
+    "insert": ({"idle"}, {"offer", "put", "idle"}),
+    "publish": ({"offer", "put"}, {"count", "offer", "idle"}),
+    "count_in_cache": ({"count"}, {"total"}),
+    "count_in_total": ({"total"}, {"schedule", "idle"}),
+    "schedule": ({"schedule", "look"}, {"idle", "look", "schedule"}),
+    "remove": ({"idle"}, {"find"}),
+    "find_next": ({"find"}, {"take", "subtract", "idle"}),
+    "take": ({"take"}, {"unmap", "find"}),
+    "unmap": ({"unmap"}, {"clear"}),
+    "clear": ({"clear"}, {"find"}),
+    "subtract": ({"subtract"}, {"report", "idle"}),
+    "report": ({"report"}, {"idle"}),
+    "begin_eviction": ({"idle"}, {"measure"}),
+    "begin_periodic_eviction": ({"idle"}, {"peek"}),
+    "measure": ({"measure"}, {"peek", "end"}),
+    "peek": ({"peek"}, {"visit", "report", "measure", "end"}),
+    "visit_for_size": ({"visit"}, {"pop", "report", "end", "requeue", "unmap"}),
+    "visit_for_time": ({"visit"}, {"pop", "report", "measure", "requeue", "unmap"}),
+    "requeue": ({"requeue"}, {"peek"}),
+    "unmap_evicted": ({"unmap"}, {"clear", "pop"}),
+    "clear_evicted": ({"clear"}, {"subtract", "pop"}),
+    "subtract_evicted": ({"subtract"}, {"pop"}),
+    "pop": ({"pop"}, {"recycle"}),
+    "recycle": ({"recycle"}, {"peek"}),
+    "report_evicted": ({"report"}, {"measure", "end"}),
+    "end_eviction": ({"end"}, {"idle"}),
+    "find": ({"idle"}, {"compare", "idle"}),
+    "compare": ({"compare"}, {"mark", "idle"}),
+    "mark": ({"mark"}, {"retain"}),
+    "retain": ({"retain"}, {"idle"}),
+}
+#: The arguments that number a thread, and the threads that they number.
+ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
+
+
+ROLE_OF = {name: next((p for p in cache_steps.actions[name].names if p in ROLES), "") for name in PROGRAM}
+
+
+def any_arguments(event: Event, step: str) -> tuple[Any, ...]:
+    """Arguments of a step for the thread of an event; other arguments are 0."""
+    return tuple(event.arguments[name] if name in ROLES else 0 for name in cache_steps.actions[step].names)
+
+
+def thread_of(s: State, event: Event) -> Any:
+    """The thread that a step is of."""
+    for role, threads in ROLES.items():
+        if role in event.arguments:
+            return getattr(s, threads)[event.arguments[role]]
+    return s.eviction
+
+
+def asked_key(cfg: Config, event: Event) -> int:
+    """The key of the cache and position that a step names."""
+    return int(event.arguments["cache"] * cfg.positions + event.arguments["position"])
+
+
+def bytes_at(cfg: Config, key: int | None) -> int:
+    """The bytes of the entry at a key; 0 for none."""
+    return 0 if key is None else divmod(key, cfg.positions)[1] + 1
+
+
+def replaced(items: tuple[Any, ...], index: int | None, item: Any) -> tuple[Any, ...]:
+    """The items with another one at an index; the same for None."""
+    return tuple(item if i == index else each for i, each in enumerate(items))
+
+
+def head_is_locked(cfg: Config, s: State, wrapper: int) -> bool:
+    """Whether a thread holds the lock of a wrapper; an eviction holds it from its visit on, if it removes that one."""
+    own = s.eviction.wrapper if s.eviction.at == "unmap" and cfg.eviction_takes == "checked" else None
+    return wrapper in lock_holders(s) or wrapper == own
+
+
+@always(cache_steps)
+def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step is refused exactly if its thread is elsewhere, another thread holds the lock, or its object is missing.
+
+    Missing can be a pooled wrapper, a scheduled task, or a value to deallocate.
+    """
+    if event.name == "over_release":
+        n = before.mapped[asked_key(cfg, event)]
+        return done(event) == (n is not None and not before.wrappers[n].released)
+    t = thread_of(before, event)
+    possible = t.at in PROGRAM[event.name][0]
+    wrapper = None
+    if event.name == "insert":
+        wrapper = event.arguments["wrapper"]
+        possible = possible and before.wrappers[wrapper].pooled
+    elif event.name in VISITS:
+        possible = possible and (t.goal is None) == (event.name == "visit_for_time")
+    elif event.name == "begin_eviction":
+        possible = possible and before.scheduled > 0
+    if possible and event.name in ("take", "compare", *VISITS):
+        wrapper = t.wrapper
+    elif possible and event.name == "unmap_evicted" and cfg.eviction_takes == "first":
+        wrapper = t.wrapper if before.mapped[t.key] is None else before.mapped[t.key]
+    return done(event) == (possible and (wrapper is None or not head_is_locked(cfg, before, wrapper)))
+
+
+@always(cache_steps)
+def thread_follows_its_program(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step moves its own thread to the next step of its operation, and no other thread.
+
+    A pass that freed bytes reports them; a time pass goes on to the size check, a size pass ends its task. Every other
+    step is refused to the thread, and while it is idle it holds nothing.
+    """
+    if not done(event) or event.name == "over_release":
+        return (before.inserts, before.removals, before.eviction, before.lookups) == (
+            (after.inserts, after.removals, after.eviction, after.lookups)
+        )
+    was, now = thread_of(before, event), thread_of(after, event)
+    threads = [(*s.inserts, *s.removals, *s.lookups, s.eviction) for s in (before, after)]
+    moved = sum(a is not b and a != b for a, b in zip(*threads, strict=True))
+    if now.at not in PROGRAM[event.name][1] or moved > 1:
+        return False
+    ends_pass = (
+        (event.name == "peek" and now.at != "visit") or event.outcome == "STOP" or event.name == "report_evicted"
+    )
+    if ends_pass:
+        follows = "report" if was.freed and event.name != "report_evicted" else "measure" if was.goal is None else "end"
+        return bool(now.at == follows and (now.at == "report" or (now.goal, now.freed) == (0, 0)))
+    return True
+
+
+# ---- shared structures --------------------------------------------------------------------------------
+
+
+@always(cache_steps, given=lambda cfg: all(getattr(cfg, name) == right for name, right in RIGHT.items()))
+def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
+    """Sizes and total are exact at any time, but for what threads have not counted, subtracted or reported yet."""
+    sizes = [0] * cfg.caches
+    total = -s.eviction.freed
+    for key, sign in [
+        *[(w.key, 1) for w in s.wrappers if not w.pooled],
+        *[(i.key, -1) for i in s.inserts if i.at in ("offer", "count")],
+        (s.eviction.key if s.eviction.at == "subtract" else None, 1),
+    ]:
+        if key is not None:
+            sizes[key // cfg.positions] += sign * bytes_at(cfg, key)
+    for r in s.removals:
+        if r.last is not None:
+            sizes[r.last // cfg.positions] += r.removed
+        total -= r.removed if r.at == "report" else 0
+    total += sum(bytes_at(cfg, i.key) for i in s.inserts if i.at == "total")
+    if any(r.present for r in s.removals):
+        return False
+    return tuple(sizes) == s.sizes and s.total + total == sum(s.sizes)
+
+
+@always(cache_steps)
+def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A wrapper is appended when published, moves from the head to the tail by a requeue, and leaves when popped."""
+    queue = before.queue
+    if done(event):
+        if event.name == "requeue":
+            queue = (*queue[1:], queue[0])
+        elif event.name == "pop":
+            queue = queue[1:]
+        elif event.name == "publish" and thread_of(before, event).at == "offer":
+            queue = (*queue, thread_of(before, event).wrapper)
+        elif event.name == "insert" and cfg.published_first == "queue":
+            queue = (*queue, event.arguments["wrapper"])
+    return after.queue == queue
+
+
+@always(cache_steps)
+def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert maps its wrapper at a free position; a removal or eviction unmaps the wrapper that it holds."""
+    mapped, t = before.mapped, thread_of(before, event)
+    if event.name in ("unmap", "unmap_evicted") and done(event):
+        held = thread_of(after, event).wrapper
+        mapped = replaced(mapped, t.key if mapped[t.key] == held else None, None)
+    elif event.name == "insert" and event.outcome is True and cfg.published_first == "map" and cfg.put_is_atomic:
+        mapped = replaced(mapped, asked_key(cfg, event), event.arguments["wrapper"])
+    elif event.name == "publish" and done(event) and t.at == "put" and mapped[t.key] is None:
+        mapped = replaced(mapped, t.key, t.wrapper)
+    elif event.name == "subtract" and done(event) and cfg.clears_in_bulk:
+        first = t.last - t.last % cfg.positions
+        mapped = tuple(None if first <= key <= t.last else n for key, n in enumerate(mapped))
+    return after.mapped == mapped
+
+
+@always(cache_steps)
+def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A wrapper is filled by an insert, marked by a lookup, unmarked by a requeue, cleared by its remover, recycled.
+
+    A late lookup may have marked a wrapper that an insert fills: it stays marked. Clearing keeps the mark, too.
+    """
+    t, n, w = thread_of(before, event), None, Wrapper(None, False, False, True)
+    if done(event):
+        n = (
+            event.arguments["wrapper"]
+            if event.name == "insert"
+            else None
+            if event.name == "over_release"
+            else t.wrapper
+        )
+    was = None if n is None else before.wrappers[n]
+    if event.name == "over_release" and done(event):
+        n = before.mapped[asked_key(cfg, event)]
+        w = before.wrappers[n or 0]._replace(released=True)
+    elif was is None:
+        n = None
+    elif event.name == "insert" and event.outcome is True:
+        w = Wrapper(asked_key(cfg, event), was.accessed, False, False)
+    elif event.name == "mark" or event.outcome == "REQUEUE":
+        w = was._replace(accessed=event.name == "mark")
+    elif event.name == "clear_evicted" and event.outcome is True:
+        w = was._replace(key=None, released=False)
+    elif event.name == "clear":
+        w = was if event.outcome == t.removed else was._replace(key=None, released=False)
+    elif event.name in ("insert", "recycle") or (event.name == "publish" and event.outcome is False and t.at == "put"):
+        w = w._replace(accessed=was.accessed and not cfg.recycling_clears_the_mark)
+        n = None if event.name == "publish" and cfg.published_first == "map" else n
+    else:
+        n = None
+    return after.wrappers == replaced(before.wrappers, n, w)
+
+
+@always(cache_steps)
+def marker_and_tasks_change_only_by_their_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The first thread above the trigger sets the marker and schedules one task; the end of that task clears it."""
+    marker, tasks, t = before.marker, before.scheduled, thread_of(before, event)
+    if event.name == "schedule" and done(event) and t.at == "schedule":
+        if event.outcome is marker:
+            return False
+        tasks += not marker
+        marker = not (marker and cfg.late_trigger == "erases_the_marker")
+    elif event.name == "begin_eviction" and done(event):
+        tasks -= 1
+    elif event.name == "begin_periodic_eviction" and done(event):
+        marker = marker or cfg.periodic_task_uses_the_marker
+    elif event.name == "end_eviction" and done(event):
+        marker = marker and t.periodic and not cfg.periodic_task_uses_the_marker
+    return (after.marker, after.scheduled) == (marker, tasks)
+
+
+#: What a step returns, by the states before and after it and its thread before it.
+FOUND: dict[str, Callable[[Config, State, State, Any], object]] = {
+    "count_in_cache": lambda cfg, before, after, t: after.sizes[t.key // cfg.positions],
+    "subtract": lambda cfg, before, after, t: after.sizes[t.last // cfg.positions],
+    "report": lambda cfg, before, after, t: after.total,
+    "report_evicted": lambda cfg, before, after, t: after.total,
+    "subtract_evicted": lambda cfg, before, after, t: t.freed + bytes_at(cfg, t.key),
+    "measure": lambda cfg, before, after, t: (
+        max(0, before.total - cfg.target_bytes) if before.total > cfg.trigger_bytes else 0
+    ),
+}
+
+
+@always(cache_steps)
+def thread_goes_on_with_what_it_found(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A thread goes on with the wrapper, the key and the bytes that its step found.
+
+    A removal goes from position to position; an inserter above the trigger schedules a task unless the marker is set.
+    """
+    if not done(event) or event.name == "over_release":
+        return True
+    was, now, outcome = thread_of(before, event), thread_of(after, event), event.outcome
+    w = before.wrappers[was.wrapper] if was.wrapper is not None else None
+    wanted: dict[str, Any] = {}
+    if event.name in ("insert", "find") and outcome:
+        key = asked_key(cfg, event)
+        wanted = {"key": key, "wrapper": event.arguments.get("wrapper", before.mapped[key])}
+    elif event.name == "remove":
+        first = event.arguments["cache"] * cfg.positions
+        wanted = {"key": first, "last": first + event.arguments["last"], "removed": 0}
+    elif event.name == "find_next" and outcome is not None:
+        wanted = {"key": outcome, "wrapper": before.mapped[outcome]}
+    elif event.name == "take" and w is not None:
+        stays = w.released and not cfg.removal_passes_released_values
+        takes = not stays and (w.key == was.key or not cfg.removal_rechecks_key)
+        wanted = {"at": "unmap" if takes else "find", "key": was.key + (not takes and not stays)}
+    elif event.name == "clear":
+        cleared = before.wrappers[was.wrapper] != after.wrappers[was.wrapper]
+        removed = was.removed + bytes_at(cfg, was.key) * cleared if cfg.removal_rechecks_key else now.removed
+        wanted = {"key": was.key + 1, "wrapper": None, "removed": removed}
+    elif event.name == "count_in_total":
+        above = after.total > cfg.trigger_bytes and not before.marker
+        wanted = {"at": "schedule" if above else "idle"}
+    elif event.name == "compare" and w is not None:
+        wanted = {"at": "mark" if w.key == was.key else "idle"}
+    elif event.name == "peek":
+        wanted = {"wrapper": before.queue[0]} if before.queue else {"wrapper": None}
+    elif outcome == "REMOVE" and w is not None:
+        wanted = {"key": w.key}
+    elif event.name in ("begin_eviction", "begin_periodic_eviction"):
+        periodic = event.name == "begin_periodic_eviction"
+        wanted = {"periodic": periodic, "goal": None if periodic else now.goal, "freed": 0}
+    elif event.name in ("measure", "subtract_evicted"):
+        wanted = {"goal" if event.name == "measure" else "freed": outcome, "periodic": was.periodic}
+    return all(getattr(now, name) == value for name, value in wanted.items())
+
+
+#: Where a thread is after a step that returned true; after false it is elsewhere.
+GOES_ON = {
+    "count_in_total": "schedule",
+    "take": "unmap",
+    "peek": "visit",
+    "compare": "mark",
+    "clear_evicted": "subtract",
+}
+
+
+@always(cache_steps)
+def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step returns what it found or computed: a wrapper, a size, the bytes removed or to free, a verdict."""
+    if not done(event) or event.name == "over_release":
+        return True
+    t, outcome = thread_of(before, event), event.outcome
+    if isinstance(outcome, bool) and event.name in GOES_ON:
+        return bool(outcome == (thread_of(after, event).at == GOES_ON[event.name]))
+    if event.name in FOUND:
+        return bool(outcome == FOUND[event.name](cfg, before, after, t))
+    if event.name == "find":
+        return outcome is (before.mapped[asked_key(cfg, event)] is not None)
+    if event.name == "clear":
+        return bool(outcome == thread_of(after, event).removed)
+    w = None if t.wrapper is None else before.wrappers[t.wrapper]
+    if w is not None and event.name in VISITS:
+        stops = t.freed >= t.goal if event.name == "visit_for_size" else not event.arguments["expired"]
+        requeues = w.accessed and cfg.extend_ttl_of_recently_accessed
+        return bool(
+            outcome == ("MISSING" if w.key is None else "STOP" if stops else "REQUEUE" if requeues else "REMOVE")
+        )
+    if event.name == "insert" and cfg.published_first == "map":
+        return outcome is (before.mapped[asked_key(cfg, event)] is None)
+    if w is not None and event.name == "retain" and cfg.retaining_checks_position:
+        return bool(outcome == (t.key if w.key == t.key and not w.released else None))
+    return True
+
+
+@always(cache_steps)
+def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
+    """An observer sees the mapped keys of each cache and the keys in the queue, but no number of a wrapper."""
+    seen, renumbered = observe(cfg, s), canonical(cfg, s)
+    mapped = [key for key in range(cfg.caches * cfg.positions) if s.mapped[key] is not None]
+    queued = [s.wrappers[n].key for n in s.queue]
+    by_cache = [[key for key in mapped if key // cfg.positions == cache] for cache in range(cfg.caches)]
+    figures = {"sizes": list(s.sizes), "total": s.total, "tasks": s.scheduled, "marked": s.marker}
+    same = sorted(map(repr, renumbered.wrappers)) == sorted(map(repr, s.wrappers)) and observe(cfg, renumbered) == seen
+    return same and seen == {"caches": by_cache, "removal_queue": queued, **figures}
 
 
 # ---- coverage goals -----------------------------------------------------------------------------------

@@ -60,6 +60,12 @@ def is_due(s: State, e: Entry) -> bool:
     return expects_reads(e) and s.max_requeue_times - e.requeue_count > 0
 
 
+def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
+    """Whether the first visit of this pass requeues the entry: it is due, and no size pass removes it for its age."""
+    looks_at_age = event.name != "time_pass" and not cfg.size_pass_requeues_expired
+    return is_due(s, e) and not (looks_at_age and s.now_ns - e.timestamp_ns > cfg.ttl_ns)
+
+
 def is_past(before: State, event: Event) -> bool:
     """Whether a time pass has a threshold that is not in the future, as every pass of the broker has."""
     return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
@@ -368,7 +374,7 @@ def pass_requeues_only_due_entries(cfg: Config, before: State, event: Event, aft
     """A pass requeues only entries that are due; an entry without a read count is never due for expected reads."""
     was = by_key(before)
     requeued = [was[k] for k, e in by_key(after).items() if e.requeue_count != was[k].requeue_count]
-    return all(is_due(before, e) for e in requeued)
+    return all(is_requeued(cfg, before, event, e) for e in requeued)
 
 
 @always(range_cache, on=("time_pass",))
@@ -420,20 +426,20 @@ def size_pass_frees_no_more_than_needed(cfg: Config, before: State, event: Event
     return not gone or sum(gone) - max(gone) < goal_of(cfg, before, event)
 
 
-@always(range_cache, on=("size_pass",), given=lambda cfg: cfg.size_pass_requeues_expired)
+@always(range_cache, on=("size_pass", "evict_to_watermark"))
 def size_pass_evicts_due_entries_last(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A size pass removes an entry that was due for requeue only if all entries that were not due are removed."""
     kept = by_key(after)
-    due_gone = any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
-    other_kept = any(k in kept and not is_due(before, e) for k, e in by_key(before).items())
+    due_gone = any(k not in kept and is_requeued(cfg, before, event, e) for k, e in by_key(before).items())
+    other_kept = any(k in kept and not is_requeued(cfg, before, event, e) for k, e in by_key(before).items())
     return not (due_gone and other_kept)
 
 
-@always(range_cache, on=PASSES, given=lambda cfg: cfg.size_pass_requeues_expired)
+@always(range_cache, on=PASSES)
 def pass_evicts_in_queue_order(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Of two entries that are not due for requeue, a pass removes the one nearer to the head first."""
     kept = by_key(after)
-    plain = [e for e in before.queue if e is not None and not is_due(before, e)]
+    plain = [e for e in before.queue if e is not None and not is_requeued(cfg, before, event, e)]
     gone = [(e.cache, e.position) not in kept for e in plain]
     return gone == sorted(gone, reverse=True)
 
@@ -443,6 +449,26 @@ def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: E
     """A pass drops the detached wrappers that it reaches, also those in front of the entry at which it stops."""
     ran = not isinstance(event.outcome, Refused) and after is not before
     return not ran or event.name == "evict_to_watermark" or not after.queue or after.queue[0] is not None
+
+
+@always(range_cache, on=("size_pass", "evict_to_watermark"), given=lambda cfg: cfg.retention == "stash")
+def size_pass_stashes_entries_with_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """With a stash, a size pass keeps exactly the unexpired entries with expected reads until all others are removed.
+
+    It moves those that it visits to the stash.
+    """
+    if isinstance(event.outcome, Refused):
+        return True
+
+    def is_kept(e: Entry) -> bool:
+        return expects_reads(e) and before.now_ns - e.timestamp_ns <= cfg.ttl_ns
+
+    kept = by_key(after)
+    gone = [e for k, e in by_key(before).items() if k not in kept]
+    if any(is_kept(e) for e in gone) or any(not is_kept(e) for e in after.stash if e not in before.stash):
+        return False
+    counted = [e.bytes for e in gone if not (e.released and cfg.released_value_stays_counted)]
+    return sum(counted) >= goal_of(cfg, before, event) or all(is_kept(e) and e in after.stash for e in entries(after))
 
 
 @always(range_cache, on=("evict_to_watermark",))

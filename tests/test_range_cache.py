@@ -303,6 +303,13 @@ def test_stashed_entry_survives_size_pass_but_not_time_pass() -> None:
     assert after(cfg, ("advance", TTL + 1), ("time_pass", 1), start=s)[1] == Removed(1, 10)
 
 
+def test_deallocated_value_frees_nothing_where_its_bytes_stay_counted() -> None:
+    cfg = BASE._replace(released_value_stays_counted=True)
+    s, outcome = after(cfg, *[("put", 0, p, 10, 0) for p in (A, B, C)], ("over_release", 0, A), ("size_pass", 10))
+    assert outcome == Removed(1, 10)
+    assert ([e.position for e in live(s)], s.sizes) == ([C], (20, 0))
+
+
 def test_profile_fifo_evicts_in_insertion_order() -> None:
     cfg = m.range_cache.profiles["fifo"].config
     s, _ = after(cfg, ("put", 0, A, 10, 5), ("put", 0, B, 10, 0), ("get", 0, A, False), ("size_pass", 1))
