@@ -13,8 +13,8 @@ from fuzz.run.checks import broken_properties, event_of
 from fuzz.run.pair import Depth, Pair
 from fuzz.subject import find_profile, find_subject
 from fuzz.target import Target
-from fuzz.trace.file import ABSENT, Trace, read_traces
-from fuzz.trace.recording import Recording, Replayer, recording_of, recordings
+from fuzz.trace.file import ABSENT, Trace
+from fuzz.trace.recording import Recording, Replayer, recorded_traces, recording_of, recordings
 from tests.conftest import RECORDINGS
 
 FILES = {
@@ -28,6 +28,8 @@ FILES = {
     "negative_acks_tracker.jsonl.gz": (64, 6_356),
     "negative_acks_tracker_before_393.jsonl.gz": (71, 6_314),
     "negative_acks_tracker_go.jsonl.gz": (110, 6_351),
+    "service_unit_state_conflict.csv.gz": (1, 47_660),
+    "service_unit_state_transition.csv.gz": (1, 98),
     "txn_log_buffered_writer.jsonl.gz": (79, 6_874),
 }
 #: A version with another design departs from the reference without breaking a property.
@@ -36,7 +38,7 @@ BY_DESIGN = {"added_entries_are_not_cached_after_the_last_cursor_left"}
 
 @functools.cache
 def traces(name: str) -> list[Trace]:
-    return list(read_traces(RECORDINGS / name))
+    return list(recorded_traces(RECORDINGS / name))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -28,8 +28,7 @@ from fuzz.platform.sources import ROOT, changed_since, digest_of, files_of
 from fuzz.prove import claims_about
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
-from fuzz.trace.file import read_traces
-from fuzz.trace.recording import recording_of
+from fuzz.trace.recording import recorded_traces, recording_of
 from model.machine import BadValue
 
 #: Verdicts of checks that passed.
@@ -125,8 +124,8 @@ class Check(NamedTuple):
 def checks_of(tier: Tier) -> Iterator[Check]:
     """The checks that fit a tier, by kind, then by component."""
     names = subject_names()
-    for path in sorted((ROOT / "tests" / "recordings").glob("*.jsonl.gz")):
-        component = recording_of(next(read_traces(path))).subject
+    for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
+        component = recording_of(next(recorded_traces(path))).subject
         yield Check(f"replay.{path.name.partition('.')[0]}", component, partial(_replay, path))
     for kind, make in _KINDS.items():
         if tier.rank >= _SMALLEST_TIER[kind]:

@@ -471,28 +471,28 @@ def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
 def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
     """A run to a state without the goal to which fair actions lead back, each of them taken, never passing the goal.
 
-    That is a strongly connected set of such states in which every fair action is taken at least once, or cannot be
-    taken in one of them, for it has no arguments there: to be fair to it is to take it where it can be. Fair steps go
-    on a little beyond the scope's bounds; one that goes further is taken as one that stays, so that a bound cannot hide
-    a trap (it may invent one: then widen it). Cost: linear in the states and their fair transitions.
+    That is a strongly connected set of such states in which every fair action is taken at least once, or is disabled in
+    one of them: with no arguments it changes the state there (weak fairness). Fair steps go on a little beyond the
+    scope's bounds; one that goes further is taken as one that stays, so that a bound cannot hide a trap (it may invent
+    one: then widen it). Cost: linear in the states and their fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
     met = [goal(space.cfg, state) for state in wide.states]
     edges: dict[int, list[tuple[str, int]]] = {}
+    enabled: dict[int, set[str]] = {}
     number = 0
     while number < len(wide.states):
         if number >= len(met):
             met.append(goal(space.cfg, wide.states[number]))
         if not met[number]:
-            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair, met))
+            enabled[number] = set()
+            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair, met, enabled[number]))
         number += 1
     for component in _components(edges):
         members = set(component)
         untaken = fair - {name for number in component for name, target in edges[number] if target in members}
-        if not untaken.intersection(
-            *({name for _, (name, *_) in space.moves_of(wide.states[i], fair)} for i in component)
-        ):
+        if not untaken.intersection(*[enabled[i] for i in component]):
             return [wide.states[i] for i in wide.path(min(component))]
     return None
 
@@ -505,8 +505,9 @@ def _fair_steps(
     goal: Callable[..., bool],
     fair: frozenset[str],
     met: list[bool],
+    enabled: set[str],
 ) -> Iterator[tuple[str, int]]:
-    """The fair steps from a state to states without the goal. New states get numbers.
+    """The fair steps that change a state, to states without the goal. New states get numbers, `enabled` the actions.
 
     The search has taken the steps of the scope's states already; only those that left the scope are taken again.
     `met` says in which of the scope's states the goal is reached.
@@ -515,10 +516,15 @@ def _fair_steps(
     for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):
         target = OUTSIDE if first is None else wide.targets[first + k]
         if target != OUTSIDE:
-            if not met[target]:
-                yield name, target
+            if target != number:
+                enabled.add(name)
+                if not met[target]:
+                    yield name, target
             continue
         form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
+        if form == wide.states[number]:
+            continue
+        enabled.add(name)
         if goal(space.cfg, form):
             continue
         if form not in numbers and space.within(form, _BEYOND):

@@ -93,12 +93,11 @@ def _graph_of(subject: Subject) -> Graph:
 
 def _disagreement(name: str) -> str:
     """The id of the first recorded trace that does not agree; empty if all agree."""
-    from fuzz.trace.file import read_traces
-    from fuzz.trace.recording import Replayer, recording_of, recordings
+    from fuzz.trace.recording import Replayer, recorded_traces, recording_of, recordings
 
     components = {each.component for each in recordings() if each.subject == name}
-    for path in sorted((_ROOT / "tests" / "recordings").glob("*.jsonl.gz")) if components else ():
-        for trace in read_traces(path):
+    for path in sorted((_ROOT / "tests" / "recordings").glob("*.gz")) if components else ():
+        for trace in recorded_traces(path):
             if trace.component not in components:
                 break  # a file has the traces of one component
             recording = recording_of(trace)

@@ -8,6 +8,7 @@ Plain or gzip'd, UTF-8, one object a line. A trace is data: reading one runs not
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import zlib
@@ -118,6 +119,18 @@ def read_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
         raise BadTrace(path, 0, "there is no trace in this file; a trace begins with a line that has the key trace")
     if (count - 1) % parts == part:
         yield _whole(path, trace)
+
+
+def read_table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """The rows of a CSV file by column, each with its line. Raises BadTrace for a row with other columns."""
+    try:
+        rows = csv.DictReader(line.decode() for line in _lines(path))
+        for row in rows:
+            if None in row or None in row.values():
+                raise BadTrace(path, rows.line_num, f"a row must have {len(rows.fieldnames or ())} fields")
+            yield rows.line_num, row
+    except (UnicodeDecodeError, csv.Error) as problem:
+        raise BadTrace(path, 0, f"not CSV: {problem}") from None
 
 
 def _lines(path: Path) -> Iterator[bytes]:

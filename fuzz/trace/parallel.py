@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
-from fuzz.trace.file import BadTrace, Trace, read_traces
-from fuzz.trace.recording import OWN, Mismatch, Replayer, recording_of, recordings
+from fuzz.trace.file import BadTrace, Trace
+from fuzz.trace.recording import OWN, Mismatch, Replayer, recorded_traces, recording_of, recordings
 from model.machine import BadValue
 
 #: Files that together have at least this many bytes are replayed on all cores.
@@ -68,7 +68,7 @@ def _replay_share(
     operations = 0
     for number, path in enumerate(paths):
         try:
-            for trace in read_traces(path, part, parts):
+            for trace in recorded_traces(path, part, parts):
                 replayed = _replayer(replayers, trace, profile).replay(trace)
                 kept = trace if replayed.mismatches else None
                 done.append(ReplayedTrace((number, trace.line), replayed.operations, replayed.mismatches, kept))

@@ -5,6 +5,9 @@ actions a recorded operation is, how an outcome and an observation look in the r
 ways the recorded version deviates from the reference. A trace that the engines wrote needs none of that: its
 operations are the actions themselves.
 
+A recorded decision table is a CSV file, named after its component: a row is an operation, and the recording says which
+columns are its result.
+
 Each operation runs on model and implementation. Three comparisons must agree: model and implementation, the outcome and
 the recorded result, the model's observation and the recorded one.
 """
@@ -17,6 +20,7 @@ import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.defects.table import defects_of
@@ -27,7 +31,7 @@ from fuzz.run.pair import Depth, Pair
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
-from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
+from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_table, read_traces
 from model.machine import BadValue, Failed, Refused, plain
 
 #: The key in the opening line of a trace that the engines wrote; its value is the version of the code.
@@ -58,6 +62,7 @@ class Recording:
     #: was recorded, or leave a choice, of which any is right
     as_recorded: Callable[[Any, Any], Any] = lambda seen, recorded: seen
     kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # which of the component's recordings these are
+    results: frozenset[str] = frozenset()  # of a decision table: the columns that are results
     #: known deviations: ids of the defect table, each with the recorded trace that shows it after the fewest operations
     defects: Mapping[str, str] = field(default_factory=dict)
     #: those that are no defects of their own: another design, or a part of a defect with other rules
@@ -111,6 +116,23 @@ def recording_of(trace: Trace) -> Recording:
     raise BadTrace(
         trace.path, trace.line, f"no subject for the component {trace.component}; recordings are known of {known}"
     )
+
+
+def recorded_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
+    """The traces of a file, as `read_traces`, or the one of a decision table. Raises BadTrace."""
+    if ".csv" not in path.suffixes:
+        yield from read_traces(path, part, parts)
+    elif part == 0:
+        name = path.name.partition(".")[0]
+        trace = Trace(f"{name}/dev/table", name, {}, [], {}, str(path), 1)
+        results = recording_of(trace).results
+        for line, row in read_table(path):
+            if not results < row.keys():
+                raise BadTrace(path, 1, f"a table of {name} needs the columns {', '.join(sorted(results))}")
+            arguments = {column: text for column, text in row.items() if column not in results}
+            said = {column: row[column] for column in results}
+            trace.operations.append(Operation(name, arguments, said, ABSENT, line))
+        yield trace
 
 
 def own_recording(subject: str) -> Recording:

@@ -108,10 +108,10 @@ class Config(NamedTuple):
     lookup_at_source: Annotated[Literal["answered", "parked"], Rule(Origin.READ, "before apache/pulsar#22112")] = (
         "answered"
     )
-    #: whether a destination that is not registered parks lookups until it owns the bundle
-    unregistered_destination_parks: Annotated[
-        bool, Rule(Origin.READ, "ServiceUnitStateChannelImpl.getActiveOwnerAsync")
-    ] = True
+    #: whether a broker that is not registered parks lookups, or answers at once with the destination in its view
+    unregistered_broker_parks: Annotated[bool, Rule(Origin.READ, "ServiceUnitStateChannelImpl.getActiveOwnerAsync")] = (
+        True
+    )
     #: whether a lookup that timed out is answered from a view that a lost session made stale
     stale_view_answers: Annotated[bool, Rule(Origin.INFERRED, "apache/pulsar#24478")] = False
     #: whether a broker that reconnects learns that it was elected

@@ -1,0 +1,344 @@
+"""Drives the ownership channel: requests, views, handlers, sessions, clean-ups and shutdown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuzz.subject import Scope, Subject
+from impl.ownership_channel import OwnershipChannel
+from invariants import ownership_channel as invariants
+from model.ownership_channel.records import FIRST_VERSION, LAST_VERSION, Config, Data
+from model.ownership_channel.state import State, ownership_channel
+
+STATES = ("Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted")
+STORAGES = ("system_topic", "metadata_store")
+#: Records on both sides of every comparison of the conflict resolution.
+RECORDS = (
+    None,
+    *[Data(state, 0, 1, version) for state in STATES for version in (1, 2)],  # type: ignore[arg-type]
+    *[Data(state, dst, source, 2) for state in STATES for dst, source in ((None, 0), (1, None), (-1, 0), (1, 0))],  # type: ignore[arg-type]
+    Data("Owned", None, 0, 1),
+    Data("Owned", 0, None, 1),
+    Data("Releasing", None, 0, 1),
+    Data("Splitting", None, 0, 1),
+    Data("Free", None, 0, 1),
+    Data("Free", 1, 0, 2, True),
+    Data("Owned", 1, 0, 4),
+    Data("Owned", 0, 1, LAST_VERSION),
+    Data("Releasing", 1, 0, FIRST_VERSION),
+)
+
+
+def brokers(cfg: Config, s: State) -> tuple[int, ...]:
+    """All brokers."""
+    return tuple(range(cfg.brokers))
+
+
+def optional_brokers(cfg: Config, s: State) -> tuple[int | None, ...]:
+    """All brokers, or none."""
+    return (*range(cfg.brokers), None)
+
+
+def bundles(cfg: Config, s: State) -> tuple[int, ...]:
+    """All bundles."""
+    return tuple(range(cfg.bundles))
+
+
+def cleaners(cfg: Config, s: State) -> tuple[int, ...]:
+    """Brokers that have a clean-up."""
+    return tuple([number for number, at in enumerate(s.brokers) if at.clean_ups])
+
+
+def targets(cfg: Config, s: State) -> tuple[int, ...]:
+    """Brokers of which there is a clean-up."""
+    return tuple([job.target for at in s.brokers for job in at.clean_ups])
+
+
+def busy(cfg: Config, s: State) -> tuple[int, ...]:
+    """Brokers that have a task, and the first broker."""
+    return (0, *[number for number, at in enumerate(s.brokers) if at.tasks])
+
+
+def situation(cfg: Config, s: State) -> str:
+    """Whether brokers are missing, or the channel is quiet."""
+    if not all(at.is_up and at.is_registered for at in s.brokers):
+        return "broken"
+    if any(at.read < len(s.log) or at.tasks for at in s.brokers):
+        return "busy"
+    return "quiet"
+
+
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """The first bundle's record, and how each broker differs from it, abstracted for coverage."""
+    data = s.settled[0]
+    return (
+        cfg.storage,
+        None if data is None else (data.state, data.force, data.dst_broker is None, data.source_broker is None),
+        tuple(
+            sorted(
+                (
+                    at.is_up,
+                    at.is_registered,
+                    at.is_disabled,
+                    at.view[0] == data,
+                    bool(at.tasks),
+                    at.lookups[0],
+                    bool(at.clean_ups),
+                )
+                for at in s.brokers[:2]
+            )
+        ),
+    )
+
+
+# ---- measures that scopes bound -------------------------------------------------------------------------
+
+
+def versions(s: State) -> int:
+    """The largest version."""
+    written = [*s.settled, *[message.data for message in s.log]]
+    return max([data.version_id for data in written if data is not None], default=0)
+
+
+def unread(s: State) -> int:
+    """Messages of the broker that is furthest behind."""
+    return max([len(s.log) - at.read for at in s.brokers if at.is_up], default=0)
+
+
+def tasks(s: State) -> int:
+    """Tasks of the broker that has most."""
+    return max(len(at.tasks) for at in s.brokers)
+
+
+def absent(s: State) -> int:
+    """Brokers that are down, or not registered, or shut down, or whose session is not stable."""
+    return len(
+        [1 for at in s.brokers if not at.is_up or not at.is_registered or at.is_disabled or at.session != "Stable"]
+    )
+
+
+REQUESTS = ("lookup", "unload", "read", "notify", "finish")
+SMOKE = Scope(
+    actions=(
+        *REQUESTS,
+        "time_out_lookup",
+        "time_out_unload",
+        "jump",
+        "late_ack",
+        "fail_append",
+        "override_stuck",
+        "remove_old",
+    ),
+    settings={"brokers": 2, "bundles": 1},
+    domains={
+        "broker": (0, 1),
+        "bundle": (0,),
+        "dst": (0, 1),
+        "lookup.dst": (0, 1),
+        "unload.dst": (None, 0, 1),
+        "force": (False,),
+        "task": (0,),
+    },
+    bounds={"versions": 4, "unread": 1, "tasks": 1},
+    reasons={
+        "actions": "requests, handlers and the monitor; brokers and sessions are in other scopes",
+        "brokers": "two: source and destination",
+        "bundles": "one; the channel keeps no order between bundles",
+        "broker": "both brokers of the scope",
+        "bundle": "the only one",
+        "dst": "both brokers of the scope",
+        "lookup.dst": "both brokers of the scope",
+        "unload.dst": "both brokers, or none",
+        "force": "not forced; removals of bundles are in the scope ci",
+        "task": "the first; there is one",
+        "versions": "four: assigned, owned, releasing, and free or assigned again",
+        "unread": "one message; two are in the scope nightly",
+        "tasks": "one: excludes a handler that is overtaken by the next record",
+    },
+)
+
+
+def scope(driven: tuple[str, ...], settings: Any, domains: Any, bounds: Any, **reasons: str) -> Scope:
+    """A scope over the first one: other actions, settings, values and bounds, and the reasons for them.
+
+    The key `action_argument` of a reason is the domain `action.argument`.
+    """
+    every = dict(SMOKE.settings) | settings, dict(SMOKE.domains) | domains
+    reasons = {each.replace("_dst", ".dst"): why for each, why in reasons.items()}
+    return Scope(driven, *every, bounds, dict(SMOKE.reasons) | reasons)
+
+
+STORED = scope(
+    (*REQUESTS, "time_out_lookup", "lose_session", "reconnect", "remove_old"),
+    {"storage": "metadata_store"},
+    {},
+    {"versions": 4, "tasks": 1, "absent": 1},
+    storage="the metadata store; the topic is in the other scopes",
+    absent="one broker without session: the other goes on",
+)
+RECOVERY = scope(
+    ("lookup", "read", "notify", "finish", *invariants.RECOVERY[3:], "elect_unnoticed", "crash", "lose_session"),
+    {},
+    {"dst": (0,), "lookup.dst": (1,), "target": (0, 1), "override.dst": (None, 0, 1), "healthy": (False,)},
+    {"versions": 3, "unread": 1, "tasks": 1, "absent": 1},
+    actions="one assignment, all faults of brokers and sessions, and all that recovers from them",
+    dst="the first leader",
+    lookup_dst="the other broker",
+    override_dst="both brokers, or none",
+    target="both brokers of the scope",
+    healthy="no answer; an answer only ends the clean-up",
+    versions="three: assigned, owned, and an override",
+    absent="one broker at a time is down, unregistered or without a stable session",
+)
+SHUTDOWN = scope(
+    ("lookup", "read", "notify", "finish", "disable", "stop", "override", "restart"),
+    {},
+    {"target": (0, 1), "override.dst": (None, 0, 1)},
+    {"versions": 4, "unread": 2, "tasks": 1, "absent": 1},
+    actions="assignment, and shutdown with the clean-up",
+    override_dst="both brokers, or none",
+    target="both brokers of the scope",
+    unread="two: an override behind an answer",
+    absent="one broker shuts down at a time",
+)
+SYSTEM = scope(
+    ("lookup", "read", "notify", "finish", "disable", "stop", "override"),
+    {"bundles": 2, "system_bundles": 1},
+    {"bundle": (0, 1), "lookup.dst": (0,), "target": (0, 1), "override.dst": (None, 0, 1)},
+    {"versions": 3, "unread": 1, "tasks": 2, "absent": 1},
+    actions="assignment, and shutdown with the clean-up",
+    bundles="two: an ordinary one and one of the system namespace",
+    system_bundles="one of the two bundles",
+    bundle="both bundles of the scope",
+    lookup_dst="the first broker, which shuts down",
+    override_dst="both brokers, or none",
+    target="both brokers of the scope",
+    versions="three: assigned, owned, and an override",
+    absent="one broker shuts down at a time",
+    tasks="two: one for each bundle",
+)
+SPLIT = scope(
+    (*REQUESTS, "split"),
+    {"bundles": 3},
+    {"dst": (0,), "lookup.dst": (0,), "unload.dst": (1,)},
+    {"versions": 4, "unread": 3, "tasks": 1},
+    actions="requests, handlers and the split",
+    bundles="three: a bundle and its halves",
+    bundle="the bundle that is split; the halves only become owned",
+    dst="the first broker",
+    lookup_dst="the first broker",
+    unload_dst="the other broker",
+    versions="four: assigned, owned, splitting, deleted",
+    unread="three messages: those of a split",
+)
+RESOLVER = Scope(
+    actions=("is_valid_transition", "should_keep_left"),
+    settings={},
+    domains={},
+    bounds={},
+    reasons={"actions": "the functions, with all records of the subject; they change no state"},
+)
+CI = scope(
+    (*SMOKE.actions, "restart", "crash"),
+    {},
+    {"force": (False, True), "task": (0, 1)},
+    {"versions": 4, "unread": 1, "tasks": 2, "absent": 1},
+    actions="those of the scope smoke, and crashes",
+    force="transfers, unloads and removals",
+    task="both tasks of a broker",
+    tasks="two: a handler that is overtaken by the next record",
+    absent="one broker is down at a time",
+)
+NIGHTLY = scope(
+    (*REQUESTS, "jump", "remove_old"),
+    {"brokers": 3},
+    {"broker": (0, 1, 2), "unload.dst": (None, 1)},
+    {"versions": 4, "unread": 2, "tasks": 1},
+    actions="requests, handlers, jumps and removals",
+    brokers="three: source, destination, and one that only reads",
+    broker="all brokers of the scope",
+    lookup_dst="two of the brokers",
+    unload_dst="one of the brokers, or none",
+    unread="two messages; longer delays are sampled",
+)
+
+subject = Subject(
+    ownership_channel,
+    OwnershipChannel,
+    invariants,
+    domains={
+        "broker": brokers,
+        "target": targets,
+        "start_clean_up.broker": cleaners,
+        "override.broker": cleaners,
+        "finish.broker": busy,
+        "bundle": bundles,
+        "dst": brokers,
+        "unload.dst": optional_brokers,
+        "override.dst": optional_brokers,
+        "force": (False, False, False, True),
+        "task": (0, 0, 1),
+        "healthy": (True, False, False),
+        "storage": STORAGES,
+        "check_brokers": (True, True, False),
+        "left": RECORDS,
+        "right": RECORDS,
+        "is_valid_transition.old": STATES,
+        "is_valid_transition.new": STATES,
+    },
+    settings={
+        "brokers": (3, 2),
+        "bundles": (1, 3, 2),
+        "system_bundles": (0, 1),
+        "storage": STORAGES,
+        "session_expired_policy": ("reconnect", "reconnect", "shutdown"),
+    },
+    weights={
+        "lookup": 4,
+        "unload": 3,
+        "split": 2,
+        "read": 14,
+        "notify": 10,
+        "finish": 8,
+        "jump": 1,
+        "override": 6,
+        "start_clean_up": 3,
+        "crash": 0.3,
+        "lose_session": 0.4,
+        "disable": 0.4,
+        "stop": 2,
+        "late_ack": 0.1,
+        "fail_append": 0.5,
+        "time_out_unload": 0.5,
+        "elect_unnoticed": 0.3,
+        "is_valid_transition": 0.3,
+        "should_keep_left": 0.6,
+    },
+    situation=situation,
+    in_situation={
+        "broken": {"crash": 0.3, "lose_session": 0.3, "monitor": 2},
+        "quiet": {"unload": 2, "read": 0.3, "finish": 0.3},
+    },
+    swarms={
+        "requests": {"crash": 0, "lose_session": 0, "disable": 0, "override_stuck": 0.2},
+        "slow readers": {"read": 0.4, "notify": 0.3, "jump": 3},
+        "removals": {"remove_old": 6, "read": 2},
+        "suspicions": {"lose_session": 8, "reconnect": 0.3, "start_clean_up": 4, "monitor": 4, "time_out_lookup": 3},
+        "shutdowns": {"disable": 4, "stop": 2, "restart": 2},
+        "functions": {"should_keep_left": 60, "is_valid_transition": 20},
+    },
+    abstract=coverage_key,
+    measures={"versions": versions, "unread": unread, "tasks": tasks, "absent": absent},
+    scopes={
+        "smoke": SMOKE,
+        "stored": STORED,
+        "recovery": RECOVERY,
+        "shutdown": SHUTDOWN,
+        "system": SYSTEM,
+        "split": SPLIT,
+        "resolver": RESOLVER,
+        "ci": CI,
+        "nightly": NIGHTLY,
+    },
+    steps=128,
+)

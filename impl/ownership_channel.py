@@ -1,0 +1,619 @@
+"""The ownership channel: the `reference` behaviour of `model/ownership_channel`.
+
+The log is kept whole, and each broker has a position in it. Requests and stale records are sets of bundles, clean-ups
+are a table by target. Reading a message is O(1), or O(bundles) while the broker has a clean-up; a jump is O(messages
+passed); all else is O(1), O(brokers) or O(bundles).
+"""
+
+from __future__ import annotations
+
+from model.machine import Failed, Refused
+from model.ownership_channel.machine import Transition
+from model.ownership_channel.records import BLANK, FIRST_VERSION, LAST_VERSION, Config, Data
+from model.ownership_channel.state import Broker, CleanUp, Message, State, Task
+
+_FLYING = ("Assigning", "Releasing", "Splitting")
+#: The pairs of states that may follow each other, over both storages, and those of the topic alone.
+_PAIRS = {
+    ("Owned", "Releasing"),
+    ("Owned", "Splitting"),
+    ("Assigning", "Owned"),
+    ("Releasing", "Free"),
+    ("Releasing", "Assigning"),
+    ("Splitting", "Deleted"),
+    ("Deleted", "Init"),
+    ("Init", "Assigning"),
+    ("Free", "Assigning"),
+}
+_TOPIC_PAIRS = _PAIRS | {("Free", "Init")} | {("Init", to) for to in ("Free", "Owned", *_FLYING, "Deleted")}
+#: The pairs in which both brokers stay.
+_SAME_BROKERS = {
+    ("Assigning", "Owned"),
+    ("Releasing", "Assigning"),
+    ("Releasing", "Free"),
+    ("Splitting", "Deleted"),
+}
+_NONE = (None, BLANK)
+
+
+def _successor(version: int) -> int:
+    return version + 1 if version != LAST_VERSION else FIRST_VERSION
+
+
+def _accepts(storage: str, check_brokers: bool, old: Data | None, new: Data | None) -> bool:
+    """Whether a new record replaces the old one. O(1)"""
+    if new is None:
+        return True
+    is_topic = storage == "system_topic"
+    if old is None:
+        return (new.force or ("Init", new.state) in _TOPIC_PAIRS) if is_topic else new.version_id == 1
+    if new.version_id != _successor(old.version_id):
+        return is_topic and new.version_id > old.version_id
+    if new.force:
+        return True
+    pair = old.state, new.state
+    if pair not in (_TOPIC_PAIRS if is_topic else _PAIRS):
+        return False
+    return not check_brokers or _brokers_fit(pair, old, new)
+
+
+def _brokers_fit(pair: tuple[str, str], old: Data, new: Data) -> bool:
+    """Whether the brokers of a record with a valid transition fit those of the old one."""
+    if pair in _SAME_BROKERS and (old.dst_broker, old.source_broker) != (new.dst_broker, new.source_broker):
+        return False
+    if pair in (("Releasing", "Assigning"), ("Free", "Assigning")):
+        return new.dst_broker not in _NONE and (pair[0] == "Releasing" or new.source_broker in _NONE)
+    if pair == ("Owned", "Splitting"):
+        return new.dst_broker in _NONE and old.dst_broker is not None and old.dst_broker == new.source_broker
+    if pair == ("Owned", "Releasing"):
+        return new.source_broker not in _NONE and old.dst_broker == new.source_broker != new.dst_broker
+    return True
+
+
+class _Broker:
+    """A broker."""
+
+    __slots__ = (
+        "disabled",
+        "jobs",
+        "lookups",
+        "read",
+        "registered",
+        "session",
+        "stale",
+        "tasks",
+        "unloads",
+        "up",
+        "view",
+    )
+
+    def __init__(self, view: list[Data | None], read: int, *, up: bool = True, registered: bool = True) -> None:
+        self.up, self.registered, self.disabled = up, registered, False
+        self.session = "Stable"
+        self.view, self.read = view, read
+        self.stale = set[int]()
+        self.tasks: list[Task] = []
+        self.lookups = set[int]()
+        self.unloads = set[int]()
+        self.jobs: dict[int, bool] = {}  # the targets of clean-ups, and whether they run
+
+    def as_model(self) -> Broker:
+        """The model's form."""
+        every = range(len(self.view))
+        return Broker(
+            self.up,
+            self.registered,
+            self.disabled,
+            self.session,  # type: ignore[arg-type]
+            tuple(self.view),
+            tuple([b in self.stale for b in every]),
+            self.read,
+            tuple(self.tasks),
+            tuple([b in self.lookups for b in every]),
+            tuple([b in self.unloads for b in every]),
+            tuple([CleanUp(target, runs, ()) for target, runs in self.jobs.items()]),
+        )
+
+
+def _serving(data: Data | None) -> int | None:
+    """The broker that serves a bundle with this record."""
+    if data is not None and data.state in ("Owned", "Splitting"):
+        return data.dst_broker if data.state == "Owned" else data.source_broker
+    return None
+
+
+def _needs(data: Data | None, broker: int) -> bool:
+    """Whether a record is an orphan without the broker."""
+    if data is None:
+        return False
+    if data.state in _FLYING:
+        return broker in (data.dst_broker, data.source_broker)
+    return data.state == "Owned" and data.dst_broker == broker
+
+
+def _actor(data: Data) -> int | None:
+    if data.state == "Assigning":
+        return data.dst_broker
+    if data.state == "Owned" or (data.state == "Free" and not data.force) or data.state == "Init":
+        return None
+    return data.source_broker
+
+
+def _following(data: Data | None) -> int:
+    return 1 if data is None else data.version_id + 1
+
+
+class OwnershipChannel:
+    """A cluster of brokers and the channel."""
+
+    def __init__(self, cfg: Config) -> None:
+        self.cfg = cfg
+        self._topic = cfg.storage == "system_topic"
+        self._leader: int | None = 0
+        self._leader_knows = True
+        self._stored: list[Data | None] = [None] * cfg.bundles
+        self._log: list[Message] = []
+        self._split = [False] * cfg.bundles
+        self._brokers = [_Broker([None] * cfg.bundles, 0) for _ in range(cfg.brokers)]
+
+    # ---- records ----
+
+    def _write(self, broker: int, bundle: int, data: Data) -> None:
+        taken = _accepts(self.cfg.storage, True, self._stored[bundle], data)
+        if self._topic:
+            self._log.append(Message(bundle, data))
+            if taken:
+                self._stored[bundle] = data
+        elif taken and self._brokers[broker].session != "Unstable":
+            self._stored[bundle] = data
+            self._brokers[broker].stale.discard(bundle)
+            self._take(broker, bundle, data)
+
+    def _take(self, broker: int, bundle: int, data: Data | None) -> None:
+        """A view takes a record, and its handler begins."""
+        at = self._brokers[broker]
+        at.view[bundle] = data
+        heard = not at.disabled or (data is not None and data.force)
+        settled = data is None or data.state not in _FLYING
+        if settled or not heard:
+            at.lookups.discard(bundle)
+        if heard:
+            if settled and (data is None or data.state != "Owned" or data.source_broker not in _NONE):
+                at.unloads.discard(bundle)
+            if data is not None and _actor(data) == broker:
+                at.tasks.append(Task(bundle, data))
+        if at.jobs:
+            self._end_jobs(broker)
+
+    def _end_jobs(self, broker: int) -> None:
+        at = self._brokers[broker]
+        for target in [t for t, runs in at.jobs.items() if runs and t != broker]:
+            if not any(_needs(data, target) for data in at.view):
+                del at.jobs[target]
+
+    def _offer(self, broker: int, bundle: int, data: Data | None) -> bool:
+        if not _accepts("system_topic", True, self._brokers[broker].view[bundle], data):
+            return False
+        self._take(broker, bundle, data)
+        return True
+
+    def _remove(self, broker: int, bundle: int, data: Data) -> None:
+        self._write(broker, bundle, Data("Init", None, data.source_broker, data.version_id + 1, True))
+
+    # ---- requests ----
+
+    def lookup(self, broker: int, bundle: int, dst: int) -> int | Refused | Failed | None:
+        """See the model."""
+        at = self._brokers[broker]
+        if not at.up:
+            return Refused("not_enabled", "the broker is down")
+        parent = (bundle - 1) // 2
+        is_half = bundle > 0 and 2 * parent + 2 < self.cfg.bundles
+        if self._split[bundle] or (is_half and not self._split[parent]):
+            return Refused("illegal_argument", "the namespace does not have the bundle")
+        data = at.view[bundle]
+        if data is not None and data.state == "Deleted":
+            return Failed("illegal_state", "the bundle was split")
+        owner = _serving(data)
+        if owner is not None:
+            if self._brokers[owner].registered:
+                return owner
+            at.lookups.add(bundle)
+            return None
+        if data is not None and data.state in _FLYING and data.dst_broker is not None:
+            if data.dst_broker != broker:
+                return data.dst_broker
+            at.lookups.add(bundle)
+            return None
+        if bundle in at.lookups:
+            return None
+        if at.disabled:
+            return Failed("not_ready", "the channel is disabled")
+        if not self._brokers[dst].registered:
+            return Refused("not_enabled", "the destination is not registered")
+        at.lookups.add(bundle)
+        self._write(broker, bundle, Data("Assigning", dst, None, _following(data)))
+        return None
+
+    def time_out_lookup(self, broker: int, bundle: int) -> int | Refused | Failed:
+        """See the model."""
+        at = self._brokers[broker]
+        if bundle not in at.lookups:
+            return Refused("not_enabled", "no lookup is parked")
+        at.lookups.remove(bundle)
+        owner = None if bundle in at.stale else _serving(at.view[bundle])
+        return Failed("not_ready", "the bundle has no known owner") if owner is None else owner
+
+    def unload(self, broker: int, bundle: int, dst: int | None, force: bool) -> int | Refused:
+        """See the model."""
+        at = self._brokers[broker]
+        data = at.view[bundle]
+        if not at.up or at.disabled:
+            return Refused("not_enabled", "the channel is not started")
+        if data is None or data.state != "Owned":
+            return Refused("illegal_state", "the bundle is not owned")
+        if dst is not None and (force or dst == data.dst_broker or not self._brokers[dst].registered):
+            return Refused("illegal_argument", "the destination must be another registered broker; a removal has none")
+        at.unloads.add(bundle)
+        self._write(broker, bundle, Data("Releasing", dst, data.dst_broker, data.version_id + 1, force))
+        return data.version_id + 1
+
+    def time_out_unload(self, broker: int, bundle: int) -> Refused | None:
+        """See the model."""
+        if bundle not in self._brokers[broker].unloads:
+            return Refused("not_enabled", "no unload waits")
+        self._brokers[broker].unloads.remove(bundle)
+        return None
+
+    def split(self, broker: int, bundle: int) -> int | Refused:
+        """See the model."""
+        at = self._brokers[broker]
+        data = at.view[bundle]
+        if not at.up or at.disabled:
+            return Refused("not_enabled", "the channel is not started")
+        if 2 * bundle + 2 >= self.cfg.bundles:
+            return Refused("illegal_argument", "the bundle has no halves")
+        if data is None or data.state != "Owned" or data.dst_broker != broker:
+            return Refused("illegal_state", "the broker does not own the bundle")
+        self._write(broker, bundle, Data("Splitting", None, broker, data.version_id + 1))
+        return data.version_id + 1
+
+    # ---- views ----
+
+    def _has_unread(self, broker: int) -> bool:
+        return self._brokers[broker].up and self._brokers[broker].read < len(self._log)
+
+    def read(self, broker: int) -> bool | Refused:
+        """See the model."""
+        if not self._has_unread(broker):
+            return Refused("not_enabled", "there is no message to read")
+        bundle, data = self._log[self._brokers[broker].read]
+        self._brokers[broker].read += 1
+        return self._offer(broker, bundle, data)
+
+    def jump(self, broker: int) -> int | Refused:
+        """See the model."""
+        if not self._has_unread(broker):
+            return Refused("not_enabled", "there is no message to read")
+        written = sorted({message.bundle for message in self._log[self._brokers[broker].read :]})
+        self._brokers[broker].read = len(self._log)
+        return sum([self._offer(broker, b, self._stored[b]) for b in written if self._stored[b] is not None])
+
+    def late_ack(self, broker: int) -> int | Refused:
+        """See the model."""
+        if not self._topic or not self._brokers[broker].up:
+            return Refused("not_enabled", "the broker has no reader")
+        return 0
+
+    def notify(self, broker: int, bundle: int) -> bool | Refused:
+        """See the model."""
+        at = self._brokers[broker]
+        if self._topic or not at.up or at.session == "Unstable":
+            return Refused("not_enabled", "the broker has no session with the metadata store")
+        stored = self._stored[bundle]
+        is_new = at.view[bundle] != stored
+        if not is_new and bundle not in at.stale:
+            return Refused("not_enabled", "the view has the stored record")
+        at.stale.discard(bundle)
+        if is_new:
+            self._take(broker, bundle, stored)
+        return is_new
+
+    # ---- handlers ----
+
+    def _take_task(self, broker: int, task: int) -> Task | None:
+        tasks = self._brokers[broker].tasks
+        return tasks.pop(task) if task < len(tasks) else None
+
+    def finish(self, broker: int, task: int) -> str | Refused:
+        """See the model."""
+        tasks = self._brokers[broker].tasks
+        if task >= len(tasks):
+            return Refused("not_enabled", "there is no such task")
+        bundle, data = tasks[task]
+        if data.state == "Splitting" and not self._split[bundle]:
+            self._split[bundle] = True
+            for half in (2 * bundle + 1, 2 * bundle + 2):
+                self._write(broker, half, Data("Owned", broker))
+            return "Owned"
+        del tasks[task]
+        if data.state in ("Free", "Deleted"):
+            self._remove(broker, bundle, data)
+            return "Init"
+        release = "Free" if data.dst_broker is None else "Assigning"
+        state = {"Assigning": "Owned", "Releasing": release, "Splitting": "Deleted"}[data.state]
+        force = data.force and state == "Free"
+        new = Data(state, data.dst_broker, data.source_broker, data.version_id + 1, force)  # type: ignore[arg-type]
+        self._write(broker, bundle, new)
+        return state
+
+    def fail_append(self, broker: int, task: int) -> Refused | None:
+        """See the model."""
+        gone = self._take_task(broker, task)
+        return Refused("not_enabled", "there is no such task") if gone is None else None
+
+    # ---- brokers and sessions ----
+
+    def _crash(self, broker: int) -> None:
+        registered = self._brokers[broker].registered
+        self._brokers[broker] = _Broker([None] * self.cfg.bundles, 0, up=False, registered=registered)
+        if self._leader == broker:
+            self._leader = None
+        self._leader_knows = self._leader_knows and self._leader is not None
+
+    def _deregister(self, broker: int) -> None:
+        self._brokers[broker].registered = False
+        leader = self._leader if self._leader_knows else None
+        if leader is not None and leader != broker and self._brokers[leader].session != "Unstable":
+            self._brokers[leader].jobs.setdefault(broker, False)
+
+    def _register(self, broker: int) -> None:
+        self._brokers[broker].registered = True
+        for number, other in enumerate(self._brokers):
+            if number != broker:
+                other.jobs.pop(broker, None)
+
+    def crash(self, broker: int) -> Refused | None:
+        """See the model."""
+        if not self._brokers[broker].up:
+            return Refused("not_enabled", "the broker is down")
+        self._crash(broker)
+        return None
+
+    def restart(self, broker: int) -> int | Refused:
+        """See the model."""
+        if self._brokers[broker].up:
+            return Refused("not_enabled", "the broker is up")
+        at = self._brokers[broker] = _Broker(list(self._stored), len(self._log))
+        flying = [(b, data) for b, data in enumerate(at.view) if data is not None and data.state in _FLYING]
+        at.tasks = [Task(b, data) for b, data in flying if _actor(data) == broker]
+        self._register(broker)
+        return len(at.tasks)
+
+    def expire(self, broker: int) -> Refused | None:
+        """See the model."""
+        at = self._brokers[broker]
+        if at.up or not at.registered:
+            return Refused("not_enabled", "the broker is up, or is not registered")
+        self._deregister(broker)
+        return None
+
+    def lose_session(self, broker: int) -> Refused | None:
+        """See the model."""
+        at = self._brokers[broker]
+        if not at.up or at.session == "Unstable":
+            return Refused("not_enabled", "the broker has no session")
+        if self.cfg.session_expired_policy == "shutdown":
+            self._crash(broker)
+        else:
+            at.session = "Unstable"
+            at.stale = set() if self._topic else set(range(self.cfg.bundles))
+        self._deregister(broker)
+        return None
+
+    def reconnect(self, broker: int) -> Refused | None:
+        """See the model."""
+        at = self._brokers[broker]
+        if not at.up or at.session != "Unstable":
+            return Refused("not_enabled", "the broker has a session")
+        at.session = "Jittery"
+        if not at.disabled:
+            self._register(broker)
+        return None
+
+    def stabilize(self, broker: int) -> Refused | None:
+        """See the model."""
+        if self._brokers[broker].session != "Jittery":
+            return Refused("not_enabled", "the session is not new")
+        self._brokers[broker].session = "Stable"
+        return None
+
+    # ---- the leader ----
+
+    def elect(self, broker: int) -> Refused | None:
+        """See the model."""
+        at = self._brokers[broker]
+        if self._leader is not None and self._brokers[self._leader].registered:
+            return Refused("not_enabled", "there is a leader")
+        if not at.up or not at.registered or at.disabled:
+            return Refused("not_enabled", "the broker cannot be elected")
+        self._leader, self._leader_knows = broker, True
+        return None
+
+    def elect_unnoticed(self, broker: int) -> Refused | None:
+        """See the model."""
+        said = self.elect(broker)
+        self._leader_knows = self._leader_knows and said is not None
+        return said
+
+    def recheck_election(self) -> Refused | None:
+        """See the model."""
+        if self._leader is None or self._leader_knows:
+            return Refused("not_enabled", "no leader takes itself for a follower, or it never checks")
+        self._leader_knows = True
+        return None
+
+    def _monitoring(self) -> tuple[int, _Broker] | None:
+        if self._leader is None or not self._leader_knows or self._brokers[self._leader].session != "Stable":
+            return None
+        return self._leader, self._brokers[self._leader]
+
+    def monitor(self) -> int | Refused:
+        """See the model."""
+        found = self._monitoring()
+        if found is None:
+            return Refused("not_enabled", "no leader with a stable session")
+        count, at = 0, found[1]
+        for data in at.view:
+            if data is not None and data.state in ("Owned", *_FLYING):
+                named = (data.dst_broker,) if data.state == "Owned" else (data.dst_broker, data.source_broker)
+                for target in named:
+                    if target is not None and not self._brokers[target].registered and target not in at.jobs:
+                        at.jobs[target] = False
+                        count += 1
+        return count
+
+    def override_stuck(self, bundle: int, dst: int) -> int | Refused:
+        """See the model."""
+        found = self._monitoring()
+        data = None if found is None else found[1].view[bundle]
+        if found is None or data is None or data.state not in _FLYING:
+            return Refused("not_enabled", "no leader with a stable session has the bundle in flight")
+        needed = [each for each in (dst, data.dst_broker, data.source_broker) if each is not None]
+        if not all(self._brokers[each].registered for each in needed):
+            return Refused("not_enabled", "a broker of the record or the destination is not registered")
+        self._write(found[0], bundle, self._replacing(data, None, dst, graceful=False))
+        return data.version_id + 1
+
+    def remove_old(self, bundle: int) -> Refused | None:
+        """See the model."""
+        found = self._monitoring()
+        data = None if found is None else found[1].view[bundle]
+        if found is None or data is None or data.state == "Init":
+            return Refused("not_enabled", "no leader with a stable session has a record")
+        if data.state not in ("Free", "Deleted"):
+            return Refused("illegal_state", "the record is not semi-terminal")
+        self._remove(found[0], bundle, data)
+        return None
+
+    # ---- clean-ups ----
+
+    def _replacing(self, data: Data, target: int | None, dst: int | None, *, graceful: bool) -> Data:
+        version = data.version_id + 1
+        source = target if data.state == "Owned" else data.source_broker
+        if dst is None:
+            return Data("Free", None, source, version, True)
+        if data.state == "Splitting":
+            return Data("Splitting", data.dst_broker, dst, version, True)
+        if graceful and data.state == "Owned":
+            return Data("Releasing", dst, target, version, True)
+        return Data("Owned", dst, source if source != dst else None, version, True)
+
+    def start_clean_up(self, broker: int, target: int, healthy: bool) -> bool | Refused:
+        """See the model."""
+        at = self._brokers[broker]
+        if at.jobs.get(target, True) or (healthy and not self._brokers[target].up):
+            return Refused("not_enabled", "no clean-up of the target is scheduled, or it cannot answer")
+        del at.jobs[target]
+        if not healthy:
+            at.jobs[target] = True
+            self._end_jobs(broker)
+        return not healthy
+
+    def override(self, broker: int, target: int, bundle: int, dst: int | None) -> int | Refused:
+        """See the model."""
+        at = self._brokers[broker]
+        data = at.view[bundle]
+        if not at.jobs.get(target, False) or data is None or not _needs(data, target):
+            return Refused("not_enabled", "the bundle is no orphan of a clean-up that runs")
+        ordinary = self.cfg.bundles - self.cfg.system_bundles
+        if bundle >= ordinary and any(_needs(each, target) for each in at.view[: max(ordinary, 0)]):
+            return Refused("not_enabled", "ordinary bundles come first")
+        others = any(other.registered for number, other in enumerate(self._brokers) if number != target)
+        is_fit = dst is not None and dst != target and self._brokers[dst].registered
+        if (others and not is_fit) or (not others and dst is not None):
+            return Refused("not_enabled", "the destination must be another registered broker; None if there is none")
+        self._write(broker, bundle, self._replacing(data, target, dst, graceful=broker == target))
+        return data.version_id + 1
+
+    # ---- shutdown ----
+
+    def disable(self, broker: int) -> Refused | None:
+        """See the model."""
+        at = self._brokers[broker]
+        if not at.up or at.disabled:
+            return Refused("not_enabled", "the broker is down or shuts down")
+        if self._leader == broker:
+            self._leader, self._leader_knows = None, False
+        at.disabled, at.jobs = True, {broker: True}
+        return None
+
+    def stop(self, broker: int) -> Refused | None:
+        """See the model."""
+        at = self._brokers[broker]
+        if not at.disabled or any(_needs(data, broker) for data in at.view):
+            return Refused("not_enabled", "the broker does not shut down, or its clean-up is not done")
+        self._crash(broker)
+        self._deregister(broker)
+        return None
+
+    # ---- functions ----
+
+    def is_valid_transition(self, storage: str, old: str, new: str) -> Transition:
+        """See the model."""
+        pairs = _TOPIC_PAIRS if storage == "system_topic" else _PAIRS
+        return Transition((old, new) in pairs, new in _FLYING, new == "Owned" or new in _FLYING)
+
+    def should_keep_left(self, storage: str, check_brokers: bool, left: Data | None, right: Data | None) -> bool:
+        """See the model."""
+        return not _accepts(storage, check_brokers, left, right)
+
+    # ---- for the engines ----
+
+    def view(self) -> State:
+        """The model's state. O(size)"""
+        brokers = tuple([at.as_model() for at in self._brokers])
+        split, stored = tuple(self._split), tuple(self._stored)
+        return State(self._leader, self._leader_knows, stored, tuple(self._log), split, brokers)
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> OwnershipChannel:
+        """A cluster in a given state. O(size)"""
+        made = cls(cfg)
+        made._leader, made._leader_knows = state.leader, state.leader_knows
+        made._stored, made._log, made._split = list(state.settled), list(state.log), list(state.is_split)
+        for number, each in enumerate(state.brokers):
+            at = made._brokers[number] = _Broker(
+                list(each.view), each.read, up=each.is_up, registered=each.is_registered
+            )
+            at.disabled, at.session, at.tasks = each.is_disabled, each.session, list(each.tasks)
+            for bundle in range(cfg.bundles):
+                for flags, members in (
+                    (each.is_stale, at.stale),
+                    (each.lookups, at.lookups),
+                    (each.unloads, at.unloads),
+                ):
+                    if flags[bundle]:
+                        members.add(bundle)
+            at.jobs = {job.target: job.is_running for job in each.clean_ups}
+        return made
+
+    def check(self) -> list[str]:
+        """Violated structural invariants."""
+        wrong = []
+        if self._leader is None and self._leader_knows:
+            wrong.append("no leader knows that it is")
+        if self._leader is not None and not self._brokers[self._leader].up:
+            wrong.append("the leader is down")
+        for number, at in enumerate(self._brokers):
+            if not 0 <= at.read <= len(self._log):
+                wrong.append(f"broker {number} reads outside the log")
+            if not at.up and (at.tasks or at.jobs or at.lookups or at.unloads or any(at.view)):
+                wrong.append(f"broker {number} is down and has work")
+            if at.disabled != at.jobs.get(number, False):
+                wrong.append(f"broker {number} shuts down without a clean-up, or has one of itself")
+            if self._topic and at.stale:
+                wrong.append(f"broker {number} has stale records of the topic")
+            if any(_actor(task.data) != number for task in at.tasks):
+                wrong.append(f"broker {number} has the task of another one")
+        return wrong

@@ -1,0 +1,129 @@
+"""The ownership channel of the extensible load manager: which broker owns a bundle (PIP-192).
+
+Models `ServiceUnitStateChannelImpl` over both of its table views, the system topic and the metadata store (PIP-378).
+One step is one write or one read of a record with the beginning of its handler, or one event of a broker or a session.
+
+    lookup      assigns a bundle without owner; is answered from the view, or parked until the view has an owner
+    unload      Owned -> Releasing; the source closes its topics, then writes Assigning (transfer) or Free
+    assign      the destination sees Assigning and writes Owned; it loads nothing first
+    split       Owned -> Splitting; the source writes the halves as Owned, then Deleted
+    read        a reader of the topic takes or rejects the next message
+    jump        a reader behind the compaction horizon reads the last record of each bundle
+    notify      a reader of the metadata store reads a stored record
+    finish      a handler writes its answer; its version is that after the record that it handles
+    recovery    see `recovery.py`
+
+Decisions (each a rule of `Config`; see `fuzz/defects/ownership_channel.toml`). The largest: a record is removed by a
+forced Init record with the next version, since a tombstone has no version. After a tombstone versions begin at 1 again,
+and a record of the bundle's earlier life can be accepted.
+
+Not modelled: topics and clients; time (a timeout may fire at any moment); the choice of a broker by load; two leaders;
+compaction (its horizon is the end of the log at the jump); mirroring of one storage in the other.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from model.machine import Failed, Step
+from model.ownership_channel import recovery, requests
+from model.ownership_channel.records import (
+    ACTIVE,
+    IN_FLIGHT,
+    Config,
+    Data,
+    ServiceUnitState,
+    Storage,
+    follows,
+    keeps_left,
+)
+from model.ownership_channel.state import State, ownership_channel
+
+#: The modules whose functions are the machine's actions.
+ACTIONS = requests, recovery
+
+# ---- functions ------------------------------------------------------------------------------------------
+
+
+class Transition(NamedTuple):
+    """Whether a state may follow another, and whether the later one is in flight, and active."""
+
+    is_valid: bool
+    is_in_flight: bool
+    is_active: bool
+
+
+@ownership_channel.action
+def is_valid_transition(
+    cfg: Config, s: State, storage: Storage, old: ServiceUnitState, new: ServiceUnitState
+) -> Step[State, Transition]:
+    """Whether a state may follow another (`ServiceUnitState.isValidTransition`). Changes nothing."""
+    return s, Transition(follows(cfg, storage, old, new), new in IN_FLIGHT, new in ACTIVE)
+
+
+@ownership_channel.action
+def should_keep_left(
+    cfg: Config, s: State, storage: Storage, check_brokers: bool, left: Data | None, right: Data | None
+) -> Step[State, bool]:
+    """Whether the existing record is kept and the new one rejected (`shouldKeepLeft`). Changes nothing."""
+    kept = keeps_left(cfg, storage, check_brokers, left, right)
+    return (s, Failed("null_pointer", "the Owned record has no destination")) if kept is None else (s, kept)
+
+
+# ---- profiles -------------------------------------------------------------------------------------------
+
+reference = ownership_channel.profile("reference", "the system topic; records are removed with a version", Config())
+shipped = ownership_channel.profile(
+    "pulsar-2026-09",
+    "shipped rules, master 2026-09",
+    Config(
+        owned_without_destination="null_pointer",
+        removal="tombstone",
+        restart_resumes="assigning",
+        clean_up_retries="ordinary",
+        unregistered_broker_parks=False,
+        stale_view_answers=True,
+    ),
+)
+recorded = ownership_channel.profile(
+    "pulsar-2026-07",
+    "shipped rules, master 2026-07",
+    shipped.config._replace(clean_up_retries="none", disabled_channel_assigns=True),
+)
+release_4 = ownership_channel.profile(
+    "pulsar-4.0",
+    "shipped rules of the first release with both storages",
+    recorded.config._replace(metadata_put="blind_retry", restart_resumes="nothing", late_ack_moves_reader=True),
+)
+release_3_1 = ownership_channel.profile(
+    "pulsar-3.1",
+    "shipped rules of the first releases, system topic only",
+    release_4.config._replace(
+        metadata_put="compare_and_set",
+        monitor_removes="any",
+        source_of_owned_is_orphan=True,
+        lookup_at_source="parked",
+        election_is_rechecked=False,
+    ),
+)
+early = ownership_channel.profile(
+    "master-2023-03",
+    "after the order of a transfer changed, before compaction jumps were accepted",
+    release_3_1.config._replace(monitor_removes="semi_terminal", version_gap="rejected"),
+)
+proposal = ownership_channel.profile(
+    "pip-192",
+    "PIP-192 as written: the destination acknowledges before the source releases, records have no version",
+    Config(
+        transfer_order="assigning_first",
+        versions="unchecked",
+        removal="tombstone",
+        split_bundle="removed",
+        restart_resumes="nothing",
+        clean_up_retries="none",
+        disabled_channel_assigns=True,
+        source_of_owned_is_orphan=True,
+        lookup_at_source="parked",
+        election_is_rechecked=False,
+    ),
+)

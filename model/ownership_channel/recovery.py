@@ -1,0 +1,319 @@
+"""Recovery of the ownership channel: sessions, the leader, its monitor, clean-ups and shutdown (PIP-192).
+
+deletion    the registry entry of a broker is deleted; the leader schedules a clean-up, unless it has no session
+clean-up    checks the broker's health, then overrides each of its records: to another broker, or to Free
+monitor     the leader schedules clean-ups of brokers that its view names and the registry does not have, overrides
+            records that are in flight for too long, and removes old Free and Deleted records
+shutdown    the channel is disabled, the broker cleans up after itself, then stops
+"""
+
+from __future__ import annotations
+
+from model.machine import Step, refused
+from model.ownership_channel.records import IN_FLIGHT, SEMI_TERMINAL, Config, Data, is_blank, next_version
+from model.ownership_channel.requests import BrokerNumber, Bundle
+from model.ownership_channel.state import (
+    CleanUp,
+    State,
+    Task,
+    actor_of,
+    begun,
+    clean_up_of,
+    down,
+    is_candidate,
+    is_system,
+    orphans_left,
+    ownership_channel,
+    put,
+    removed,
+    started,
+    unfinished,
+    with_broker,
+    with_item,
+)
+
+# ---- brokers and sessions -------------------------------------------------------------------------------
+
+
+def deregistered(s: State, broker: int) -> State:
+    """The broker's registry entry is deleted. The leader, if it has a session, schedules a clean-up."""
+    s = with_broker(s, broker, is_registered=False)
+    leader = acting_leader(s)
+    if leader is None or leader == broker or s.brokers[leader].session == "Unstable":
+        return s
+    return scheduled(s, leader, broker)
+
+
+def registered(s: State, broker: int) -> State:
+    """The broker registers: clean-ups of it are cancelled, since it answers the health check."""
+    for number, other in enumerate(s.brokers):
+        if number != broker and clean_up_of(other, broker) is not None:
+            s = with_broker(s, number, clean_ups=tuple([job for job in other.clean_ups if job.target != broker]))
+    return s
+
+
+def scheduled(s: State, broker: int, target: int) -> State:
+    """A broker schedules a clean-up of a target, unless it has one."""
+    at = s.brokers[broker]
+    if clean_up_of(at, target) is not None:
+        return s
+    return with_broker(s, broker, clean_ups=(*at.clean_ups, CleanUp(target, False, ())))
+
+
+def crashed(cfg: Config, s: State, broker: int) -> State:
+    """The broker is down; it loses its view, its handlers, its requests, its clean-ups and the lead."""
+    at = down(cfg, is_registered=s.brokers[broker].is_registered)
+    if s.leader == broker:
+        s = s._replace(leader=None, leader_knows=False)
+    return s._replace(brokers=with_item(s.brokers, broker, at))
+
+
+@ownership_channel.fault
+def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """A broker crashes. Its registry entry stays until its session expires."""
+    if not s.brokers[broker].is_up:
+        return refused(s, "not_enabled", "the broker is down")
+    return crashed(cfg, s, broker), None
+
+
+@ownership_channel.action
+def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
+    """Starts a broker that is down. It reads all records, then acts on those in flight that name it.
+
+    Returns the number of handlers that begin.
+    """
+    if s.brokers[broker].is_up:
+        return refused(s, "not_enabled", "the broker is up")
+    resumed = {"in_flight": IN_FLIGHT, "assigning": {"Assigning"}, "nothing": ()}[cfg.restart_resumes]
+    tasks = [
+        Task(bundle, data)
+        for bundle, data in enumerate(s.settled)
+        if data is not None and data.state in resumed and actor_of(data) == broker
+    ]
+    at = started(cfg, s.settled, len(s.log))._replace(tasks=tuple(tasks))
+    return registered(s._replace(brokers=with_item(s.brokers, broker, at)), broker), len(tasks)
+
+
+@ownership_channel.action
+def expire(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """The session of a crashed broker expires."""
+    at = s.brokers[broker]
+    if at.is_up or not at.is_registered:
+        return refused(s, "not_enabled", "the broker is up, or is not registered")
+    return deregistered(s, broker), None
+
+
+@ownership_channel.fault
+def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """The session of a running broker expires: its registry entry is deleted although it lives.
+
+    Records that it has read from the metadata store become stale. Under the policy `shutdown` it ends.
+    """
+    at = s.brokers[broker]
+    if not at.is_up or at.session == "Unstable":
+        return refused(s, "not_enabled", "the broker has no session")
+    if cfg.session_expired_policy == "shutdown":
+        return deregistered(crashed(cfg, s, broker), broker), None
+    is_stale = cfg.storage == "metadata_store"
+    s = with_broker(s, broker, session="Unstable", is_stale=(is_stale,) * cfg.bundles)
+    return deregistered(s, broker), None
+
+
+@ownership_channel.action
+def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """A broker gets a new session and registers again, unless it shuts down."""
+    at = s.brokers[broker]
+    if not at.is_up or at.session != "Unstable":
+        return refused(s, "not_enabled", "the broker has a session")
+    s = with_broker(s, broker, session="Jittery", is_registered=not at.is_disabled)
+    return (s if at.is_disabled else registered(s, broker)), None
+
+
+@ownership_channel.action
+def stabilize(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """The new session of a broker has lasted long enough to count as stable."""
+    if s.brokers[broker].session != "Jittery":
+        return refused(s, "not_enabled", "the session is not new")
+    return with_broker(s, broker, session="Stable"), None
+
+
+# ---- the leader -----------------------------------------------------------------------------------------
+
+
+def acting_leader(s: State) -> int | None:
+    """The leader, if it knows that it is."""
+    return s.leader if s.leader_knows else None
+
+
+def monitoring_leader(s: State) -> int | None:
+    """The leader, if it runs the monitor: its session is stable."""
+    leader = acting_leader(s)
+    return None if leader is None or s.brokers[leader].session != "Stable" else leader
+
+
+def elected(s: State, broker: int, *, knows: bool) -> Step[State, None]:
+    """A registered broker becomes the leader, if there is none that is registered."""
+    at = s.brokers[broker]
+    if s.leader is not None and s.brokers[s.leader].is_registered:
+        return refused(s, "not_enabled", "there is a leader")
+    if not at.is_up or not at.is_registered or at.is_disabled:
+        return refused(s, "not_enabled", "the broker cannot be elected")
+    return s._replace(leader=broker, leader_knows=knows), None
+
+
+@ownership_channel.action
+def elect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """A broker is elected leader."""
+    return elected(s, broker, knows=True)
+
+
+@ownership_channel.fault
+def elect_unnoticed(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """A broker is elected leader while it is disconnected: it takes itself for a follower."""
+    return elected(s, broker, knows=False)
+
+
+@ownership_channel.action
+def recheck_election(cfg: Config, s: State) -> Step[State, None]:
+    """The leader reconnects, reads the election node, and learns that it is the leader."""
+    if s.leader is None or s.leader_knows or not cfg.election_is_rechecked:
+        return refused(s, "not_enabled", "no leader takes itself for a follower, or it never checks")
+    return s._replace(leader_knows=True), None
+
+
+@ownership_channel.action
+def monitor(cfg: Config, s: State) -> Step[State, int]:
+    """The leader schedules a clean-up of each broker that a record needs and that is not registered.
+
+    Returns the number of clean-ups that it schedules (`monitorOwnerships`).
+    """
+    leader = monitoring_leader(s)
+    if leader is None:
+        return refused(s, "not_enabled", "no leader with a stable session")
+    count = 0
+    for data in s.brokers[leader].view:
+        for target in needed_by(cfg, data):
+            if not s.brokers[target].is_registered and clean_up_of(s.brokers[leader], target) is None:
+                s, count = scheduled(s, leader, target), count + 1
+    return s, count
+
+
+def needed_by(cfg: Config, data: Data | None) -> list[int]:
+    """The brokers without which a record makes no progress."""
+    if data is None or data.state in ("Init", "Free", "Deleted"):
+        return []
+    of_source = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
+    named = [data.dst_broker, data.source_broker if of_source else None]
+    return [broker for broker in named if broker is not None and not is_blank(broker)]
+
+
+@ownership_channel.action
+def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> Step[State, int]:
+    """The monitor overrides a record that is in flight for too long although its brokers are registered.
+
+    No broker is excluded from the choice of `dst`. Returns the version of the override.
+    """
+    leader = monitoring_leader(s)
+    data = None if leader is None else s.brokers[leader].view[bundle]
+    if leader is None or data is None or data.state not in IN_FLIGHT:
+        return refused(s, "not_enabled", "no leader with a stable session has the bundle in flight")
+    if not all(s.brokers[each].is_registered for each in needed_by(cfg, data)) or not is_candidate(s, dst):
+        return refused(s, "not_enabled", "a broker of the record or the destination is not registered")
+    new = replacement(data, None, dst, is_graceful=False)
+    return put(cfg, s, leader, bundle, new), new.version_id
+
+
+@ownership_channel.action
+def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
+    """The monitor removes a Free or Deleted record that is older than the tombstone delay."""
+    leader = monitoring_leader(s)
+    data = None if leader is None else s.brokers[leader].view[bundle]
+    if leader is None or data is None or data.state == "Init":
+        return refused(s, "not_enabled", "no leader with a stable session has a record")
+    if data.state not in SEMI_TERMINAL and cfg.monitor_removes == "semi_terminal":
+        return refused(s, "illegal_state", "the record is not semi-terminal")
+    return removed(cfg, s, leader, bundle, data), None
+
+
+# ---- clean-ups ------------------------------------------------------------------------------------------
+
+
+def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful: bool) -> Data:
+    """The record that overrides an orphan of a target, or a stuck record; without `dst` the bundle becomes Free."""
+    version, source = next_version(data), data.source_broker if data.state in IN_FLIGHT else target
+    if dst is None:
+        return Data("Free", None, source, version, force=True)
+    if data.state == "Splitting":
+        return Data("Splitting", data.dst_broker, dst, version, force=True)
+    if data.state == "Owned" and is_graceful:
+        return Data("Releasing", dst, target, version, force=True)
+    return Data("Owned", dst, None if dst == source else source, version, force=True)
+
+
+@ownership_channel.action
+def start_clean_up(
+    cfg: Config, s: State, broker: BrokerNumber, target: BrokerNumber, healthy: bool
+) -> Step[State, bool]:
+    """A scheduled clean-up checks the health of its target, and begins if there is no answer.
+
+    A running target may fail the check. Returns whether the clean-up begins.
+    """
+    at = s.brokers[broker]
+    job = clean_up_of(at, target)
+    if job is None or job.is_running or (healthy and not s.brokers[target].is_up):
+        return refused(s, "not_enabled", "no clean-up of the target is scheduled, or it cannot answer")
+    others = tuple([each for each in at.clean_ups if each is not job])
+    if healthy:
+        return with_broker(s, broker, clean_ups=others), False
+    at = at._replace(clean_ups=(*others, begun(cfg, at, target)))
+    return with_broker(s, broker, clean_ups=unfinished(cfg, at, broker)), True
+
+
+@ownership_channel.action
+def override(
+    cfg: Config, s: State, broker: BrokerNumber, target: BrokerNumber, bundle: Bundle, dst: BrokerNumber | None
+) -> Step[State, int]:
+    """A clean-up overrides the record of an orphan (`overrideOwnership`), ordinary bundles first.
+
+    `dst` is another registered broker, and None only if there is none. Returns the version of the override.
+    """
+    at = s.brokers[broker]
+    job = clean_up_of(at, target)
+    left = () if job is None or not job.is_running else orphans_left(cfg, at, job)
+    orphan = next((each for each in left if each.bundle == bundle), None)
+    if job is None or orphan is None:
+        return refused(s, "not_enabled", "the bundle is no orphan of a clean-up that runs")
+    if is_system(cfg, bundle) and not all(is_system(cfg, each.bundle) for each in left):
+        return refused(s, "not_enabled", "ordinary bundles come first")
+    others: list[int | None] = [each for each in range(cfg.brokers) if each != target and is_candidate(s, each)]
+    if dst not in (others or [None]):
+        return refused(s, "not_enabled", "the destination must be another registered broker; None if there is none")
+    rest = job._replace(snapshot=tuple([each for each in job.snapshot if each is not orphan]))
+    at = at._replace(clean_ups=tuple([rest if each is job else each for each in at.clean_ups]))
+    s = with_broker(s, broker, clean_ups=unfinished(cfg, at, broker))
+    new = replacement(orphan.data, target, dst, is_graceful=broker == target)
+    return put(cfg, s, broker, bundle, new), new.version_id
+
+
+# ---- shutdown -------------------------------------------------------------------------------------------
+
+
+@ownership_channel.action
+def disable(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """A broker begins to shut down: it gives up the lead, disables its channel and begins to clean up after itself."""
+    at = s.brokers[broker]
+    if not at.is_up or at.is_disabled:
+        return refused(s, "not_enabled", "the broker is down or shuts down")
+    if s.leader == broker:
+        s = s._replace(leader=None, leader_knows=False)
+    return with_broker(s, broker, is_disabled=True, clean_ups=(begun(cfg, at, broker),)), None
+
+
+@ownership_channel.action
+def stop(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
+    """A broker that shuts down stops when its clean-up has nothing left to do."""
+    at = s.brokers[broker]
+    job = clean_up_of(at, broker)
+    if job is None or orphans_left(cfg, at, job):
+        return refused(s, "not_enabled", "the broker does not shut down, or its clean-up is not done")
+    return deregistered(crashed(cfg, s, broker), broker), None

@@ -1,0 +1,234 @@
+"""Requests, views and handlers of the ownership channel; see `machine.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from model.machine import Failed, Step, refused
+from model.ownership_channel.records import (
+    IN_FLIGHT,
+    VERSION_ID_INIT,
+    Config,
+    Data,
+    next_version,
+)
+from model.ownership_channel.state import (
+    State,
+    can_split,
+    exists,
+    is_candidate,
+    notified,
+    offered,
+    owner_of,
+    ownership_channel,
+    put,
+    removed,
+    with_broker,
+    with_item,
+)
+from model.values import AtLeast, Below
+
+BrokerNumber = Annotated[int, Below("brokers")]
+Bundle = Annotated[int, Below("bundles")]
+Index = Annotated[int, AtLeast(0)]
+
+# ---- requests -------------------------------------------------------------------------------------------
+
+
+@ownership_channel.action
+def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber) -> Step[State, int | None]:
+    """Looks up the owner of a bundle at a broker, which selects `dst` if it has to assign the bundle.
+
+    Returns the broker that the client is sent to, or None if the lookup is parked.
+    """
+    at = s.brokers[broker]
+    if not at.is_up:
+        return refused(s, "not_enabled", "the broker is down")
+    if not exists(cfg, s, bundle):
+        return refused(s, "illegal_argument", "the namespace does not have the bundle")
+    data = at.view[bundle]
+    parked = with_broker(s, broker, lookups=with_item(at.lookups, bundle, True)) if not at.lookups[bundle] else s
+    if data is not None and data.state == "Deleted":
+        return s, Failed("illegal_state", "the bundle was split")
+    owner = owner_of(data)
+    answers_raw = not at.is_registered and not cfg.unregistered_broker_parks
+    if owner is not None:
+        return (s, owner) if s.brokers[owner].is_registered or answers_raw else (parked, None)
+    if data is not None and data.state in IN_FLIGHT and data.dst_broker is not None:
+        waits = data.dst_broker == broker or (cfg.lookup_at_source == "parked" and data.source_broker == broker)
+        return (parked, None) if waits and not answers_raw else (s, data.dst_broker)
+    if at.lookups[bundle]:
+        return s, None
+    if at.is_disabled and not cfg.disabled_channel_assigns:
+        return s, Failed("not_ready", "the channel is disabled")
+    if not is_candidate(s, dst):
+        return refused(s, "not_enabled", "the destination is not registered")
+    return put(cfg, parked, broker, bundle, Data("Assigning", dst, None, next_version(data))), None
+
+
+@ownership_channel.action
+def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
+    """A parked lookup times out. It is answered from the view, if the view has an owner and is not stale."""
+    at = s.brokers[broker]
+    if not at.lookups[bundle]:
+        return refused(s, "not_enabled", "no lookup is parked")
+    s = with_broker(s, broker, lookups=with_item(at.lookups, bundle, False))
+    owner = owner_of(at.view[bundle])
+    if owner is None or (at.is_stale[bundle] and not cfg.stale_view_answers):
+        return s, Failed("not_ready", "the bundle has no known owner")
+    return s, owner
+
+
+@ownership_channel.action
+def unload(
+    cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber | None, force: bool
+) -> Step[State, int]:
+    """A broker unloads a bundle that its view has as Owned, to `dst` or to none; `force` is for a removed bundle.
+
+    Returns the version of the Releasing record.
+    """
+    at = s.brokers[broker]
+    data = at.view[bundle]
+    if not at.is_up or at.is_disabled:
+        return refused(s, "not_enabled", "the channel is not started")
+    if data is None or data.state != "Owned":
+        return refused(s, "illegal_state", "the bundle is not owned")
+    if dst is not None and (force or dst == data.dst_broker or not is_candidate(s, dst)):
+        return refused(s, "illegal_argument", "the destination must be another registered broker; a removal has none")
+    s = with_broker(s, broker, unloads=with_item(at.unloads, bundle, True))
+    new = Data("Releasing", dst, data.dst_broker, next_version(data), force)
+    if cfg.transfer_order == "assigning_first" and dst is not None:
+        new = new._replace(state="Assigning")
+    return put(cfg, s, broker, bundle, new), new.version_id
+
+
+@ownership_channel.action
+def time_out_unload(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, None]:
+    """An unload that waits times out."""
+    if not s.brokers[broker].unloads[bundle]:
+        return refused(s, "not_enabled", "no unload waits")
+    return with_broker(s, broker, unloads=with_item(s.brokers[broker].unloads, bundle, False)), None
+
+
+@ownership_channel.action
+def split(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
+    """The owner begins to split a bundle. Returns the version of the Splitting record."""
+    at = s.brokers[broker]
+    data = at.view[bundle]
+    if not at.is_up or at.is_disabled:
+        return refused(s, "not_enabled", "the channel is not started")
+    if not can_split(cfg, bundle):
+        return refused(s, "illegal_argument", "the bundle has no halves")
+    if data is None or data.state != "Owned" or data.dst_broker != broker:
+        return refused(s, "illegal_state", "the broker does not own the bundle")
+    new = Data("Splitting", None, broker, next_version(data))
+    return put(cfg, s, broker, bundle, new), new.version_id
+
+
+# ---- views ----------------------------------------------------------------------------------------------
+
+
+@ownership_channel.action
+def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
+    """A broker reads the next message of the topic. Returns whether its view takes the record."""
+    at = s.brokers[broker]
+    if not at.is_up or at.read == len(s.log):
+        return refused(s, "not_enabled", "there is no message to read")
+    bundle, data = s.log[at.read]
+    return offered(cfg, with_broker(s, broker, read=at.read + 1), broker, bundle, data)
+
+
+@ownership_channel.action
+def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
+    """The topic was compacted: a broker reads the last record of each bundle instead of all that it has not read.
+
+    A removed key is not in the compacted topic. Returns the number of records that its view takes.
+    """
+    at = s.brokers[broker]
+    if not at.is_up or at.read == len(s.log):
+        return refused(s, "not_enabled", "there is no message to read")
+    count, written = 0, {message.bundle for message in s.log[at.read :]}
+    s = with_broker(s, broker, read=len(s.log))
+    for bundle in sorted(written):
+        if s.settled[bundle] is not None:
+            s, is_taken = offered(cfg, s, broker, bundle, s.settled[bundle])
+            count += is_taken
+    return s, count
+
+
+@ownership_channel.fault
+def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
+    """A cumulative acknowledgement of the topic's reader arrives after the topic was loaded elsewhere.
+
+    It is ignored. If it moves the reader's cursor, the reader never reads what lies between. Returns the number of
+    messages that are skipped.
+    """
+    at = s.brokers[broker]
+    if not at.is_up or cfg.storage != "system_topic":
+        return refused(s, "not_enabled", "the broker has no reader")
+    if not cfg.late_ack_moves_reader:
+        return s, 0
+    return with_broker(s, broker, read=len(s.log)), len(s.log) - at.read
+
+
+@ownership_channel.action
+def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, bool]:
+    """A broker reads a stored record, after a notification or at the periodic refresh. Returns whether it is new."""
+    at = s.brokers[broker]
+    if cfg.storage != "metadata_store" or not at.is_up or at.session == "Unstable":
+        return refused(s, "not_enabled", "the broker has no session with the metadata store")
+    after = notified(cfg, s, broker, bundle)
+    if after is s:
+        return refused(s, "not_enabled", "the view has the stored record")
+    return after, after.brokers[broker].view is not at.view
+
+
+# ---- handlers -------------------------------------------------------------------------------------------
+
+
+@ownership_channel.action
+def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, str]:
+    """A handler has done its work and writes its answer. Returns the state that it writes.
+
+    The source of a split writes the halves first, and Deleted in a second step.
+    """
+    tasks = s.brokers[broker].tasks
+    if task >= len(tasks):
+        return refused(s, "not_enabled", "there is no such task")
+    bundle, data = tasks[task]
+    if data.state == "Splitting" and not s.is_split[bundle]:
+        s = s._replace(is_split=with_item(s.is_split, bundle, True))
+        for half in (2 * bundle + 1, 2 * bundle + 2):
+            s = put(cfg, s, broker, half, Data("Owned", broker, None, VERSION_ID_INIT))
+        return s, "Owned"
+    s = with_broker(s, broker, tasks=(*tasks[:task], *tasks[task + 1 :]))
+    new = answer_to(cfg, data)
+    if new is None:
+        return removed(cfg, s, broker, bundle, data), "Init"
+    return put(cfg, s, broker, bundle, new), new.state
+
+
+def answer_to(cfg: Config, data: Data) -> Data | None:
+    """The record with which the actor answers a record; None if it removes it."""
+    new = data._replace(version_id=next_version(data), force=False)
+    is_transfer = data.dst_broker is not None and data.source_broker is not None
+    match data.state:
+        case "Assigning":
+            acknowledges = is_transfer and cfg.transfer_order == "assigning_first"
+            return new._replace(state="Releasing" if acknowledges else "Owned")
+        case "Releasing" if data.dst_broker is not None:
+            return new._replace(state="Owned" if cfg.transfer_order == "assigning_first" else "Assigning")
+        case "Releasing":
+            return new._replace(state="Free", force=data.force)
+        case "Splitting" if cfg.split_bundle == "deleted":
+            return new._replace(state="Deleted")
+    return None
+
+
+@ownership_channel.fault
+def fail_append(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, None]:
+    """A handler fails, or the write of its answer does: nothing is written, and the handler does not run again."""
+    tasks = s.brokers[broker].tasks
+    if task >= len(tasks):
+        return refused(s, "not_enabled", "there is no such task")
+    return with_broker(s, broker, tasks=(*tasks[:task], *tasks[task + 1 :])), None

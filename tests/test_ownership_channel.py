@@ -1,0 +1,292 @@
+"""The ownership channel: stateful test, worked examples of PIP-192, conflict resolution, and what shipped rules break."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.run.stateful import stateful_test
+from fuzz.subject import find_subject
+from model.machine import Failed, Refused
+from model.ownership_channel import machine as m
+from model.ownership_channel.records import BLANK, FIRST_VERSION, LAST_VERSION, Config, Data, keeps_left
+from model.ownership_channel.state import State, canonical, ownership_channel
+from tests.conftest import RECORDINGS
+
+TestOwnershipChannel = stateful_test(find_subject("ownership_channel"))
+
+TOPIC = Config(brokers=3)
+STORE = Config(brokers=3, storage="metadata_store")
+SHIPPED = m.shipped.config
+
+Step = tuple[Any, ...]
+
+
+def ran(cfg: Config, *steps: Step) -> tuple[State, list[Any]]:
+    """The state after some steps, and their outcomes."""
+    state, outcomes = ownership_channel.start(cfg), []
+    for name, *arguments in steps:
+        state, outcome = ownership_channel.step(cfg, state, name, tuple(arguments))
+        assert not isinstance(outcome, Refused), (name, arguments, outcome)
+        outcomes.append(outcome)
+    return state, outcomes
+
+
+def delivered(cfg: Config, s: State) -> State:
+    """The state after every running broker has read all records."""
+    for broker, at in enumerate(s.brokers):
+        for _ in range(len(s.log) - at.read if at.is_up else 0):
+            s, _ = ownership_channel.step(cfg, s, "read", (broker,))
+        for bundle in range(cfg.bundles if at.is_up else 0):
+            s, _ = ownership_channel.step(cfg, s, "notify", (broker, bundle))
+    return s
+
+
+def quiet(cfg: Config, s: State) -> State:
+    """The state after all records are read and all handlers have answered."""
+    s = delivered(cfg, s)
+    while any(at.tasks for at in s.brokers):
+        busy = next(broker for broker, at in enumerate(s.brokers) if at.tasks)
+        s = delivered(cfg, ownership_channel.step(cfg, s, "finish", (busy, 0))[0])
+    return s
+
+
+def after(cfg: Config, s: State, *steps: Step) -> State:
+    """The state after some steps, each with all that follows from it."""
+    for name, *arguments in steps:
+        s, outcome = ownership_channel.step(cfg, s, name, tuple(arguments))
+        assert not isinstance(outcome, Refused), (name, arguments, outcome)
+        s = quiet(cfg, s)
+    return s
+
+
+def settled(cfg: Config, *steps: Step) -> Data | None:
+    """The record of bundle 0 after some steps, each with all that follows from it."""
+    return after(cfg, ownership_channel.start(cfg), *steps).settled[0]
+
+
+# ---- requests -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cfg", [TOPIC, STORE], ids=["topic", "store"])
+def test_states_of_a_transfer(cfg: Config) -> None:
+    """Assigning, Owned; then Releasing, Assigning, Owned with one version each."""
+    assert settled(cfg, ("lookup", 2, 0, 0)) == Data("Owned", 0, None, 2)
+    assert settled(cfg, ("lookup", 2, 0, 0), ("unload", 0, 0, 1, False)) == Data("Owned", 1, 0, 5)
+
+
+@pytest.mark.parametrize("cfg", [TOPIC, STORE], ids=["topic", "store"])
+def test_unload_without_destination_frees_the_bundle(cfg: Config) -> None:
+    freed = ("lookup", 2, 0, 0), ("unload", 1, 0, None, False)
+    assert settled(cfg, *freed) == Data("Free", None, 0, 4)
+    assert settled(cfg, *freed, ("lookup", 0, 0, 1)) == Data("Owned", 1, None, 6)
+
+
+def test_removed_bundle_has_no_record() -> None:
+    removed = ("lookup", 0, 0, 0), ("unload", 0, 0, None, True)
+    assert settled(TOPIC, *removed) == Data("Init", None, 0, 5, True)
+    assert settled(TOPIC._replace(removal="tombstone"), *removed) is None
+
+
+def test_split() -> None:
+    cfg = Config(brokers=2, bundles=3)
+    s = after(cfg, ownership_channel.start(cfg), ("lookup", 1, 0, 1), ("split", 1, 0))
+    assert s.settled == (Data("Init", None, 1, 5, True), Data("Owned", 1), Data("Owned", 1))
+    assert ownership_channel.step(cfg, s, "lookup", (0, 0, 0))[1].kind == "illegal_argument"
+    assert ownership_channel.step(cfg, s, "lookup", (0, 2, 0))[1] == 1
+
+
+def test_proposal_lets_the_destination_acknowledge_first() -> None:
+    cfg = m.proposal.config
+    s = after(cfg, ownership_channel.start(cfg), ("lookup", 0, 0, 0))
+    s, version = ownership_channel.step(cfg, s, "unload", (0, 0, 1, False))
+    assert (version, s.settled[0]) == (3, Data("Assigning", 1, 0, 3))
+    s = delivered(cfg, s)
+    s, answer = ownership_channel.step(cfg, s, "finish", (1, 0))
+    assert answer == "Releasing"
+    s = delivered(cfg, s)
+    s, answer = ownership_channel.step(cfg, s, "finish", (0, 0))
+    assert (answer, s.settled[0]) == ("Owned", Data("Owned", 1, 0, 5))
+
+
+def test_two_lookups_at_once_end_with_one_owner() -> None:
+    """Both brokers assign version 1; the first record in the log wins, and both lookups end."""
+    s, _ = ran(TOPIC, ("lookup", 0, 0, 0), ("lookup", 1, 0, 1))
+    assert [at.lookups[0] for at in s.brokers] == [True, True, False]
+    s = quiet(TOPIC, s)
+    assert s.settled[0] == Data("Owned", 0, None, 2)
+    assert not any(at.lookups[0] for at in s.brokers)
+
+
+def test_answers_during_a_transfer() -> None:
+    """The destination parks; every other broker answers with the destination at once."""
+    s = after(TOPIC, ownership_channel.start(TOPIC), ("lookup", 0, 0, 0))
+    s, _ = ownership_channel.step(TOPIC, s, "unload", (2, 0, 1, False))
+    s = delivered(TOPIC, s)
+    assert [ownership_channel.step(TOPIC, s, "lookup", (b, 0, 0))[1] for b in (0, 1, 2)] == [1, None, 1]
+
+
+def test_coalesced_notification_skips_records() -> None:
+    s = after(STORE, ownership_channel.start(STORE), ("lookup", 0, 0, 0))
+    for name, *arguments in (("unload", 0, 0, 1, False), ("finish", 0, 0), ("notify", 1, 0), ("finish", 1, 0)):
+        s, _ = ownership_channel.step(STORE, s, name, tuple(arguments))
+    assert s.brokers[2].view[0] == Data("Owned", 0, None, 2)
+    s, is_new = ownership_channel.step(STORE, s, "notify", (2, 0))
+    assert (is_new, s.brokers[2].view[0]) == (True, Data("Owned", 1, 0, 5))
+
+
+# ---- recovery -------------------------------------------------------------------------------------------
+
+DEAD: tuple[Step, ...] = (("crash", 1), ("expire", 1), ("start_clean_up", 0, 1, False))
+
+
+@pytest.mark.parametrize("cfg", [TOPIC, STORE], ids=["topic", "store"])
+def test_bundle_of_dead_broker_is_overridden(cfg: Config) -> None:
+    owned = ("lookup", 0, 0, 1), *DEAD
+    assert settled(cfg, *owned, ("override", 0, 1, 0, 2)) == Data("Owned", 2, 1, 3, True)
+
+
+def test_bundle_is_free_if_no_broker_is_left() -> None:
+    cfg = Config(brokers=1)
+    owned = ("lookup", 0, 0, 0), ("disable", 0), ("override", 0, 0, 0, None)
+    assert settled(cfg, *owned) == Data("Init", None, 0, 4, True)
+
+
+def test_dead_source_of_owned_bundle_changes_nothing() -> None:
+    """apache/pulsar#23064: the monitor also matched the source of Owned records."""
+    moved = ("lookup", 0, 0, 1), ("unload", 0, 0, 2, False), ("crash", 1), ("monitor",)
+    for cfg, jobs in ((TOPIC, 0), (m.release_3_1.config, 1)):
+        s = after(cfg, ownership_channel.start(cfg), *moved)
+        assert len(s.brokers[0].clean_ups) == 0
+        s, _ = ownership_channel.step(cfg, s, "expire", (1,))
+        s, _ = ownership_channel.step(cfg, s, "start_clean_up", (0, 1, False))
+        assert len(s.brokers[0].clean_ups) == jobs
+
+
+def test_source_dies_while_the_destination_acknowledges() -> None:
+    """The destination's Owned and the leader's override have one version: the first in the log wins."""
+    s = after(TOPIC, ownership_channel.start(TOPIC), ("lookup", 0, 0, 1))
+    s, _ = ownership_channel.step(TOPIC, s, "unload", (0, 0, 2, False))
+    s, _ = ownership_channel.step(TOPIC, delivered(TOPIC, s), "finish", (1, 0))
+    s = delivered(TOPIC, s)
+    for step in DEAD:
+        s, _ = ownership_channel.step(TOPIC, s, step[0], step[1:])
+    by_destination, _ = ownership_channel.step(TOPIC, s, "finish", (2, 0))
+    by_leader, _ = ownership_channel.step(TOPIC, s, "override", (0, 1, 0, 0))
+    assert quiet(TOPIC, ownership_channel.step(TOPIC, by_destination, "override", (0, 1, 0, 0))[0]).settled[0] == Data(
+        "Owned", 2, 1, 5
+    )
+    assert quiet(TOPIC, ownership_channel.step(TOPIC, by_leader, "finish", (2, 0))[0]).settled[0] == Data(
+        "Owned", 0, 1, 5, True
+    )
+
+
+def test_false_suspicion_is_cancelled_by_the_registration() -> None:
+    owned = ("lookup", 0, 0, 1), ("lose_session", 1)
+    s = after(TOPIC, ownership_channel.start(TOPIC), *owned)
+    assert [job.target for job in s.brokers[0].clean_ups] == [1]
+    assert after(TOPIC, s, ("reconnect", 1)).brokers[0].clean_ups == ()
+    assert after(TOPIC, s, ("start_clean_up", 0, 1, True)).brokers[0].clean_ups == ()
+
+
+def test_leader_without_session_drops_deletions() -> None:
+    s = after(TOPIC, ownership_channel.start(TOPIC), ("lose_session", 0), ("crash", 1), ("expire", 1))
+    assert s.brokers[0].clean_ups == ()
+    assert ownership_channel.step(TOPIC, s, "monitor", ())[1].kind == "not_enabled"
+
+
+def test_shutdown_moves_bundles_and_retries() -> None:
+    """apache/pulsar#26520: an override that loses against a record of the same version is repeated."""
+    raced = ("lookup", 0, 0, 1), ("read", 1), ("disable", 1), ("finish", 1, 0)
+    for retries, stops in (("none", True), ("all", False)):
+        cfg = TOPIC._replace(clean_up_retries=retries)  # type: ignore[arg-type]
+        s, _ = ran(cfg, *raced[:-1])
+        s, _ = ownership_channel.step(cfg, s, "finish", (1, 0))
+        s, _ = ownership_channel.step(cfg, s, "override", (1, 1, 0, 0))
+        s = quiet(cfg, s)
+        assert s.settled[0] == Data("Owned", 1, None, 2)
+        assert isinstance(ownership_channel.step(cfg, s, "stop", (1,))[1], Refused) is not stops
+    s = after(TOPIC, s, ("override", 1, 1, 0, 0), ("stop", 1))
+    assert s.settled[0] == Data("Owned", 0, 1, 5)
+
+
+# ---- conflict resolution --------------------------------------------------------------------------------
+
+OWNED = Data("Owned", 0, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("storage", "left", "right", "kept"),
+    [
+        ("system_topic", OWNED, None, False),
+        ("system_topic", OWNED, Data("Releasing", 1, 0, 5, True), True),
+        ("system_topic", OWNED, Data("Releasing", 1, 0, 6), False),
+        ("system_topic", OWNED, Data("Assigning", 1, 0, 6), True),
+        ("system_topic", OWNED, Data("Assigning", 1, 0, 7), False),  # a gap skips all other checks
+        ("metadata_store", OWNED, Data("Assigning", 1, 0, 7), True),
+        ("metadata_store", OWNED, Data("Free", None, None, 6, True), False),
+        ("system_topic", OWNED, Data("Releasing", 0, 0, 6), True),
+        ("system_topic", Data("Owned", 0, None, LAST_VERSION), Data("Releasing", 1, 0, FIRST_VERSION), False),
+        ("metadata_store", None, Data("Owned", 1, 0, 1), False),
+        ("metadata_store", None, Data("Assigning", 1, None, 2, True), True),  # force does not help
+        ("system_topic", None, Data("Splitting", None, 0, 9), False),
+        ("system_topic", Data("Releasing", None, 0, 3), Data("Assigning", 1, None, 4), True),
+        ("system_topic", Data("Free", None, 0, 3), Data("Assigning", BLANK, None, 4), True),
+        ("system_topic", Data("Owned", None, 0, 3), Data("Splitting", None, 0, 4), True),
+    ],
+)
+def test_which_record_is_kept(storage: str, left: Data | None, right: Data | None, kept: bool) -> None:
+    assert keeps_left(TOPIC, storage, True, left, right) is kept
+
+
+def test_recorded_version_fails_on_owned_without_destination() -> None:
+    arguments = ("system_topic", True, Data("Owned", None, 0, 3), Data("Splitting", None, 0, 4))
+    s = ownership_channel.start(SHIPPED)
+    assert isinstance(ownership_channel.step(SHIPPED, s, "should_keep_left", arguments)[1], Failed)
+
+
+def test_canonical_log_begins_at_the_slowest_reader() -> None:
+    s, _ = ran(TOPIC, ("lookup", 0, 0, 0), ("read", 0), ("read", 1), ("crash", 2))
+    assert (len(s.log), canonical(TOPIC, s).log) == (1, ())
+
+
+# ---- recorded tables ------------------------------------------------------------------------------------
+
+TABLE = "service_unit_state_transition.csv.gz"
+
+
+def test_changed_row_does_not_agree(brokerproof: Any, tmp_path: Path) -> None:
+    text = gzip.decompress((RECORDINGS / TABLE).read_bytes()).decode()
+    path = tmp_path / "service_unit_state_transition.csv"
+    path.write_text(text.replace("SystemTopic,Init,Free,true", "SystemTopic,Init,Free,false"))
+    ran = brokerproof("replay", path, "--json")
+    [difference] = ran.json["differences"]
+    assert (ran.code, difference["line"], difference["fields"]) == (1, 3, ["result"])
+    assert difference["actual"] == {"valid_transition": "true", "to_in_flight": "false", "to_active": "false"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("no_such.csv", "a,b\n1,2\n", "no_such.csv:1: no subject for the component no_such"),
+        (
+            "service_unit_state_conflict.csv",
+            "a,b\n1,2\n",
+            ":1: a table of service_unit_state_conflict needs the columns",
+        ),
+        ("service_unit_state_conflict.csv", "a,b\n1\n", ":2: a row must have 2 fields"),
+        (
+            "service_unit_state_conflict.csv",
+            "a,keep_left\n1,true\n",
+            ":2: operation service_unit_state_conflict: lacks",
+        ),
+    ],
+)
+def test_bad_table_is_one_line(name: str, text: str, said: str, brokerproof: Any, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    ran = brokerproof("replay", tmp_path / name)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert said in ran.err
