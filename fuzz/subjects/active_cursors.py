@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
+from fuzz.tlc.values import as_model
 from impl.active_cursors import ActiveCursors
 from invariants import active_cursors as invariants
-from model.active_cursors.heap import Item
-from model.active_cursors.linked_list import CursorList, Node
-from model.active_cursors.machine import Config, Cursor, State, active_cursors
+from model.active_cursors.machine import Config, State, active_cursors
 from model.positions import Position
 
 #: neighbours in a ledger, the end of a ledger and the begin of the next, and positions before the first entry
@@ -196,24 +195,11 @@ HEAP = Scope(
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     """Converts a state of the TLA+ twin, which derives the next object number from its objects."""
-    cursors = tuple([Cursor(**with_positions(each)) for each in variables["cursors"]])
-    items = tuple([Item(**with_positions(each)) for each in variables["items"]])
-    record, nodes = variables["nodes"], None
-    if record is not None:
-        linked, unlinked = (
-            tuple([Node(**with_positions(each)) for each in record[key]]) for key in ("linked", "unlinked")
-        )
-        rest = (record[key] for key in ("updates", "removals", "counts", "tracked", "removed"))
-        nodes = CursorList(linked, unlinked, *rest)
-    objects = {each.object for each in cursors} | {each.object for each in items}
-    if nodes is not None:
-        objects |= {each.object for each in nodes.linked + nodes.unlinked}
-    return State(0, cursors, variables["last_removal_ms"], len(objects) + 1, 0, variables["durables"], nodes, items)
-
-
-def with_positions(each: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a record of the twin with its pairs converted to positions."""
-    return {key: Position(*value) if isinstance(value, tuple) else value for key, value in each.items()}
+    s: State = as_model(State, variables, now_ms=0, version=0, next_object=0)
+    objects = {each.object for each in s.cursors} | {each.object for each in s.items}
+    if s.nodes is not None:
+        objects |= {each.object for each in s.nodes.linked + s.nodes.unlinked}
+    return s._replace(next_object=len(objects) + 1)
 
 
 # ---- corrupted states that `check` must report ----------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 from fuzz.subject import Scope, Subject
+from fuzz.tlc.values import as_model
 from impl.batch_acks import BatchAcks
 from invariants import batch_acks as invariants
 from model.ack_set import AckSet, words_of
@@ -283,43 +284,24 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state of a TLA+ state, in which masks are sets and resets have no tickets."""
+    """Returns the state of a TLA+ state, in which resets have no tickets."""
     found = variables["writing"]
     resets = tuple([read_reset(i, each) for i, each in enumerate(found["resets"] if found else (), 1)])
-    write = found and Write(read_acks(found["record"]), resets, resets[-1] if found["applies"] else None)
+    write = found and Write(as_model(Acks, found["record"]), resets, resets[-1] if found["applies"] else None)
     queued: list[Reset | None] = []
     ticket = len(resets) + 1
     for each in variables["queued"]:
         queued.append(None if each is None else read_reset(ticket, each))
         ticket += each is not None
-    return State(
-        variables["ledgers"],
-        read_acks(variables["memory"]),
-        variables["read_position"],
-        read_acks(variables["durable"]),
-        variables["dirty"],
-        write,
-        tuple(queued),
-        variables["reading"],
-        variables["batch_acks"],
-        ticket,
-    )
-
-
-def read_acks(acks: Mapping[str, Any]) -> Acks:
-    """Returns the acknowledgements of a TLA+ record."""
-    partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
-    return Acks(acks["first_unacked"], mask(acks["deleted"]), tuple(partial))
+    memory = as_model(Acks, variables["memory"])
+    s: State = as_model(State, variables, acks=memory, writing=write, queued=tuple(queued), next_ticket=ticket)
+    return s
 
 
 def read_reset(ticket: int, each: Mapping[str, Any]) -> Reset:
     """Returns a reset of a TLA+ record, with its ticket."""
-    return Reset(ticket, each["to"], mask(each["remaining"]))
-
-
-def mask(numbers: Iterable[int]) -> int:
-    """Returns the mask with these bits."""
-    return sum(1 << n for n in numbers)
+    found: Reset = as_model(Reset, each, ticket=ticket)
+    return found
 
 
 # ---- corrupted states, which `check` must detect ------------------------------------------------------

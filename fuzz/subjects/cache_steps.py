@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Domain, Scope, Subject
+from fuzz.tlc.values import as_model
 from impl.cache_steps import CacheThreads
 from invariants import cache_steps as invariants
 from invariants.cache_steps import at_rest
@@ -16,10 +17,6 @@ from model.cache_steps.threads import (
     NO_LOOKUP,
     NO_REMOVAL,
     Config,
-    Eviction,
-    Insert,
-    Lookup,
-    Removal,
     State,
     Wrapper,
 )
@@ -273,27 +270,9 @@ LOOKUPS = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the model's state of a state of the TLA+ twin; TLA+ functions of numbers are tuples in the model."""
-
-    def items(function: Any, kind: Any) -> tuple[Any, ...]:
-        return tuple(kind(**function[n]) for n in sorted(function)) if function else ()
-
-    def numbers(function: Any) -> tuple[Any, ...]:
-        return tuple(function[n] for n in sorted(function))
-
-    return State(
-        mapped=numbers(variables["mapped"]),
-        queue=tuple(variables["queue"]),
-        wrappers=items(variables["wrappers"], Wrapper),
-        sizes=numbers(variables["sizes"]),
-        total=variables["total"],
-        marker=variables["marker"],
-        scheduled=variables["scheduled"],
-        inserts=items(variables["inserts"], Insert),
-        removals=items(variables["removals"], Removal),
-        eviction=Eviction(**variables["eviction"]),
-        lookups=items(variables["lookups"], Lookup),
-    )
+    """Returns the model's state of a state of the TLA+ twin."""
+    found: State = as_model(State, variables)
+    return found
 
 
 # ---- corrupted states that `check` must reject ------------------------------------------------------------

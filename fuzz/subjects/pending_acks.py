@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from fuzz.subject import Scope, Subject
+from fuzz.tlc.values import as_model
 from impl.pending_acks.handle import PendingAcks
 from invariants.pending_acks import guarantees as invariants
-from model.batch_acks.state import Acks, Partial
 from model.pending_acks.log_index import Key, LogIndex, next_lag
 from model.pending_acks.machine import AckArgument, pending_acks
 from model.pending_acks.state import (
     Config,
-    CumulativeAck,
-    LogRecord,
     PositionAck,
-    Request,
     State,
-    TxnAcks,
     log_index_backoff,
 )
 
@@ -310,66 +306,14 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state of the TLA+ twin, whose masks and pending acks are sets and whose `max_lag` is implied."""
-    v = variables
-    keys = tuple([Key(each["ack_position"], each["log_position"]) for each in v["log_index"]["keys"]])
-    index = LogIndex(
-        v["log_index"]["current_lag"], next_lag(log_index_backoff(cfg), len(keys)), v["log_index"]["max_ack"], keys
-    )
-    cumulative = v["cumulative_ack"]
-    in_flight = tuple([read_requests(each) for each in v["in_flight"]])
-    buffer, queue = read_requests(v["buffer"]), read_requests(v["accept_queue"])
-    numbered = [request for each in (*in_flight, buffer, queue) for request in each if request.number]
-    pending = [TxnAcks(each["txn"], read_acks(sorted(each["acks"], key=by_entry))) for each in v["individual_acks"]]
-    return State(
-        read_cursor(v["cursor"]),
-        read_cursor(v["durable_cursor"]),
-        tuple([tuple([read_record(each) for each in entry]) for entry in v["log"]]),
-        v["read_position"],
-        index,
-        v["status"],
-        v["replayed"],
-        v["failed_reads"],
-        queue,
-        buffer,
-        in_flight,
-        tuple(pending),
-        cumulative and CumulativeAck(cumulative["txn"], *read_acks([cumulative["ack"]])),
-        v["low_watermark"],
-        len(numbered) + 1,
-    )
-
-
-def read_requests(requests: Iterable[Mapping[str, Any]]) -> tuple[Request, ...]:
-    """Returns requests of the twin."""
-    return tuple([Request(each["number"], read_record(each["record"]), each["low_watermark"]) for each in requests])
-
-
-def read_record(each: Mapping[str, Any]) -> LogRecord:
-    """Returns a record of the twin."""
-    return LogRecord(each["op"], each["cumulative"], each["txn"], read_acks(each["acks"]))
-
-
-def read_acks(acks: Iterable[Mapping[str, Any]]) -> tuple[PositionAck, ...]:
-    """Returns acks of the twin, with masks for its sets."""
-    found = [(each["entry"], each["ack_set"]) for each in acks]
-    return tuple([PositionAck(entry, None if ack_set is None else mask(ack_set)) for entry, ack_set in found])
-
-
-def read_cursor(acks: Mapping[str, Any]) -> Acks:
-    """Returns a cursor of the twin, with masks for its sets."""
-    partial = tuple([Partial(each["entry"], mask(each["remaining"])) for each in sorted(acks["partial"], key=by_entry)])
-    return Acks(acks["first_unacked"], mask(acks["deleted"]), partial)
-
-
-def by_entry(each: Mapping[str, Any]) -> int:
-    """Returns the sort key of acks."""
-    return int(each["entry"])
-
-
-def mask(numbers: Iterable[int]) -> int:
-    """Returns the mask with these bits."""
-    return sum(1 << n for n in numbers)
+    """Returns the state of the TLA+ twin, whose `max_lag` and next request are implied."""
+    index = variables["log_index"]
+    lag = next_lag(log_index_backoff(cfg), len(index["keys"]))
+    log_index = as_model(LogIndex, index, max_lag=lag, max_ack_position=index["max_ack"])
+    waiting = (*variables["in_flight"], variables["buffer"], variables["accept_queue"])
+    numbered = [request for each in waiting for request in each if request["number"]]
+    found: State = as_model(State, variables, log_index=log_index, next_request=len(numbered) + 1)
+    return found
 
 
 # ---- corrupted states that `check` must reject --------------------------------------------------------

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
+from fuzz.tlc.values import as_model
 from impl.txn_log.log import TxnLog
 from invariants import txn_log as invariants
-from model.batch_acks.state import Acks, Partial
+from model.batch_acks.state import Partial
 from model.txn_log.machine import txn_log
-from model.txn_log.state import Acknowledged, Config, Record, RecordPosition, State, Txn
+from model.txn_log.state import Config, State
 
 # ---- domains and coverage -----------------------------------------------------------------------------
 
@@ -276,55 +277,9 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """A state of the TLA+ twin: sets for masks and transactions, entries numbered from the first one."""
-    v = variables
-    acknowledged = sorted(
-        Acknowledged(p["id"], p["status"], mask(p["partitions"]), mask(p["subscriptions"])) for p in v["acknowledged"]
-    )
-    return State(
-        v["status"],
-        v["ledger"],
-        v["batching"],
-        v["cursor_works"],
-        read_entry(v["buffer"]),
-        tuple([read_entry(entry) for entry in v["in_flight"]]),
-        0,
-        tuple(v["ledgers"]),
-        tuple([read_entry(entry) for entry in v["log"]]),
-        v["ledger_property_id"],
-        tuple(sorted(read_txn(t) for t in v["txns"])),
-        v["last_id"],
-        read_acks(v["acks"]),
-        read_acks(v["durable"]),
-        v["dirty"],
-        v["read_position"],
-        v["now_ms"],
-        tuple(acknowledged),
-        v["acknowledged_id"],
-        v["reported_watermark"],
-    )
-
-
-def read_entry(entry: Iterable[Mapping[str, Any]]) -> tuple[Record, ...]:
-    """The records of an entry; the fields have the model's names."""
-    return tuple([Record(**record) for record in entry])
-
-
-def read_txn(t: Mapping[str, Any]) -> Txn:
-    """A transaction, with masks for sets."""
-    positions = tuple([RecordPosition(*position) for position in t["positions"]])
-    return Txn(t["id"], t["status"], mask(t["partitions"]), mask(t["subscriptions"]), t["deadline_ms"], positions)
-
-
-def read_acks(acks: Mapping[str, Any]) -> Acks:
-    """Deletions, with masks for sets."""
-    partial = sorted(Partial(each["entry"], mask(each["remaining"])) for each in acks["partial"])
-    return Acks(acks["first_unacked"], mask(acks["deleted"]), tuple(partial))
-
-
-def mask(numbers: Iterable[int]) -> int:
-    """The mask with these bits."""
-    return sum(1 << n for n in numbers)
+    """A state of the TLA+ twin: entries are numbered from the first one."""
+    found: State = as_model(State, variables, first_entry=0)
+    return found
 
 
 # ---- corrupted states that `check` must report ----------------------------------------------------------

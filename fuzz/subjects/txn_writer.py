@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
+from fuzz.tlc.values import as_model
 from impl.txn_writer.writer import TxnWriter
 from invariants import txn_writer as invariants
-from model.positions import Position
 from model.txn_writer.machine import txn_writer
-from model.txn_writer.state import Buffered, Config, Entry, Record, State, Task, Write, is_batching
+from model.txn_writer.state import Buffered, Config, Record, State, Task, Write, is_batching
 
 #: Mostly serialisable records, and each kind of serialisation failure.
 FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
@@ -176,39 +176,18 @@ NIGHTLY = Scope(
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     """A state of the TLA+ twin, whose time is 0 and whose known records are numbered from 1."""
-    v = variables
-    tasks, waiting = tuple([read_task(each) for each in v["tasks"]]), v["in_flight"]
-    buffer = tuple([Buffered(b["number"], b["size"], b["fails_on"], b["since"]) for b in v["buffer"]])
-    in_flight = tuple([Write(i, w["batched"], w["records"], w["size"]) for i, w in enumerate(waiting, 1)])
-    log = tuple([Entry(Position(*e["position"]), e["batched"], e["records"], e["acknowledged"]) for e in v["log"]])
-    known = [each.number for each in (*tasks, *buffer) if not isinstance(each, str)]
-    known += [*v["pending_callbacks"], *[number for each in (*waiting, *v["log"]) for number in each["records"]]]
-    return State(
-        0,
-        v["status"],
-        tasks,
-        buffer,
-        v["size"],
-        v["timer"],
-        in_flight,
-        v["pending_callbacks"],
-        v["closers"],
-        v["fenced"],
-        v["ledger"],
-        v["next_entry"],
-        log,
-        max(known, default=0) + 1,
-        len(in_flight) + 1,
-        (),
-    )
+    tasks = tuple([read_task(each) for each in variables["tasks"]])
+    in_flight = tuple([as_model(Write, w, number=i) for i, w in enumerate(variables["in_flight"], 1)])
+    numbers = {"next_record": 0, "next_write": len(in_flight) + 1}
+    s: State = as_model(State, variables, now=0, tasks=tasks, in_flight=in_flight, flushes=(), **numbers)
+    known = [each.number for each in (*tasks, *s.buffer) if not isinstance(each, str)]
+    known += [*s.pending_callbacks, *[number for each in (*in_flight, *s.log) for number in each.records]]
+    return s._replace(next_record=max(known, default=0) + 1)
 
 
 def read_task(task: Mapping[str, Any]) -> Task:
     """A task of the twin."""
-    if task["is"] == "record":
-        each = task["record"]
-        return Record(each["number"], each["size"], each["fails_on"])
-    return "tick" if task["is"] == "tick" else "close"
+    return as_model(Record, task["record"]) if task["is"] == "record" else task["is"]  # type: ignore[no-any-return]
 
 
 # ---- corrupted states that `check` must report ----------------------------------------------------------

@@ -10,12 +10,15 @@ another model value         ModelValue
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import NoneType, UnionType
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from model.machine import BadValue
+from model.values import fields_of
 
 #: TLC's integers have 32 bits.
 GREATEST = 2**31 - 1
@@ -233,3 +236,54 @@ def read_dump(path: Path) -> Dump:
 def unescaped(label: str) -> str:
     """A label of a graph as the text that it shows."""
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label)
+
+
+# ---- as the model's values ----------------------------------------------------------------------------
+
+
+def as_model(kind: Any, value: Any, **given: Any) -> Any:
+    """A value of a twin as one of the model's type; `given` are the fields that the twin does not have or that differ.
+
+    A record or tuple becomes a named tuple, a set of numbers a mask, another set a sorted tuple, and a function of
+    numbers a tuple in their order.
+    """
+    if not given:
+        return _reader_of(kind)(value)
+    return kind(**{n: given[n] if n in given else _reader_of(part)(value[n]) for n, part in fields_of(kind).items()})
+
+
+def _in_order(value: Any) -> Any:
+    """The items of a tuple, of a function of numbers, or of a set."""
+    return [value[n] for n in sorted(value)] if isinstance(value, Function) else value
+
+
+@functools.cache
+def _reader_of(kind: Any) -> Callable[[Any], Any]:
+    """Reads a value of a twin as one of a type."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _reader_of(parts[0])
+    if kind is int:
+        return lambda value: sum(1 << n for n in value) if isinstance(value, frozenset) else value
+    if hasattr(kind, "_fields"):
+        fields = {name: _reader_of(part) for name, part in fields_of(kind).items()}
+
+        def read(value: Any) -> Any:
+            if isinstance(value, Function | dict):
+                return kind(**{name: of(value[name]) for name, of in fields.items() if name in value})
+            return kind(*[of(item) for of, item in zip(fields.values(), value, strict=True)])
+
+        return read
+    if origin is tuple and parts[1:] == (Ellipsis,):
+        item = _reader_of(parts[0])
+
+        def read_all(value: Any) -> Any:
+            found = [item(each) for each in _in_order(value)]
+            return tuple(sorted(found) if isinstance(value, frozenset) else found)
+
+        return read_all
+    others = [part for part in parts if part is not NoneType]
+    if origin in (Union, UnionType) and len(others) == 1:
+        other = _reader_of(others[0])
+        return lambda value: None if value is None else other(value)
+    return lambda value: value
