@@ -24,11 +24,11 @@ campaign: $(READY)
 
 # Everything that a change must pass.
 test: $(READY)
-	$(BIN)/python -m pytest -m "not nightly" -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not nightly" -n 2 --dist loadfile --no-loadscope-reorder
 
 # What takes too long for every change: every test, and every check of every component; prints a summary.
 nightly: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 	$(BIN)/brokerproof check --tier nightly
 
 # Numbers, each against its baseline in the same run.
