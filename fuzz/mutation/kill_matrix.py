@@ -6,7 +6,8 @@
     bug in model/     the properties alone; the implementation is left out
     generated bug     the properties, under the other profiles, too, if the original model does not break them in the
       in model/       same trace; then recordings, which the model must still replay; then the worked examples of the
-                      component's tests; then, on request, the graph of a small scope, which must be the twin's
+                      component's tests; then, on request and for the canonical form, which only explorers use, the
+                      graph of a small scope, which must be the twin's
 
 A mutant that nothing kills is a gap, or is equivalent: then a row `[[equivalent]]` of its file says why.
 """
@@ -130,7 +131,8 @@ def _kill_specification(job: Job, generated: Generated, subject: Subject, text: 
                 break
     except Exception as problem:  # a first state that cannot be made
         by = f"fuzz crash {type(problem).__name__}"
-    by = by or killer(subject, generated.module, text, twin=job.twin)
+    in_canonical = generated.part == find_subject(job.subject).machine.canonical.__name__
+    by = by or killer(subject, generated.module, text, twin=job.twin or in_canonical)
     seconds, length = time.perf_counter() - started, len(finding.calls) if finding is not None else None
     row = Kill(
         generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, length, "", _place(generated)

@@ -2,9 +2,9 @@
 
 The operators change comparisons, arithmetic, logic, numbers, loops and decorators. An arithmetic operator is replaced
 by its opposite, a comparison by its negation and by those that differ at the border: whatever kills these kills the
-other replacements, too. A change of an annotation, a type alias, a docstring or `strict` of `zip` makes no mutant. A
-mutant is named by its function and the lines before and after, so that a reason for a survivor stays valid when lines
-move.
+other replacements, too. A change of an annotation, a type alias, a docstring or `strict` of `zip` makes no mutant, and
+no text is compared by order. A mutant is named by its function and the lines before and after, so that a reason for a
+survivor stays valid when lines move.
 """
 
 from __future__ import annotations
@@ -164,8 +164,21 @@ def _mutated(text: str, operator: str, occurrence: int) -> str:
     return str(mutate_code(text, plugins.get_operator(operator)(), occurrence))
 
 
+#: The order of texts means nothing: a comparison by it makes no mutant.
+_UNORDERED: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.LtE: ast.Eq,
+    ast.GtE: ast.Eq,
+    ast.Lt: ast.NotEq,
+    ast.Gt: ast.NotEq,
+}
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
 def _what_runs(source: str) -> str:
-    """The program without annotations, aliases of annotated types, `strict`, docstrings, and any order of names."""
+    """The program without annotations, aliases of annotated types, `strict`, docstrings and the order of texts."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -179,11 +192,8 @@ def _what_runs(source: str) -> str:
             node.annotation = ast.Constant(None)
         if isinstance(node, ast.keyword) and node.arg == "strict":
             node.value = ast.Constant(None)
-        if isinstance(node, ast.Compare) and any(
-            isinstance(each, ast.Constant) and isinstance(each.value, str) for each in (node.left, *node.comparators)
-        ):
-            ordered = ast.Lt | ast.LtE | ast.Gt | ast.GtE
-            node.ops = [ast.Eq() if isinstance(op, ordered) else op for op in node.ops]
+        if isinstance(node, ast.Compare) and any(_is_text(each) for each in (node.left, *node.comparators)):
+            node.ops = [_UNORDERED.get(type(op), type(op))() for op in node.ops]
         if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Annotated["):
             node.value = ast.Constant(None)
         body = getattr(node, "body", None)
