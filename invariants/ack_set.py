@@ -77,9 +77,11 @@ def ack_set_is_within_batch(cfg: Config, s: State) -> bool:
 
 @always(ack_set, on=("open_batch", "recycle", *RANGES, *INDICES, "and_with"))
 def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call changes at most the batch that it names; a batch is empty when it is opened."""
+    """A call changes at most the batch that it names; a batch is opened empty, with a number that no other had."""
     if event.name == "open_batch":
-        return after.batches == (*before.batches, Batch(event.outcome, 0)) and event.outcome == before.next_batch
+        return after == State((*before.batches, Batch(event.outcome, 0)), event.outcome + 1) and (
+            event.outcome == before.next_batch
+        )
     batch = event.arguments["batch"]
     kept = [b.batch for b in after.batches] == [b.batch for b in before.batches]
     is_gone = event.name == "recycle" and after.batches == tuple(others(before, batch))

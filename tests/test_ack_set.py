@@ -121,6 +121,15 @@ def test_a_call_beyond_the_batch_is_rejected_without_effect(name: str, arguments
     assert implementation.view() == s
 
 
+def test_an_unknown_batch_size_bounds_nothing() -> None:
+    """An overlap is then determined in the longer of the two arrays."""
+    cfg, s = Config(batch_size=0), State((Batch(1, 0b1010),), 2)
+    assert m.set_index(cfg, s, 1, 500)[0].batches[0].bits == 1 << 500 | 0b1010
+    assert m.and_with(cfg, s, 1, (2, 7))[0].batches[0].bits == 0b10
+    assert m.is_ack_set_overlap(cfg, s, (-1, -1), (-1,)) == (s, False)
+    assert m.is_ack_set_overlap(cfg, s, (-1, -2), (-1,)) == (s, True)
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "said"),
     [

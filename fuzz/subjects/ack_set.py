@@ -37,9 +37,10 @@ INDICES = (0, 1, 2, 9, 10, 63, 64, 65, 127, 128, 130)
 
 
 def batches(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the open batches, three times as often as one that is not open."""
+    """Returns the open batches, three times as often as one that was not opened or was recycled."""
     known = tuple([b.batch for b in s.batches])
-    return *known, *known, *known, s.next_batch
+    recycled = tuple([n for n in range(1, s.next_batch) if n not in known])[-1:]
+    return *known, *known, *known, *recycled, s.next_batch
 
 
 def situation(cfg: Config, s: State) -> str:
