@@ -174,6 +174,56 @@ def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event
     return bool(event.outcome == sum(mask.bit_count() for mask in newly_acked))
 
 
+def fault_of(cfg: Config, s: State, ack: Ack) -> str:
+    """Returns what is wrong with the position or the ack set of an acknowledgement, or an empty string."""
+    (ledger, entry), sizes = ack.position, s.ledgers
+    if not (1 <= ledger <= len(sizes) and 0 <= entry < sizes[ledger - 1]):
+        last = max([(i, count - 1) for i, count in enumerate(sizes, 1) if count], default=(1, -1))
+        return "after the last entry" if tuple(ack.position) > last else "no entry"
+    is_known = cfg.batch_sizes_are_known and bool(ack.ack_set)
+    return "beyond the batch" if is_known and mask(ack) & ~everything(cfg, number(s, ack)) else ""
+
+
+def mask(ack: Ack) -> int:
+    """Returns the mask of an ack set."""
+    return sum(word % 2**64 << 64 * i for i, word in enumerate(ack.ack_set or ()))
+
+
+def moves_back(cfg: Config, s: State, ack: Ack) -> bool:
+    """Returns whether a cumulative ack is before the mark-delete position."""
+    has_effect = s.batch_acks or (cfg.zero_words_mean_whole and mask(ack) == 0)
+    replaces = s.batch_acks and cfg.cumulative_sets == "replace_if_further"
+    is_whole = not ack.ack_set or (mask(ack) == 0 and has_effect and not replaces)
+    return number(s, ack) + is_whole < s.acks.first_unacked
+
+
+@always(batch_acks, on=(*ACKS, "reset"))
+def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An ack or reset fails if and only if a position has no entry, a bit is beyond the batch, a cumulative ack is
+    before the mark-delete position, or a reset's ack set leaves nothing. A reset may be after the last entry.
+
+    The error says what is wrong; of a list, at the first position that never has an entry or else has none yet.
+    """
+    if event.name == "ack_individual":
+        faults = [fault_of(cfg, before, ack) for ack in event.arguments["acks"]]
+        later = "after the last entry"
+        wrong = [i for i, fault in enumerate(faults) if fault not in ("", later)] or [
+            i for i, fault in enumerate(faults) if fault
+        ]
+        if not wrong or not is_error(event):
+            return not wrong and not is_error(event)
+        said = event.outcome.why
+        return bool(said.startswith(f"acks[{wrong[0]}].") and said.endswith(later) == (faults[wrong[0]] == later))
+    ack = Ack(event.arguments["position"], event.arguments["ack_set"])
+    fault = fault_of(cfg, before, ack)
+    if event.name == "reset":
+        is_next = tuple(ack.position) == (len(before.ledgers), before.ledgers[-1]) and not ack.ack_set
+        return is_error(event) == (not is_next and (fault != "" or bool(ack.ack_set and mask(ack) == 0)))
+    if not fault or not is_error(event):
+        return is_error(event) == (bool(fault) or moves_back(cfg, before, ack))
+    return bool(event.outcome.why.endswith("after the last entry") == (fault == "after the last entry"))
+
+
 @always(batch_acks)
 def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Reads, writes, ledger rollovers and queries do not change acknowledgements."""
@@ -184,6 +234,47 @@ def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event:
 def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
     """All messages of an added entry are unacknowledged, and adding it changes no other entry's acknowledgements."""
     return left_in(cfg, after) == [*left_in(cfg, before), everything(cfg, entries(before))]
+
+
+@always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *ENDS, *RESTARTS, "end_read"))
+def calls_wait_for_reads_and_writes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Entries go to the last ledger, and a rollover adds an empty one. One read and one write are in flight at most.
+
+    A flush of a dirty cursor starts a write, or is queued once behind what is in flight.
+    """
+    reading, writing = before.reading, before.writing is not None
+    match event.name:
+        case "add_entry" | "roll_ledger":
+            count, is_new = before.ledgers[-1], event.name == "roll_ledger"
+            ledgers = (*before.ledgers, 0) if is_new else (*before.ledgers[:-1], count + 1)
+            returned = len(ledgers) if is_new else (len(ledgers), count)
+            return after._replace(acks=before.acks) == before._replace(ledgers=ledgers) and event.outcome == returned
+        case "begin_read":
+            return is_error(event) == reading and after == before._replace(reading=True)
+        case "end_read":
+            return is_error(event) != reading and not after.reading
+        case "flush":
+            if not before.dirty or reading or writing:
+                waits = before.dirty and before.queued[-1:] != (None,)
+                queued = (*before.queued, None) if waits else before.queued
+                return event.outcome is False and after == before._replace(queued=queued)
+            is_of_memory = after.writing is not None and after.writing[1:] == ((), None)
+            return (
+                event.outcome is True and is_of_memory and after == before._replace(writing=after.writing, dirty=False)
+            )
+        case "reopen":
+            return is_error(event) == (reading or writing)
+        case "crash":
+            return is_error(event) == (event.arguments["write_survives"] and not writing)
+    if is_error(event) or not writing:
+        return is_error(event) and not writing
+    return bool(event.outcome.stored == (event.name == "written" or event.arguments["stored_in_metadata"]))
+
+
+@always(batch_acks, on=ACKS, given=lambda cfg: cfg.partial_acks_are_dirty)
+def ack_makes_cursor_dirty_iff_it_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An acknowledgement makes the cursor dirty exactly if it changes acknowledgements."""
+    return after.dirty == (before.dirty or after.acks != before.acks)
 
 
 # ---- states -------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
-from model.txn_rollout import Config, Entry, State, Store, txn_rollout
+from model.txn_rollout import Broker, Config, Entry, Ledger, State, Store, txn_rollout
 
 OPENS = ("open_store", "reopen_stores")
+STOPS = ("upgrade_broker", "downgrade_broker", "restart_broker")
 
 # ---- accessors ------------------------------------------------------------------------------------
 
@@ -60,15 +61,40 @@ def old_broker_never_reads_batch(cfg: Config, before: State, event: Event, after
 
 @always(txn_rollout, on=OPENS)
 def new_broker_reads_any_mixture(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new broker opens any store and reads every undeleted record, in any mixture of batches and plain entries."""
+    """A new broker opens any store and reads every undeleted record, in any mixture of batches and plain entries.
+
+    The outcome is the number of records read, or a failure if a store stays closed.
+    """
+    opened, read = True, 0
     for store, broker in openings(before, event):
-        if before.brokers[broker].new:
-            is_open = after.stores[store].owner == broker
-            if not is_open or left(after.stores[store]) < left(before.stores[store]):
-                return False
-    if isinstance(event.outcome, int):
-        return event.outcome == sum([left(after.stores[store]) for store, _ in openings(before, event)])
-    return True
+        is_open = after.stores[store].owner == broker
+        if before.brokers[broker].new and not (is_open and reread(cfg, before, store, broker) == after.stores[store]):
+            return False
+        opened = opened and is_open
+        read += left(after.stores[store])
+    return isinstance(event.outcome, Refused) or (
+        event.outcome == read if opened else isinstance(event.outcome, Failed)
+    )
+
+
+def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
+    """Whether records of an entry can be deleted one by one, and such deletions are recovered."""
+    return e.batch < 2 or batching or cfg.batch_index_acks or not cfg.batch_index_deletion_needs_batching
+
+
+def reread(cfg: Config, before: State, store: int, broker: int) -> Store:
+    """A store as a new broker opens it: what could not be deleted is open again, and the last ledger is a new one."""
+    old, flag = before.stores[store], before.brokers[broker].flag
+    ledgers = []
+    for ledger in old.ledgers:
+        found = [
+            Entry(e.batch, e.open + e.ended if deletable(cfg, flag, e) else e.batch, 0) if e.batch else e
+            for e in ledger.entries
+        ]
+        if found or ledger is not old.ledgers[-1]:
+            ledgers.append(Ledger(ledger.id, tuple(found)))
+    new = Ledger(old.ledgers[-1].id + 1, ())
+    return Store(broker, flag, (*ledgers, new), old.last_batched_ledger)
 
 
 @always(txn_rollout, given=lambda cfg: cfg.operators_follow_steps)
@@ -125,7 +151,8 @@ def entries_follow_batching_mode(cfg: Config, before: State, event: Event, after
     old, new = before.stores[store], after.stores[store]
     wanted = [Entry(count, count, 0)] if old.batching else [Entry(0, 1, 0)] * count
     is_last = [each.id for each in new.ledgers] == [each.id for each in old.ledgers]
-    return is_last and entries(new) == entries(old) + wanted and new.ledgers[:-1] == old.ledgers[:-1]
+    is_last = is_last and new.ledgers[:-1] == old.ledgers[:-1] and event.outcome == len(wanted)
+    return is_last and entries(new) == entries(old) + wanted
 
 
 @always(txn_rollout)
@@ -136,16 +163,58 @@ def old_broker_has_no_flag(cfg: Config, s: State) -> bool:
     )
 
 
-@always(txn_rollout, on=("upgrade_broker", "downgrade_broker", "restart_broker"))
+@always(txn_rollout, on=(*STOPS, "close_store"))
 def stopped_broker_closes_its_stores(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a broker stops, exactly its stores are closed; their logs do not change."""
+    """When a broker stops, exactly its stores are closed; a broker of another version starts with its flag off.
+
+    Closing a store changes neither its log nor another store.
+    """
     if isinstance(event.outcome, Refused):
         return True
-    stopped = event.arguments["broker"]
-    for old, new in zip(before.stores, after.stores, strict=True):
-        if new.owner != (None if old.owner == stopped else old.owner) or new.ledgers != old.ledgers:
-            return False
-    return bool(event.outcome == len([store for store in before.stores if store.owner == stopped]))
+    stopped, brokers = event.arguments.get("broker"), list(before.brokers)
+    if stopped is not None and event.name != "restart_broker":
+        brokers[stopped] = Broker(event.name == "upgrade_broker", False)
+    stores = list(before.stores)
+    closed = [event.arguments["store"]] if stopped is None else [i for i, x in enumerate(stores) if x.owner == stopped]
+    for each in closed:
+        stores[each] = Store(None, False, stores[each].ledgers, stores[each].last_batched_ledger)
+    return after == State(tuple(brokers), tuple(stores)) and event.outcome == (None if stopped is None else len(closed))
+
+
+# ---- rejections ---------------------------------------------------------------------------------------
+
+
+def is_against_steps(cfg: Config, s: State, event: Event) -> bool:
+    """Whether PIP-160's steps do not allow a call: flags need new brokers, old brokers need logs without batches."""
+    flags = any(broker.flag for broker in s.brokers)
+    recorded = [store.last_batched_ledger for store in s.stores]
+    match event.name:
+        case "set_flag":
+            return bool(cfg.operators_follow_steps and event.arguments["on"]) and not all(b.new for b in s.brokers)
+        case "downgrade_broker":
+            trimmed = all(r is not None and r < x.ledgers[0].id for r, x in zip(recorded, s.stores, strict=True))
+            return cfg.operators_follow_steps and (flags or not trimmed)
+        case "record_last_ledgers":
+            early = cfg.last_ledgers_recorded == "after_stores_reopened" and any(store.batching for store in s.stores)
+            return flags or early
+    return False
+
+
+@always(txn_rollout)
+def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A call is rejected if and only if its broker has the version already or no flag, its store is open already or
+    closed, there is no such open transaction, nothing to roll over, or PIP-160's steps do not allow it.
+    """
+    wrong = is_against_steps(cfg, before, event)
+    if "store" in event.arguments:
+        store = before.stores[event.arguments["store"]]
+        wrong = (store.owner is None) != (event.name == "open_store")
+        wrong = wrong or (event.name == "roll_ledger" and not store.ledgers[-1].entries)
+        at = event.arguments.get("entry")
+        wrong = wrong or (at is not None and not any(e.open for e in entries(store)[at : at + 1]))
+    elif "broker" in event.arguments and event.name != "restart_broker":
+        wrong = wrong or before.brokers[event.arguments["broker"]].new == (event.name == "upgrade_broker")
+    return isinstance(event.outcome, Refused) == wrong
 
 
 # ---- transactions -------------------------------------------------------------------------------------
@@ -157,6 +226,33 @@ def ended_transaction_is_not_reopened(cfg: Config, before: State, event: Event, 
     return all(
         still_open(after.stores[store]) <= still_open(before.stores[store]) for store, _ in openings(before, event)
     )
+
+
+@always(txn_rollout, on=("end_transaction", "end_transactions"))
+def ending_deletes_records(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A transaction that ends is no longer open; its record is deleted if it can be, and an entry with its last one.
+
+    Other entries and the ledgers stay. The outcome of one is the number of records that its entry keeps.
+    """
+    if isinstance(event.outcome, Refused):
+        return True
+    for number, old in enumerate(before.stores):
+        at, ledgers, place = event.arguments.get("entry"), [], 0
+        chosen = old.owner is not None and event.arguments.get("store", number) == number
+        for ledger in old.ledgers:
+            found = []
+            for e in ledger.entries:
+                count = 0 if not chosen or at not in (None, place) else e.open if at is None else 1
+                kept = 0 if deletable(cfg, old.batching, e) else count
+                new = Entry(e.batch, e.open - count, e.ended + kept)
+                found += [new] if new.open + new.ended else []
+                if chosen and at == place and event.outcome != new.open + new.ended:
+                    return False
+                place += 1
+            ledgers.append(Ledger(ledger.id, tuple(found)))
+        if after.stores[number] != old._replace(ledgers=tuple(ledgers)):
+            return False
+    return after.brokers == before.brokers
 
 
 @always(txn_rollout)
@@ -171,8 +267,8 @@ def open_transaction_is_not_lost(cfg: Config, before: State, event: Event, after
     if after.stores is before.stores or event.name in OPENS:
         return True
     fewer = [still_open(old) - still_open(new) for old, new in zip(before.stores, after.stores, strict=True)]
-    if event.name == "end_transaction" and not isinstance(event.outcome, Refused):
-        return fewer[event.arguments["store"]] == 1 and sum(fewer) == 1
+    if event.name == "end_transaction":
+        return bool(fewer[event.arguments["store"]] == sum(fewer) == 1)
     if event.name == "end_transactions":
         wanted = [0 if store.owner is None else still_open(store) for store in before.stores]
         return bool(fewer == wanted and sum(wanted) == event.outcome)
@@ -210,14 +306,16 @@ def only_deleted_ledgers_are_trimmed(cfg: Config, before: State, event: Event, a
 
 @always(txn_rollout, on=("roll_ledger", *OPENS))
 def new_ledger_is_last_and_empty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a rollover or an opening, the last ledger is new and empty."""
+    """After a rollover or an opening, the last ledger is the next one and empty; a rollover changes nothing else."""
     if isinstance(event.outcome, Refused | Failed):
         return True
-    stores = [each for each, _ in openings(before, event)] or [event.arguments["store"]]
+    if event.name == "roll_ledger":
+        each, old = event.arguments["store"], before.stores[event.arguments["store"]]
+        new = old._replace(ledgers=(*old.ledgers, Ledger(old.ledgers[-1].id + 1, ())))
+        return after.stores[each] == new and after.brokers == before.brokers
     return all(
-        not after.stores[each].ledgers[-1].entries
-        and after.stores[each].ledgers[-1].id > before.stores[each].ledgers[-1].id
-        for each in stores
+        after.stores[each].ledgers[-1] == Ledger(before.stores[each].ledgers[-1].id + 1, ())
+        for each, _ in openings(before, event)
     )
 
 
@@ -226,9 +324,11 @@ def new_ledger_is_last_and_empty(cfg: Config, before: State, event: Event, after
 
 @always(txn_rollout, on=("record_last_ledgers",))
 def last_batched_ledger_is_recorded_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last ledger of every store is recorded; a recorded one is kept."""
+    """The last ledger of every store is recorded; a recorded one is kept. The outcome is the number of new ones."""
     if isinstance(event.outcome, Refused):
         return True
+    if event.outcome != len([store for store in before.stores if store.last_batched_ledger is None]):
+        return False
     wanted = [
         store.ledgers[-1].id if store.last_batched_ledger is None else store.last_batched_ledger
         for store in before.stores
@@ -238,14 +338,17 @@ def last_batched_ledger_is_recorded_once(cfg: Config, before: State, event: Even
 
 @always(txn_rollout, on=("set_flag", "turn_flags_off"))
 def enabling_flag_discards_recorded_ledgers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Flags have the value that was set; enabling one discards all recorded ledgers."""
+    """Flags have the value that was set, brokers keep their versions; enabling a flag discards all recorded ledgers.
+
+    The outcome of turning all flags off is the number that were on.
+    """
     if isinstance(event.outcome, Refused):
         return True
-    if event.name == "turn_flags_off":
-        return not any(broker.flag for broker in after.brokers)
-    on = event.arguments["on"]
-    is_set = after.brokers[event.arguments["broker"]].flag is on
-    return is_set and not (on and any(store.last_batched_ledger is not None for store in after.stores))
+    chosen, on = event.arguments.get("broker"), bool(event.arguments.get("on"))
+    wanted = [Broker(b.new, on if chosen in (None, i) else b.flag) for i, b in enumerate(before.brokers)]
+    recorded = [None if on else store.last_batched_ledger for store in before.stores]
+    is_set = list(after.brokers) == wanted and [store.last_batched_ledger for store in after.stores] == recorded
+    return is_set and (chosen is not None or event.outcome == len([broker for broker in before.brokers if broker.flag]))
 
 
 # ---- coverage goals -------------------------------------------------------------------------------

@@ -269,3 +269,8 @@ def test_rejected_steps() -> None:
         ((*UPGRADE, ("record_last_ledgers",)), "a flag is on"),
     ):
         assert end(ONE, *steps).why == said
+
+
+def test_a_cluster_starts_with_old_brokers_and_closed_empty_stores() -> None:
+    log = m.Store(None, False, (m.Ledger(1, ()),), None)
+    assert m.start(Config(brokers=1, stores=2)) == State((m.Broker(new=False, flag=False),), (log, log))

@@ -13,6 +13,7 @@ from invariants.properties import Event
 from model.machine import Refused
 from model.positions import Position
 from model.txn_writer import machine as m
+from model.txn_writer import wire
 from model.txn_writer.state import Callback, Config, Effects, Entry, Flush, State, Write, start
 
 SUBJECT = find_subject("txn_writer")
@@ -77,6 +78,24 @@ def reasons(outcomes: list[Any]) -> list[str]:
 
 
 # ---- batches
+
+
+def test_wire_numbers_and_buckets_are_those_of_the_proposals() -> None:
+    """PIP-31's enumerations, PIP-160's header and histograms; every message numbers its fields from 1."""
+    assert wire.HEADER == bytes.fromhex("0e01 0001")
+    assert Config().header_bytes == len(wire.HEADER)
+    numbers = [" ".join(f"{value} {number}" for value, number in enum.items()) for enum in wire.ENUMS.values()]
+    assert numbers == [
+        "NEW 0 ADD_PARTITION 1 ADD_SUBSCRIPTION 2 UPDATE 3",
+        "OPEN 0 COMMITTING 1 COMMITTED 2 ABORTING 3 ABORTED 4",
+        "ACK 1 COMMIT 2 ABORT 3",
+        "Individual 0 Cumulative 1",
+    ]
+    for fields in wire.MESSAGES.values():
+        assert [field.number for field in fields] == list(range(1, len(fields) + 1))
+    assert wire.RECORDS.buckets == (10, 50, 100, 200, 500, 1000)
+    assert wire.SIZE.buckets == (128, 512, 1 << 10, 2 << 10, 4 << 10, 16 << 10, 100 << 10, 1204 << 10)
+    assert wire.DELAY.buckets == (0.001, 0.005, 0.01)
 
 
 def test_example_of_the_proposal() -> None:

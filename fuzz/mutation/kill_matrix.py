@@ -5,8 +5,8 @@
                       visits a small scope, and runs every transition of it from the first state
     bug in model/     the properties alone; the implementation is left out
     generated bug     the properties, under the other profiles, too, if the original model does not break them in the
-      in model/       same trace; then recordings, which the model must still replay; then the worked examples of the
-                      component's tests; then, on request and for the canonical form, which only explorers use, the
+      in model/       same trace; then the defect table, whose rows must fit their profiles; then recordings, which the
+                      model must still replay; then the worked examples of the component's tests; then, on request and for the canonical form, which only explorers use, the
                       graph of a small scope, which must be the twin's
 
 A mutant that nothing kills is a gap, or is equivalent: then a row `[[equivalent]]` of its file says why.

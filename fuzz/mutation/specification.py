@@ -1,10 +1,11 @@
 """Judges of a mutated model that look at neither the implementation nor the properties.
 
+    defects       a row of the defect table no longer fits its profile
     recordings    a recorded trace no longer agrees under the profile of its version
     examples      a worked example of the component's tests fails; tests that reach into `impl/` or `fuzz/` are left out
     twin          the graph of the smallest scope is not that of the original model, which the twin's graph is equal to
 
-The first two run in a process in which the mutated text is the module. A server without any component forks one for
+All but the last run in a process in which the mutated text is the module. A server without any component forks one for
 each mutant: `python -m fuzz.mutation.specification` reads a JSON object a line and answers with a JSON string each.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from fuzz.defects.table import defects_of
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import Graph, bounded, explore
 from fuzz.platform.json import from_json, to_json
@@ -177,6 +179,10 @@ def _named_in(function: FunctionType, seen: set[int]) -> Iterator[Any]:
 
 def _judge(name: str, module: str, source: str) -> str:
     use_source(module, source)
+    try:
+        defects_of(name)
+    except Exception as problem:
+        return f"defects {problem}"
     try:
         trace = _disagreement(name)
     except Exception as problem:
