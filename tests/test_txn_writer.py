@@ -82,7 +82,7 @@ def reasons(outcomes: list[Any]) -> list[str]:
 
 def test_wire_numbers_and_buckets_are_those_of_the_proposals() -> None:
     """PIP-31's enumerations, PIP-160's header and histograms; every message numbers its fields from 1."""
-    assert wire.HEADER == bytes.fromhex("0e01 0001")
+    assert wire.HEADER.hex() == "0e010001"
     assert Config().header_bytes == len(wire.HEADER)
     numbers = [" ".join(f"{value} {number}" for value, number in enum.items()) for enum in wire.ENUMS.values()]
     assert numbers == [

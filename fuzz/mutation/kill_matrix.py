@@ -6,8 +6,9 @@
     bug in model/     the properties alone; the implementation is left out
     generated bug     the properties, under the other profiles, too, if the original model does not break them in the
       in model/       same trace; then the defect table, whose rows must fit their profiles; then recordings, which the
-                      model must still replay; then the worked examples of the component's tests; then, on request and for the canonical form, which only explorers use, the
-                      graph of a small scope, which must be the twin's
+                      model must still replay; then the worked examples of the component's tests; then, on request and
+                      for the canonical form, which only explorers use, the graph of a small scope, which must be the
+                      twin's
 
 A mutant that nothing kills is a gap, or is equivalent: then a row `[[equivalent]]` of its file says why.
 """
@@ -148,7 +149,7 @@ def _hunt_profile(subject: Subject, profile: str, *, seconds: float, seed: int) 
     """Fuzzes a mutated model under another profile until a finding that the original model does not have there."""
     key, original = (subject.name, profile), find_subject(subject.name)
     lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
-    lockstep.skipped = _broken_anyway.get(key, NONE_SKIPPED)
+    lockstep.skipped, lockstep.check_every = _broken_anyway.get(key, NONE_SKIPPED), 1
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         finding = lockstep.run(seed)
@@ -197,6 +198,8 @@ def hunt(
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
     if profile != "reference" and not of_model:
         lockstep.skipped = frozenset(p.name for p in subject.properties)
+    if of_model:
+        lockstep.check_every = 1
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         finding = lockstep.run(seed)

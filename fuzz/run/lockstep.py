@@ -85,6 +85,8 @@ class Lockstep:
         self.coverage = Coverage(target.subject)
         #: properties that are not checked: those already found broken, so that a common one does not hide a rare one
         self.skipped: Skipped = NONE_SKIPPED
+        #: the view and the properties are compared every so many steps; at each where only properties can find anything
+        self.check_every = CHECK_EVERY
         self.configs: set[Any] = set()
         #: called after each step with the action's name, its arguments and the model's outcome
         self.record: Callable[[str, Arguments, Any], None] | None = None
@@ -115,7 +117,7 @@ class Lockstep:
         folds, values = checks.folds, checks.first_values(cfg)
         choose, abstract = decoder(subject, cfg).chooser(cfg, plan.swarm, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
-        row, last = size * size, plan.steps - 1
+        row, last, every = size * size, plan.steps - 1, self.check_every
         state, record, theirs = subject.machine.start(cfg), self.record, None
         step = -1
         try:
@@ -142,7 +144,7 @@ class Lockstep:
                 if open_goals[action]:
                     event = event_of(subject, chosen.name, arguments, outcome)
                     self._meet(open_goals[action], seed, cfg, state, event, after, values_before, values)
-                if step % CHECK_EVERY == CHECK_EVERY - 1 or step == last:
+                if step % every == every - 1 or step == last:
                     event = event_of(subject, chosen.name, arguments, outcome)
                     broken = broken_properties(checks, cfg, state, event, action, after, values_before, values)
                     diverged = second is not None and second.has_diverged(step, outcome, theirs, after)
