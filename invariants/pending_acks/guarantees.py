@@ -8,6 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
+from invariants.pending_acks.calls import (  # noqa: F401
+    call_changes_only_what_it_names,
+    call_is_refused_iff_it_cannot_apply,
+    request_waits_as_it_was_made,
+    results_follow_status,
+    successful_read_resets_failed_reads,
+)
 from invariants.pending_acks.messages import (
     APPENDS,
     NOTHING_PENDING,

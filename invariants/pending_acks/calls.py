@@ -1,0 +1,150 @@
+"""Which calls of a pending-ack handle are refused, and what the others change, field by field."""
+
+from __future__ import annotations
+
+from invariants.pending_acks.messages import (
+    APPENDS,
+    REQUESTS,
+    acknowledged,
+    everything,
+    is_error,
+    open_numbers,
+    open_requests,
+    results,
+)
+from invariants.properties import Event, always
+from model.machine import Failed, Refused
+from model.pending_acks.machine import Effects, pending_acks
+from model.pending_acks.state import Config, LogRecord, PositionAck, Request, State
+
+OPEN = ("initializing", "ready")
+
+
+def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
+    """Returns whether an ack set of the call acks nothing, has a bit after its batch, or is no tail of it."""
+    given = event.arguments.get("acks") or [(event.arguments["entry"], event.arguments["ack_set"])]
+    for entry, ack_set in given:
+        bits = [i for i in range(everything(cfg, entry).bit_length()) if (ack_set or 0) >> i & 1]
+        if ack_set and ack_set >= everything(cfg, entry):
+            return True
+        if event.name == "ack_cumulative" and bits != list(range(everything(cfg, entry).bit_length()))[-len(bits) :]:
+            return bool(bits)
+    return False
+
+
+@always(pending_acks)
+def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A call is refused exactly if its ack set is invalid, its list is empty or names an entry twice, the handle does
+    not take requests, is open already or not open, or there is nothing to flush, to complete, to read or to lose.
+    """
+    name, s, acks = event.name, before, event.arguments.get("acks")
+    if name in ("ack_individual", "ack_cumulative", "acknowledge"):
+        wrong = acks == () or has_invalid_ack_set(cfg, event)
+        wrong = wrong or len({each.entry for each in acks or ()}) < len(acks or ())
+        wrong = wrong or (name != "acknowledge" and s.status in ("error", "closed"))
+    elif name in REQUESTS:
+        wrong = s.status in ("error", "closed")
+    elif name in ("read_entry", "read_fails", "end_replay"):
+        wrong = s.status != "initializing" or (s.replayed == len(s.log)) != (name == "end_replay")
+    elif name == "open_store":
+        wrong = s.status in OPEN or s.in_flight != ()
+    elif name == "close":
+        wrong = s.status not in OPEN
+    elif name == "crash":
+        wrong = event.arguments["survive"] > len(s.in_flight)
+    else:
+        wrong = name != "persist" and (s.buffer == () if name == "flush" else s.in_flight == ())
+    return isinstance(event.outcome, Refused) == wrong
+
+
+@always(pending_acks, on=REQUESTS)
+def request_waits_as_it_was_made(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A request gets the next number and waits last, with its acks and low watermark: for its append if the handle is
+    ready, else for the replay, which the first request starts. A conflict changes nothing.
+    """
+    if is_error(event) or event.outcome.result != "queued":
+        return not isinstance(event.outcome, Failed) or after == before
+    arguments, op = event.arguments, event.name if event.name in ("commit", "abort") else "ack"
+    given = arguments.get("acks") or ([] if op != "ack" else [(arguments["entry"], arguments["ack_set"])])
+    acks = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in given])
+    waiting = (after.buffer or after.in_flight[-1]) if before.status == "ready" else after.accept_queue
+    cumulative = waiting[-1].record.cumulative if op != "ack" else event.name == "ack_cumulative"
+    record, number = LogRecord(op, cumulative, arguments["txn"], acks), before.next_request  # type: ignore[arg-type]
+    is_last = waiting[-1] == Request(number, record, arguments.get("low_watermark", 0)) == open_requests(after)[-1]
+    status = "initializing" if before.status == "none" else before.status
+    kept = after.cursor, after.log, after.individual_acks, after.cumulative_ack, after.low_watermark
+    return (
+        is_last
+        and (after.status, after.next_request) == (status, number + 1)
+        and event.outcome.request == number
+        and kept == (before.cursor, before.log, before.individual_acks, before.cumulative_ack, before.low_watermark)
+    )
+
+
+@always(pending_acks, on=("persist", "flush", "open_store", "acknowledge", "crash"))
+def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A flush sends the buffer as one entry. The cursor is persisted as it is. An ack adds its messages to the cursor.
+
+    Opening starts a replay. A crash keeps the persisted cursor, the log, and the entries in flight that survive.
+    """
+    if is_error(event):
+        return True
+    match event.name:
+        case "persist":
+            is_new = before.durable_cursor != before.cursor
+            return event.outcome is is_new and after == before._replace(durable_cursor=before.cursor)
+        case "flush":
+            sent = before._replace(buffer=(), in_flight=(*before.in_flight, before.buffer))
+            return after == sent and bool(event.outcome == len(before.buffer))
+        case "open_store":
+            return after == before._replace(status="initializing", read_position=after.read_position) and (
+                after.read_position == (0 if cfg.replay_rewinds else before.read_position)
+            )
+        case "acknowledge":
+            entry, ack_set = event.arguments["entry"], event.arguments["ack_set"]
+            acked = 0 if ack_set and not cfg.batch_index_acks else everything(cfg, entry) & ~(ack_set or 0)
+            known = range(max(before.cursor.deleted.bit_length(), after.cursor.deleted.bit_length(), entry) + 1)
+            wanted = [acknowledged(cfg, before.cursor, n) | (acked if n == entry else 0) for n in known]
+            is_exact = [acknowledged(cfg, after.cursor, n) for n in known] == wanted
+            return is_exact and after == before._replace(cursor=after.cursor)
+    lost = [tuple([request.record for request in each]) for each in before.in_flight[: event.arguments["survive"]]]
+    found = after.cursor, after.durable_cursor, after.log, after.status, after.next_request, after.failed_reads
+    wanted_state = before.durable_cursor, before.durable_cursor, (*before.log, *lost), "none", before.next_request, 0
+    return found == wanted_state and not open_numbers(after)
+
+
+@always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
+def results_follow_status(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A ready handle completes requests with success up to the one that closes it; no other completion succeeds.
+
+    An entry leaves those in flight when its append ends. A failed append is in the log if it is durable.
+    """
+    if is_error(event):
+        return True
+    assert isinstance(event.outcome, Effects)
+    found = list(results(event).values())
+    if event.name in ("close", "end_replay", "read_fails"):
+        if event.name == "read_fails" and after.status == "ready":
+            return True  # `stopped_replay_fails` says it
+        status = {"close": "closed", "end_replay": "ready"}.get(event.name, after.status)
+        is_kept = (after.in_flight[: len(before.in_flight)], after.cursor) == (before.in_flight, before.cursor)
+        return is_kept and after.status == status and (event.name == "end_replay" or set(found) <= {"failed"})
+    grows = event.name in APPENDS or event.arguments["durable"]
+    is_logged = len(after.log) + event.outcome.trimmed == len(before.log) + grows
+    if not is_logged or after.in_flight[: len(before.in_flight) - 1] != before.in_flight[1:]:
+        return False
+    if event.name == "write_fails" or before.status != "ready":
+        return set(found) <= {"failed"}
+    if cfg.conflict_check == "after_append" or after.status != "ready":
+        return found == sorted(found, key=("done", "conflict", "failed").index) or cfg.conflict_check != "before_append"
+    return set(found) <= {"done"}
+
+
+@always(pending_acks, on=("read_entry", "end_replay"))
+def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read that succeeds, and a replay that ends, forget the failed reads; the replay goes on at the next entry."""
+    if is_error(event) or not cfg.replay_rewinds:
+        return is_error(event) or after.failed_reads == 0
+    count = event.outcome if event.name == "read_entry" else 0
+    done = (before.read_position + 1 - count, before.replayed + 1 - count) if event.name == "read_entry" else (None, 0)
+    return after.failed_reads == 0 and after.replayed == done[1] and done[0] in (None, after.read_position)
