@@ -137,6 +137,7 @@ def find_subject(name: str) -> Subject:
 
 def find_profile(subject: Subject, name: str) -> Any:
     """The config of a profile. Raises BadValue, naming the ones there are, when there is none."""
+    name = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
     if name not in subject.machine.profiles:
         raise BadValue(f"{subject.name} has no profile {name}; it has {', '.join(subject.machine.profiles)}")
     return subject.machine.profiles[name].config

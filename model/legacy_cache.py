@@ -33,7 +33,7 @@ class Config(NamedTuple):
     #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
     #: TTL; thresholds are arguments here, so it only guides generation
-    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms")] = (
+    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
     #: outcome for a range whose first position is after its last
@@ -310,8 +310,8 @@ def observe_entries(entries: tuple[Entry, ...]) -> dict[str, object]:
 
 reference = legacy_cache.profile("reference", "an inverted range is empty, and shares are integers", Config())
 
-recorded = legacy_cache.profile(
-    "pulsar-4.0",
-    "Apache Pulsar master, 2025-07-28, as recorded; the same as branch 4.0",
-    Config(inverted_range="illegal_argument", share_arithmetic="double"),
+recorded = legacy_cache.release(
+    "4.0",
+    rules=Config(inverted_range="illegal_argument", share_arithmetic="double"),
+    about="recorded from Apache Pulsar master, 2025-07-28; branch 4.0 is the same",
 )

@@ -48,9 +48,9 @@ class Config(NamedTuple):
     #: maximum size of all caches; zero disables caches that are created
     max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 100
     #: fraction of the maximum down to which the task evicts
-    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9")] = 0.9
+    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: TTL; thresholds are arguments here, so it only guides generation
-    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms")] = (
+    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
     #: whether the eviction task runs inside the insert that schedules it, or later
@@ -389,8 +389,8 @@ def _observe_cache(held: Held) -> dict[str, object]:
 
 reference = legacy_manager.profile("reference", "a share is a whole part", Config())
 
-recorded = legacy_manager.profile(
-    "pulsar-4.0",
-    "as recorded from Apache Pulsar master, 2025-07-28; branch 4.0 is the same",
-    Config(share_arithmetic="double"),
+recorded = legacy_manager.release(
+    "4.0",
+    rules=Config(share_arithmetic="double"),
+    about="recorded from Apache Pulsar master, 2025-07-28; branch 4.0 is the same",
 )

@@ -41,6 +41,7 @@ from model.values import (
     plain,
     record,
     rule_of,
+    setting_of,
     settings_named,
 )
 
@@ -158,6 +159,8 @@ class Machine(Generic[C, S]):
         self.source = source
         self.actions: dict[str, Action] = {}
         self.profiles: dict[str, Profile] = {}
+        #: release -> its profile
+        self.releases: dict[str, str] = {}
         #: (config, state) -> the representative of all states that differ only in names given at run time
         self.canonical: Callable[[C, S], S] = lambda cfg, s: s
         #: (config, state) -> what an outside observer can see, as plain data
@@ -207,6 +210,33 @@ class Machine(Generic[C, S]):
         profile = Profile(name, about, self.configure(plain(config)))
         self.profiles[name] = profile
         return profile
+
+    def release(self, *releases: str, rules: C, about: str = "") -> Profile:
+        """The profile of releases: these rules with the default settings, which must be the same in all of them.
+
+        It is named after the first, unless a profile with this config exists. `about` says where the rules are from.
+        Raises BadComponent when the defaults differ.
+        """
+        defaults = [self.defaults(release) for release in releases]
+        if any(each != defaults[0] for each in defaults):
+            raise BadComponent(f"{self.name}: the defaults of {', '.join(releases)} differ: {defaults}")
+        config = self.configure(defaults[0], rules)
+        profile = next((each for each in self.profiles.values() if each.config == config), None)
+        if profile is None:
+            numbers = ", ".join(releases)
+            profile = self.profile(f"pulsar-{releases[0]}", f"the defaults of {numbers}; rules: {about}", config)
+        self.releases |= dict.fromkeys(releases, profile.name)
+        return profile
+
+    def defaults(self, release: str) -> dict[str, Any]:
+        """The default settings of a release that are values of the fields, in their units."""
+        found = {}
+        for name, kind in self.settings.items():
+            mark = setting_of(kind)
+            default = mark.default_in(release) if mark is not None else None
+            if mark is not None and isinstance(default, int | float):
+                found[name] = default * mark.per_unit if mark.per_unit != 1 else default
+        return found
 
     def configure(self, settings: Mapping[str, Any], base: C | None = None) -> C:
         """A config from plain settings, over `base` (default: the fields' defaults).

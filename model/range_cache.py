@@ -49,28 +49,26 @@ class Config(NamedTuple):
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
     #: TTL; used only where a size pass looks at age, because `time_pass` takes its timestamp as an argument
-    ttl_ns: Annotated[
-        int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms, 4.0 to 5.0")
-    ] = 1_000_000_000
+    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
+        1_000_000_000
+    )
     #: `maxRequeueCountWhenHasExpectedReads`: requeues of an entry with expected reads; 0 disables them
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
-        Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", "5 from 4.1 to 5.0"),
+        Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
     #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
     extend_ttl_of_recently_accessed: Annotated[
         bool,
-        Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false in 5.0"),
+        Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False))),
     ] = False
     #: maximum size of all caches together; the default here is that of `ManagedLedgerFactoryConfig`
-    max_bytes: Annotated[
-        int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, 4.0 to 5.0")
-    ] = 134_217_728
+    max_bytes: Annotated[int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
     #: fraction of the maximum size down to which a size pass evicts
-    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9, 4.0 to 5.0")] = 0.9
+    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: whether entries have expected read counts
-    counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", "true from 4.1 to 5.0")] = True
+    counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
     #: read count handler of a resident entry after a duplicate put: its own ("keep"), or that of the rejected entry
     duplicate_put: Annotated[
@@ -689,10 +687,11 @@ pulsar_2026_07 = range_cache.profile(
     ),
 )
 
-pulsar_4_1 = range_cache.profile(
-    "pulsar-4.1",
-    "releases 4.1 and 4.2: apache/pulsar#24623 with the defaults of these releases",
-    pulsar_2026_07.config._replace(extend_ttl_of_recently_accessed=True),
+pulsar_4_1 = range_cache.release("4.1", "4.2", rules=pulsar_2026_07.config, about="pulsar-2026-07")
+pulsar_5_0 = range_cache.release(
+    "5.0",
+    rules=Config(removal_marks_read=True, released_value_stays_counted=True),
+    about="as read in master 2026-09, otherwise pulsar-2026-07",
 )
 
 pip_430 = range_cache.profile(

@@ -41,7 +41,7 @@ class Config(NamedTuple):
     stores: Annotated[int, AtLeast(1)] = 2
     #: the broker-wide switch for batch index deletion
     batch_index_acks: Annotated[
-        bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false up to 4.0, true from 4.1 on")
+        bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = False
 
     #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it
@@ -447,11 +447,8 @@ shipped = txn_rollout.profile(
     "shipped rules, batch index acknowledgment on; last ledgers recorded once flags are off, as PIP-160 says",
     Config(batch_index_acks=True, last_ledgers_recorded="after_flags_off", batch_index_deletion_needs_batching=True),
 )
-older = txn_rollout.profile(
-    "pulsar-4.0",
-    "shipped rules up to 4.0, batch index acknowledgment off",
-    Config(last_ledgers_recorded="after_flags_off", batch_index_deletion_needs_batching=True),
-)
+older = txn_rollout.release("4.0", rules=shipped.config, about="pulsar-2026-07")
+newer = txn_rollout.release("4.1", "4.2", "5.0", rules=shipped.config)
 proposal = txn_rollout.profile(
     "pip-160",
     "PIP-160 as written: last ledgers recorded once flags are off, records of a batch always deletable",

@@ -53,11 +53,28 @@ class Between(NamedTuple):
     high: float
 
 
+#: The releases whose defaults are known, in order.
+RELEASES = ("4.0", "4.1", "4.2", "5.0")
+
+
 class Setting(NamedTuple):
-    """Which setting of the broker a config field stands for, and its default there."""
+    """Which setting of the broker or client a config field stands for, and its default there.
+
+    `default` is in the broker's unit, of which the field counts `per_unit`. Pairs of a release and its default are for
+    a default that has changed, each from its release on; before the first release there is no such setting. A text in
+    place of a value of another type says how the default is found.
+    """
 
     broker_name: str
-    default: str
+    default: Any
+    per_unit: int = 1
+
+    def default_in(self, release: str) -> Any:
+        """The default in a release, in the broker's unit; None if the release has no such setting."""
+        if not isinstance(self.default, tuple):
+            return self.default
+        order = RELEASES.index(release)
+        return next((value for since, value in self.default[::-1] if RELEASES.index(since) <= order), None)
 
 
 class Origin(StrEnum):
@@ -173,6 +190,11 @@ def describe(kind: Any) -> str:
 def rule_of(kind: Any) -> Rule | None:
     """The mark of a config field that is a rule, or None for a setting."""
     return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Rule)), None)
+
+
+def setting_of(kind: Any) -> Setting | None:
+    """The mark of a config field that is a broker setting, or None."""
+    return next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Setting)), None)
 
 
 def settings_named(kind: Any) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -16,8 +17,8 @@ from fuzz.run.generate import decoder, generate, recipe
 from fuzz.run.lockstep import Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
-from model.machine import BadValue, Machine, Refused, plain
-from model.values import AtLeast, Below, fit
+from model.machine import BadComponent, BadValue, Machine, Refused, plain
+from model.values import RELEASES, AtLeast, Below, Setting, fit
 
 NAMES = subject_names(without_canaries=True)
 SEEDS = range(12)
@@ -148,6 +149,28 @@ def test_a_machine_refuses_an_action_without_a_rule() -> None:
 
     with pytest.raises(TypeError, match="no docstring"):
         machine.action(silent)
+
+
+def test_a_release_has_its_default_settings_and_a_name() -> None:
+    machine = find_subject("batch_acks").machine
+    caps = [find_profile(find_subject("batch_acks"), f"pulsar-{release}")[2:6] for release in RELEASES]
+    assert caps == [
+        (acks, *most)
+        for acks, most in zip((False, True, True, True), [(10_000, 10_000, 1000)] * 3 + [(200_000,) * 3], strict=True)
+    ]
+    assert Setting("x", (("4.1", 5),)).default_in("4.0") is None
+    assert find_subject("entry_cache").machine.defaults("4.0")["permits_timeout_ns"] == 60_000_000_000
+    with pytest.raises(BadComponent, match=r"the defaults of 4\.0, 4\.1 differ"):
+        machine.release("4.0", "4.1", rules=machine.profiles["reference"].config)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_profile_of_a_release_is_made_from_its_defaults(name: str) -> None:
+    machine = find_subject(name).machine
+    assert {p for p in machine.profiles if re.fullmatch(r"pulsar-\d\.\d", p)} <= set(machine.releases.values())
+    for release, profile in machine.releases.items():
+        config = machine.profiles[profile].config
+        assert {field: getattr(config, field) for field in machine.defaults(release)} == machine.defaults(release)
 
 
 def test_a_machine_refuses_an_argument_below_a_setting_that_there_is_not() -> None:

@@ -39,7 +39,7 @@ TWO = Config(max_records=2)
 PLAIN = Config(batching=False)
 SHIPPED = m.shipped.config._replace(max_records=2)
 LATER = m.later.config._replace(max_records=2)
-EARLIER = m.earlier.config._replace(max_records=2)
+EARLIER = m.earlier.config._replace(batching=True, max_records=2)
 
 NEW: tuple[Any, ...] = ("new_transaction", 100)
 DONE = ("complete_write",)

@@ -15,7 +15,7 @@ from fuzz.report.finding import first_sentence, said
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import plain
-from model.values import Setting, describe, rule_of
+from model.values import RELEASES, describe, rule_of, setting_of
 
 
 class PropertyRow(Record):
@@ -51,6 +51,7 @@ class SettingRow(Record):
     kind: str
     default: Any
     broker_name: str
+    broker_defaults: dict[str, Any]
     drawn: list[Any]
 
 
@@ -62,6 +63,7 @@ class SubjectRow(Record):
     canary: bool
     profiles: dict[str, str]
     profile_details: list[ProfileRow]
+    releases: dict[str, str]
     rules: list[RuleRow]
     settings: list[SettingRow]
     actions: list[str]
@@ -91,6 +93,7 @@ def row_of(subject: Subject) -> SubjectRow:
         canary=subject.canary,
         profiles={name: profile.about for name, profile in machine.profiles.items()},
         profile_details=[_profile(subject, name) for name in machine.profiles],
+        releases=machine.releases,
         rules=[_rule(subject, name) for name in machine.rules],
         settings=[_setting(subject, name) for name in machine.settings if name not in machine.rules],
         actions=list(machine.actions),
@@ -122,7 +125,7 @@ def _rule(subject: Subject, name: str) -> RuleRow:
 
 def _setting(subject: Subject, name: str) -> SettingRow:
     kind = subject.machine.settings[name]
-    mark = next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, Setting)), None)
+    mark = setting_of(kind)
     drawn = [plain(value) for value in subject.settings.get(name, ())]
     distinct = [value for i, value in enumerate(drawn) if value not in drawn[:i]]
     return SettingRow(
@@ -130,6 +133,7 @@ def _setting(subject: Subject, name: str) -> SettingRow:
         kind=describe(kind),
         default=_default(subject, name),
         broker_name=mark.broker_name if mark is not None else "",
+        broker_defaults={release: mark.default_in(release) for release in RELEASES} if mark is not None else {},
         drawn=distinct,
     )
 
@@ -175,12 +179,15 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
         _show_line(console, profile.name, profile.about)
         for name, value in profile.differs.items():
             console.print(f"      {escape(f'{name} = {said(value)}')}", style="dim")
+    for release, name in row.releases.items():
+        if name != f"pulsar-{release}":
+            _show_line(console, f"pulsar-{release}", f"is {name}")
     console.print("\n  [bold]rules[/] on which versions or proposals differ")
     for rule in row.rules:
         _show_line(console, rule.name, f"{rule.kind}, reference {said(rule.reference)}; {rule.origin}: {rule.source}")
     console.print("\n  [bold]settings[/]")
     for setting in row.settings:
-        broker = f" ({setting.broker_name})" if setting.broker_name else ""
+        broker = f" ({setting.broker_name}: {_by_release(setting.broker_defaults)})" if setting.broker_name else ""
         drawn = f"; traces draw {', '.join(said(v) for v in setting.drawn)}" if setting.drawn else ""
         _show_line(console, setting.name, f"{setting.kind}{broker}, default {said(setting.default)}{drawn}")
     console.print("\n  [bold]actions[/]")
@@ -194,6 +201,13 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
         console.print(f"\n  [bold]{words}[/]")
         console.print(f"  {escape(', '.join(names) or '-')}")
     console.print()
+
+
+def _by_release(defaults: dict[str, Any]) -> str:
+    """The defaults in words, each from its release on; releases without the setting are left out."""
+    there = [(release, default) for release, default in defaults.items() if default is not None]
+    changes = [each for i, each in enumerate(there) if i == 0 or each[1] != there[i - 1][1]]
+    return ", ".join(f"{said(default)} from {release}" for release, default in changes)
 
 
 def _show_line(console: Console, heading: str, text: str) -> None:

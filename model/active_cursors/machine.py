@@ -527,3 +527,7 @@ repaired_heap = active_cursors.profile(
 slowest_only = active_cursors.profile(
     "slowest-only", "the definition without counts, which is what a heap can answer", Config(counts_cursors=False)
 )
+
+pulsar_4_0 = active_cursors.release("4.0", rules=recorded_heap.config)
+pulsar_4_1 = active_cursors.release("4.1", "4.2", rules=recorded.config)
+pulsar_5_0 = active_cursors.release("5.0", rules=later.config)

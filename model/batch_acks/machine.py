@@ -465,3 +465,9 @@ later = batch_acks.profile(
     "with pull request 26474, which recovers ack sets from the metadata store, and with ranges kept as bitmaps",
     shipped.config._replace(metadata_keeps_sets=True, range_cap_is_exact=True),
 )
+
+before_25047 = shipped.config._replace(queue_applies="all")
+pulsar_4_0 = batch_acks.release("4.0", rules=before_25047, about="pulsar-2026-07 before apache/pulsar#25047")
+pulsar_4_1 = batch_acks.release("4.1", rules=before_25047, about="pulsar-2026-07 before apache/pulsar#25047")
+pulsar_4_2 = batch_acks.release("4.2", rules=shipped.config, about="pulsar-2026-07")
+pulsar_5_0 = batch_acks.release("5.0", rules=later.config, about="pulsar-2026-09")

@@ -28,20 +28,22 @@ class Config(NamedTuple):
     #: entries of the first ledger at the start
     entries: Annotated[int, AtLeast(0)] = 4
     #: whether batch-index acks have an effect at the start
-    batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.1, then true")] = True
+    batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))] = (
+        True
+    )
     #: ranges of individually deleted entries that a record holds; the lowest are kept
     max_ranges: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
+        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: ack sets that a record holds; the lowest are kept
     max_batch_records: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
+        int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: ranges up to which a closed cursor is stored in the metadata store; -1: always in the cursor ledger
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
-        Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
+        Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", (("4.0", 1000), ("5.0", 200_000))),
     ] = 200_000
 
     #: remaining messages after a cumulative ack with an ack set: those in both sets, or the given set if its first bit

@@ -36,7 +36,7 @@ class Config(NamedTuple):
     target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
     #: whether an entry that was accessed since insertion or its last requeue is requeued; the maximum does not apply
     extend_ttl_of_recently_accessed: Annotated[
-        bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
+        bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
 
     #: where an insert publishes its wrapper first; a duplicate that is already queued stays in the queue

@@ -445,6 +445,19 @@ recorded = entry_cache.profile(
     ),
 )
 
+pulsar_4_1 = entry_cache.release("4.1", "4.2", rules=recorded.config, about="pulsar-2026-07")
+pulsar_5_0 = entry_cache.release(
+    "5.0",
+    rules=recorded.config._replace(duplicate_put="latest_handler", undelivered_release_marks_read=False),
+    about="as read in master 2026-09, otherwise pulsar-2026-07",
+)
+
+pip_430 = entry_cache.profile(
+    "pip-430",
+    "the final text of PIP-430: recent access extends the TTL; where the text is silent, the reference",
+    Config(extend_ttl_of_recently_accessed=True),
+)
+
 null_slot = entry_cache.profile(
     "null-slot",
     "before OpReadEntryNullSlotTest: a mixed read that storage answers short is never answered",

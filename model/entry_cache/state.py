@@ -40,30 +40,34 @@ class Config(NamedTuple):
     #: whether an eviction task runs in the step that triggers it or later
     eviction_task: Literal["immediate", "queued"] = "queued"
     #: TTL of an entry that is not requeued
-    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", "1000 ms")] = (
+    ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
     #: requeues of an entry with expected reads; 0 disables them
     max_requeue_times: Annotated[
-        int, AtLeast(0), Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", "5")
+        int,
+        AtLeast(0),
+        Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
     #: whether an entry that was accessed since its last visit is requeued, without a limit
     extend_ttl_of_recently_accessed: Annotated[
-        bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", "true in 4.1 and 4.2, false from 5.0.0")
+        bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
     #: maximum size of all caches together; a cache created while it is 0 is disabled
     max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
     #: fraction of the maximum size down to which a size pass evicts
-    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", "0.9")] = 0.9
+    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: bytes of storage reads in flight; 0 switches the limiter off
-    max_reads_in_flight_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightSizeInMB", "0")] = 0
+    max_reads_in_flight_bytes: Annotated[
+        int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightSizeInMB", 0, 1 << 20)
+    ] = 0
     #: how long a read waits for permits
     permits_timeout_ns: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis", "60000 ms")
+        int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis", 60_000, 1_000_000)
     ] = 60_000_000_000
     #: how many reads may wait for permits
     permits_queue_size: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize", "10000")
+        int, AtLeast(0), Setting("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize", 10_000)
     ] = 10_000
 
     #: read count handler after a duplicate put: the present one, or that of the rejected entry

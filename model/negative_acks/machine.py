@@ -55,11 +55,9 @@ class Config(NamedTuple):
     #: what the clock shows when the tracker is created, in clock units
     initial_time: Annotated[int, AtLeast(0)] = 0
     #: delay of a nack without a backoff; the consumer's default is the same in 4.0, 4.1, 4.2 and 5.0
-    redelivery_delay_ms: Annotated[int, AtLeast(0), Setting("negativeAckRedeliveryDelay", "1 minute")] = 60_000
+    redelivery_delay_ms: Annotated[int, AtLeast(0), Setting("negativeAckRedeliveryDelay", 60_000)] = 60_000
     #: buckets are 2^precision_bits long; the Java and Go builders accept any value from 0 on
-    precision_bits: Annotated[
-        int, Between(0, 40), Setting("negativeAckPrecisionBitCnt", "8 since PIP-393 (4.1, 4.2, 5.0), not in 4.0")
-    ] = 8
+    precision_bits: Annotated[int, Between(0, 40), Setting("negativeAckPrecisionBitCnt", (("4.1", 8),))] = 8
     #: delays by redelivery count
     backoff: Annotated[Backoff, Setting("negativeAckRedeliveryBackoff", "none")] = Backoff()
     #: `MIN_NACK_DELAY_MS`
@@ -601,3 +599,6 @@ go_before_1410 = negative_acks.profile(
     "the reference with the rule of the Go client before PIP-393: a nack of a pending entry is ignored",
     Config(repeated_nack="first"),
 )
+
+java_4_0 = negative_acks.release("4.0", rules=before_393.config)
+java_4_1 = negative_acks.release("4.1", "4.2", "5.0", rules=recorded.config)

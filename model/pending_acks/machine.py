@@ -621,22 +621,8 @@ before_24406 = pending_acks.profile(
     before_25528.config._replace(empty_ack_set_acks_entry=False),
 )
 
-pulsar_4_0 = pending_acks.profile(
-    "pulsar-4.0",
-    "release 4.0.0 (October 2024), with its defaults",
-    before_24406.config._replace(batch_index_acks=False, batched_writes=False),
-)
-
-pulsar_4_1 = pending_acks.profile(
-    "pulsar-4.1", "release 4.1.0 (2025), with its defaults", before_25528.config._replace(batched_writes=False)
-)
-
-pulsar_4_2 = pending_acks.profile(
-    "pulsar-4.2", "release 4.2.0 (2026, before #25528), with its defaults", pulsar_4_1.config
-)
-
-pulsar_5_0 = pending_acks.profile(
-    "pulsar-5.0",
-    "release 5.0.0 (September 2026, with #26369), with its defaults",
-    master.config._replace(replay_rewinds=True, batched_writes=False),
+pulsar_4_0 = pending_acks.release("4.0", rules=before_24406.config, about="4.0.0 (October 2024), before #24406")
+pulsar_4_1 = pending_acks.release("4.1", "4.2", rules=before_25528.config, about="4.1.0 and 4.2.0, before #25528")
+pulsar_5_0 = pending_acks.release(
+    "5.0", rules=master.config._replace(replay_rewinds=True), about="5.0.0 (September 2026), with #26369"
 )

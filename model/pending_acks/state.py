@@ -33,12 +33,12 @@ class Config(NamedTuple):
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)
     #: whether the cursor stores ack sets
     batch_index_acks: Annotated[
-        bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false up to 4.0, true from 4.1 on")
+        bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = True
     #: whether records are buffered and share a log entry
-    batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", "false")] = True
+    batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", False)] = True
     #: number of records that add the first key of the log index
-    min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", "500")] = 500
+    min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", 500)] = 500
     #: most records between two keys; None: no maximum, as `MLPendingAckStore` passes `Long.MAX_VALUE`
     max_lag: Annotated[int, AtLeast(1)] | None = None
     #: exponent of `LogIndexLagBackoff`; `MLPendingAckStore` passes 1

@@ -544,13 +544,11 @@ later = txn_log.profile(
     shipped.config._replace(metadata_keeps_ack_sets=True, range_cap_is_exact=True),
 )
 
-earlier = txn_log.profile(
-    "pulsar-4.0",
-    "pulsar-2026-07 with the defaults of 4.0: batch index deletion only while batching is on",
-    shipped.config._replace(
-        batch_index_acks=False, max_ranges=10_000, max_batch_records=10_000, max_ranges_in_metadata=1000
-    ),
+earlier = txn_log.release(
+    "4.0", rules=shipped.config, about="pulsar-2026-07, batch index deletion only while batching is on"
 )
+pulsar_4_1 = txn_log.release("4.1", "4.2", rules=shipped.config, about="pulsar-2026-07")
+pulsar_5_0 = txn_log.release("5.0", rules=later.config, about="pulsar-2026-09")
 
 continues = txn_log.profile(
     "continues-after-ambiguous-append",

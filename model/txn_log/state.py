@@ -34,28 +34,28 @@ class Config(NamedTuple):
     """Broker settings, then the rules on which versions differ."""
 
     #: whether records are batched when the store is first opened; effective only with `max_records` above 1
-    batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", "false")] = True
+    batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", False)] = True
     #: a batch is flushed when it has this many records
-    max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", "512")] = 512
+    max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", 512)] = 512
     #: limit on ongoing transactions; 0 is unlimited
-    max_active: Annotated[int, AtLeast(0), Setting("maxActiveTransactionsPerCoordinator", "0")] = 0
+    max_active: Annotated[int, AtLeast(0), Setting("maxActiveTransactionsPerCoordinator", 0)] = 0
     #: how many ranges of deleted entries one persisted `PositionInfo` holds
     max_ranges: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", "10000, from June 2026 200000")
+        int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: how many ack sets of partially deleted entries one persisted `PositionInfo` holds
     max_batch_records: Annotated[
-        int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", "10000, from June 2026 200000")
+        int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: a closed cursor with at most this many ranges is persisted in the metadata store; -1: always in the cursor ledger
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
-        Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", "1000, from June 2026 200000"),
+        Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", (("4.0", 1000), ("5.0", 200_000))),
     ] = 200_000
     #: the broker-wide switch for batch index deletion
     batch_index_acks: Annotated[
-        bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", "false before 4.1, then true")
+        bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = True
 
     #: whether batch index deletion works in this log: always, or only with batching on or `batch_index_acks`;

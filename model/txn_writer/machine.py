@@ -379,8 +379,8 @@ shipped = txn_writer.profile(
     ),
 )
 
-proposal = txn_writer.profile(
-    "proposal",
+pip_160 = txn_writer.profile(
+    "pip-160",
     "PIP-160 as written: the delay counts from the first record of each batch",
     Config(delay_from="first_record"),
 )
@@ -396,3 +396,5 @@ flush_on_close = txn_writer.profile(
     "option: close flushes buffered records",
     Config(close_buffered="flushes"),
 )
+
+releases = txn_writer.release("4.0", "4.1", "4.2", "5.0", rules=shipped.config, about="pulsar-2026-07")

@@ -23,13 +23,13 @@ class Config(NamedTuple):
     """
 
     #: whether records are batched; effective only with `max_records` above 1
-    batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", "false")] = True
+    batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", False)] = True
     #: a batch is flushed when it has this many records
-    max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", "512")] = 512
+    max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", 512)] = 512
     #: a batch is flushed when its records have this many bytes; a record of this size is written alone
-    max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", "4194304")] = 4194304
+    max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", 4_194_304)] = 4194304
     #: the period of the delay trigger in milliseconds
-    max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", "1")] = 1
+    max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", 1)] = 1
 
     #: the start time in milliseconds
     start: int = 0
