@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 from rich.console import Console
 
+from fuzz.explore.counts import counts_of
 from fuzz.explore.search import OUTSIDE, Bounded, Graph, explore
 from fuzz.platform.progress import showing
 from fuzz.tlc.manifest import Run, all_runs, chosen
@@ -143,7 +144,8 @@ def make_run(
 
 def _is_long(run: Run) -> bool:
     """Whether a run is worth several workers and an optimising compiler: it visits all of a scope that is not small."""
-    return not run.violates and (run.counts is None or run.counts.distinct_states > _BRIEF_MOST)
+    counts = counts_of(run.component, run.scope)
+    return not run.violates and (counts is None or counts.distinct_states > _BRIEF_MOST)
 
 
 def _model_states(run: Run, space: Bounded, twin: Twin, tell: Tell) -> tuple[int, Graph | None]:
