@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fuzz.commands.evidence import LONG, EvidenceRow, found_by_fuzzing, table_of
 from fuzz.defects import table
 from fuzz.defects.page import BEGIN, END, WORST, page_of, worst_of, write_into
 from fuzz.defects.table import Defect, Severity, all_defects, defects_of, find_defect
-from fuzz.evidence import LONG, Shown, show, table_of
 from fuzz.subject import subject_names
 from model.machine import BadValue
 from tests.conftest import ROOT
@@ -41,7 +41,7 @@ WORST_OF_COMPONENT = {row.component: row for row in reversed(ROWS)}.values()
     ],
 )
 def test_a_defect_is_found_and_its_trace_is_short(row: Defect) -> None:
-    shown = show(row, 60.0)
+    shown = found_by_fuzzing(row, 60.0)
     assert shown.seconds is not None
     assert 0 < (shown.length or 0) <= LONG
 
@@ -98,8 +98,9 @@ def test_an_invalid_row_is_an_error(text: str, complaint: str, tmp_path: Path, m
 
 
 def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
-    fields = ("lease-lost", "A lease is lost.", Severity.STUCK, "1.0", "apache/pulsar#1", "shipped", "kept")
-    text = table_of([Shown("lease", *fields, "brokerproof fuzz lease", 1.25, 3)])
+    fields = {"symptom": "A lease is lost.", "severity": Severity.STUCK, "versions": "1.0", "link": "apache/pulsar#1"}
+    names = {"subject": "lease", "id": "lease-lost", "profile": "shipped", "property": "kept"}
+    text = table_of([EvidenceRow(**names, **fields, command="brokerproof fuzz lease", seconds=1.25, length=3)])
     path = tmp_path / "doc.md"
     path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_into(path, text)
