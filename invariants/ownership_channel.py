@@ -99,12 +99,13 @@ def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: St
 
 
 @always(ownership_channel, on=("is_valid_transition",))
-def unowned_bundle_is_assigned_first(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A Free bundle becomes only Assigning or is removed, and no record in flight is followed by itself."""
+def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A Free bundle becomes only Assigning or is removed; an Owned one is first released; no state follows itself."""
     old, new = event.arguments["old"], event.arguments["new"]
     if not event.outcome.is_valid:
         return True
-    return (old != "Free" or new in ("Assigning", "Init")) and (old != new or old == "Owned")
+    is_released = (old, new) != ("Owned", "Assigning") or cfg.transfer_order == "assigning_first"
+    return old != new and is_released and (old != "Free" or new in ("Assigning", "Init"))
 
 
 # ---- roles ----------------------------------------------------------------------------------------------
@@ -346,6 +347,12 @@ def registered_broker_is_not_cleaned_up(cfg: Config, s: State) -> bool:
         for number, at in enumerate(s.brokers)
         for job in at.clean_ups
     )
+
+
+@always(ownership_channel, on=("recheck_election",))
+def reconnected_leader_knows_that_it_leads(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A leader that reconnects learns that it is the leader."""
+    return after.leader is None or after.leader_knows
 
 
 @always(ownership_channel)

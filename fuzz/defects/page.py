@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fuzz.defects.table import Defect, all_defects
+from fuzz.defects.table import Defect, all_defects, not_expressible
+from fuzz.subject import subject_names
 from model.machine import BadValue
 
 #: The lines of a document between which a table is written.
@@ -47,6 +48,9 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"- reported: {linked(row.link) or 'not known to be'}",
                 f"- breaks `{row.property}` by {rules}\n",
             ]
+    lines.append("## Reports that a machine cannot show\n")
+    for name in subject_names():
+        lines += [f"- {name}: {linked(report)}. {why}" for report, why in not_expressible(name).items()]
     return "\n".join(lines).rstrip("\n")
 
 

@@ -11,6 +11,8 @@ Each table of `fuzz/defects/<component>.toml` is one mechanism. Its name, in keb
     origin          how the mechanism is known (default: as the least certain of its rules is)
     tlc             optional: where TLC finds it, as a run in `tla/runs/` says it (default: `scope = "smoke"`)
 
+The table `not_expressible` has reports about the component that its machine cannot show, each with the reason.
+
 Derived from it: the evidence, TLC's expected violations, recordings' known deviations, the README's table and a page.
 """
 
@@ -27,6 +29,9 @@ import msgspec
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue
 from model.values import Origin, rule_of
+
+#: The table of reports that a machine cannot show.
+_NOT_EXPRESSIBLE = "not_expressible"
 
 
 class Severity(StrEnum):
@@ -70,15 +75,23 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 def defects_of(component: str) -> list[Defect]:
     """The rows of a component's file, in its order; none without a file. Raises BadValue for an invalid row."""
+    rows, path = _tables_of(component), f"fuzz/defects/{component}.toml"
+    return [_defect_of(component, n, row, f"{path}: {n}") for n, row in rows.items() if n != _NOT_EXPRESSIBLE]
+
+
+def not_expressible(component: str) -> dict[str, str]:
+    """The reports about a component that its machine cannot show, each with the reason."""
+    return {str(report): str(why) for report, why in _tables_of(component).get(_NOT_EXPRESSIBLE, {}).items()}
+
+
+def _tables_of(component: str) -> dict[str, Any]:
     resource = files("fuzz") / "defects" / f"{component}.toml"
     if not resource.is_file():
-        return []
-    path = f"fuzz/defects/{component}.toml"
+        return {}
     try:
-        rows = tomllib.loads(resource.read_text(encoding="utf-8"))
+        return tomllib.loads(resource.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as problem:
-        raise BadValue(f"{path}: {problem}") from None
-    return [_defect_of(component, name, row, f"{path}: {name}") for name, row in rows.items()]
+        raise BadValue(f"fuzz/defects/{component}.toml: {problem}") from None
 
 
 def all_defects() -> list[Defect]:

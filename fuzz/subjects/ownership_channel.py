@@ -59,6 +59,17 @@ def busy(cfg: Config, s: State) -> tuple[int, ...]:
     return (0, *[number for number, at in enumerate(s.brokers) if at.tasks])
 
 
+def waiting(cfg: Config, s: State) -> tuple[int, ...]:
+    """Brokers with a parked lookup, and the first broker."""
+    return (0, *[number for number, at in enumerate(s.brokers) if any(at.lookups)])
+
+
+def first_owners(cfg: Config, s: State) -> tuple[int, ...]:
+    """Brokers that own the first bundle in their view, and the first broker."""
+    owners = [n for n, at in enumerate(s.brokers) if (data := at.view[0]) is not None and data.dst_broker == n]
+    return (0, *owners)
+
+
 def situation(cfg: Config, s: State) -> str:
     """Whether brokers are missing, or the channel is quiet."""
     if not all(at.is_up and at.is_registered for at in s.brokers):
@@ -268,6 +279,9 @@ subject = Subject(
     invariants,
     domains={
         "broker": brokers,
+        "split.bundle": (0, 0, 0, 1, 2),
+        "split.broker": first_owners,
+        "time_out_lookup.broker": waiting,
         "target": targets,
         "start_clean_up.broker": cleaners,
         "override.broker": cleaners,
@@ -322,8 +336,9 @@ subject = Subject(
     swarms={
         "requests": {"crash": 0, "lose_session": 0, "disable": 0, "override_stuck": 0.2},
         "slow readers": {"read": 0.4, "notify": 0.3, "jump": 3},
+        "splits": {"split": 12, "lookup": 0.4, "jump": 5, "read": 0.2, "crash": 0, "lose_session": 0, "disable": 0},
         "removals": {"remove_old": 6, "read": 2},
-        "suspicions": {"lose_session": 8, "reconnect": 0.3, "start_clean_up": 4, "monitor": 4, "time_out_lookup": 3},
+        "suspicions": {"lose_session": 8, "reconnect": 0.3, "start_clean_up": 3, "lookup": 3, "time_out_lookup": 5},
         "shutdowns": {"disable": 4, "stop": 2, "restart": 2},
         "functions": {"should_keep_left": 60, "is_valid_transition": 20},
     },
