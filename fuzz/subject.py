@@ -3,6 +3,7 @@
     domains     the values of each argument: both sides of every comparison, not just a range
     settings    the values of a setting that a trace draws, over its profile's config
     weights     how often each action is chosen; `in_situation` has factors for situations of the state
+    most        bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
     swarms      other weights, one of which a trace draws: a trace with fewer actions goes deeper
     scopes      bounds for the engines that visit every state
     abstract    the coverage key of a state
@@ -93,6 +94,9 @@ class Subject:
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     #: by name, state -> a corrupted state, or None: an implementation loaded with it must fail or report it in `check`
     corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a
+    #: function of the config, or a number
+    most: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # arguments that are names given at run time
     steps: int = 256  # of one trace
     min_steps_for_coverage: int = (

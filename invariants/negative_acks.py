@@ -44,7 +44,7 @@ def requested_delay(cfg: Config, count: int | None) -> int:
     if not delays:
         return cfg.redelivery_delay_ms * PER_MS[cfg.clock_unit]
     index = cfg.redelivery_count_of_id if count is None else count
-    return (*delays, *[delays[-1]] * (index + 1))[index] * PER_MS[cfg.clock_unit] // PER_MS[unit]
+    return (delays[index] if index < len(delays) else delays[-1]) * PER_MS[cfg.clock_unit] // PER_MS[unit]
 
 
 def monotonic(s: State, time: int) -> int:

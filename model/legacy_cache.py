@@ -146,7 +146,8 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
     The largest caches are chosen until they hold half of all bytes. Each frees its truncated share; a share of zero
     is skipped.
     """
-    needed = int(sum(n for _, n in sizes) * SHARE_CONSIDERED)
+    every = sum(n for _, n in sizes)
+    needed = every // 2 if arithmetic == "whole" else int(every * SHARE_CONSIDERED)
     chosen: list[tuple[int, int]] = []
     for cache, n in sorted(sizes, key=lambda each: -each[1]):
         if sum(m for _, m in chosen) >= needed:

@@ -56,6 +56,15 @@ class Between(NamedTuple):
 #: The releases whose defaults are known, in order.
 RELEASES = ("4.0", "4.1", "4.2", "5.0")
 
+#: Units of a clock, by name, in a millisecond.
+UNITS_PER_MS = {"ms": 1, "ns": 1_000_000}
+
+
+class InUnit(NamedTuple):
+    """The number is a time in the unit that the setting of that name says, a key of `UNITS_PER_MS`."""
+
+    setting: str
+
 
 class Setting(NamedTuple):
     """Which setting of the broker or client a config field stands for, and its default there.

@@ -59,7 +59,7 @@ def test_every_swarm_comes_and_every_value_of_a_domain_that_depends_on_the_state
 def test_a_setting_of_the_profile_stays() -> None:
     fifo = find_profile(SUBJECT, "fifo")
     assert {recipe(SUBJECT, fifo, seed)[0].config.max_requeue_times for seed in range(50)} == {0}
-    assert {recipe(SUBJECT, REFERENCE, seed)[0].config.max_requeue_times for seed in range(50)} == {0, 1, 2, 5}
+    assert {recipe(SUBJECT, REFERENCE, seed)[0].config.max_requeue_times for seed in range(50)} >= {0, 1, 2, 5}
 
 
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))

@@ -12,9 +12,10 @@ from typing import Any
 from fuzz.trace.file import Operation
 from fuzz.trace.recording import Deviation, Recording, error_or
 from model.machine import plain
-from model.negative_acks.delay import UNITS_PER_MS, go_default_backoff, multiplier_backoff
+from model.negative_acks.delay import go_default_backoff, multiplier_backoff
 from model.negative_acks.machine import Config, Elapsed, Nacked, Redelivery, State
 from model.negative_acks.message_ids import MessageId
+from model.values import UNITS_PER_MS
 
 Names = Mapping[str, Any]
 

@@ -4,6 +4,9 @@ One decoder turns choices into calls. A seeded generator makes the choices in th
 machine, and the explorer takes all of them. The domains of arguments depend on the state, so a trace is generated while
 it runs.
 
+Most seeds give ordinary traces. The position of a seed among its neighbours says which others it gives: with wide
+values (`fuzz/run/wide.py`), with bursts, or of more than a thousand steps.
+
 The first numbers of a seed's generator choose the settings and the swarm; the others choose actions and arguments, one
 or two numbers a step. Python documents that a seeded generator returns the same floats in every version, so a seed
 gives the same trace wherever the code is the same.
@@ -14,12 +17,13 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from fuzz.run.call import Arguments, Call, copy_of
+from fuzz.run.wide import Wide, is_legal, leaves, most, with_leaf
 from fuzz.subject import Domain, Subject
 from model.machine import Action, BadValue, plain
 from model.values import fit, settings_named
@@ -34,6 +38,20 @@ _MOST_LISTED = 20_000
 _TABLE_BITS = 10
 _TABLE = 1 << _TABLE_BITS
 
+#: Of consecutive seeds, two of 16 give wide values, two of 32 give bursts, one of them with wide values, and one of 64
+#: gives a long trace. `COPY_EVERY` of the lockstep has a part of each.
+_WIDE = (16, (4, 15))
+_BURSTS = (32, (12, 31))
+_LONG = (64, (21,))
+#: The least number of steps of a long trace, and how many a trace with bursts has besides the subject's.
+_LONG_STEPS, _BURST_STEPS = 1024, 640
+#: Lengths of bursts: half of them around the sizes of words, pages and queues, the others between the shortest and the
+#: longest.
+_LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
+#: Probability that a burst begins at a step without one; that it repeats several calls; that arguments are consecutive,
+#: and that they are drawn again (otherwise they are always the same).
+_BEGINS, _SEVERAL, _CONSECUTIVE, _DRAWN = 1 / 64, 0.25, 0.6, 0.25
+
 
 class Recipe(NamedTuple):
     """The choices of a trace that precede its first step."""
@@ -42,6 +60,8 @@ class Recipe(NamedTuple):
     config: Any
     swarm: str
     steps: int
+    wide: bool = False  # with wide values
+    bursts: bool = False
 
 
 class ActionPlan:
@@ -81,6 +101,8 @@ class ActionPlan:
         return arguments if self.order is None else tuple([arguments[i] for i in self.order])
 
 
+#: A function from a state to an action's plan and its arguments.
+Chooser = Callable[[Any], tuple[ActionPlan, Arguments]]
 #: One entry of a table: an action, and its arguments unless they are to be drawn from the state.
 Choice = tuple[ActionPlan, Arguments | None]
 
@@ -110,7 +132,7 @@ class Decoder:
         }
         self._tables: dict[tuple[str, str], list[Choice]] = {}
 
-    def chooser(self, cfg: Any, swarm: str, chance: Chance) -> Callable[[Any], tuple[ActionPlan, Arguments]]:
+    def chooser(self, cfg: Any, swarm: str, chance: Chance) -> Chooser:
         """A function from a state to an action's plan and its arguments.
 
         It raises BadValue when no action has arguments in a state.
@@ -211,23 +233,111 @@ def _decoder(subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> Decod
 def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> tuple[Recipe, random.Random]:
     """What the seed decides before the first step, and the generator that decides the rest.
 
-    A setting is drawn only where the profile leaves it at its default: what a profile says, stays.
+    A setting is drawn only where the profile leaves it at its default: what a profile says, stays. A number of steps
+    that is asked for applies to every trace.
     """
     rng = random.Random(seed)  # noqa: S311
-    drawn: Mapping[str, Any] = {
-        name: values[int(rng.random() * len(values))] for name, values in subject.settings.items()
-    }
+    drawn: dict[str, Any] = {name: values[int(rng.random() * len(values))] for name, values in subject.settings.items()}
     defaults = subject.machine.config._field_defaults
     drawn = {name: value for name, value in drawn.items() if getattr(profile_config, name) == defaults[name]}
     swarms = ["", *subject.swarms]
     swarm = swarms[int(rng.random() * len(swarms))]
-    return Recipe(seed, profile_config._replace(**drawn), swarm, steps or subject.steps), rng
+    wide, bursts, is_long = [seed % of in which for of, which in (_WIDE, _BURSTS, _LONG)]
+    if wide or bursts:
+        sizes = [name for name in _bounds(subject) if name not in subject.most]
+        free = {name: value for name, value in drawn.items() if name not in sizes}
+        drawn |= Wide(subject, profile_config, rng).settings(free)
+    usual = max(subject.steps, _LONG_STEPS) if is_long else subject.steps + _BURST_STEPS * bursts
+    return Recipe(seed, profile_config._replace(**drawn), swarm, steps or usual, wide, bursts), rng
+
+
+def chooser(subject: Subject, plan: Recipe, chance: Chance) -> Chooser:
+    """A function from a state to an action's plan and its arguments, for the trace of a recipe."""
+    by_action = decoder(subject, plan.config)
+    choose = by_action.chooser(plan.config, plan.swarm, chance)
+    if plan.wide:
+        choose = widened(choose, Wide(subject, plan.config, chance))
+    return Bursts(subject, plan.config, by_action, choose, chance).choose if plan.bursts else choose
+
+
+def widened(choose: Chooser, wide: Wide) -> Chooser:
+    """The chooser with wide values in its arguments."""
+
+    def choose_wide(state: Any) -> tuple[ActionPlan, Arguments]:
+        plan, arguments = choose(state)
+        return plan, wide.arguments(plan.name, arguments) if arguments else arguments
+
+    return choose_wide
+
+
+class Bursts:
+    """A chooser that now and then repeats one action, or a few in turn, with consecutive arguments."""
+
+    def __init__(self, subject: Subject, cfg: Any, by_action: Decoder, choose: Chooser, chance: Chance) -> None:
+        self.subject = subject
+        self.cfg = cfg
+        self.plans = [plan for plan in by_action.plans.values() if plan.listed]
+        self.choose_one = choose
+        self.chance = chance
+        self.random = chance.random
+        self.left = 0
+        self.repeated: list[Chooser] = []
+
+    def choose(self, state: Any) -> tuple[ActionPlan, Arguments]:
+        """The next call: of a burst, or that of the other chooser."""
+        if not self.left:
+            if self.random() >= _BEGINS:
+                return self.choose_one(state)
+            self._begin(state)
+        self.left -= 1
+        return self.repeated[self.left % len(self.repeated)](state)
+
+    def _begin(self, state: Any) -> None:
+        lengths = _LENGTHS if self.random() < 0.5 else range(_LENGTHS[0], _LENGTHS[-1] + 1)
+        self.left = length = self._one_of(lengths)
+        plan = self._one_of(self.plans)
+        arguments = plan.draw(self.cfg, state, self.chance)
+        self.repeated = [self._repeating(plan, arguments, length)] if arguments is not None else []
+        if not self.repeated or self.random() < _SEVERAL:
+            for _ in range(1 + int(self.random() * 2)):
+                self.repeated.append(self._repeating(*self.choose_one(state), length))
+
+    def _repeating(self, plan: ActionPlan, arguments: Arguments, length: int) -> Chooser:
+        """A chooser that takes one action again and again."""
+        how = self.random()
+        if arguments and how < _CONSECUTIVE:
+            paths = list(self._integers(plan.name, arguments, length))
+            if paths:
+                return _consecutive(plan, arguments, self._one_of(paths))
+        if arguments and how < _CONSECUTIVE + _DRAWN:
+            return lambda state: (plan, plan.draw(self.cfg, state, self.chance) or arguments)
+        return lambda state: (plan, copy_of(arguments))
+
+    def _integers(self, action: str, arguments: Arguments, length: int) -> Iterator[tuple[int, ...]]:
+        """The paths of the integers in arguments that stay legal when a length is added to them."""
+        for i, (param, argument) in enumerate(zip(self.subject.machine.actions[action].params, arguments, strict=True)):
+            for leaf in leaves(param.kind, argument, param.name):
+                end = leaf.value + length
+                if end <= most(self.subject, self.cfg, action, leaf.name) and is_legal(leaf.kind, end, self.cfg):
+                    yield (i, *leaf.path)
+
+    def _one_of(self, values: Sequence[Any]) -> Any:
+        return values[int(self.random() * len(values))]
+
+
+def _consecutive(plan: ActionPlan, arguments: Arguments, path: tuple[int, ...]) -> Chooser:
+    """A chooser that takes an action with a number that grows by one each time."""
+    first: Any = arguments
+    for i in path:
+        first = first[i]
+    numbers = itertools.count(first)
+    return lambda state: (plan, with_leaf(arguments, path, next(numbers)))
 
 
 def generate(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> Iterator[Call]:
     """The actions of a seed, run on the model alone. The lockstep engine does the same in its own loop."""
     plan, rng = recipe(subject, profile_config, seed, steps)
-    choose = decoder(subject, plan.config).chooser(plan.config, plan.swarm, rng)
+    choose = chooser(subject, plan, rng)
     state = subject.machine.start(plan.config)
     for _ in range(plan.steps):
         chosen, arguments = choose(state)

@@ -28,10 +28,10 @@ from fuzz.run.checks import (
 from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import Recipe, decoder, generate, recipe
+from fuzz.run.generate import Chance, Recipe, chooser, generate, recipe
 from fuzz.run.pair import Copy, ImplementationSide, Side, second_side
 from fuzz.run.replay import replay
-from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.run.watchdog import Hang, patience, watchdog
 from fuzz.target import Target
 from invariants.properties import Event
 from model.machine import Refused
@@ -96,18 +96,17 @@ class Lockstep:
     def run(self, seed: int) -> Finding | None:
         """Runs one seed. Returns a finding, replayed with everything checked, or None. Cost: microseconds a step."""
         self.coverage.traces += 1
+        plan, rng = recipe(self.subject, self.target.config, seed, self.steps)
         try:
-            with watchdog(HANG_SECONDS):
-                wrong = self._run(seed)
+            with watchdog(patience(plan.steps)):
+                wrong = self._run(plan, rng)
         except (Hang, Exception):
             wrong = True
         return self._explain(seed) if wrong else None
 
-    def _run(self, seed: int) -> bool:
-        """Whether anything is wrong in the trace of a seed."""
-        subject, coverage = self.subject, self.coverage
-        plan, rng = recipe(subject, self.target.config, seed, self.steps)
-        cfg = plan.config
+    def _run(self, plan: Recipe, rng: Chance) -> bool:
+        """Whether anything is wrong in the trace of a recipe."""
+        subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         self.configs.add(cfg)
         target = self.target.drawn(cfg)
         side = second_side(target)
@@ -115,7 +114,7 @@ class Lockstep:
         methods = None if second is None else second.methods
         checks, open_goals = checks_for(subject, cfg, self.skipped), self._open_goals(cfg)
         folds, values = checks.folds, checks.first_values(cfg)
-        choose, abstract = decoder(subject, cfg).chooser(cfg, plan.swarm, rng), subject.abstract
+        choose, abstract = chooser(subject, plan, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
         row, last, every = size * size, plan.steps - 1, self.check_every
         state, record, theirs = subject.machine.start(cfg), self.record, None
@@ -208,6 +207,6 @@ class Lockstep:
         """The recipe of a seed, and its calls up to one at which the model fails."""
         plan, _ = recipe(self.subject, self.target.config, seed, self.steps)
         calls: list[Call] = []
-        with contextlib.suppress(Exception, Hang), watchdog(HANG_SECONDS):
+        with contextlib.suppress(Exception, Hang), watchdog(patience(plan.steps)):
             calls.extend(generate(self.subject, self.target.config, seed, self.steps))
         return plan, calls

@@ -28,7 +28,7 @@ from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.generate import decoder
 from fuzz.run.pair import Pair, load_difference
 from fuzz.run.replay import replay
-from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
+from fuzz.run.watchdog import HANG_SECONDS, Hang, patience, watchdog
 from fuzz.target import Target
 
 #: The largest number of steps that shrinking one finding executes: a few seconds.
@@ -123,7 +123,7 @@ class Shrinker:
         calls: list[Call] = []
         target = self.target.drawn(candidate.config)
         try:
-            with watchdog(self.hang_seconds):
+            with watchdog(patience(len(candidate.steps), self.hang_seconds)):
                 pair = Pair(target, self.skipped)
                 for name, symbolic in candidate.steps:
                     arguments = self._arguments(candidate.config, pair.state, name, symbolic)

@@ -11,6 +11,13 @@ from types import FrameType
 
 #: Processor time of a trace or replay after which it counts as a hang. A trace takes a thousandth of it.
 HANG_SECONDS = 1.0
+#: The number of steps up to which that applies; a longer trace has more time in proportion.
+_USUAL_STEPS = 256
+
+
+def patience(steps: int, hang_seconds: float = HANG_SECONDS) -> float:
+    """The processor time after which a trace of that many steps counts as a hang."""
+    return hang_seconds * max(1.0, steps / _USUAL_STEPS)
 
 
 class Hang(BaseException):

@@ -9,10 +9,11 @@ from fuzz.subject import Scope, Subject
 from impl.negative_acks.tracker import NegativeAcks
 from invariants import negative_acks as invariants
 from model.negative_acks.avl_tree import Node, Tree
-from model.negative_acks.delay import UNITS_PER_MS, Backoff
+from model.negative_acks.delay import Backoff
 from model.negative_acks.machine import Bucket, Config, State, delay_of, negative_acks, timer_interval
 from model.negative_acks.message_ids import MessageId, NackedId
 from model.positions import Position
+from model.values import UNITS_PER_MS
 
 #: adjacent and last entries of two ledgers, entry ids at the limits of 32 and 64 bits, and negative ids
 ENTRIES = (
@@ -54,6 +55,12 @@ def bucket_length(cfg: Config) -> int:
     return (1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]) << cfg.precision_bits
 
 
+def longest(cfg: Config) -> int:
+    """Returns the longest duration that is drawn: 60 runs of a periodic timer."""
+    is_periodic = cfg.timer in ("interval_when_idle", "interval_on_each_nack", "ticker")
+    return 60 * timer_interval(cfg) if is_periodic else 2**63
+
+
 def durations(cfg: Config, s: State) -> tuple[int, ...]:
     """Returns 0, short durations, and those around the timer's deadline, buckets, and the next bucket boundary.
 
@@ -69,8 +76,8 @@ def durations(cfg: Config, s: State) -> tuple[int, ...]:
         if cfg.timer == "ticker":
             found.append(left + 2 * timer_interval(cfg))
         found += [bucket.time - clock for bucket in s.buckets[:3]]
-    is_periodic = cfg.timer in ("interval_when_idle", "interval_on_each_nack", "ticker")
-    most = 60 * (timer_interval(cfg) if is_periodic else max(delay, length, 20 * UNITS_PER_MS[cfg.clock_unit]))
+    most = 60 * max(delay, length, 20 * UNITS_PER_MS[cfg.clock_unit])
+    most = min(most, longest(cfg))
     if min(found) >= 0 and max(found) <= most:
         return tuple(found)
     return tuple([each for each in found if 0 <= each <= most])
@@ -334,6 +341,7 @@ subject = Subject(
         "chunked": {"receive_chunks": 6},
         "races": {"run_timer_task": 6, "fail_redelivery": 4, "step_wall_clock": 6},
     },
+    most={"by": longest},
     abstract=coverage_key,
     measures={"pending": pending, "overdue": overdue, "reach": reach},
     scopes={"smoke": SMOKE, "ci": CI, "ids": IDS, "nightly": NIGHTLY},

@@ -423,6 +423,11 @@ subject = Subject(
         "trimming": {"acknowledge": 6, "persist": 4, "abort": 0.3},
         "keys": {"acknowledge": 3, "persist": 0.02, "ack_cumulative": 0.2, "abort": 0.1, "crash": 0.1, "close": 0.1},
     },
+    most={
+        "entry": 2**16 + 1,
+        "batch_sizes": 300,
+        "lag_exponent": 64,
+    },  # entries and messages are bits
     abstract=abstract_state,
     measures={"log_records": log_records, "open_requests": open_requests, "records": records},
     scopes={"smoke": SMOKE, "ci": CI, "cumulative": CUMULATIVE, "nightly": NIGHTLY},

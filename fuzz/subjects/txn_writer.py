@@ -34,6 +34,11 @@ def spans(cfg: Config, s: State) -> tuple[int, ...]:
     return (0, 1, 1, left - 1, left, left, left + 1, *periods)
 
 
+def longest_span(cfg: Config) -> int:
+    """The longest span that is drawn: 1000 periods of the timer."""
+    return 1000 * cfg.max_delay_ms
+
+
 def situation(cfg: Config, s: State) -> str:
     """The situation on which the weights of the next action depend."""
     if s.status == "closed":
@@ -287,6 +292,7 @@ subject = Subject(
         "fenced": {"fence": 20, "complete_write": 0.5},
         "large batches": {"add": 20, "run_writer_tasks": 4, "close": 0.2, "fence": 0.2},
     },
+    most={"by": longest_span},
     abstract=coverage_key,
     measures={"records": records, "tasks": tasks, "ledgers": ledgers, "closers": closers, "age": age},
     scopes={"smoke": SMOKE, "ci": CI, "failures": FAILURES_SCOPE, "nightly": NIGHTLY},

@@ -21,7 +21,7 @@ class Stored(NamedTuple):
 
     cache: int
     ledger: int
-    entry_bytes: tuple[int, ...]
+    entry_bytes: tuple[Annotated[int, AtLeast(0)], ...]
 
 
 class Config(NamedTuple):

@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-Unit = Literal["ms", "ns"]
+from model.values import UNITS_PER_MS
 
-#: Clock units per millisecond.
-UNITS_PER_MS = {"ms": 1, "ns": 1_000_000}
+Unit = Literal["ms", "ns"]
 
 #: `1 s << count` is 0 in 64 bits from this count on, and `defaultNackBackoffPolicy` then returns its maximum.
 _GO_COUNTS = 56

@@ -38,10 +38,10 @@ from typing import Annotated, Literal, NamedTuple
 from model.machine import Failed, Machine, Setting, Step, refused
 from model.negative_acks import avl_tree, message_ids
 from model.negative_acks.avl_tree import Tree
-from model.negative_acks.delay import UNITS_PER_MS, Backoff, Unit, converted, trim_lower_bits
+from model.negative_acks.delay import Backoff, Unit, converted, trim_lower_bits
 from model.negative_acks.message_ids import ChunkedMessage, MessageId, NackedId
 from model.positions import Position
-from model.values import AtLeast, Between, Origin, Rule, record
+from model.values import UNITS_PER_MS, AtLeast, Between, InUnit, Origin, Rule, record
 
 JAVA, JAVA_OLD = "Java NegativeAcksTracker, master 2026-07", "Java NegativeAcksTracker before PIP-393, master 2025-01"
 CPP, GO = "C++ NegativeAcksTracker, client 4.2.0", "Go negativeAcksTracker, master 2026-07"
@@ -213,7 +213,7 @@ class Elapsed(NamedTuple):
 
 negative_acks = Machine("negative_acks", Config, start, source="PIP-393")
 
-Duration = Annotated[int, AtLeast(0)]
+Duration = Annotated[int, AtLeast(0), InUnit("clock_unit")]
 RedeliveryCount = Annotated[int, AtLeast(0)]
 
 # ---- rules --------------------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ def fail_redelivery(cfg: Config, s: State) -> Step[State, Redelivery | None]:
 
 
 @negative_acks.fault
-def step_wall_clock(cfg: Config, s: State, by: int) -> Step[State, None]:
+def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit")]) -> Step[State, None]:
     """Sets the wall clock. Has no effect if due times follow the monotonic clock."""
     if cfg.due_clock == "monotonic":
         return s, None

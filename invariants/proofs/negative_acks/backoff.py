@@ -18,6 +18,7 @@ from model.negative_acks import delay as delays
 from model.negative_acks import machine as model
 from model.negative_acks.delay import Backoff
 from model.negative_acks.machine import Config
+from model.values import UNITS_PER_MS
 
 DELAYS = "model.negative_acks.delay"
 
@@ -153,9 +154,9 @@ def parameters() -> list[tuple[int, int, float]]:
 def delays_keep_to_bounds() -> Answer:
     """Source: `MIN_NACK_DELAY_MS`, which in the Java client applies to the fixed delay only."""
     proof, few = Proof(), z3.Int("few")
-    for each in delays.UNITS_PER_MS:
+    for each in UNITS_PER_MS:
         _delays_in(proof, each)
-    terms = {each: Reader([few >= 0]).call(model.delay_of, config_in(each), few) for each in delays.UNITS_PER_MS}
+    terms = {each: Reader([few >= 0]).call(model.delay_of, config_in(each), few) for each in UNITS_PER_MS}
     draw = random.Random(65)  # noqa: S311
     for _ in range(200):
         unit: delays.Unit = draw.choice(("ms", "ns"))
@@ -183,7 +184,7 @@ def _delays_in(proof: Proof, unit: str) -> None:
     one, other = (reader.call(model.delay_of, cfg, n) for n in (few, more))
     places = [z3.If(n < table.length - 1, n, table.length - 1) for n in (few, more)]
     given += [is_within(table, place, 0, maximum) for place in places] + [is_in_order(table, *places)]
-    minimum = cfg.fields["min_delay_ms"] * delays.UNITS_PER_MS[unit]
+    minimum = cfg.fields["min_delay_ms"] * UNITS_PER_MS[unit]
     proof.possible(f"a backoff in {unit}", [*given, table.at(places[1]) > 0])
     proof.show(f"monotone in {unit}", _value(one) <= _value(other), given, direct=True)
     proof.show(f"at least the minimum in {unit}", _value(one) >= minimum, given, direct=True)

@@ -13,10 +13,11 @@ from invariants.proofs.induction import Induction, Invariant, Names
 from invariants.proofs.symbolic import TOKEN, Reader, Rec, Seq, as_term, evaluate, lifted, unknown
 from model.negative_acks import machine as model
 from model.negative_acks import message_ids
-from model.negative_acks.delay import UNITS_PER_MS, Backoff
+from model.negative_acks.delay import Backoff
 from model.negative_acks.machine import Bucket, Config, State
 from model.negative_acks.message_ids import NackedId
 from model.positions import Position
+from model.values import UNITS_PER_MS
 
 MODEL, DELAYS = "model.negative_acks.machine", "model.negative_acks.delay"
 

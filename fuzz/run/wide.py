@@ -1,0 +1,241 @@
+"""Wide values: integers at which the source of a component decides, and at which integers of usual widths end.
+
+The dictionary of a component has every integer literal of its implementation and its model, 2^n for every shift by n,
+the borders of the usual widths, and the neighbours of all of them. A wide trace draws its calls as any other, and then
+changes integers in their arguments. What it changes is drawn once for each name (`ledger`, `nanos`), so that calls
+still meet in the same values:
+
+    kept      most names, so that large values do not drown small ones
+    shifted   every value of a fixed domain by the same number of the dictionary: consecutive ids cross a border
+    replaced  now and then, by one of three numbers of the dictionary
+
+The annotation of the argument says which numbers are legal, in signed 64 bits, and in which unit a time is. `most` of
+the subject bounds numbers that cost time or memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+from fuzz.run.call import Arguments
+from fuzz.seeding import modules_of, source_of
+from fuzz.subject import Subject
+from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter
+
+#: Widths in bits at whose ends implementations go wrong: bytes, words, pages, doubles.
+WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
+#: Share of the names whose integers a trace keeps, and of those that it shifts; the others are replaced.
+_KEPT, _SHIFTED = 0.5, 0.25
+#: Share of the values of a replaced name that are wide, where the domain is fixed and where it depends on the state.
+_REPLACED, _REPLACED_IN_STATE = 0.25, 0.1
+#: How many numbers replace the values of one name in a trace.
+_PALETTE = 3
+#: Share of the integers in a trace's settings that are wide.
+_SETTINGS = 0.25
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+
+
+# ---- the dictionary -----------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=64)
+def dictionary(component: str) -> tuple[int, ...]:
+    """The wide values of a component, in order."""
+    trees = [ast.parse(source_of(m)) for layer in ("model", "impl") for m in modules_of(layer, component)]
+    found = {number for tree in trees for number in literals(tree)} | {1 << width for width in WIDTHS}
+    near = {number + by for number in found for by in (-1, 0, 1)} | {-1, -(2**31), -(2**31) - 1, _LOWEST}
+    return tuple(sorted(n for n in near if _LOWEST <= n <= _HIGHEST))
+
+
+def literals(tree: ast.AST) -> Iterator[int]:
+    """The integers that a program names: literals, constant expressions, and 2^n for a shift by n."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.RShift):
+            width = _constant(node.right)
+            if width is not None and 0 <= width < 64:
+                yield 1 << width
+        if isinstance(node, ast.expr):
+            number = _constant(node)
+            if number is not None:
+                yield number
+
+
+_FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: int.__add__,
+    ast.Sub: int.__sub__,
+    ast.Mult: int.__mul__,
+    ast.LShift: int.__lshift__,
+    ast.Pow: int.__pow__,
+}
+
+
+def _constant(node: ast.expr) -> int | None:
+    """The value of a constant expression of integers; None for another, and for one beyond 2^128."""
+    if isinstance(node, ast.Constant):
+        return node.value if type(node.value) is int else None
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        number = _constant(node.operand)
+        return None if number is None else -number
+    if isinstance(node, ast.BinOp) and type(node.op) in _FOLDED:
+        left, right = _constant(node.left), _constant(node.right)
+        if left is not None and right is not None and abs(left) <= 2**64 and 0 <= right <= 64:
+            return _FOLDED[type(node.op)](left, right)
+    return None
+
+
+# ---- integers inside values ---------------------------------------------------------------------------
+
+
+class Leaf(NamedTuple):
+    """An integer inside a value: where it is, the name of its argument or field, its annotated type."""
+
+    path: tuple[int, ...]
+    name: str
+    kind: Any
+    value: int
+
+
+def leaves(kind: Any, value: Any, name: str, path: tuple[int, ...] = ()) -> Iterator[Leaf]:
+    """The integers inside a value of an annotated type."""
+    if value.__class__ is int:
+        yield Leaf(path, name, kind, value)
+    elif isinstance(value, tuple):
+        for i, (part_kind, part_name) in enumerate(_parts(kind, value, name)):
+            yield from leaves(part_kind, value[i], part_name, (*path, i))
+
+
+def with_leaf(value: Any, path: tuple[int, ...], number: int) -> Any:
+    """The value with another integer at a path."""
+    if not path:
+        return number
+    parts = list(value)
+    parts[path[0]] = with_leaf(parts[path[0]], path[1:], number)
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def is_legal(kind: Any, number: int, cfg: Any) -> bool:
+    """Whether an annotated type has a number under a config."""
+    try:
+        fitter(kind)(number, "", cfg)
+    except BadValue:
+        return False
+    return True
+
+
+def _parts(kind: Any, value: tuple[Any, ...], name: str) -> Iterable[tuple[Any, str]]:
+    """The annotated type and the name of each part of a tuple."""
+    if hasattr(value, "_fields"):
+        return _fields(type(value))
+    return [(_item(kind), name)] * len(value)
+
+
+@functools.lru_cache(maxsize=256)
+def _fields(cls: type) -> tuple[tuple[Any, str], ...]:
+    return tuple([(kind, name) for name, kind in fields_of(cls).items()])
+
+
+@functools.lru_cache(maxsize=256)
+def _item(kind: Any) -> Any:
+    """The annotated type of the items of a tuple of any length."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _item(parts[0])
+    if origin is Union or origin is types.UnionType:
+        return next((_item(each) for each in parts if _item(each) is not None), None)
+    return parts[0] if origin is tuple else None
+
+
+def scale(kind: Any, cfg: Any) -> int:
+    """How many units of a number's type a millisecond has, or 1: a bare number is in milliseconds."""
+    unit = next((each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, InUnit)), None)
+    return 1 if unit is None else UNITS_PER_MS[getattr(cfg, unit)]
+
+
+def most(subject: Subject, cfg: Any, action: str, name: str) -> int:
+    """The largest number that is drawn for the integers of an argument or setting."""
+    bound = subject.most.get(f"{action}.{name}", subject.most.get(name, _HIGHEST))
+    return bound(cfg) if callable(bound) else bound
+
+
+# ---- one trace ----------------------------------------------------------------------------------------
+
+
+class Wide:
+    """The wide values of one trace: what becomes of the integers of each name."""
+
+    def __init__(self, subject: Subject, cfg: Any, chance: Any) -> None:
+        self.subject = subject
+        self.cfg = cfg
+        self.random = chance.random
+        self.shift = self._one_of([n for n in dictionary(subject.name) if n >= 32]) - int(self.random() * 4)
+        #: by the name of an integer and whether its domain is fixed: its numbers, () if it is kept, None if shifted
+        self._changes: dict[tuple[str, bool], tuple[int, ...] | None] = {}
+
+    def arguments(self, action: str, arguments: Arguments) -> Arguments:
+        """Arguments with some integers changed."""
+        domain, params = self.subject.domain, self.subject.machine.actions[action].params
+        return tuple(
+            [
+                self._changed(p.kind, a, p.name, isinstance(domain(action, p.name), tuple), action)
+                for p, a in zip(params, arguments, strict=True)
+            ]
+        )
+
+    def settings(self, drawn: dict[str, Any]) -> dict[str, Any]:
+        """The settings that are not as drawn, with other integers."""
+        changed: dict[str, Any] = {}
+        for name, value in drawn.items():
+            for leaf in leaves(self.subject.machine.settings[name], value, name):
+                if self.random() < _SETTINGS and (legal := self._legal(leaf.kind, name, "")):
+                    changed[name] = with_leaf(changed.get(name, value), leaf.path, self._one_of(legal))
+        return changed
+
+    def _changed(self, kind: Any, value: Any, name: str, is_fixed: bool, action: str) -> Any:
+        if value.__class__ is int:
+            return self._number(kind, value, name, is_fixed, action)
+        if not isinstance(value, tuple):
+            return value
+        parts = [
+            self._changed(part_kind, part, part_name, is_fixed, action)
+            for (part_kind, part_name), part in zip(_parts(kind, value, name), value, strict=True)
+        ]
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+    def _number(self, kind: Any, value: int, name: str, is_fixed: bool, action: str) -> int:
+        key = name, is_fixed
+        if key not in self._changes:
+            self._changes[key] = self._change_of(kind, name, is_fixed, action)
+        numbers = self._changes[key]
+        if numbers == ():
+            return value
+        if numbers is None:
+            number = value + self.shift * scale(kind, self.cfg)
+        elif self.random() < (_REPLACED if is_fixed else _REPLACED_IN_STATE):
+            number = self._one_of(numbers)
+        else:
+            return value
+        return number if self._may_be(kind, number, name, action) else value
+
+    def _change_of(self, kind: Any, name: str, is_fixed: bool, action: str) -> tuple[int, ...] | None:
+        """What becomes of a name's integers."""
+        how = self.random()
+        if how < _KEPT:
+            return ()
+        if is_fixed and how < _KEPT + _SHIFTED:
+            return None
+        legal = self._legal(kind, name, action)
+        return tuple([self._one_of(legal) for _ in range(_PALETTE)]) if legal else ()
+
+    def _legal(self, kind: Any, name: str, action: str) -> list[int]:
+        every = [number * scale(kind, self.cfg) for number in dictionary(self.subject.name)]
+        return [number for number in every if self._may_be(kind, number, name, action)]
+
+    def _may_be(self, kind: Any, number: int, name: str, action: str) -> bool:
+        return number <= most(self.subject, self.cfg, action, name) and is_legal(kind, number, self.cfg)
+
+    def _one_of(self, numbers: Any) -> int:
+        return numbers[int(self.random() * len(numbers))]  # type: ignore[no-any-return]
