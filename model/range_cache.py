@@ -37,7 +37,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from model import watermark
 from model.machine import Machine, Setting, Step, refused
-from model.positions import Position, start_of
+from model.positions import Position
 from model.values import AtLeast, Below, Between, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
@@ -419,8 +419,9 @@ def remove_range(
 
 @range_cache.action
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, Removed]:
-    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`)."""
-    return remove_entries(cfg, s, entries_in_range(s, cache, start_of(ledger), start_of(ledger + 1), False))
+    """Removes the entries of one ledger (`RangeEntryCacheImpl.invalidateAllEntries`); negative entry ids, too."""
+    held = [e for e in s.queue + s.stash if e and e.cache == cache]
+    return remove_entries(cfg, s, [e for e in held if e.position.ledger == ledger])
 
 
 @range_cache.action

@@ -37,10 +37,12 @@ from fuzz.campaign.worker import (
     result_from,
     result_text,
     run_task,
+    target_of,
     task_from,
     task_text,
 )
 from fuzz.run.coverage import Row
+from fuzz.run.generate import recipe
 from model.machine import BadValue
 
 MUTANT = Spec("range_cache", mutant="eviction-pops-unchecked-entry")
@@ -270,7 +272,9 @@ def test_progress_is_reported() -> None:
         traces=100,
         progress=lambda state, live: reported.append(live),
     )
-    assert reported[-1] == Live(100, 25_600, 0)
+    target = target_of(UNMUTATED)
+    steps = sum(recipe(target.subject, target.config, seed)[0].steps for seed in range(100))
+    assert reported[-1] == Live(100, steps, 0)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import random
+import statistics
 import subprocess
 import sys
 from collections import Counter
@@ -12,9 +15,12 @@ import pytest
 
 from fuzz.run.call import copy_of
 from fuzz.run.generate import decoder, generate, recipe
+from fuzz.run.lockstep import COPY_EVERY
+from fuzz.run.wide import Wide, dictionary, leaves, literals, with_leaf
 from fuzz.subject import Offset, find_profile, find_subject, subject_names
-from model.machine import BadValue
+from model.machine import BadValue, plain
 from model.positions import Position
+from model.values import UNITS_PER_MS
 from tests.conftest import ROOT
 
 SUBJECT = find_subject("range_cache")
@@ -121,3 +127,116 @@ def test_every_lists_each_combination_once() -> None:
     assert Counter(name for name, _ in every) == {"put": 2 * 8 * 3 * 6, "time_pass": 5}, (
         "no copy is open, so none is released"
     )
+
+
+# ---- wide values, bursts and long traces ----------------------------------------------------------------
+
+
+def test_the_dictionary_has_the_integers_of_the_source_and_their_neighbours() -> None:
+    text = (
+        "PAGE_BITS = 11\ndef f(x, y=2**10 - 1):\n    return x >> PAGE_BITS, x >> 9, -77, x << 1 << 3, 'no 5', True, 1.5"
+    )
+    assert set(literals(ast.parse(text))) == {11, 2, 10, 1024, 1, 1023, 9, 512, 77, -77, 3, 8}
+    words = dictionary("range_cache")
+    assert words == tuple(sorted(set(words)))
+    assert {0, 63, 64, 65, 255, 256, 257, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, -1, -(2**63)} <= set(words)
+    assert 2**63 not in words, "a Java long"
+
+
+def test_integers_inside_a_value_are_named_and_replaced() -> None:
+    action = find_subject("batch_acks").machine.actions["ack_individual"]
+    param, value = action.params[0], decoder_value("batch_acks", "ack_individual")
+    found = list(leaves(param.kind, value, param.name))
+    assert {leaf.name for leaf in found} == {"ledger", "entry", "ack_set"}
+    for leaf in found:
+        changed = with_leaf(value, leaf.path, 12345)
+        assert type(changed) is type(value)
+        assert [x.value for x in leaves(param.kind, changed, "")].count(12345) == 1
+
+
+def decoder_value(name: str, action: str) -> object:
+    """An argument of an action that has words."""
+    subject = find_subject(name)
+    calls = (c for seed in range(9) for c in generate(subject, find_profile(subject, "reference"), seed))
+    return next(c.arguments[0] for c in calls if c.action == action and "(1," in str(c.arguments) and len(c.arguments))
+
+
+def kinds_of(seeds: int) -> dict[str, list[int]]:
+    """The seeds of each kind of trace."""
+    found: dict[str, list[int]] = {"ordinary": [], "wide": [], "bursts": [], "long": []}
+    for seed in range(seeds):
+        plan = recipe(SUBJECT, REFERENCE, seed)[0]
+        names = [n for n, has in (("wide", plan.wide), ("bursts", plan.bursts), ("long", plan.steps == 1024)) if has]
+        for each in names or ["ordinary"]:
+            found[each].append(seed)
+    return found
+
+
+def test_a_share_of_the_seeds_gives_wide_values_bursts_and_long_traces() -> None:
+    counts = {name: len(seeds) for name, seeds in kinds_of(640).items()}
+    assert counts == {"ordinary": 530, "wide": 80, "bursts": 40, "long": 10}
+    for name in ("wide", "bursts"):
+        assert any(seed % COPY_EVERY == 0 for seed in kinds_of(64)[name]), (
+            "a loaded implementation is driven on in some"
+        )
+    [long] = kinds_of(64)["long"]
+    assert len(list(generate(SUBJECT, REFERENCE, long))) >= 1000
+    assert [recipe(SUBJECT, REFERENCE, seed, 10)[0].steps for seed in range(64)] == [10] * 64, "as asked for"
+
+
+@pytest.mark.parametrize("name", subject_names())
+def test_wide_values_are_legal(name: str) -> None:
+    """Under every profile: the annotations allow each argument and setting, and the model takes it or refuses it."""
+    subject = find_subject(name)
+    for profile in subject.machine.profiles.values():
+        for seed in (4, 15, 31):
+            cfg = recipe(subject, profile.config, seed)[0].config
+            assert subject.machine.configure(plain(cfg)) == cfg
+            for action, arguments in generate(subject, profile.config, seed):
+                given = subject.machine.actions[action]
+                assert given.arguments(given.named(arguments), cfg) == arguments
+
+
+def test_large_values_do_not_drown_small_ones() -> None:
+    """Ledgers of 2^31 and beyond in some wide traces; in others, and in most calls, the subject's own."""
+    ledgers: list[list[int]] = []
+    for seed in kinds_of(640)["wide"]:
+        calls = generate(SUBJECT, REFERENCE, seed)
+        ledgers.append([x.ledger for call in calls for x in call.arguments if isinstance(x, Position)])
+    large = [sum(ledger >= 2**31 for ledger in each) / len(each) for each in ledgers]
+    assert any(each > 0.9 for each in large), "shifted: all calls meet in the same ledgers"
+    assert any(0.05 < each < 0.5 for each in large), "replaced: some"
+    assert statistics.mean(large) < 0.25
+    assert 0 in {ledger for each in ledgers for ledger in each}, "0 is a ledger id"
+
+
+def test_a_profile_in_nanoseconds_gets_no_bare_milliseconds() -> None:
+    """Wide durations of negative_acks are in the unit of the clock."""
+    subject = find_subject("negative_acks")
+    found: dict[str, set[int]] = {}
+    for profile in ("cpp", "reference"):
+        cfg = find_profile(subject, profile)
+        for seed in range(200):
+            wide = Wide(subject, cfg, random.Random(seed))
+            drawn = [wide.arguments("advance_time", (0, 0)) for _ in range(20)]
+            found.setdefault(cfg.clock_unit, set()).update(lag for _, lag in drawn)
+    assert len(found["ns"]) > 10
+    assert all(lag % UNITS_PER_MS["ns"] == 0 for lag in found["ns"])
+    assert any(lag % UNITS_PER_MS["ns"] for lag in found["ms"])
+
+
+def test_bursts_repeat_an_action_with_consecutive_arguments() -> None:
+    lengths = Counter[str]()
+    for seed in kinds_of(1280)["bursts"]:
+        for action, same in itertools.groupby(generate(SUBJECT, REFERENCE, seed), key=lambda call: call.action):
+            calls = list(same)
+            if len(calls) >= 65:
+                lengths["any"] += 1
+                assert len(calls) < 700
+                entries = [x.entry for c in calls for x in c.arguments[1:2] if isinstance(x, Position)]
+                steps = [b - a for a, b in itertools.pairwise(entries)]
+                lengths[f"{action} consecutive"] += steps.count(1) >= 60
+                lengths["255 or more"] += len(calls) >= 255
+    assert lengths["any"] > 60
+    assert lengths["put consecutive"] > 0
+    assert lengths["255 or more"] > 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from itertools import pairwise
 from types import ModuleType
@@ -253,6 +253,25 @@ def test_one_that_cannot_be_made() -> None:
     finding = found(Wrong)
     assert str(finding.cause) == "crash:start LookupError"
     assert len(finding.calls) == 1, "the difference belongs to the first call, so that there is a trace to replay"
+
+
+def test_a_value_that_is_in_no_domain() -> None:
+    class Wrong(RangeCaches):
+        def put(self, cache: int, position: Any, bytes: int, expected_reads: int) -> bool:
+            return super().put(cache, position, bytes % 2**32, expected_reads)
+
+    assert found(Wrong).cause == Cause(Kind.VIEW, "queue")
+
+
+def test_a_length_that_no_ordinary_trace_has() -> None:
+    class Wrong(RangeCaches):
+        def __init__(self, cfg: Config) -> None:
+            super().__init__(cfg)
+            self._queue = deque(maxlen=100)
+
+    finding = found(Wrong, seeds=1500)
+    assert len(finding.calls) > 100
+    assert finding.cause.kind in (Kind.VIEW, Kind.STRUCTURE)
 
 
 def test_an_endless_loop() -> None:

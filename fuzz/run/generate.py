@@ -295,12 +295,19 @@ class Bursts:
     def _begin(self, state: Any) -> None:
         lengths = _LENGTHS if self.random() < 0.5 else range(_LENGTHS[0], _LENGTHS[-1] + 1)
         self.left = length = self._one_of(lengths)
-        plan = self._one_of(self.plans)
-        arguments = plan.draw(self.cfg, state, self.chance)
-        self.repeated = [self._repeating(plan, arguments, length)] if arguments is not None else []
-        if not self.repeated or self.random() < _SEVERAL:
+        self.repeated = [self._repeating(*self._first(state), length)]
+        if self.random() < _SEVERAL:
             for _ in range(1 + int(self.random() * 2)):
                 self.repeated.append(self._repeating(*self.choose_one(state), length))
+
+    def _first(self, state: Any) -> tuple[ActionPlan, Arguments]:
+        """The call to repeat: half of them of any action, the others by weight."""
+        if self.random() < 0.5:
+            plan = self._one_of(self.plans)
+            arguments = plan.draw(self.cfg, state, self.chance)
+            if arguments is not None:
+                return plan, arguments
+        return self.choose_one(state)
 
     def _repeating(self, plan: ActionPlan, arguments: Arguments, length: int) -> Chooser:
         """A chooser that takes one action again and again."""

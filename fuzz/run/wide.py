@@ -7,7 +7,7 @@ still meet in the same values:
 
     kept      most names, so that large values do not drown small ones
     shifted   every value of a fixed domain by the same number of the dictionary: consecutive ids cross a border
-    replaced  now and then, by one of three numbers of the dictionary
+    replaced  now and then, by 0 or one of two numbers of the dictionary
 
 The annotation of the argument says which numbers are legal, in signed 64 bits, and in which unit a time is. `most` of
 the subject bounds numbers that cost time or memory.
@@ -32,8 +32,8 @@ WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
 _KEPT, _SHIFTED = 0.5, 0.25
 #: Share of the values of a replaced name that are wide, where the domain is fixed and where it depends on the state.
 _REPLACED, _REPLACED_IN_STATE = 0.25, 0.1
-#: How many numbers replace the values of one name in a trace.
-_PALETTE = 3
+#: How many numbers, besides 0, replace the values of one name in a trace.
+_PALETTE = 2
 #: Share of the integers in a trace's settings that are wide.
 _SETTINGS = 0.25
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
@@ -228,7 +228,8 @@ class Wide:
         if is_fixed and how < _KEPT + _SHIFTED:
             return None
         legal = self._legal(kind, name, action)
-        return tuple([self._one_of(legal) for _ in range(_PALETTE)]) if legal else ()
+        zero = [0] if 0 in legal else []
+        return (*zero, *[self._one_of(legal) for _ in range(_PALETTE)]) if legal else ()
 
     def _legal(self, kind: Any, name: str, action: str) -> list[int]:
         every = [number * scale(kind, self.cfg) for number in dictionary(self.subject.name)]
