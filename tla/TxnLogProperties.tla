@@ -1,7 +1,7 @@
 --------------------------- MODULE TxnLogProperties ---------------------------
 (***************************************************************************)
 (* Properties of the coordinator's transaction log: the twin of            *)
-(* invariants/txn_log.py, under the same names.                            *)
+(* invariants/txn_log, under the same names.                               *)
 (*                                                                         *)
 (* A property about steps is stated as an invariant: from every reached    *)
 (* state, each action with each argument preserves it. Most compare the    *)

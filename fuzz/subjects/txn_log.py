@@ -8,7 +8,7 @@ from typing import Any
 from fuzz.subject import Scope, Subject
 from fuzz.tlc.values import as_model
 from impl.txn_log.log import TxnLog
-from invariants import txn_log as invariants
+from invariants.txn_log import guarantees as invariants
 from model.batch_acks.state import Partial
 from model.txn_log.machine import txn_log
 from model.txn_log.state import Config, State

@@ -10,6 +10,13 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
+from invariants.txn_log.calls import (  # noqa: F401
+    call_changes_only_what_it_names,
+    call_is_rejected_iff_not_allowed,
+    failure_and_restart_keep_log_and_cursor,
+    replay_reads_next_undeleted_entry,
+    request_is_appended_as_made,
+)
 from model.batch_acks.state import Acks
 from model.machine import Failed, Refused
 from model.txn_log.machine import txn_log
@@ -550,24 +557,6 @@ def only_durable_records_change_transactions(cfg: Config, before: State, event: 
         has_effect.append(expected.get(record.txn) is not known)
     confirmed = [answer.result == "success" for answer in event.outcome]
     return {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and confirmed == has_effect
-
-
-@always(txn_log, on=("new_transaction", "add_participant", "update_status", "low_watermark", "expired"))
-def only_ready_store_serves_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No request is served before the replay is complete, or after an append with unknown outcome."""
-    return before.status == "ready" or isinstance(event.outcome, Refused)
-
-
-@always(txn_log, on=("new_transaction",))
-def new_transaction_is_rejected_iff_limit_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new transaction is rejected as too many exactly when `max_active` transactions are ongoing.
-
-    Transactions whose NEW record is not durable yet do not count.
-    """
-    limit_is_reached = 0 < cfg.max_active <= len(before.txns)
-    is_rejected = isinstance(event.outcome, Refused)
-    is_too_many = isinstance(event.outcome, Refused) and event.outcome.kind == "too_many"
-    return is_too_many is limit_is_reached and (before.status != "ready" or is_rejected is limit_is_reached)
 
 
 @always(txn_log, on=FAILURES)

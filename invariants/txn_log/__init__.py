@@ -1,0 +1,1 @@
+"""Guarantees of the coordinator's transaction log."""

@@ -1,0 +1,177 @@
+"""Which calls of the transaction log are rejected, and what the others change, field by field."""
+
+from __future__ import annotations
+
+from invariants.properties import Event, always
+from model.machine import Failed, Refused
+from model.txn_log.machine import txn_log
+from model.txn_log.state import Completion, Config, Entry, Record, State
+
+REQUESTS = ("new_transaction", "add_participant", "update_status")
+
+
+def has_next_entry(s: State) -> bool:
+    """Whether the replay has an entry to read that is not deleted."""
+    entries = range(max(s.read_position, s.acks.first_unacked), s.first_entry + len(s.log))
+    return any(not s.acks.deleted >> n & 1 for n in entries)
+
+
+@always(txn_log)
+def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A call is rejected exactly if the store or its replay is not at that point, the transaction is not ongoing or one
+    too many, the ledger or the cursor does not work, or there is nothing to complete.
+
+    Transactions whose NEW record is not durable yet do not count. Too many are reported in any status.
+    """
+    s, wrong = before, False
+    match event.name:
+        case "new_transaction":
+            too_many = 0 < cfg.max_active <= len(s.txns)
+            wrong = too_many or s.status != "ready"
+            if isinstance(event.outcome, Refused) and (event.outcome.kind == "too_many") != too_many:
+                return False
+        case "add_participant" | "update_status":
+            wrong = s.status != "ready" or event.arguments["txn"] not in [t.id for t in s.txns]
+        case "low_watermark" | "expired":
+            wrong = s.status != "ready"
+        case "complete_write" | "fail_write":
+            wrong = s.in_flight == ()
+        case "reopen":
+            wrong = s.in_flight != ()
+        case "roll_ledger" | "fail_ledger_creation":
+            wrong = s.ledger != "open" or (event.name == "roll_ledger" and s.ledgers[-1] == 0)
+        case "fence":
+            wrong = s.ledger == "fenced"
+        case "persist":
+            wrong = s.ledger == "fenced" or not s.cursor_works
+        case "break_cursor":
+            wrong = not s.cursor_works
+        case "replay_entry" | "complete_replay":
+            wrong = s.status != "replaying" or has_next_entry(s) == (event.name == "complete_replay")
+        case "fail_read":
+            wrong = s.status != "replaying"
+    return isinstance(event.outcome, Refused) == wrong
+
+
+def requested(s: State, event: Event) -> Record | None:
+    """The record of a request; None for a flush."""
+    a = event.arguments
+    match event.name:
+        case "new_transaction":
+            return Record(s.last_id + 1, "NEW", s.last_id + 1, start_ms=s.now_ms, timeout_ms=a["timeout_ms"])
+        case "add_participant":
+            return Record(a["txn"], a["op"], s.last_id, name=a["name"])
+        case "update_status":
+            return Record(a["txn"], "UPDATE", s.last_id, to=a["to"])
+    return None
+
+
+def completed(entries: tuple[Entry, ...], result: str) -> tuple[Completion, ...]:
+    """The completions of all records of some entries with one result."""
+    return tuple([Completion(r.txn, r.op, result) for entry in entries for r in entry])  # type: ignore[arg-type]
+
+
+@always(txn_log, on=(*REQUESTS, "flush"))
+def request_is_appended_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A request appends its record: to the batch, which is submitted when it is full or flushed, or as an entry.
+
+    A ledger that was closed is replaced by a new one first; one that failed or is fenced fails the entry. An update to
+    the status that the transaction has succeeds without a record.
+    """
+    if isinstance(event.outcome, Refused):
+        return after == before
+    record = requested(before, event)
+    if record is not None and record.to in [t.status for t in before.txns if t.id == record.txn]:
+        return after == before and bool(event.outcome == (Completion(record.txn, "UPDATE", "success"),))
+    buffer = before.buffer if record is None else (*before.buffer, record)
+    wanted = before if record is None else before._replace(last_id=max(before.last_id, record.last_id), buffer=buffer)
+    if not buffer or (record is not None and before.batching and len(buffer) < cfg.max_records):
+        return after == wanted and event.outcome == ()
+    wanted, result = wanted._replace(buffer=()), {"fenced": "fenced", "write_failed": "not_written"}.get(before.ledger)
+    if before.ledger == "closed":
+        ledgers = (*before.ledgers, 0) if before.ledgers[-1] else before.ledgers
+        wanted = wanted._replace(ledger="open", ledgers=ledgers, ledger_property_id=wanted.last_id)
+    elif before.ledger == "write_failed":
+        wanted = wanted._replace(ledger="closed")
+    if result is None:
+        return after == wanted._replace(in_flight=(*before.in_flight, buffer)) and event.outcome == ()
+    return after == wanted and bool(event.outcome == completed((buffer,), result))
+
+
+@always(txn_log, on=("advance_time", "break_cursor", "roll_ledger", "persist", "trim"))
+def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Time advances by what was given. A rollover adds an empty ledger with the last assigned id, and returns how many
+    there are. Persisting makes the cursor clean. Trimming removes every ledger that it may, and returns the number.
+    """
+    if isinstance(event.outcome, Refused):
+        return True
+    match event.name:
+        case "advance_time":
+            return after == before._replace(now_ms=before.now_ms + event.arguments["by_ms"])
+        case "break_cursor":
+            return after == before._replace(cursor_works=False)
+        case "roll_ledger":
+            new = before._replace(ledgers=(*before.ledgers, 0), ledger_property_id=before.last_id)
+            return after == new and bool(event.outcome == len(after.ledgers))
+        case "persist":
+            new = before._replace(durable=after.durable, dirty=False) if before.dirty else before
+            return after == new and event.outcome is before.dirty
+    count, first = len(before.ledgers) - len(after.ledgers), after.first_entry
+    is_rest = after.ledgers == before.ledgers[count:] and first == before.first_entry + sum(before.ledgers[:count])
+    is_most = len(after.ledgers) == 1 or first + after.ledgers[0] > after.durable.first_unacked
+    written = after.ledger_property_id == (before.last_id if count else before.ledger_property_id)
+    return is_rest and is_most and written and bool(event.outcome == count)
+
+
+@always(txn_log, on=("fail_write", "fail_ledger_creation", "fence", "reopen", "crash"))
+def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A failed append completes all entries in flight with one result, and as many as survive are in the log.
+
+    A store that is opened reads from the mark-delete position of the persisted cursor, with a cursor that works and an
+    empty ledger, and continues with the last assigned id of the log.
+    """
+    if isinstance(event.outcome, Refused):
+        return True
+    kept = before.in_flight[: event.arguments.get("durable", 0)]
+    ledgers = (*before.ledgers[:-1], before.ledgers[-1] + len(kept))
+    if after.log != (*before.log, *kept) or after.in_flight != () or after.now_ms != before.now_ms:
+        return False
+    if event.name in ("reopen", "crash"):
+        last_id = after.log[-1][-1].last_id if ledgers[-1] else before.ledger_property_id
+        batching = event.arguments.get("batching", before.batching)
+        closed = completed((before.buffer,), "closed") if event.name == "reopen" else None
+        is_empty = (after.buffer, after.txns, after.dirty, after.cursor_works) == ((), (), False, True)
+        is_open = (after.status, after.ledger, after.batching, after.last_id) == (
+            "replaying",
+            "open",
+            batching,
+            last_id,
+        )
+        starts = after.read_position == after.acks.first_unacked >= after.durable.first_unacked
+        is_kept = event.name == "reopen" or after.durable == before.durable
+        is_new = after.ledgers == ((*ledgers, 0) if ledgers[-1] else ledgers) and after.ledger_property_id == last_id
+        return is_empty and is_open and starts and is_kept and is_new and bool(event.outcome == closed)
+    is_sent, failed = event.name != "fail_ledger_creation", bool(before.in_flight)
+    stops = is_sent and failed and before.status == "ready" and cfg.ambiguous_append == "stops_store"
+    wanted = before._replace(status="stopped" if stops else before.status, in_flight=(), log=after.log, ledgers=ledgers)
+    if after.ledger != ("fenced" if event.name == "fence" else "write_failed" if failed else "closed"):
+        return False
+    return after._replace(ledger=before.ledger) == wanted and bool(
+        event.outcome == completed(before.in_flight, "unknown" if is_sent else "not_written")
+    )
+
+
+@always(txn_log, on=("replay_entry", "complete_replay", "fail_read"))
+def replay_reads_next_undeleted_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step of the replay reads the next entry that is not deleted, and returns the number of its undeleted records.
+
+    A replay that ends, or that fails, is no longer at any entry.
+    """
+    if isinstance(event.outcome, Refused) or event.name != "replay_entry":
+        return isinstance(event.outcome, Refused) or after.read_position == 0
+    deleted = before.acks.deleted | (1 << before.acks.first_unacked) - 1
+    entry = next(n for n in range(before.read_position, before.first_entry + len(before.log)) if not deleted >> n & 1)
+    size = len(before.log[entry - before.first_entry])
+    left = next((p.remaining for p in before.acks.partial if p.entry == entry), (1 << size) - 1)
+    assert not isinstance(event.outcome, Failed)
+    return after.read_position == entry + 1 and bool(event.outcome == left.bit_count())
