@@ -112,6 +112,19 @@ def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event,
 
 
 @always(negative_acks, on=("nack",))
+def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An accepted nack reports whether a backoff gave its delay and whether it changed the timer; a rejected one
+    changes no bucket, timer or retained id.
+    """
+    if was_rejected(event):
+        kept = after.buckets, after.timer, after.retained_ids, after.chunked_messages
+        return kept == (before.buckets, before.timer, before.retained_ids, before.chunked_messages)
+    has_backoff = event.arguments["redelivery_count"] is not None and cfg.backoff.delays != ()
+    reported = event.outcome.backoff_used, event.outcome.timer_changed
+    return reported == (has_backoff, after.timer != before.timer) and after.chunked_messages == before.chunked_messages
+
+
+@always(negative_acks, on=("nack",))
 def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a nack its entry is in a bucket at the due time or before it by less than the bucket length.
 
