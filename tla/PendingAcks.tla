@@ -9,9 +9,8 @@
 (* [number, record, low_watermark].  After each step requests are numbered *)
 (* in order, so the next number is the count of open requests plus one.    *)
 (*                                                                         *)
-(* After... gives what an action does: [s, outcome, replies, redelivered,  *)
-(* trimmed], with outcome done, refused or failed, replies a set of        *)
-(* [number, result], redelivered a set of [entry, messages].               *)
+(* After... gives what an action does: [s, outcome, replies], with outcome  *)
+(* done, refused or failed, and replies a set of [number, result].         *)
 (***************************************************************************)
 EXTENDS PendingAcksState
 
@@ -55,9 +54,8 @@ Contents ==
 RecordOf(op, is_cumulative, txn, acks) == [op |-> op, cumulative |-> is_cumulative, txn |-> txn, acks |-> acks]
 RequestOf(number, r, watermark) == [number |-> number, record |-> r, low_watermark |-> watermark]
 
-Effects(s, replies, redelivered, count) ==
-  [s |-> s, outcome |-> "done", replies |-> replies, redelivered |-> redelivered, trimmed |-> count]
-Done(s) == Effects(s, {}, {}, 0)
+Effects(s, replies) == [s |-> s, outcome |-> "done", replies |-> replies]
+Done(s) == Effects(s, {})
 Refused(s) == [Done(s) EXCEPT !.outcome = "refused"]
 Failed(s) == [Done(s) EXCEPT !.outcome = "failed"]
 ReplyTo(request, result) ==
@@ -94,7 +92,7 @@ Requested(s, r, watermark) ==
       Queued(after) == Counted([after EXCEPT !.accept_queue = Append(@, request)])
       AtOnce(found) ==
         IF found.result = "conflict" THEN Failed(s)
-        ELSE Effects(Counted(found.s), {a \in ReplyTo(request, found.result) : a.result # "queued"}, {}, 0)
+        ELSE Effects(Counted(found.s), {a \in ReplyTo(request, found.result) : a.result # "queued"})
   IN IF s.status \in {"error", "closed"} THEN Refused(s)
      ELSE IF s.status = "ready" THEN With(Submitted(s, request), AtOnce)
      ELSE Done(Queued(IF s.status = "none" THEN Initializing(s) ELSE s))
@@ -176,26 +174,25 @@ WithLowWatermark(s, watermark, had_individual_acks) ==
 
 \* A durable ack is pending; shipped brokers check for conflicts here.
 WithAppliedAck(s, r) ==
-  LET Result(after, result) == [s |-> after, result |-> result, redelivered |-> {}]
+  LET Result(after, result) == [s |-> after, result |-> result]
       is_late == conflict_check = "after_append"
   IN IF is_late /\ Conflicts(s, r) THEN Result(s, "conflict")
      ELSE IF is_late /\ ~r.cumulative /\ NeverCompletes(s, r) THEN Result(s, "")
      ELSE Result(WithPendingAck(s, r), "done")
 
-\* A durable record is applied: [s, result, redelivered]; the result is empty if the request never completes.
+\* A durable record is applied: [s, result]; the result is empty if the request never completes.
 Applied(s, request, cursor_rejects) ==
   LET r == request.record
       Ended(ended) ==
         LET has_acks == ended.acks # {} \/ ended.cumulative # None
             Result(after) ==
-              [s |-> WithLowWatermark(after, request.low_watermark, ended.acks # {}), result |-> "done",
-               redelivered |-> IF r.op = "abort" THEN Redeliveries(after, ended.acks, ended.cumulative) ELSE {}]
+              [s |-> WithLowWatermark(after, request.low_watermark, ended.acks # {}), result |-> "done"]
             is_acked == r.op = "commit" /\ (~cursor_rejects \/ ~has_acks)
             is_kept == r.op = "commit" /\ ~is_acked /\ rejected_commit # "drop"
             Acked(after) == IF is_acked THEN WithCommittedAcks(after, ended) ELSE after
         IN IF is_kept
            THEN [s |-> [s EXCEPT !.status = IF rejected_commit = "close_store" THEN "error" ELSE "ready"],
-                 result |-> "failed", redelivered |-> {}]
+                 result |-> "failed"]
            ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
   IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedBy(s, r, FALSE), Ended)
 
@@ -213,8 +210,8 @@ Appended(s, is_durable) ==
 RECURSIVE AppliedAll(_, _, _)
 AppliedAll(found, requests, cursor_rejects) ==
   LET request == requests[1]
-      Rest(one) == AppliedAll([s |-> one.s, replies |-> found.replies \cup ReplyTo(request, one.result),
-                               redelivered |-> found.redelivered \cup one.redelivered], Tail(requests), cursor_rejects)
+      Rest(one) == AppliedAll([s |-> one.s, replies |-> found.replies \cup ReplyTo(request, one.result)],
+                              Tail(requests), cursor_rejects)
   IN IF requests = <<>> THEN found
      ELSE IF found.s.status # "ready" THEN [found EXCEPT !.replies = @ \cup FailureOf(requests)]
      ELSE With(Applied(found.s, request, cursor_rejects), Rest)
@@ -222,13 +219,12 @@ AppliedAll(found, requests, cursor_rejects) ==
 \* The append of the first entry in flight succeeds; the cursor may reject what its records commit.
 AfterCompleted(s, cursor_rejects) ==
   LET Ended(found) ==
-        LET Kept(after) == Effects(after.s, found.replies, found.redelivered, after.count)
+        LET Kept(after) == Effects(after, found.replies)
         IN IF found.s.status = "ready"
            THEN With(Trimmed(found.s, Last(found.s.log), Len(found.s.log) - 1), Kept)
-           ELSE IF s.status # "ready" THEN Effects(found.s, found.replies, found.redelivered, 0)
-           ELSE Effects(StoppedAs(found.s, "error"), found.replies \cup FailureOfWaiting(found.s),
-                        found.redelivered, 0)
-      empty == [s |-> Appended(s, TRUE), replies |-> {}, redelivered |-> {}]
+           ELSE IF s.status # "ready" THEN Effects(found.s, found.replies)
+           ELSE Effects(StoppedAs(found.s, "error"), found.replies \cup FailureOfWaiting(found.s))
+      empty == [s |-> Appended(s, TRUE), replies |-> {}]
   IN IF s.in_flight = <<>> THEN Refused(s) ELSE With(AppliedAll(empty, s.in_flight[1], cursor_rejects), Ended)
 
 \* Shipped brokers after a failed append: acks are pending, and no conflict is checked.
@@ -241,14 +237,14 @@ WithFailedAcks(s, requests, replies) ==
       is_applied == r.op = "ack" /\ ~is_lost /\ (r.cumulative => is_after)
       Rest(after) ==
         WithFailedAcks(after, Tail(requests), replies \cup ReplyTo(requests[1], IF is_lost THEN "" ELSE "failed"))
-  IN IF requests = <<>> THEN Effects(s, replies, {}, 0) ELSE With(IF is_applied THEN WithPendingAck(s, r) ELSE s, Rest)
+  IN IF requests = <<>> THEN Effects(s, replies) ELSE With(IF is_applied THEN WithPendingAck(s, r) ELSE s, Rest)
 
 AfterFailure(s, is_durable) ==
   LET requests == s.in_flight[1]
       Ended(after) ==
-        IF s.status # "ready" THEN Effects(after, FailureOf(requests), {}, 0)
+        IF s.status # "ready" THEN Effects(after, FailureOf(requests))
         ELSE IF failed_append = "apply" THEN WithFailedAcks(after, requests, {})
-        ELSE Effects(StoppedAs(after, "error"), FailureOf(requests) \cup FailureOfWaiting(after), {}, 0)
+        ELSE Effects(StoppedAs(after, "error"), FailureOf(requests) \cup FailureOfWaiting(after))
   IN IF s.in_flight = <<>> THEN Refused(s) ELSE With(Appended(s, is_durable), Ended)
 
 -----------------------------------------------------------------------------
@@ -288,29 +284,29 @@ AfterReadEntry(s) ==
   LET at == s.read_position
       Next(after) == [after EXCEPT !.read_position = at + 1, !.replayed = at + 1, !.failed_reads = 0]
       Ended(after) ==
-        With(Trimmed(Next(after), s.log[at + 1], at), LAMBDA found : Effects(found.s, {}, {}, found.count))
+        With(Trimmed(Next(after), s.log[at + 1], at), Done)
   IN IF ~IsReading(s) THEN Refused(s)
      ELSE IF at >= Len(s.log) THEN Failed(s)
      ELSE With(ReplayedAll(s, s.log[at + 1]), Ended)
 
 \* The queued requests are taken in order.
-RECURSIVE SubmittedAll(_, _, _, _)
-SubmittedAll(s, requests, replies, count) ==
+RECURSIVE SubmittedAll(_, _, _)
+SubmittedAll(s, requests, replies) ==
   LET Rest(found) ==
         SubmittedAll(found.s, Tail(requests),
-                     replies \cup {a \in ReplyTo(requests[1], found.result) : a.result # "queued"}, count)
-  IN IF requests = <<>> THEN Effects(s, replies, {}, count) ELSE With(Submitted(s, requests[1]), Rest)
+                     replies \cup {a \in ReplyTo(requests[1], found.result) : a.result # "queued"})
+  IN IF requests = <<>> THEN Effects(s, replies) ELSE With(Submitted(s, requests[1]), Rest)
 
 \* The handle is ready.
 AfterReady(s) ==
   LET ready == [s EXCEPT !.status = "ready", !.replayed = 0, !.failed_reads = 0, !.accept_queue = <<>>,
                          !.read_position = IF replay_rewinds THEN 0 ELSE @]
-      Taken(found) == SubmittedAll(found.s, s.accept_queue, {}, found.count)
-  IN With(IF log_deletion = "ended_transactions" THEN WithoutEnded(ready) ELSE [s |-> ready, count |-> 0], Taken)
+      Taken(after) == SubmittedAll(after, s.accept_queue, {})
+  IN With(IF log_deletion = "ended_transactions" THEN WithoutEnded(ready) ELSE ready, Taken)
 
 AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterReady(s) ELSE Refused(s)
 
-AfterStopped(s, found) == Effects(StoppedAs(s, found), FailureOfWaiting(s), {}, 0)
+AfterStopped(s, found) == Effects(StoppedAs(s, found), FailureOfWaiting(s))
 
 \* A read fails, for good or so that it is retried.
 AfterReadFailure(s, stops) ==

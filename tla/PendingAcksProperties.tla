@@ -55,35 +55,11 @@ Logged == WithRecords([pending |-> <<>>, committed |-> {}], Joined(log))
 -----------------------------------------------------------------------------
 (* Steps: Holds(what the action does), for all arguments. *)
 
-\* The requests whose records become durable in a ready handle.
-Appending == IF status = "ready" /\ in_flight # <<>> THEN in_flight[1] ELSE <<>>
 InReads(Holds(_)) == IsReading(Contents) /\ read_position < Len(log) => Holds(AfterReadEntry(Contents))
 InReadFailures(Holds(_)) ==
   IsReading(Contents) => \A stops \in read_fails_stops : Holds(AfterReadFailure(Contents, stops))
 InFailures(Holds(_)) ==
   in_flight # <<>> => \A is_durable \in write_fails_durable : Holds(AfterFailure(Contents, is_durable))
-
-\* The result of a request, empty if it does not complete.
-ResultOf(after, number) ==
-  LET replies == {a \in after.replies : a.number = number} IN IF replies = {} THEN "" ELSE TheOne(replies).result
-
------------------------------------------------------------------------------
-(* The records of the appended entry: what the k-th finds. *)
-
-\* The k-th record is applied, as its result says.
-IsApplied(after, k) ==
-  LET HasFailed(j) == ResultOf(after, Appending[j].number) = "failed"
-  IN IF HasCaller(Appending[k]) THEN ResultOf(after, Appending[k].number) = "done"
-     ELSE after.s.status = "ready" \/ \A j \in 1..k - 1 : ~HasFailed(j)
-
-\* The pending acks before the k-th record.
-RECURSIVE PendingAt(_, _)
-PendingAt(after, k) ==
-  LET Changed(memory) ==
-        IF IsApplied(after, k - 1)
-        THEN WithRecord([pending |-> memory, committed |-> {}], Appending[k - 1].record).pending ELSE memory
-  IN IF k = 1 THEN InMemory(Contents) ELSE With(PendingAt(after, k - 1), Changed)
-EndedAt(after, k) == OfTxn(PendingAt(after, k), Appending[k].record.txn)
 
 -----------------------------------------------------------------------------
 (* Memory and the log. *)

@@ -218,22 +218,6 @@ NeverCompletes(s, r) ==
   IN \E k \in DOMAIN r.acks : r.acks[k].ack_set # None /\ r.acks[k].entry \in whole
 
 -----------------------------------------------------------------------------
-(* Redelivery: a set of [entry, messages]. *)
-
-\* The messages of an entry that are acknowledged or pending.
-KeptOf(s, n) ==
-  AckedOf(s.cursor, n) \cup CoveredBy(s.cumulative_ack, n)
-    \cup UNION {MessagesOf(p) : p \in {p \in UNION {t.acks : t \in Members(s.individual_acks)} : p.entry = n}}
-
-\* What is redelivered of aborted acks; s is the state after the abort.
-Redeliveries(s, acks, cumulative) ==
-  LET entries == {p.entry : p \in acks} \cup
-                 (IF cumulative = None THEN {} ELSE s.cursor.first_unacked..cumulative.ack.entry)
-      Aborted(n) == CoveredBy(cumulative, n) \cup UNION {MessagesOf(p) : p \in {p \in acks : p.entry = n}}
-      found == {[entry |-> n, messages |-> Aborted(n) \ KeptOf(s, n)] : n \in entries}
-  IN {each \in found : each.messages # {}}
-
------------------------------------------------------------------------------
 (* The log index: [current_lag, max_ack, keys], keys in order, each [ack_position, log_position]. *)
 
 NoIndex == [current_lag |-> 0, max_ack |-> -1, keys |-> <<>>]
@@ -275,21 +259,18 @@ WithoutEndedRecords(entries) ==
       IsNotEmpty(entry) == entry # <<>>
   IN SelectSeq([k \in DOMAIN entries |-> Kept(k, 1)], IsNotEmpty)
 
-\* The state without those records: [s, count], count the log entries that are deleted.
-WithoutEnded(s) ==
-  LET kept == WithoutEndedRecords(s.log) IN [s |-> [s EXCEPT !.log = kept], count |-> Len(s.log) - Len(kept)]
+WithoutEnded(s) == [s EXCEPT !.log = WithoutEndedRecords(@)]
 
 Minus(number, count) == IF number > count THEN number - count ELSE 0
 
-\* The log entry is indexed and the log is trimmed: [s, count].
+\* The log entry is indexed and the log is trimmed.
 Trimmed(s, entry, log_position) ==
   LET last == IF EntriesOf(entry) = {} THEN -1 ELSE Greatest(EntriesOf(entry))
       Cut(found) ==
-        [s |-> [s EXCEPT !.log_index = found.index, !.log = SubSeq(@, found.count + 1, Len(@)),
-                         !.read_position = Minus(@, found.count), !.replayed = Minus(@, found.count)],
-         count |-> found.count]
+        [s EXCEPT !.log_index = found.index, !.log = SubSeq(@, found.count + 1, Len(@)),
+                  !.read_position = Minus(@, found.count), !.replayed = Minus(@, found.count)]
   IN IF log_deletion = "ended_transactions"
-     THEN IF s.status = "ready" THEN WithoutEnded(s) ELSE [s |-> s, count |-> 0]
+     THEN IF s.status = "ready" THEN WithoutEnded(s) ELSE s
      ELSE With(WithoutAcked(WithEntry(s.log_index, Len(entry), last, log_position), s.durable_cursor.first_unacked), Cut)
 
 \* The state of a handle that is not open; the subscription's cursor is kept.

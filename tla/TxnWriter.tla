@@ -11,9 +11,8 @@
 (* The time is always 0: deadlines are positive, and buffered records were *)
 (* added at a time of 0 or less. A position is <<ledger, entry>>.          *)
 (*                                                                         *)
-(* The effects of a step (record, tasks run, writes, callbacks, flushes,   *)
-(* completed close futures) are collected beside the state, for the        *)
-(* properties.                                                             *)
+(* The effects of a step (completed callbacks and close futures) are       *)
+(* collected beside the state.                                             *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -46,8 +45,7 @@ Contents ==
   [status |-> status, tasks |-> tasks, buffer |-> buffer, size |-> size, timer |-> timer, in_flight |-> in_flight,
    pending_callbacks |-> pending_callbacks, closers |-> closers, fenced |-> fenced, ledger |-> ledger,
          next_entry |-> next_entry,
-   log |-> log, added |-> <<>>, ran |-> <<>>, writes |-> <<>>, callbacks |-> <<>>, flushes |-> <<>>, closed |-> 0,
-   is_done |-> FALSE, thrown |-> FALSE]
+   log |-> log, callbacks |-> {}, closed |-> 0, is_done |-> FALSE, thrown |-> FALSE]
 
 \* Of(value), with the value evaluated once.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
@@ -84,15 +82,11 @@ Renumbered(s) == LET Counted(known) == RenumberedBy(s, known) IN With(Known(s), 
 -----------------------------------------------------------------------------
 (* Effects of a step. *)
 
-Callback(number, outcome) == [record |-> number, outcome |-> outcome, position |-> None, place |-> None, batch |-> None]
-Failed(s, numbers, why) ==
-  [s EXCEPT !.callbacks = @ \o [k \in DOMAIN numbers |-> Callback(numbers[k], why)]]
+Answered(s, numbers) == [s EXCEPT !.callbacks = @ \cup Members(numbers)]
 
 \* Removes the records whose callbacks completed in a step.
 CompletedIn(s) ==
-  LET answered == {each.record : each \in Members(s.callbacks)}
-      IsLeft(n) == n \notin answered
-  IN IF s.callbacks = <<>> THEN s ELSE [s EXCEPT !.pending_callbacks = SelectSeq(@, IsLeft)]
+  LET IsLeft(n) == n \notin s.callbacks IN [s EXCEPT !.pending_callbacks = SelectSeq(@, IsLeft)]
 Told(s) == With(s, CompletedIn)
 
 -----------------------------------------------------------------------------
@@ -104,38 +98,30 @@ Stored(s, write, is_acknowledged) ==
                 acknowledged |-> is_acknowledged]
   IN [s EXCEPT !.log = Append(@, entry), !.next_entry = @ + 1]
 
-\* Stores an entry and completes its callbacks in batch order.
-Completed(s, write) ==
-  LET AnswerTo(k) == [record |-> write.records[k], outcome |-> "ok", position |-> <<s.ledger, s.next_entry>>,
-                      place |-> IF write.batched THEN k - 1 ELSE None,
-                      batch |-> IF write.batched THEN Len(write.records) ELSE None]
-      Then(t) == Stored(t, write, TRUE)
-  IN With([s EXCEPT !.callbacks = @ \o [k \in DOMAIN write.records |-> AnswerTo(k)]], Then)
+\* Stores an entry and completes its callbacks.
+Completed(s, write) == Stored(Answered(s, write.records), write, TRUE)
 
 \* Submits an entry to the ledger; a fenced ledger fails it at once.
 Submitted(s, batched, records, bytes) ==
   LET write == [batched |-> batched, records |-> records, size |-> bytes]
       Begun(t) == IF writes = "at_once" THEN Completed(t, write) ELSE [t EXCEPT !.in_flight = Append(@, write)]
-  IN IF s.fenced THEN Failed(s, records, "fenced") ELSE With([s EXCEPT !.writes = Append(@, write)], Begun)
+  IN IF s.fenced THEN Answered(s, records) ELSE With(s, Begun)
 
 IsPoisoned(s) == \E each \in Members(s.buffer) : each.fails_on = "batch"
 \* An exception escapes and leaves the buffer unchanged.
 IsStuck(s) == unserialisable_batch = "escapes" /\ IsPoisoned(s)
 
 \* Flushes the buffer as one batch, unless an exception escapes.
-Flushed(s, reason) ==
+Flushed(s) ==
   LET records == NumbersOf(s.buffer)
-      flush == [reason |-> reason, records |-> Len(records), size |-> s.size, waited |-> -Head(s.buffer).since]
-      Gone(t) == IF IsPoisoned(t) THEN Failed(t, records, "serialization")
-                 ELSE IF t.status # "open" /\ close_buffered = "fails" THEN Failed(t, records, "closed")
-                 ELSE Submitted(t, TRUE, records, t.size + header_bytes)
-      Then(t) == IF IsStuck(t) THEN t
-                 ELSE [Gone(t) EXCEPT !.buffer = <<>>, !.size = 0, !.timer = IF delay_from = "tick" THEN @ ELSE None]
-  IN With([s EXCEPT !.flushes = Append(@, flush)], Then)
+      fails == IsPoisoned(s) \/ (s.status # "open" /\ close_buffered = "fails")
+      gone == IF fails THEN Answered(s, records) ELSE Submitted(s, TRUE, records, s.size + header_bytes)
+  IN IF IsStuck(s) THEN s
+     ELSE [gone EXCEPT !.buffer = <<>>, !.size = 0, !.timer = IF delay_from = "tick" THEN @ ELSE None]
 
 \* Writes one record as a plain entry.
 Alone(s, record) ==
-  IF record.fails_on = "single" THEN Failed(s, <<record.number>>, "serialization")
+  IF record.fails_on = "single" THEN Answered(s, <<record.number>>)
   ELSE Submitted(s, FALSE, <<record.number>>, record.size)
 
 -----------------------------------------------------------------------------
@@ -145,42 +131,37 @@ Alone(s, record) ==
 Buffered(s, record) ==
   LET begins == delay_from = "first_record" /\ s.buffer = <<>> /\ Tick \notin Members(s.tasks)
       each == [number |-> record.number, size |-> record.size, fails_on |-> record.fails_on, since |-> 0]
-      Then(t) == IF Len(t.buffer) >= max_records THEN Flushed(t, "records")
-                 ELSE IF t.size >= max_bytes THEN Flushed(t, "size") ELSE t
+      Then(t) == IF Len(t.buffer) >= max_records \/ t.size >= max_bytes THEN Flushed(t) ELSE t
   IN With([s EXCEPT !.buffer = Append(@, each), !.size = @ + record.size,
                     !.timer = IF begins THEN max_delay_ms ELSE @], Then)
 
 \* Adds a record to the buffer, or writes a large one alone after flushing the buffer.
 Taken(s, record) ==
   LET is_large == record.size >= max_bytes
-      reason == CASE s.buffer = <<>> -> None
-                  [] s.buffer # <<>> /\ is_large -> "large"
-                  [] OTHER -> IF size_limit = "cap" /\ s.size + record.size > max_bytes THEN "size" ELSE None
+      is_due == s.buffer # <<>> /\ (is_large \/ (size_limit = "cap" /\ s.size + record.size > max_bytes))
       Then(t) == IF is_large THEN Alone(t, record) ELSE Buffered(t, record)
-  IN IF s.status # "open" THEN Failed(s, <<record.number>>, "closed")
-     ELSE IF record.fails_on = "size" THEN Failed(s, <<record.number>>, "serialization")
-     ELSE IF reason = None THEN Then(s)
-     ELSE IF IsStuck(s) THEN Flushed(s, reason)
-     ELSE With(Flushed(s, reason), Then)
+  IN IF s.status # "open" \/ record.fails_on = "size" THEN Answered(s, <<record.number>>)
+     ELSE IF ~is_due THEN Then(s)
+     ELSE IF IsStuck(s) THEN s
+     ELSE With(Flushed(s), Then)
 
 \* The delay trigger: flushes the buffer and re-arms the timer unless the writer closes.
 Ticked(s) ==
   LET SetAnew(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
                     THEN [t EXCEPT !.timer = max_delay_ms] ELSE t
-  IN With(IF s.buffer # <<>> /\ s.status # "closed" THEN Flushed(s, "delay") ELSE s, SetAnew)
+  IN With(IF s.buffer # <<>> /\ s.status # "closed" THEN Flushed(s) ELSE s, SetAnew)
 
 \* Completes a close: buffered records fail (or are flushed), the timer is cancelled, close futures complete.
 Ended(s) ==
   LET flushes == s.buffer # <<>> /\ close_buffered = "flushes"
-      gone == IF flushes THEN Flushed(s, "close") ELSE s
-      completed == IF flushes /\ ~IsStuck(s) THEN gone ELSE Failed(gone, NumbersOf(gone.buffer), "closed")
+      gone == IF flushes THEN Flushed(s) ELSE s
+      completed == IF flushes /\ ~IsStuck(s) THEN gone ELSE Answered(gone, NumbersOf(gone.buffer))
       is_empty == closed_buffer = "empty"
   IN [completed EXCEPT !.closed = @ + s.closers, !.status = "closed", !.timer = None, !.closers = 0,
                   !.buffer = IF is_empty THEN <<>> ELSE @, !.size = IF is_empty THEN 0 ELSE @]
 
 Run(s, task) ==
-  LET Of(t) == IF task.is = "record" THEN Taken(t, task.record) ELSE IF task.is = "tick" THEN Ticked(t) ELSE Ended(t)
-  IN With([s EXCEPT !.ran = Append(@, task)], Of)
+  IF task.is = "record" THEN Taken(s, task.record) ELSE IF task.is = "tick" THEN Ticked(s) ELSE Ended(s)
 
 \* Submits a task to the executor.
 Given(s, task) == IF thread = "immediate" THEN Run(s, task) ELSE [s EXCEPT !.tasks = Append(@, task)]
@@ -195,9 +176,9 @@ RunAll(s, list) ==
 AfterAdd(s, bytes, fails) ==
   LET number == Cardinality(Known(s)) + 1
       record == [number |-> number, size |-> bytes, fails_on |-> fails]
-      added == [s EXCEPT !.pending_callbacks = Append(@, number), !.added = <<record>>]
+      added == [s EXCEPT !.pending_callbacks = Append(@, number)]
   IN Told(IF IsBatching THEN Given(added, TaskOf(record))
-          ELSE IF s.status # "open" THEN Failed(added, <<number>>, "closed")
+          ELSE IF s.status # "open" THEN Answered(added, <<number>>)
           ELSE IF fails = "single" /\ unserialisable_alone = "exception" THEN [added EXCEPT !.thrown = TRUE]
           ELSE Alone(added, record))
 
@@ -237,7 +218,7 @@ AfterCompletion(s) ==
 \* Fails the first write in flight; its entry may be durable.
 AfterFailure(s, is_stored) ==
   LET write == Head(s.in_flight)
-      failed == Failed([s EXCEPT !.in_flight = Tail(@)], write.records, "write_failed")
+      failed == Answered([s EXCEPT !.in_flight = Tail(@)], write.records)
   IN IF s.in_flight = <<>> THEN s ELSE Told(IF is_stored THEN Stored(failed, write, FALSE) ELSE failed)
 
 AfterRoll(s) == [s EXCEPT !.ledger = @ + 1, !.next_entry = 0]
