@@ -6,7 +6,7 @@ Each property computes the expected answer by brute force from the cursors as th
 from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
-from model.active_cursors.linked_list import CursorList
+from model.active_cursors.linked_list import CursorList, Node
 from model.active_cursors.machine import (
     Config,
     Cursor,
@@ -14,10 +14,11 @@ from model.active_cursors.machine import (
     Slowest,
     State,
     active_cursors,
+    canonical,
     observe,
     slowest_position,
 )
-from model.machine import Refused
+from model.machine import Failed, Refused
 from model.positions import Position
 
 COUNT = "number_at_same_position_or_before"
@@ -211,6 +212,77 @@ def flush_is_not_observable(cfg: Config, before: State, event: Event, after: Sta
 def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
     """Without queries, the list retains no more removed nodes than present cursors, or than the cleanup setting."""
     return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
+
+
+def is_repaired_list(cfg: Config) -> bool:
+    """Whether the container is the linked list with every rule repaired."""
+    rules = cfg.tail_keeps_counts, cfg.untracked_keeps_position, cfg.add_keeps_pending_removal
+    return is_list(cfg) and not any(rules) and cfg.readd_keeps_object == "never" and cfg.drops_removed_nodes
+
+
+@always(active_cursors, given=is_repaired_list)
+def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -> bool:
+    """The list links each node once, by position, and counts for it the linked nodes at its position or before.
+
+    A node outside the list has no position. Each present cursor has a node, and each node of a removed cursor was
+    removed since the last cleanup.
+    """
+    if s.nodes is None:
+        return True
+    linked, unlinked, places = s.nodes.linked, s.nodes.unlinked, [n.position for n in s.nodes.linked]
+    numbers, known = [n.object for n in (*linked, *unlinked)], [p for p in places if p is not None]
+    counts = [s.nodes.counts[n.counter - 1] if n.counter else None for n in linked]
+    return (
+        len(set(numbers)) == len(numbers)
+        and {c.object for c in s.cursors} == {n.object for n in (*linked, *unlinked) if n.present}
+        and len(known) == s.nodes.tracked == len(linked)
+        and known == sorted(known)
+        and counts == [len([p for p in known if p <= own]) for own in known]
+        and all((n.position, n.counter) == (None, 0) for n in unlinked)
+        and retained(s.nodes) <= s.nodes.removed
+    )
+
+
+@always(active_cursors, given=is_list)
+def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
+    """The queue of pending updates is a binary heap: the largest position first, nodes without a position last."""
+    if s.nodes is None or not s.nodes.updates:
+        return True
+    nodes: dict[int, Node] = {n.object: n for n in (*s.nodes.linked, *s.nodes.unlinked)}
+    keys = [(n.position is not None, n.position or (0, 0)) for n in (nodes[o] for o in s.nodes.updates)]
+    return all(keys[(i - 1) // 2] >= keys[i] for i in range(1, len(keys)))
+
+
+@always(active_cursors, on=("remove_cursor", "update_cursor"))
+def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The canonical form numbers cursor objects from 1, sets the clock to zero and forgets what no query returns."""
+    renamed = canonical(cfg, after)
+    same = [(c.cursor, c.position, c.durable) for c in renamed.cursors] == [
+        (c.cursor, c.position, c.durable) for c in after.cursors
+    ]
+    ago, now_ago = after.now_ms - after.last_removal_ms, renamed.now_ms - renamed.last_removal_ms
+    ends = max(cfg.grace_ms, 0) * cfg.has_grace_period
+    numbers = [c.object for c in renamed.cursors]
+    if not same or now_ago != min(ago, ends) or sorted(numbers) != list(range(1, len(numbers) + 1)):
+        return False
+    return canonical(cfg, renamed) == renamed and _list_form(renamed) == _list_form(after)
+
+
+def _list_form(s: State) -> object:
+    """The nodes without the numbers of objects and counters."""
+    if s.nodes is None:
+        return sorted((item.position, item.cursor) for item in s.items)
+    nodes = (*s.nodes.linked, *s.nodes.unlinked)
+    shown = {n.object: (n[0], n[2:6], s.nodes.counts[n.counter - 1] if n.counter else None) for n in nodes}
+    queues = [[shown[o] for o in queue] for queue in (s.nodes.updates, s.nodes.removals)]
+    outside = sorted(repr(shown[n.object]) for n in s.nodes.unlinked)
+    return [shown[n.object] for n in s.nodes.linked], outside, queues, s.nodes.tracked, s.nodes.removed
+
+
+@always(active_cursors, on=("remove_while_iterating",))
+def iteration_removes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Removing a cursor through an iterator fails, is rejected for an unknown name, and changes nothing."""
+    return after == before and isinstance(event.outcome, Failed if own_cursor(before, event) else Refused)
 
 
 @always(active_cursors, given=lambda cfg: cfg.container in ("heap", "sorted_set"))

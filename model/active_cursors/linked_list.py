@@ -102,11 +102,6 @@ def by_object(nodes: Iterable[Node]) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda n: n.object))
 
 
-def removed_nodes(s: CursorList) -> int:
-    """Returns how many nodes of removed cursors the list retains."""
-    return sum(not n.present for n in s.linked + s.unlinked)
-
-
 # ---- the priority queue of pending updates ------------------------------------------------------------
 
 
