@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+from invariants.entry_cache.names import canonical_form_renames_only
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from model.entry_cache.machine import entry_cache
 from model.entry_cache.shared_reads import Part, StorageRead, all_held, awaited
@@ -11,6 +13,8 @@ from model.entry_cache.state import ABSENT, DISABLED, Answered, Config, Delivere
 from model.machine import Refused
 from model.positions import EARLIEST, Position
 from model.range_cache import Entry, OrphanedCopies
+
+__all__ = ["canonical_form_renames_only"]
 
 ANSWERS = ("complete_storage_read", "answer_oddly")
 READINGS = ("read", "read_one", *ANSWERS, "release", "expire_waiting_reads")
@@ -178,11 +182,14 @@ def free_and_granted_permits_equal_maximum(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, given=limited)
 def request_reads_only_with_permits(cfg: Config, s: State) -> bool:
-    """A request either waits for permits or holds them, and delivered entries keep the permits of their request."""
+    """A request either waits for permits or holds them; delivered entries keep them until the last one is released."""
     waiting = {w.request for w in s.limiter.waiting}
     granted = {g.request for g in s.limiter.grants}
     named = sorted(copy for g in s.limiter.grants for copy in g.copies)
     if named != sorted(copy for group in groups(s) for copy in group if copy > 0):
+        return False
+    pending = {q.number for q in s.requests}
+    if not all(g.copies or g.request in pending for g in s.limiter.grants):
         return False
     return all((q.number in waiting) == (q.part.kind == "permits") != (q.number in granted) for q in s.requests)
 
@@ -428,14 +435,15 @@ def single_read_caches_nothing(cfg: Config, before: State, event: Event, after: 
     return by_key(after).keys() <= by_key(before).keys()
 
 
-@always(entry_cache, on=("complete_storage_read",))
+@always(entry_cache, on=ANSWERS)
 def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The metrics count every entry from storage as a cache miss, with its size."""
+    """The metrics count every requested entry from storage as a cache miss, with its size."""
     r = read_of(before, event)
-    if r is None:
+    if r is None or isinstance(event.outcome, Refused):
         return True
     sizes = next(each.entry_bytes for each in cfg.stored if (each.cache, each.ledger) == (r.cache, r.ledger))
-    stored = sizes[r.first : r.last + 1] if event.arguments["success"] else ()
+    came = r.last - r.first + 1 if event.arguments.get("success") else event.arguments.get("entries", 0)
+    stored = sizes[r.first : r.first + came]
     was, now = before.counters, after.counters
     return (now.miss_entries - was.miss_entries, now.miss_bytes - was.miss_bytes) == (len(stored), sum(stored))
 
@@ -459,6 +467,105 @@ def queued_request_fails_only_after_timeout(cfg: Config, before: State, event: E
     failed = {answer.request for answer in answered(event) if not answer.ok}
     least = before.ranges.now_ns - cfg.permits_timeout_ns
     return all(w.since_ns <= least for w in before.limiter.waiting if w.request in failed)
+
+
+# ---- of every step: outcomes, metrics, settings --------------------------------------------------------
+
+
+@always(entry_cache, on=("read", "read_one", *ANSWERS, *COUNTING))
+def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read is rejected exactly if storage lacks an entry of its range, other calls if nothing has their number."""
+    asked = event.arguments
+    if event.name in COUNTING:
+        return isinstance(event.outcome, Refused) is (asked["copy"] not in counters(before))
+    if event.name in ANSWERS:
+        r = read_of(before, event)
+        too_long = r is not None and event.name == "answer_oddly" and asked["entries"] >= r.last - r.first + 1
+        return isinstance(event.outcome, Refused) is (r is None or too_long)
+    cache, ledger, first, last = _asked(before, event, before.next_request)
+    sizes = next((each.entry_bytes for each in cfg.stored if (each.cache, each.ledger) == (cache, ledger)), ())
+    return isinstance(event.outcome, Refused) is not (0 <= first <= last < len(sizes))
+
+
+@always(entry_cache, on=COUNTING)
+def release_and_replay_return_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`release` returns the read count less one, `replay` plus one, and neither returns one without a handler."""
+    if isinstance(event.outcome, Refused):
+        return True
+    count, change = counters(before)[event.arguments["copy"]], 1 if event.name == "replay" else -1
+    return bool(event.outcome.expected_reads == (None if count is None else count + change))
+
+
+@always(entry_cache, on=("read", "read_one"))
+def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read that does not wait for permits counts the cached entries of its range as cache hits, with their sizes."""
+    cache, ledger, first, last = _asked(before, event, before.next_request)
+    store = before.topic_caches[cache]
+    wanted = [e for e in entries(before) if e.cache == store and e.position.ledger == ledger]
+    found = [e.bytes for e in wanted if first <= e.position.entry <= last]
+    waits = after.limiter.waiting != before.limiter.waiting
+    is_turned_away = after.next_read == before.next_read and any(not a.ok for a in answered(event))
+    if isinstance(event.outcome, Refused) or waits or is_turned_away:
+        found = []
+    was, now = before.counters, after.counters
+    return (now.hit_entries - was.hit_entries, now.hit_bytes - was.hit_bytes) == (len(found), sum(found))
+
+
+@always(entry_cache, on=("insert", *EVICTIONS))
+def metrics_count_insertions_and_evictions(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The metrics count each added entry, and each size pass of a task: exactly if it finds the total too large."""
+    was, now = before.counters, after.counters
+    if event.name == "insert" and now.insertions - was.insertions != int(event.outcome is True):
+        return False
+    runs = int(is_above_trigger(before) and is_above_watermark(before))
+    if event.name == "run_eviction_task" and before.tasks:
+        return now.size_evictions - was.size_evictions == runs
+    return was.size_evictions <= now.size_evictions <= was.size_evictions + 1
+
+
+@always(entry_cache, on=("do_cache_eviction",))
+def periodic_eviction_below_trigger_keeps_unexpired_entries(
+    cfg: Config, before: State, event: Event, after: State
+) -> bool:
+    """The periodic eviction removes an unexpired entry only if the total size is above the trigger."""
+    kept, least = by_key(after), before.ranges.now_ns - cfg.ttl_ns
+    young = [k for k, e in by_key(before).items() if e.timestamp_ns >= least]
+    return is_above_trigger(before) or all(k in kept for k in young)
+
+
+@always(entry_cache, on=(*REMOVALS, "clear_all"))
+def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a ledger or a cache was removed, its outstanding reads are not joined; other reads stay as they are."""
+    store = before.topic_caches[event.arguments["cache"]] if "cache" in event.arguments else None
+
+    def is_removed(r: StorageRead) -> bool:
+        if event.name in ("invalidate_entries_before", "invalidate_ledger"):
+            return event.name == "invalidate_ledger" and (r.store, r.ledger) == (store, event.arguments["ledger"])
+        return r.store in before.topic_caches if store is None else r.store == store
+
+    return after.reads == tuple([r._replace(joinable=r.joinable and not is_removed(r)) for r in before.reads])
+
+
+@always(entry_cache)
+def time_and_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Clock and dynamic settings change only by their own actions, to the given value; these change nothing else."""
+    value: Any = event.arguments.get("value")
+    ranges = before.ranges
+    expected = {
+        "advance": lambda: before._replace(ranges=ranges._replace(now_ns=ranges.now_ns + event.arguments["nanos"])),
+        "set_max_cache_bytes": lambda: before._replace(max_bytes=value),
+        "set_eviction_watermark": lambda: before._replace(watermark=value),
+        "set_max_requeue_times": lambda: before._replace(ranges=ranges._replace(max_requeue_times=value)),
+        "set_extend_ttl": lambda: before._replace(ranges=ranges._replace(extend_ttl_of_recently_accessed=value)),
+    }
+    if event.name in expected:
+        return bool(after == expected[event.name]())
+    return _settings(after) == _settings(before)
+
+
+def _settings(s: State) -> tuple[object, ...]:
+    ranges = s.ranges
+    return (ranges.now_ns, s.max_bytes, s.watermark, ranges.max_requeue_times, ranges.extend_ttl_of_recently_accessed)
 
 
 # ---- what must happen now and then --------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Guarantees of the entry cache."""

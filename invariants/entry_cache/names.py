@@ -1,0 +1,77 @@
+"""The canonical form of the entry cache: it renames, and changes nothing else."""
+
+from __future__ import annotations
+
+from invariants.properties import Event, always
+from model.entry_cache.machine import canonical, entry_cache
+from model.entry_cache.shared_reads import Part, Request, all_held
+from model.entry_cache.state import Config, Counters, State
+
+
+def kinds(copies: tuple[int, ...]) -> tuple[int, int]:
+    """How many copies are held for requests, and how many are open."""
+    held = sum(copy < 0 for copy in copies)
+    return held, len(copies) - held
+
+
+def form(s: State) -> tuple[object, ...]:
+    """The state without the numbers of caches, requests, reads and copies; times are relative to now."""
+    now, queue = s.ranges.now_ns, s.ranges.queue
+    holders = {copy: i for i, e in enumerate(queue) if e is not None for copy in e.copies}
+    orphans = {copy: g.expected_reads for g in s.ranges.orphaned_copies for copy in g.copies}
+    requests = {q.number: i for i, q in enumerate(s.requests)}
+    reads = {r.number: i for i, r in enumerate(s.reads)}
+    topics = {store: i for i, store in enumerate(s.topic_caches) if store >= 0}
+
+    def place(copy: int) -> object:
+        return holders.get(copy), orphans.get(copy)
+
+    def owner(store: int) -> object:
+        return store if store < 0 else (s.owners[store], topics.get(store), s.ranges.sizes[store])
+
+    def shape(part: Part) -> object:
+        held = [(h.entry, h.bytes, place(h.copy)) for h in part.held]
+        return part.kind, part.first, part.last, reads.get(part.read), held, [shape(each) for each in part.parts]
+
+    def asked(q: Request) -> object:
+        return owner(q.store), q.cache, q.ledger, q.expected_reads, shape(q.part)
+
+    limits = s.limiter
+    rest = s.ranges.stash, s.total_bytes, s.max_bytes, s.watermark, s.marked, s.tasks, s.failing, limits.free
+    return (
+        [e and (owner(e.cache), e[1:4], kinds(e.copies), e.timestamp_ns - now, e[6:]) for e in queue],
+        sorted(repr((kinds(g.copies), g.expected_reads)) for g in s.ranges.orphaned_copies),
+        [owner(store) for store in s.topic_caches],
+        [(owner(r.store), r[2:8], [requests[n] for n in r.waiting]) for r in s.reads],
+        [asked(q) for q in s.requests],
+        [(requests[w.request], w.permits, w.since_ns - now) for w in limits.waiting],
+        [(requests.get(g.request), g.permits, [place(copy) for copy in g.copies]) for g in limits.grants],
+        (*rest, s.ranges.max_requeue_times, s.ranges.extend_ttl_of_recently_accessed),
+    )
+
+
+def is_numbered(s: State) -> bool:
+    """Whether requests, reads and copies are numbered without gaps, and time and metrics are zero."""
+    held = [copy for e in s.ranges.queue if e is not None for copy in e.copies]
+    copies = sorted([*held, *[copy for g in s.ranges.orphaned_copies for copy in g.copies]])
+    negative = sum(copy < 0 for copy in copies)
+    numbers = sorted({q.number for q in s.requests} | {g.request for g in s.limiter.grants})
+    following = (s.next_request, s.next_read, s.ranges.next_copy, s.next_held)
+    return (
+        numbers == list(range(1, len(numbers) + 1))
+        and [r.number for r in s.reads] == list(range(1, len(s.reads) + 1))
+        and copies == [*range(-negative, 0), *range(1, len(copies) - negative + 1)]
+        and following == (len(numbers) + 1, len(s.reads) + 1, len(copies) - negative + 1, -negative - 1)
+        and (s.ranges.now_ns, s.counters) == (0, Counters())
+    )
+
+
+@always(entry_cache, on=("complete_storage_read", "remove_entry_cache", "release"))
+def canonical_form_renames_only(cfg: Config, before: State, event: Event, s: State) -> bool:
+    """The canonical form numbers caches, requests, reads and copies from 1 and sets time and metrics to zero."""
+    held = {h.copy for q in s.requests for h in all_held((q.part,))}
+    groups = [*[e.copies for e in s.ranges.queue if e is not None], *[g.copies for g in s.ranges.orphaned_copies]]
+    if held != {copy for group in groups for copy in group if copy < 0}:
+        return True  # a copy leaks
+    renamed = canonical(cfg, s)
+    return is_numbered(renamed) and form(renamed) == form(s) and canonical(cfg, renamed) == renamed
