@@ -479,7 +479,7 @@ def size_check_evicts_down_to_watermark(cfg: Config, before: State, event: Event
     """
     goal = goal_of(cfg, before, event)
     if goal <= 0:
-        return after == before
+        return after == before and bool(event.outcome == NOTHING)
     return sum(before.sizes) - sum(after.sizes) >= goal or not entries(after)
 
 
