@@ -385,6 +385,22 @@ def bench(
 
 
 @app.command()
+def compare(
+    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="`transfer`; a wrong name lists all.")],
+    policy: Annotated[list[str] | None, typer.Option(help="Only this policy; may be repeated (default: all).")] = None,
+    size: Annotated[
+        list[int] | None, typer.Option(min=1, help="Only this size; may be repeated (default: all).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a plot: .png, .svg or .pdf.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the policies of a workload on the model, and compare what they cost."""
+    from fuzz.commands import compare as command
+
+    _end(as_json, command.run(workload, policy or [], size or [], out, _err()), command.show)
+
+
+@app.command()
 def check(
     tier: Annotated[
         str, typer.Option(help="quick (two minutes), full (half an hour) or nightly; on two cores.")

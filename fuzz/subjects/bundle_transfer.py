@@ -1,0 +1,318 @@
+"""How the engines drive the transfer of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fuzz.subject import Scope, Subject
+from fuzz.tlc.values import as_model
+from impl.bundle_transfer import BundleTransfer
+from invariants import bundle_transfer as invariants
+from model.bundle_transfer.machine import bundle_transfer
+from model.bundle_transfer.state import (
+    Config,
+    Entry,
+    State,
+    is_attached,
+)
+
+
+def brokers(cfg: Config, s: State) -> tuple[int, ...]:
+    """Every broker."""
+    return tuple(range(cfg.brokers))
+
+
+def topics(cfg: Config, s: State) -> tuple[int, ...]:
+    """Every topic."""
+    return tuple(range(cfg.topics))
+
+
+def clients(cfg: Config, s: State) -> tuple[int, ...]:
+    """Every client, and one that does not exist."""
+    return tuple(range(len(s.topics[0].clients) + 1))
+
+
+def situation(cfg: Config, s: State) -> str:
+    """Whether a transfer is in flight, a broker is down or unregistered, or neither."""
+    if not all(b.registered for b in s.brokers):
+        return "broken"
+    return "calm" if s.records[-1].state == "owned" else "transfer"
+
+
+def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
+    """Records, duties, phases of topic objects and of clients, abstracted for coverage."""
+    t = s.topics[0]
+    return (
+        s.records[-1].state,
+        s.records[-1].forced,
+        tuple((b.alive, b.registered, b.duty, min(len(s.records) - b.view, 3)) for b in s.brokers),
+        tuple(o and (o.phase, o.writable, bool(o.adds)) for o in t.objects),
+        tuple((c.phase, c.peer, bool(c.up), bool(c.down)) for c in t.clients[:1]),
+    )
+
+
+# ---- measures that scopes bound ------------------------------------------------------------------------
+
+
+def entries(s: State) -> int:
+    """Entries of the topic that has most, unconfirmed ones included."""
+    return max(len(t.log) + len(t.orphans) + sum([len(o.adds) for o in t.objects if o]) for t in s.topics)
+
+
+def messages(s: State) -> int:
+    """Messages of the producer that sent most."""
+    return max(c.begun for t in s.topics for c in t.clients)
+
+
+def records(s: State) -> int:
+    """Records that a running broker has not passed."""
+    return len(s.records)
+
+
+# ---- scopes --------------------------------------------------------------------------------------------
+
+#: Actions of every scope: the protocol itself, with all that liveness needs.
+PROTOCOL = ("transfer", "send", *invariants.FAIR)
+
+SMOKE = Scope(
+    actions=(*PROTOCOL, "break_connection"),
+    settings={"brokers": 2, "topics": 1, "producers": 1, "consumers": 0, "window": 2},
+    domains={
+        "broker": (0, 1),
+        "dst": (1,),
+        "owner": (0, 1),
+        "topic": (0,),
+        "client": (0,),
+        "kept": (0, 1),
+    },
+    bounds={"messages": 2, "entries": 2},
+    reasons={
+        "actions": "the protocol and broken connections; crashes and lost sessions are in the scopes crash and session",
+        "brokers": "two: source and destination; a spare one is in the scope crash",
+        "topics": "one; topics share only the records, two are in the scope topics",
+        "producers": "one; producers share only the log",
+        "consumers": "none; the scope consumer has one",
+        "window": "two: a message may be accepted after one was ignored",
+        "broker": "both of the scope",
+        "dst": "one transfer from the source to the destination; the scope back has both directions",
+        "owner": "both of the scope",
+        "topic": "the only one",
+        "client": "the only producer of the scope",
+        "kept": "none or one; more than one unconfirmed entry of a fenced ledger is excluded",
+        "messages": "two: the least that can be reordered",
+        "entries": "two; excludes most duplicates without deduplication",
+    },
+)
+
+CRASH = Scope(
+    actions=(*PROTOCOL, "crash"),
+    settings=SMOKE.settings,
+    domains=SMOKE.domains,
+    bounds={"messages": 1, "entries": 2, "records": 4},
+    reasons=dict(SMOKE.reasons)
+    | {
+        "actions": "the protocol, and crashes of any broker at any step, any number of them",
+        "messages": "one: loss and duplicates; order is in the scope smoke",
+        "records": "four: a whole transfer that a broker has not seen",
+    },
+)
+
+SESSION = Scope(
+    actions=(*PROTOCOL, "suspect", "override_stuck", "jump"),
+    settings=SMOKE.settings,
+    domains=dict(SMOKE.domains) | {"kept": (0,), "suspect.broker": (0,)},
+    bounds={"messages": 0, "entries": 0, "records": 2},
+    reasons=dict(CRASH.reasons)
+    | {
+        "actions": "the protocol, lost sessions, overrides of stuck transfers, and missed records",
+        "kept": "none: nothing is sent",
+        "suspect.broker": "the source; the destination's is fuzzed",
+        "messages": "none: ownership, lookups and topic objects only",
+        "entries": "none: nothing is sent",
+        "records": "two: a broker lags by one record",
+    },
+)
+
+BACK = Scope(
+    actions=PROTOCOL,
+    settings=SMOKE.settings,
+    domains=dict(SMOKE.domains) | {"dst": (0, 1), "kept": (0,)},
+    bounds={"messages": 0, "entries": 0, "records": 3},
+    reasons=dict(SESSION.reasons)
+    | {
+        "actions": "the protocol without faults",
+        "dst": "both directions, any number of transfers",
+        "records": "three: a broker lags by two records",
+    },
+)
+
+CONSUMER = Scope(
+    actions=(*PROTOCOL, "dispatch"),
+    settings=dict(SMOKE.settings) | {"consumers": 1},
+    domains=dict(SMOKE.domains) | {"client": (0, 1)},
+    bounds={"messages": 1, "entries": 1},
+    reasons=dict(CRASH.reasons)
+    | {
+        "actions": "the protocol without faults, with deliveries to the consumer",
+        "consumers": "one, which is all a subscription has here",
+        "client": "the producer and the consumer",
+        "messages": "one message, and one entry for the consumer",
+        "entries": "one entry, without duplicates",
+    },
+)
+
+TOPICS = Scope(
+    actions=PROTOCOL,
+    settings=dict(SMOKE.settings) | {"topics": 2},
+    domains=dict(SMOKE.domains) | {"topic": (0, 1)},
+    bounds={"messages": 1, "entries": 1},
+    reasons=dict(CRASH.reasons)
+    | {
+        "actions": "the protocol without faults",
+        "topics": "two, which share the records",
+        "topic": "both of the scope",
+    },
+)
+
+# ---- the TLA+ twin -------------------------------------------------------------------------------------
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin, whose variables may not be named like settings."""
+    fields = {"records": "records", "brokers": "members", "topics": "bundle"}
+    found: State = as_model(State, {field: variables[name] for field, name in fields.items()})
+    return found
+
+
+# ---- corrupted states that `check` must report ---------------------------------------------------------
+
+
+def open_ledger_without_writer(s: State) -> State | None:
+    """An open ledger has entries of a writer that is gone."""
+    t = s.topics[0]
+    if not any(o is not None and o.writable for o in t.objects):
+        return None
+    return s._replace(topics=(t._replace(orphans=(Entry(0, 0),)), *s.topics[1:]))
+
+
+def two_writers(s: State) -> State | None:
+    """Two brokers write to the topic."""
+    t = s.topics[0]
+    writer = next((o for o in t.objects if o is not None and o.writable), None)
+    if writer is None or t.objects[1] is not None:
+        return None
+    return s._replace(topics=(t._replace(objects=(t.objects[0], writer, *t.objects[2:])), *s.topics[1:]))
+
+
+def registered_broker_is_down(s: State) -> State | None:
+    """A broker is registered and down."""
+    if s.brokers[0].alive:
+        return None
+    return s._replace(brokers=(s.brokers[0]._replace(registered=True), *s.brokers[1:]))
+
+
+def view_is_ahead(s: State) -> State | None:
+    """A broker has applied a record that does not exist."""
+    if not s.brokers[0].alive:
+        return None
+    return s._replace(brokers=(s.brokers[0]._replace(view=len(s.records)), *s.brokers[1:]))
+
+
+def lookup_has_peer(s: State) -> State | None:
+    """A client without address has a peer."""
+    t = s.topics[0]
+    c = t.clients[0]
+    if c.phase == "lookup" or is_attached(c, c.peer or 0):
+        return None
+    changed = t._replace(clients=(c._replace(phase="lookup", up=(), down=()), *t.clients[1:]))
+    return s._replace(topics=(changed, *s.topics[1:]))
+
+
+def receipt_for_nothing(s: State) -> State:
+    """A producer has more receipts than messages."""
+    t = s.topics[0]
+    changed = t._replace(clients=(t.clients[0]._replace(done=t.clients[0].begun + 1), *t.clients[1:]))
+    return s._replace(topics=(changed, *s.topics[1:]))
+
+
+subject = Subject(
+    bundle_transfer,
+    BundleTransfer,
+    invariants,
+    domains={
+        "broker": brokers,
+        "dst": brokers,
+        "owner": brokers,
+        "topic": topics,
+        "client": clients,
+        "kept": (0, 0, 1, 2),
+    },
+    settings={
+        "brokers": (3, 2),
+        "topics": (1, 1, 2),
+        "producers": (1, 2),
+        "consumers": (1, 0),
+        "window": (2, 1, 3),
+        "deduplication": (False, True),
+    },
+    weights={
+        "transfer": 2,
+        "jump": 1,
+        "override": 4,
+        "override_stuck": 0.3,
+        "crash": 0.15,
+        "restart": 2,
+        "suspect": 0.15,
+        "register": 0.5,
+        "fail_publish": 0.2,
+        "close_timeout": 0.3,
+        "fail_close": 0.3,
+        "fail_add": 0.2,
+        "break_connection": 0.3,
+        "deliver": 8,
+        "publish": 5,
+        "send": 5,
+        "process": 6,
+        "confirm": 4,
+        "receive": 8,
+        "lookup": 4,
+        "connect": 5,
+        "admit": 8,
+        "open_topic": 5,
+        "close_ledger": 4,
+        "disconnect": 4,
+        "dispatch": 2,
+        "begin_load": 4,
+    },
+    situation=situation,
+    in_situation={"transfer": {"send": 2, "override_stuck": 2}, "broken": {"transfer": 0.2}},
+    swarms={
+        "no faults": dict.fromkeys(invariants.FAULTS, 0),
+        "slow channel": {"deliver": 0.3, "jump": 2, "transfer": 3, "lookup": 3},
+        "slow bookies": {"confirm": 0.15, "send": 3, "process": 3, "crash": 2},
+        "lost sessions": {"suspect": 12, "register": 2, "jump": 2},
+        "crashes": {"crash": 8, "restart": 2},
+        "broken connections": {"break_connection": 10, "send": 2},
+        "failures": {"fail_add": 10, "fail_close": 8, "close_timeout": 8, "fail_publish": 4, "override_stuck": 4},
+    },
+    abstract=coverage_key,
+    measures={"entries": entries, "messages": messages, "records": records},
+    scopes={
+        "smoke": SMOKE,
+        "crash": CRASH,
+        "session": SESSION,
+        "back": BACK,
+        "consumer": CONSUMER,
+        "topics": TOPICS,
+    },
+    corrupt={
+        "open_ledger_without_writer": open_ledger_without_writer,
+        "two_writers": two_writers,
+        "registered_broker_is_down": registered_broker_is_down,
+        "view_is_ahead": view_is_ahead,
+        "lookup_has_peer": lookup_has_peer,
+        "receipt_for_nothing": receipt_for_nothing,
+    },
+    steps=192,
+)

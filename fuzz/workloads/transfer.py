@@ -1,0 +1,303 @@
+"""A transfer of one bundle under each variant of the protocol, measured on runs of the model.
+
+Each topic has a producer, which sends a message in every round, and a consumer. In a round every broker, client and
+ledger takes the next step that it can take at the round's beginning: rounds are the protocol's steps, whatever the
+number of topics. Topics in equal states take equal steps, so one topic of each kind is run, with its number.
+
+    client_lookups      lookups that brokers receive
+    publish_gap_steps   rounds from the last message confirmed by the source to the first by the destination; the worst
+    ignored_sends       sends that reach the source and are neither stored nor answered
+    channel_appends     records of the channel
+    client_commands     commands of the protocol to clients: close and prepare
+    exposure            for a crash of source or destination after each round of the transfer, with a spare broker that
+                        takes over: clients at a fenced topic at that moment, lookups until every producer publishes
+                        again, its publish gap, and messages stored twice
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from fuzz.workloads import Workload
+from model.bundle_transfer.machine import bundle_transfer
+from model.bundle_transfer.state import Config, Instance, State, Topic, is_attached
+from model.machine import Refused
+
+#: `maxConcurrentTopicLoadRequest`: the loads that a broker begins in one round.
+LOADS = 5_000
+SOURCE, DESTINATION, SPARE = 0, 1, 2
+Count = Annotated[int, msgspec.Meta(ge=0)]
+#: Messages that the producer may have pending: what bounds the sends that are ignored.
+WINDOW = 8
+#: Rounds before the transfer begins, in which the pipeline fills; rounds after which a run counts as stuck.
+_WARM, _MOST = 12, 100
+#: Actions of a topic's broker and of its clients; the order within a round does not matter to its first steps.
+_OF_BROKER = ("confirm", "close_ledger", "disconnect", "clean_up", "begin_load", "open_topic")
+_OF_CLIENT = ("process", "dispatch", "receive", "answer", "connect", "admit", "lookup", "send")
+
+
+class Exposure(msgspec.Struct):
+    """A crash after a round of the transfer, and the recovery."""
+
+    crashed: str
+    round: Count
+    record: str  # the newest record of the channel at the crash
+    fenced_clients: Count
+    client_lookups: Count
+    publish_gap_steps: Count
+    duplicates: Count
+
+
+class Row(msgspec.Struct):
+    """What a transfer costs under a policy."""
+
+    policy: str
+    topics: Count
+    deduplication: bool
+    client_lookups: Count
+    publish_gap_steps: Count
+    ignored_sends: Count
+    channel_appends: Count
+    client_commands: Count
+    worst_fenced_clients: Count
+    worst_recovery_lookups: Count
+    worst_recovery_gap: Count
+    worst_duplicates: Count
+    exposure: list[Exposure]
+
+
+class Kind(NamedTuple):
+    """Topics in the same state with the same past."""
+
+    topic: Topic
+    confirmed: int  # the round of the last confirmed message
+    gap: int  # rounds between the last message of one broker and the first of the next; 0 before
+    writer: int  # the broker that confirmed last
+
+
+class Run(NamedTuple):
+    """A bundle of many topics after some rounds."""
+
+    cfg: Config
+    records: tuple[Any, ...]
+    brokers: tuple[Any, ...]
+    kinds: tuple[tuple[Kind, int], ...]  # with the number of topics of each
+    round: int
+    counts: Counter[str]
+
+
+def first_run(cfg: Config, topics: int) -> Run:
+    """A bundle in which nothing has happened."""
+    s = bundle_transfer.start(cfg._replace(topics=1))
+    return Run(cfg, s.records, s.brokers, ((Kind(s.topics[0], 0, 0, SOURCE), topics),), 0, Counter())
+
+
+def stepped(run: Run, name: str, *arguments: int) -> tuple[Run, bool]:
+    """The run after an action that is not about a topic, if it is not refused; and whether it happened."""
+    s = State(run.records, run.brokers, tuple([kind.topic for kind, _ in run.kinds]))
+    after, outcome = bundle_transfer.step(run.cfg, s, name, arguments)
+    if isinstance(outcome, Refused):
+        return run, False
+    kinds = zip(after.topics, run.kinds, strict=True)
+    changed = tuple([(kind._replace(topic=topic), number) for topic, (kind, number) in kinds])
+    appends = after.records[-1] != s.records[-1] or len(after.records) > len(s.records)
+    counts = run.counts + Counter({"appends": int(appends)})
+    for topic, (kind, number) in zip(after.topics, run.kinds, strict=True):
+        counts["commands"] += number * sent_commands(kind.topic, topic)
+    return run._replace(records=after.records, brokers=after.brokers, kinds=changed, counts=counts), True
+
+
+def sent_commands(before: Topic, after: Topic) -> int:
+    """Commands of the protocol that a broker sent to clients in a step."""
+    queued = [[c.kind in ("close", "prepare") for c in client.down] for t in (before, after) for client in t.clients]
+    half = len(queued) // 2
+    return max(0, sum(map(sum, queued[half:])) - sum(map(sum, queued[:half])))
+
+
+def next_round(run: Run) -> Run:
+    """The run after a round."""
+    start = State(run.records, run.brokers, ())
+    spare = dict.fromkeys(range(run.cfg.brokers), LOADS)
+    kinds: Counter[Kind] = Counter()
+    counts = Counter(run.counts)
+    for kind, number in run.kinds:
+        for stepped_kind, of_kind in topic_round(run, start, kind, number, spare, counts):
+            kinds[stepped_kind] += of_kind
+    run = run._replace(kinds=tuple(kinds.items()), round=run.round + 1, counts=counts)
+    for broker in range(run.cfg.brokers):
+        published = False
+        if start.brokers[broker].duty:
+            run, published = stepped(run, "publish", broker)
+        if not published and start.brokers[broker].view + 1 < len(start.records):
+            run, _ = stepped(run, "deliver", broker)
+    for owner in (SPARE, SOURCE):
+        run, _ = stepped(run, "override", owner)
+    return run
+
+
+def topic_round(
+    run: Run, start: State, kind: Kind, number: int, spare: dict[int, int], counts: Counter[str]
+) -> Iterator[tuple[Kind, int]]:
+    """The kinds that topics of a kind become in a round; those beyond a broker's limit of loads wait."""
+    s = start._replace(topics=(kind.topic,))
+    loads = [b for b in range(run.cfg.brokers) if kind.topic.objects[b] is None or not is_live(kind.topic.objects[b])]
+    wanted = [b for b in loads if not isinstance(step(run.cfg, s, "begin_load", 0, b)[1], Refused)]
+    admitted = min([number, *[spare[b] for b in wanted]])
+    for b in wanted:
+        spare[b] -= admitted
+    if number > admitted:
+        yield moved(run, s, kind, number - admitted, counts, without="begin_load"), number - admitted
+    if admitted:
+        yield moved(run, s, kind, admitted, counts), admitted
+
+
+def is_live(o: Instance | None) -> bool:
+    """Whether a topic object is in use."""
+    return o is not None and o.phase != "disconnected"
+
+
+def step(cfg: Config, s: State, name: str, *arguments: int) -> tuple[State, Any]:
+    """One step of the model."""
+    return bundle_transfer.step(cfg, s, name, arguments)
+
+
+def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], without: str = "") -> Kind:
+    """A kind after a round: every step that was enabled at its beginning, once, if it still is."""
+    cfg, before = run.cfg, s
+    calls: list[tuple[str, tuple[int, ...]]] = []
+    for name in _OF_BROKER:
+        for b in range(cfg.brokers):
+            calls.append((name, (0, b, *((unconfirmed(kind.topic),) if name == "open_topic" else ()))))
+    asked = max(b for b, each in enumerate(run.brokers) if each.registered)
+    for name in _OF_CLIENT:
+        for c in range(len(kind.topic.clients)):
+            calls.append((name, (0, c, *((asked,) if name == "lookup" else ()))))
+    for name, arguments in calls:
+        if name == without or isinstance(step(cfg, before, name, *arguments)[1], Refused):
+            continue
+        after, outcome = step(cfg, s, name, *arguments)
+        if isinstance(outcome, Refused):
+            continue
+        counts["commands"] += number * sent_commands(s.topics[0], after.topics[0])
+        counts["lookups"] += number * (name == "lookup")
+        if name == "process" and outcome == "ignored" and arguments[1] < cfg.producers:
+            counts["ignored"] += number
+        if name == "receive" and arguments[1] < cfg.producers:
+            counts["ignored"] += number * int(outcome)  # sends on their way to a session that the broker has closed
+        if name == "confirm" and isinstance(outcome, int):
+            gap = run.round - kind.confirmed if arguments[1] != kind.writer else 0
+            kind = kind._replace(confirmed=run.round, gap=max(kind.gap, gap), writer=arguments[1])
+        s = after
+    return kind._replace(topic=s.topics[0])
+
+
+def unconfirmed(t: Topic) -> int:
+    """Unconfirmed entries that recovery could keep: all of them."""
+    return len(t.orphans) + sum([len(o.adds) for o in t.objects if o is not None and o.writable])
+
+
+def is_over(run: Run, owners: tuple[int, ...]) -> bool:
+    """Whether each topic has a message confirmed by a new owner."""
+    return all(kind.writer in owners for kind, _ in run.kinds)
+
+
+def until_over(run: Run, owners: tuple[int, ...]) -> Run:
+    """The run after every producer publishes again."""
+    for _ in range(_MOST):
+        if is_over(run, owners):
+            return run
+        run = next_round(run)
+    raise AssertionError(f"{run.cfg.variant}: no message is confirmed in {_MOST} rounds")
+
+
+def fenced_clients(run: Run) -> int:
+    """Clients that are attached to a topic that is not open."""
+    count = 0
+    for kind, number in run.kinds:
+        for broker, o in enumerate(kind.topic.objects):
+            if o is None or o.phase != "open":
+                count += number * sum(is_attached(c, broker) for c in kind.topic.clients)
+    return count
+
+
+def exposures(rounds: list[Run]) -> Iterator[Exposure]:
+    """The crashes after each round of a transfer."""
+    for each in rounds:
+        for broker, name in ((SOURCE, "source"), (DESTINATION, "destination")):
+            crashed, _ = stepped(each, "crash", broker)
+            fresh = tuple([(kind._replace(gap=0, writer=-1), n) for kind, n in crashed.kinds])
+            fenced = fenced_clients(crashed)
+            found = until_over(crashed._replace(kinds=fresh), (SOURCE, DESTINATION, SPARE))
+            for _ in range(2):  # what the crashed broker's successor answers twice
+                found = next_round(found)
+            yield Exposure(
+                crashed=name,
+                round=each.round - rounds[0].round,
+                record=each.records[-1].state,
+                fenced_clients=fenced,
+                client_lookups=found.counts["lookups"] - each.counts["lookups"],
+                publish_gap_steps=max(kind.gap for kind, _ in found.kinds),
+                duplicates=sum(n * (len(k.topic.log) - len(set(k.topic.log))) for k, n in found.kinds),
+            )
+
+
+def measured(policy: str, topics: int, deduplication: bool) -> Row:
+    """A transfer under a policy, and the same with a crash after each of its rounds."""
+    cfg = Config(producers=1, consumers=1, window=WINDOW, deduplication=deduplication, variant=policy)  # type: ignore[arg-type]
+    run = first_run(cfg, topics)
+    for _ in range(_WARM):
+        run = next_round(run)
+    run, _ = stepped(run, "transfer", DESTINATION)
+    rounds = [run]
+    while not is_over(rounds[-1], (DESTINATION,)) and len(rounds) < _MOST:
+        rounds.append(next_round(rounds[-1]))
+    end = rounds[-1]
+    points = list(exposures(rounds[:-1]))
+    return Row(
+        policy=policy,
+        topics=topics,
+        deduplication=deduplication,
+        client_lookups=end.counts["lookups"],
+        publish_gap_steps=max(kind.gap for kind, _ in end.kinds),
+        ignored_sends=end.counts["ignored"],
+        channel_appends=end.counts["appends"],
+        client_commands=end.counts["commands"],
+        worst_fenced_clients=max(p.fenced_clients for p in points),
+        worst_recovery_lookups=max(p.client_lookups for p in points),
+        worst_recovery_gap=max(p.publish_gap_steps for p in points),
+        worst_duplicates=max(p.duplicates for p in points),
+        exposure=points,
+    )
+
+
+def rows(policies: tuple[str, ...], sizes: tuple[int, ...]) -> Iterator[Row]:
+    """A row for each policy, number of topics and deduplication."""
+    for deduplication in (False, True):
+        for topics in sizes:
+            for policy in policies:
+                yield measured(policy, topics, deduplication)
+
+
+workload = Workload(
+    name="transfer",
+    about="one bundle moves from one broker to another",
+    policies=("V0", "V1a", "V1b", "V2", "V3", "V4"),
+    size="topics",
+    sizes=(1, 100, 10_000),
+    measures=(
+        "client_lookups",
+        "publish_gap_steps",
+        "ignored_sends",
+        "channel_appends",
+        "client_commands",
+        "worst_fenced_clients",
+        "worst_recovery_lookups",
+        "worst_recovery_gap",
+        "worst_duplicates",
+    ),
+    run=rows,
+)

@@ -1,0 +1,695 @@
+"""Transfer of a bundle between brokers: the `reference` behaviour of `model/bundle_transfer`.
+
+The channel is a list of records with absolute positions; a view is a position. Records before the slowest view are
+dropped when the state is shown. A broker can write to a ledger until it is sealed: by its writer, or by the recovery of
+the next one. Sessions are objects: an add in flight names its session, which knows whether it has ended. Highest
+sequence ids are kept, so that a send is classified in O(1). All steps are O(1) except those that concern all clients of
+a topic, or all topics of a broker.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from model.bundle_transfer.state import (
+    Add,
+    Broker,
+    Client,
+    Command,
+    Config,
+    Entry,
+    Instance,
+    Record,
+    State,
+    Topic,
+)
+from model.machine import Failed, Refused
+
+_DOWN = Refused("not_ready", "the broker is down")
+_NO_CLIENT = Refused("illegal_argument", "the topic has no such client")
+_ELSEWHERE = Refused("not_enabled", "the client is not in this phase")
+_NO_OBJECT = Refused("not_enabled", "the broker has no topic object in this phase")
+_NO_DUTY = Refused("not_enabled", "the broker has nothing to append")
+_NO_ADD = Refused("not_enabled", "no add is in flight")
+_UNREGISTERED = "the broker has lost its registration"
+
+
+class _Session:
+    """The session of a client at a broker."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open = True
+
+
+class _Ledger:
+    """A ledger: unconfirmed entries are those of its writer's topic object, or `left` once the writer is gone."""
+
+    __slots__ = ("left", "sealed")
+
+    def __init__(self) -> None:
+        self.sealed = False
+        self.left: list[Entry] = []
+
+
+class _Object:
+    """A topic object. `ledger` is None before it is loaded."""
+
+    __slots__ = ("adds", "cursor", "ledger", "older", "phase", "pushed")
+
+    def __init__(self, older: int) -> None:
+        self.phase = "loading"
+        self.ledger: _Ledger | None = None
+        self.adds: deque[tuple[Entry, _Session]] = deque()
+        self.pushed: dict[int, int] = {}  # of each producer the highest sequence id in flight
+        self.cursor = 0
+        self.older = older
+
+    @property
+    def writable(self) -> bool:
+        return self.ledger is not None and not self.ledger.sealed
+
+    def shut(self, phase: str) -> None:
+        if self.ledger is not None:
+            self.ledger.sealed = True
+        self.phase = phase
+        self.adds.clear()
+        self.pushed.clear()
+
+
+class _Client:
+    """A handler and its connection."""
+
+    __slots__ = ("begun", "done", "down", "paused", "peer", "phase", "producer", "session", "up")
+
+    def __init__(self, producer: bool) -> None:
+        self.producer = producer
+        self.phase = "ready"
+        self.peer: int | None = 0
+        self.paused = False
+        self.begun = 0
+        self.done = 0
+        self.up: deque[int] = deque()
+        self.down: deque[Command] = deque()
+        self.session = _Session()
+
+    def leave(self, phase: str, peer: int | None = None) -> None:
+        """Ends the connection."""
+        self.session.open = False
+        self.phase, self.peer, self.paused = phase, peer, False
+        self.up.clear()
+        self.down.clear()
+
+    def close(self, address: int | None) -> None:
+        """The broker ends the session."""
+        self.session.open = False
+        self.down.append(Command("close", address))
+
+
+class _Topic:
+    """A topic: its log with the highest sequence id of each producer, the last ledger, objects and clients."""
+
+    __slots__ = ("clients", "cursor", "last", "log", "objects", "stored")
+
+    def __init__(self, brokers: int, producers: int, consumers: int) -> None:
+        self.log: list[Entry] = []
+        self.stored: dict[int, int] = {}
+        self.last = _Ledger()
+        self.cursor = 0
+        self.objects: list[_Object | None] = [None] * brokers
+        self.clients = [_Client(i < producers) for i in range(producers + min(consumers, 1))]
+
+    def append(self, entry: Entry) -> None:
+        self.log.append(entry)
+        self.stored[entry.producer] = max(self.stored.get(entry.producer, -1), entry.sequence)
+
+    def abandon(self, o: _Object) -> None:
+        """The writer of a ledger leaves without closing it."""
+        if o.ledger is not None and not o.ledger.sealed:
+            o.ledger.left = [entry for entry, _ in o.adds]
+            o.ledger.sealed = True
+
+    def keep_cursor(self, o: _Object) -> None:
+        if o.writable:
+            self.cursor = max(self.cursor, o.cursor)
+
+    def disconnect(self, broker: int, address: int | None) -> None:
+        """Closes the sessions of a broker."""
+        for c in self.clients:
+            if c.peer == broker and c.session.open:
+                c.close(address)
+
+
+class _Broker:
+    """A broker; `view` is an absolute position."""
+
+    __slots__ = ("alive", "duty", "registered", "view")
+
+    def __init__(self) -> None:
+        self.alive = self.registered = True
+        self.view = 0
+        self.duty = ""
+
+
+class BundleTransfer:
+    """The bundle, its brokers and clients; one method for each action of the model."""
+
+    def __init__(self, cfg: Config) -> None:
+        self._cfg = cfg
+        self._records = [Record("owned", 0, None, False)]
+        self._dropped = 0  # records before the first one kept
+        self._brokers = [_Broker() for _ in range(cfg.brokers)]
+        self._topics = [_Topic(cfg.brokers, cfg.producers, cfg.consumers) for _ in range(cfg.topics)]
+        for t in self._topics:
+            o = _Object(0)
+            o.phase, o.ledger = "open", t.last
+            t.objects[0] = o
+
+    # ---- channel ---------------------------------------------------------------------------------------
+
+    @property
+    def _end(self) -> int:
+        return self._dropped + len(self._records) - 1
+
+    def _seen(self, broker: int) -> Record:
+        return self._records[self._brokers[broker].view - self._dropped]
+
+    def transfer(self, dst: int) -> Refused | None:
+        """Appends Releasing."""
+        r = self._records[-1]
+        if r.state != "owned" or dst == r.dst:
+            return Refused("illegal_state", "the bundle is in transfer or owned by the destination")
+        if not (self._brokers[dst].registered and self._brokers[r.dst].registered):
+            return Refused("illegal_state", "the destination or the owner is not registered")
+        self._records.append(Record("releasing", dst, r.dst, False))
+        return None
+
+    def deliver(self, broker: int) -> Refused | str:
+        """Applies the next record."""
+        b = self._brokers[broker]
+        if not b.alive:
+            return _DOWN
+        if b.view == self._end:
+            return Refused("not_enabled", "the broker has applied every record")
+        return self._apply(broker, b.view + 1)
+
+    def jump(self, broker: int) -> Refused | str:
+        """Applies the newest record, and misses the others."""
+        b = self._brokers[broker]
+        if not b.alive:
+            return _DOWN
+        if self._end - b.view < 2:
+            return Refused("not_enabled", "the broker has no record to miss")
+        return self._apply(broker, self._end)
+
+    def _apply(self, broker: int, view: int) -> str:
+        b = self._brokers[broker]
+        b.view, b.duty = view, ""
+        r = self._seen(broker)
+        if r.state == "assigning" and r.dst == broker:
+            b.duty = "own"
+        elif r.state == "releasing" and r.source == broker:
+            b.duty = "release"
+            for t in self._topics:
+                o = t.objects[broker]
+                if o is not None and o.phase == "open":
+                    o.phase = "closing"
+                elif o is not None and o.phase == "loading":
+                    t.objects[broker] = None
+        return r.state
+
+    def publish(self, broker: int) -> Refused | bool:
+        """Appends what the last record asks for. O(topics)."""
+        b = self._brokers[broker]
+        if not b.duty:
+            return _NO_DUTY
+        if b.duty == "release":
+            for t in self._topics:
+                o = t.objects[broker]
+                if o is not None and o.phase == "closing":
+                    return Refused("not_enabled", "a ledger is open")
+        b.duty = ""
+        if b.view != self._end:
+            return False
+        r = self._records[-1]
+        self._records.append(r._replace(state="assigning" if r.state == "releasing" else "owned"))
+        return True
+
+    def fail_publish(self, broker: int) -> Refused | None:
+        """Loses an append."""
+        if not self._brokers[broker].duty:
+            return _NO_DUTY
+        self._brokers[broker].duty = ""
+        return None
+
+    def close_timeout(self, broker: int) -> Refused | bool:
+        """Goes on waiting for the ledgers."""
+        if self._brokers[broker].duty != "release":
+            return Refused("not_enabled", "the broker closes no ledgers")
+        return False
+
+    def _force(self, owner: int) -> None:
+        r = self._records[-1]
+        source = r.dst if r.state == "owned" else r.source
+        self._records.append(Record("owned", owner, source if source != owner else None, True))
+
+    def override(self, owner: int) -> Refused | None:
+        """Replaces a broker that is not registered."""
+        r = self._records[-1]
+        gone = not self._brokers[r.dst].registered
+        if r.state != "owned" and r.source is not None:
+            gone = gone or not self._brokers[r.source].registered
+        if not gone:
+            return Refused("not_enabled", "the brokers of the record are registered")
+        if not self._brokers[owner].registered:
+            return Refused("illegal_argument", "the new owner is not registered")
+        self._force(owner)
+        return None
+
+    def override_stuck(self, owner: int) -> Refused | None:
+        """Ends a transfer that takes too long."""
+        r = self._records[-1]
+        if r.state == "owned" or r.source is None:
+            return Refused("not_enabled", "no transfer is in flight")
+        if not all(self._brokers[b].registered for b in {owner, r.dst, r.source}):
+            return Refused("illegal_argument", "a broker is not registered")
+        self._force(owner)
+        return None
+
+    def crash(self, broker: int) -> Refused | None:
+        """Stops a broker. O(topics)."""
+        b = self._brokers[broker]
+        if not b.alive:
+            return _DOWN
+        b.alive = b.registered = False
+        b.duty = ""
+        for t in self._topics:
+            o = t.objects[broker]
+            if o is not None:
+                t.abandon(o)
+                t.objects[broker] = None
+            for c in t.clients:
+                if c.peer == broker and c.phase != "directed":
+                    c.leave("lookup")
+        return None
+
+    def restart(self, broker: int) -> Refused | None:
+        """Starts a broker."""
+        b = self._brokers[broker]
+        if b.alive:
+            return Refused("illegal_state", "the broker is running")
+        b.alive = b.registered = True
+        self._apply(broker, self._end)
+        return None
+
+    def suspect(self, broker: int) -> Refused | None:
+        """Ends a broker's registration."""
+        b = self._brokers[broker]
+        if not b.registered:
+            return Refused("illegal_state", "the broker is not registered")
+        b.registered = False
+        return None
+
+    def register(self, broker: int) -> Refused | None:
+        """Registers a broker again."""
+        b = self._brokers[broker]
+        if not b.alive or b.registered:
+            return Refused("illegal_state", "the broker is down or registered")
+        b.registered = True
+        if b.view != self._end:
+            self._apply(broker, self._end)
+        return None
+
+    # ---- topic objects ---------------------------------------------------------------------------------
+
+    def _owns(self, broker: int) -> bool:
+        r = self._seen(broker)
+        return self._brokers[broker].registered and r.state == "owned" and r.dst == broker
+
+    def begin_load(self, topic: int, broker: int) -> Refused | None:
+        """Begins to load a topic for a client that waits. O(clients)."""
+        t = self._topics[topic]
+        o = t.objects[broker]
+        waiting = any(c.phase == "waiting" and c.peer == broker and not c.down for c in t.clients)
+        if not waiting or not self._owns(broker):
+            return Refused("not_enabled", "no client waits for the topic here, or the broker does not own it")
+        if o is not None and (o.phase != "disconnected" or o.older):
+            return Refused("not_enabled", "the topic is in the cache")
+        t.objects[broker] = _Object(0 if o is None else 1)
+        return None
+
+    def open_topic(self, topic: int, broker: int, kept: int) -> Refused | Failed | int:
+        """Seals the last ledger and opens a new one."""
+        t = self._topics[topic]
+        o = t.objects[broker]
+        if o is None or o.phase != "loading":
+            return _NO_OBJECT
+        if not self._owns(broker):
+            if self._brokers[broker].registered and self._seen(broker).dst == broker:
+                return Refused("not_enabled", "the broker does not own the bundle yet")
+            t.objects[broker] = None
+            return Failed("not_ready", "the broker does not own the bundle any more")
+        stored = t.last.left
+        if not t.last.sealed:
+            stored = [entry for other in t.objects if other and other.ledger is t.last for entry, _ in other.adds]
+        if kept > len(stored):
+            return Refused("illegal_argument", "the ledger has fewer unconfirmed entries")
+        t.last.sealed = True
+        for entry in stored[:kept]:
+            t.append(entry)
+        t.last = o.ledger = _Ledger()
+        o.phase, o.cursor = "open", t.cursor
+        return len(t.log)
+
+    def confirm(self, topic: int, broker: int) -> Refused | Failed | int:
+        """Confirms the oldest add in flight."""
+        t = self._topics[topic]
+        o = t.objects[broker]
+        if o is None or not o.adds:
+            return _NO_ADD
+        if not o.writable:
+            return self._fail_add(t, broker, o)
+        entry, session = o.adds.popleft()
+        t.append(entry)
+        if session.open:
+            t.clients[entry.producer].down.append(Command("receipt", entry.sequence))
+        return entry.sequence
+
+    def fail_add(self, topic: int, broker: int) -> Refused | Failed:
+        """Fails the oldest add in flight."""
+        t = self._topics[topic]
+        o = t.objects[broker]
+        return _NO_ADD if o is None or not o.adds else self._fail_add(t, broker, o)
+
+    def _fail_add(self, t: _Topic, broker: int, o: _Object) -> Failed:
+        if o.phase == "open":
+            t.disconnect(broker, None)
+            t.abandon(o)
+            t.objects[broker] = None
+        else:
+            o.adds.clear()
+        return Failed("write", "the add failed")
+
+    def close_ledger(self, topic: int, broker: int) -> Refused | int:
+        """Seals the ledger; returns the number of adds dropped."""
+        t = self._topics[topic]
+        o = t.objects[broker]
+        if o is None or o.phase != "closing":
+            return _NO_OBJECT
+        dropped = len(o.adds)
+        t.keep_cursor(o)
+        o.shut("closed")
+        return dropped
+
+    def fail_close(self, topic: int, broker: int) -> Refused | str:
+        """Is retried."""
+        o = self._topics[topic].objects[broker]
+        return _NO_OBJECT if o is None or o.phase != "closing" else "retried"
+
+    def disconnect(self, topic: int, broker: int) -> Refused | int:
+        """Sends the owner's address to the clients of a stale topic."""
+        t = self._topics[topic]
+        o = t.objects[broker]
+        if o is None or o.phase == "disconnected":
+            return _NO_OBJECT
+        r = self._seen(broker)
+        if r.state != "owned" or (r.dst == broker and o.phase not in ("closing", "closed")):
+            return Refused("not_enabled", "the topic is not stale, or no owner is known yet")
+        t.keep_cursor(o)
+        t.disconnect(broker, r.dst)
+        o.shut("disconnected")
+        return r.dst
+
+    def clean_up(self, topic: int, broker: int) -> Refused | bool:
+        """Removes a closed instance."""
+        t = self._topics[topic]
+        o = t.objects[broker]
+        if o is None or not (o.older or o.phase == "disconnected"):
+            return _NO_OBJECT
+        if o.older:
+            o.older = 0
+            return False
+        t.objects[broker] = None
+        return True
+
+    # ---- clients ---------------------------------------------------------------------------------------
+
+    def _client(self, topic: int, client: int, phase: str) -> _Client | Refused:
+        clients = self._topics[topic].clients
+        if not 0 <= client < len(clients):
+            return _NO_CLIENT
+        return clients[client] if clients[client].phase == phase else _ELSEWHERE
+
+    def _answer(self, broker: int) -> int | None:
+        r = self._seen(broker)
+        if r.state == "owned":
+            return r.dst if self._brokers[r.dst].registered else None
+        return r.dst if r.dst != broker else None
+
+    def lookup(self, topic: int, client: int, broker: int) -> Refused | str:
+        """Answers or parks a lookup."""
+        c = self._client(topic, client, "lookup")
+        if isinstance(c, Refused):
+            return c
+        if not self._brokers[broker].alive:
+            return _DOWN
+        if not self._brokers[broker].registered:
+            return Refused("not_ready", _UNREGISTERED)
+        owner = self._answer(broker)
+        c.phase, c.peer = ("parked", broker) if owner is None else ("directed", owner)
+        return "parked" if owner is None else "answered"
+
+    def answer(self, topic: int, client: int) -> Refused | Failed | int:
+        """Answers a parked lookup."""
+        c = self._client(topic, client, "parked")
+        if isinstance(c, Refused):
+            return c
+        assert c.peer is not None
+        if not self._brokers[c.peer].registered:
+            c.leave("lookup")
+            return Failed("not_ready", _UNREGISTERED)
+        owner = self._answer(c.peer)
+        if owner is None:
+            return Refused("not_enabled", "the bundle has no registered owner yet")
+        c.phase, c.peer = "directed", owner
+        return owner
+
+    def connect(self, topic: int, client: int) -> Refused | Failed | None:
+        """Connects to the address."""
+        c = self._client(topic, client, "directed")
+        if isinstance(c, Refused):
+            return c
+        assert c.peer is not None
+        if self._brokers[c.peer].alive:
+            c.phase = "waiting"
+            return None
+        c.leave("lookup")
+        return Failed("not_connected", "the broker is down")
+
+    def admit(self, topic: int, client: int) -> Refused | Failed | str:
+        """Handles `PRODUCER` or `SUBSCRIBE`."""
+        c = self._client(topic, client, "waiting")
+        if isinstance(c, Refused):
+            return c
+        if c.down or c.peer is None:
+            return _ELSEWHERE
+        t, broker = self._topics[topic], c.peer
+        o, r = t.objects[broker], self._seen(broker)
+        if self._owns(broker):
+            if o is None or o.phase in ("disconnected", "loading"):
+                return Refused("not_enabled", "the topic is not loaded yet")
+            if o.phase == "open":
+                if not c.producer:
+                    c.begun = o.cursor
+                c.session = _Session()
+                c.down.append(Command("success"))
+                return "success"
+        elif self._brokers[broker].registered and r.dst == broker and r.state != "owned":
+            return Refused("not_enabled", "the bundle has no owner yet")
+        c.leave("lookup")
+        return Failed("not_ready", "the broker does not serve the topic")
+
+    def send(self, topic: int, client: int) -> Refused | int:
+        """Takes a message from the application."""
+        if not 0 <= client < self._cfg.producers:
+            return _NO_CLIENT
+        c = self._topics[topic].clients[client]
+        if c.begun - c.done >= self._cfg.window:
+            return Refused("not_enabled", "the window of pending messages is full")
+        if c.phase == "ready":
+            c.up.append(c.begun)
+        c.begun += 1
+        return c.begun - 1
+
+    def process(self, topic: int, client: int) -> Refused | str:
+        """Handles a send or an ack at the broker."""
+        t = self._topics[topic]
+        if not 0 <= client < len(t.clients):
+            return _NO_CLIENT
+        c = t.clients[client]
+        if not c.up or c.peer is None or not c.session.open:
+            return Refused("not_enabled", "no command is on its way, or the broker has closed the session")
+        value, o = c.up.popleft(), t.objects[c.peer]
+        if o is None or o.phase != "open":
+            return "ignored"
+        if not c.producer:
+            o.cursor = max(o.cursor, value)
+            return "acknowledged"
+        if self._cfg.deduplication:
+            if value <= t.stored.get(client, -1):
+                c.down.append(Command("receipt", value))
+                return "duplicate"
+            if value <= o.pushed.get(client, -1):
+                c.close(None)
+                return "in_doubt"
+        o.pushed[client] = value
+        o.adds.append((Entry(client, value), c.session))
+        return "added"
+
+    def dispatch(self, topic: int, client: int) -> Refused | int:
+        """Sends the consumer an entry."""
+        t = self._topics[topic]
+        if not self._cfg.producers <= client < len(t.clients):
+            return _NO_CLIENT
+        c = t.clients[client]
+        o = t.objects[c.peer] if c.peer is not None and c.session.open else None
+        if o is None or o.phase != "open" or c.begun >= len(t.log):
+            return Refused("not_enabled", "the consumer is not attached, or has got every entry")
+        c.down.append(Command("message", c.begun))
+        c.begun += 1
+        return c.begun - 1
+
+    def receive(self, topic: int, client: int) -> Refused | int:
+        """Handles a command at the client."""
+        t = self._topics[topic]
+        if not 0 <= client < len(t.clients):
+            return _NO_CLIENT
+        c = t.clients[client]
+        if not c.down:
+            return _ELSEWHERE
+        kind, value = c.down.popleft()
+        dropped = len(c.up)
+        if kind == "success":
+            c.phase = "ready"
+            c.up.extend(range(c.done, c.begun) if c.producer else ())
+        elif kind == "close":
+            c.leave("lookup" if value is None else "directed", value)
+            return dropped
+        elif value is not None and kind == "message":
+            c.done = max(c.done, value + 1)
+            c.up.append(value + 1)
+        elif value is not None and value > c.done:
+            c.leave("lookup")
+            return dropped
+        elif value == c.done:
+            c.done += 1
+        return 0
+
+    def break_connection(self, topic: int, client: int) -> Refused | None:
+        """Breaks a connection."""
+        clients = self._topics[topic].clients
+        if not 0 <= client < len(clients):
+            return _NO_CLIENT
+        if clients[client].phase not in ("waiting", "ready"):
+            return _ELSEWHERE
+        clients[client].leave("lookup")
+        return None
+
+    # ---- for tests -------------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        """Structural invariants that are broken."""
+        found = []
+        for number, t in enumerate(self._topics):
+            if [o for o in t.objects if o and o.writable and o.ledger is not t.last]:
+                found.append(f"topic {number}: an older ledger than the last is open")
+            if not t.last.sealed and not any(o and o.ledger is t.last for o in t.objects):
+                found.append(f"topic {number}: the last ledger is open and has no writer")
+            if not t.last.sealed and t.last.left:
+                found.append(f"topic {number}: an open ledger has entries of a writer that is gone")
+            highest = {p: max(e.sequence for e in t.log if e.producer == p) for p in {e.producer for e in t.log}}
+            if highest != t.stored:
+                found.append(f"topic {number}: highest sequence ids {t.stored} are not those of the log, {highest}")
+            for c in t.clients:
+                if c.done > c.begun and c.producer:
+                    found.append(f"topic {number}: a producer has more receipts than messages")
+                if (c.peer is None) != (c.phase == "lookup"):
+                    found.append(f"topic {number}: a client in phase {c.phase} has the peer {c.peer}")
+        for number, b in enumerate(self._brokers):
+            if b.registered and not b.alive:
+                found.append(f"broker {number} is registered and down")
+            if b.alive and not self._dropped <= b.view <= self._end:
+                found.append(f"broker {number} has applied record {b.view}, the last one is {self._end}")
+        return found
+
+    def view(self) -> State:
+        """The model's state. O(size)."""
+        first = min([b.view for b in self._brokers if b.alive], default=self._end)
+        if first > self._dropped:
+            del self._records[: first - self._dropped]
+            self._dropped = first
+        brokers = [
+            Broker(b.alive, b.registered, b.view - first if b.alive else 0, b.duty, False, 0)  # type: ignore[arg-type]
+            for b in self._brokers
+        ]
+        return State(tuple(self._records), tuple(brokers), tuple([_shown(t) for t in self._topics]))
+
+    @classmethod
+    def load(cls, cfg: Config, state: State) -> BundleTransfer:
+        """An implementation in the given state."""
+        self = cls(cfg)
+        self._records = list(state.records)
+        for b, broker in zip(state.brokers, self._brokers, strict=True):
+            broker.alive, broker.registered, broker.view, broker.duty = b.alive, b.registered, b.view, b.duty
+        for t, topic in zip(state.topics, self._topics, strict=True):
+            _load_topic(topic, t)
+        return self
+
+
+def _shown(t: _Topic) -> Topic:
+    objects = [
+        Instance(
+            o.phase,  # type: ignore[arg-type]
+            o.writable,
+            tuple([Add(entry, session.open) for entry, session in o.adds]),
+            o.cursor,
+            o.older,
+        )
+        if o
+        else None
+        for o in t.objects
+    ]
+    clients = [
+        Client(c.phase, c.peer, c.paused, c.begun, c.done, tuple(c.up), tuple(c.down))  # type: ignore[arg-type]
+        for c in t.clients
+    ]
+    return Topic(tuple(t.log), tuple(t.last.left), t.cursor, tuple(objects), tuple(clients))
+
+
+def _load_topic(topic: _Topic, t: Topic) -> None:
+    topic.cursor = t.cursor
+    for entry in t.log:
+        topic.append(entry)
+    topic.last.sealed = True
+    topic.last.left = list(t.orphans)
+    for c, client in zip(t.clients, topic.clients, strict=True):
+        client.phase, client.peer, client.paused = c.phase, c.peer, c.paused
+        client.begun, client.done = c.begun, c.done
+        client.up, client.down = deque(c.up), deque(c.down)
+        kinds = {command.kind for command in c.down}
+        client.session.open = "close" not in kinds and (c.phase == "ready" or "success" in kinds)
+    ended = _Session()
+    ended.open = False
+    for broker, o in enumerate(t.objects):
+        topic.objects[broker] = None
+        if o is not None:
+            made = topic.objects[broker] = _Object(o.older)
+            made.phase, made.cursor = o.phase, o.cursor
+            made.ledger = None if o.phase == "loading" else _Ledger()
+            for add in o.adds:
+                made.adds.append((add.entry, topic.clients[add.entry.producer].session if add.live else ended))
+                made.pushed[add.entry.producer] = add.entry.sequence
+            if made.ledger is not None:
+                made.ledger.sealed = not o.writable
+                topic.last = made.ledger if o.writable else topic.last

@@ -1,0 +1,395 @@
+"""Guarantees for the transfer of a bundle between brokers (PIP-307, reviewed as PIP-281)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from invariants.properties import Event, always, eventually, history, sometimes
+from model.bundle_transfer.machine import bundle_transfer
+from model.bundle_transfer.state import Client, Config, Record, State, Topic
+from model.machine import Failed, Refused
+
+#: What goes on by itself: everything but sends, commands of operators, and faults.
+FAIR = (
+    "deliver",
+    "publish",
+    "begin_load",
+    "open_topic",
+    "confirm",
+    "close_ledger",
+    "disconnect",
+    "clean_up",
+    "lookup",
+    "answer",
+    "connect",
+    "admit",
+    "process",
+    "receive",
+    "override",
+    "restart",
+    "register",
+)
+
+# ---- accessors -----------------------------------------------------------------------------------------
+
+
+def newest(s: State) -> Record:
+    """The newest record of the channel."""
+    return s.records[-1]
+
+
+def seen_by(s: State, broker: int) -> Record:
+    """The last record that a broker applied."""
+    return s.records[s.brokers[broker].view]
+
+
+def attached(t: Topic) -> Iterator[tuple[int, int]]:
+    """The clients whose session a broker has, and the brokers."""
+    for number, c in enumerate(t.clients):
+        kinds = {command.kind for command in c.down}
+        if c.peer is not None and "close" not in kinds and (c.phase == "ready" or "success" in kinds):
+            yield number, c.peer
+
+
+def sequences(t: Topic, producer: int) -> list[int]:
+    """The sequence ids of a producer in the order of the log."""
+    return [e.sequence for e in t.log if e.producer == producer]
+
+
+def happened(event: Event) -> bool:
+    """Whether an action was neither refused nor begun without success."""
+    return not isinstance(event.outcome, Refused | Failed)
+
+
+def writers(t: Topic) -> list[int]:
+    """The brokers whose adds the bookies confirm."""
+    return [broker for broker, o in enumerate(t.objects) if o is not None and o.writable]
+
+
+# ---- the log -------------------------------------------------------------------------------------------
+
+
+@always(bundle_transfer)
+def topic_has_at_most_one_writer(cfg: Config, s: State) -> bool:
+    """The bookies confirm adds of at most one broker for each topic."""
+    return all(len(writers(t)) <= 1 for t in s.topics)
+
+
+@always(bundle_transfer)
+def receipted_message_is_in_log(cfg: Config, s: State) -> bool:
+    """Every message with a receipt is in the log."""
+    return all(
+        set(range(c.done)) <= set(sequences(t, number))
+        for t in s.topics
+        for number, c in enumerate(t.clients[: cfg.producers])
+    )
+
+
+@always(bundle_transfer)
+def log_keeps_producer_order(cfg: Config, s: State) -> bool:
+    """The messages of a producer are in the log in order and without gap; only a resend repeats some, in order."""
+    for t in s.topics:
+        for number in range(cfg.producers):
+            found = sequences(t, number)
+            for last, following in zip([-1, *found], found, strict=False):
+                if following > last + 1:
+                    return False
+    return True
+
+
+@always(bundle_transfer, given=lambda cfg: cfg.deduplication)
+def deduplicated_log_has_no_duplicate(cfg: Config, s: State) -> bool:
+    """With deduplication, every message is in the log at most once."""
+    return all(len(set(t.log)) == len(t.log) for t in s.topics)
+
+
+@always(bundle_transfer)
+def cursor_is_within_log(cfg: Config, s: State) -> bool:
+    """The mark-delete position never passes the last entry of the log, and the consumer has processed all before it."""
+    for t in s.topics:
+        cursors = [t.cursor, *[o.cursor for o in t.objects if o is not None]]
+        consumed = [c.done for c in t.clients[cfg.producers :]] or [0]
+        if max(cursors) > min(len(t.log), *consumed):
+            return False
+    return True
+
+
+# ---- ownership -----------------------------------------------------------------------------------------
+
+
+@always(bundle_transfer, on=("open_topic",))
+def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A broker opens a topic only if it is registered and its view says that it owns the bundle."""
+    broker = event.arguments["broker"]
+    r = seen_by(before, broker)
+    is_owner = r.state == "owned" and r.dst == broker and before.brokers[broker].registered
+    served = r.state == "acquiring" and r.source == broker and before.brokers[broker].registered
+    return not happened(event) or is_owner or served
+
+
+@always(bundle_transfer, on=("open_topic",))
+def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Opening a topic never fences the ledger of the broker that the newest record names as owner."""
+    r = newest(before)
+    others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != event.arguments["broker"]]
+    return not happened(event) or r.state != "owned" or r.dst not in others
+
+
+@always(bundle_transfer, on=("publish", "close_timeout"))
+def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The source appends what follows Releasing only after it has closed the ledger of every topic."""
+    broker = event.arguments["broker"]
+    if not happened(event) or before.brokers[broker].duty != "release" or after.brokers[broker].duty == "release":
+        return True
+    return not any(broker in writers(t) for t in after.topics)
+
+
+@always(bundle_transfer, on=("publish", "close_timeout"))
+def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Owned is appended only by the destination of Assigning, or in V4 by the source of Releasing."""
+    r, broker = newest(after), event.arguments["broker"]
+    if event.outcome is not True or r.state != "owned" or len(after.records) < 2:
+        return True
+    return bool(broker == (r.source if cfg.variant == "V4" else r.dst))
+
+
+@always(bundle_transfer, on=("override",))
+def override_spares_registered_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The leader replaces the owner of a bundle only if the owner is not registered."""
+    r = newest(before)
+    return not happened(event) or r.state != "owned" or not before.brokers[r.dst].registered
+
+
+# ---- clients and topic objects -------------------------------------------------------------------------
+
+
+@always(bundle_transfer)
+def attached_client_has_topic_object(cfg: Config, s: State) -> bool:
+    """The broker of an attached client has the client's topic in its cache."""
+    phases = ("open", "closing", "closed", "failed")
+    for t in s.topics:
+        for _, broker in attached(t):
+            o = t.objects[broker]
+            if o is None or o.phase not in phases:
+                return False
+    return True
+
+
+@always(bundle_transfer)
+def topic_in_transfer_stays_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A topic object that was fenced for a transfer never opens again."""
+    if before.topics is after.topics:
+        return True
+    for old, new in zip(before.topics, after.topics, strict=True):
+        for was, is_ in zip(old.objects, new.objects, strict=True):
+            if was is not None and was.phase in ("closing", "closed") and is_ is not None and is_.phase == "open":
+                return False
+    return True
+
+
+@always(bundle_transfer, on=("process", "confirm", "fail_add", "close_ledger"), given=lambda cfg: cfg.variant != "V3")
+def topic_in_transfer_sends_no_error(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Between phase 1 and phase 2 no send, write or close ends a client's session."""
+    topic = event.arguments["topic"]
+    old, new = before.topics[topic], after.topics[topic]
+    in_transfer = {b for b, o in enumerate(old.objects) if o is not None and o.phase in ("closing", "closed")}
+    return {(c, b) for c, b in attached(old) if b in in_transfer} <= set(attached(new))
+
+
+@always(bundle_transfer, on=("disconnect",))
+def redirect_names_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The address of a close command is the owner in the broker's view, or the destination in V1a, V1b and V2."""
+    r = seen_by(before, event.arguments["broker"])
+    if not happened(event) or event.outcome is None:
+        return True
+    return bool(event.outcome == r.dst) and (r.state == "owned" or cfg.variant in ("V1a", "V1b", "V2"))
+
+
+@always(bundle_transfer, on=("connect",))
+def failed_address_is_dropped(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A client whose connection attempt fails looks the topic up again."""
+    c = after.topics[event.arguments["topic"]].clients
+    return not isinstance(event.outcome, Failed) or c[event.arguments["client"]].phase == "lookup"
+
+
+@always(bundle_transfer)
+def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
+    """Every write completes, also a failed one: no pending counter of a connection stays above 0."""
+    return all(b.leaked == 0 for b in s.brokers)
+
+
+# ---- sessions ------------------------------------------------------------------------------------------
+
+#: Of each client: the next sequence id that its session sends, or None if unknown; whether the session ignored a send.
+Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
+
+
+def no_sessions(cfg: Config) -> Sessions:
+    """Nothing was sent yet."""
+    return (((0, False),) * (cfg.producers + min(cfg.consumers, 1)),) * cfg.topics
+
+
+@history(bundle_transfer, initial=no_sessions, on=("process", "receive"))
+def sessions(cfg: Config, value: Sessions, before: State, event: Event, after: State) -> Sessions:
+    """What each session of a client has sent, and whether its broker ignored any of it."""
+    topic, client = event.arguments["topic"], event.arguments["client"]
+    if not happened(event):
+        return value
+    c: Client = before.topics[topic].clients[client]
+    if event.name == "receive":
+        if c.down[0].kind != "success":
+            return value
+        changed: tuple[int | None, bool] = (None, False)
+    else:
+        changed = (c.up[0] + 1, value[topic][client][1] or event.outcome == "ignored")
+    row = (*value[topic][:client], changed, *value[topic][client + 1 :])
+    return (*value[:topic], row, *value[topic + 1 :])
+
+
+def is_send(cfg: Config, event: Event) -> bool:
+    """Whether a broker processed a producer's send."""
+    return happened(event) and event.arguments["client"] < cfg.producers
+
+
+@always(bundle_transfer, on=("process",), history=(sessions,))
+def ignored_sends_are_a_suffix(cfg: Config, before: State, event: Event, after: State, values: Sessions) -> bool:
+    """In one session of a producer, no send is accepted after one was ignored."""
+    ignored = is_send(cfg, event) and values[event.arguments["topic"]][event.arguments["client"]][1]
+    return bool(not ignored or event.outcome == "ignored")
+
+
+@always(bundle_transfer, on=("process",), history=(sessions,))
+def session_sends_in_order(cfg: Config, before: State, event: Event, after: State, values: Sessions) -> bool:
+    """One session of a producer sends each message once, in order."""
+    if not is_send(cfg, event):
+        return True
+    topic, client = event.arguments["topic"], event.arguments["client"]
+    expected = values[topic][client][0]
+    return expected is None or before.topics[topic].clients[client].up[0] == expected
+
+
+@history(bundle_transfer, initial=lambda cfg: False, on=("override", "override_stuck"))
+def overridden(cfg: Config, value: bool, before: State, event: Event, after: State) -> bool:
+    """Whether the leader has overridden a record in this run."""
+    return value or happened(event)
+
+
+@always(bundle_transfer, on=("open_topic",), history=(overridden,))
+def load_fences_only_after_override(cfg: Config, before: State, event: Event, after: State, forced: bool) -> bool:
+    """Without an override, every ledger is closed before another broker opens the topic: fencing is never needed."""
+    others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != event.arguments["broker"]]
+    return not happened(event) or forced or not others
+
+
+FAULTS = tuple(a.name for a in bundle_transfer.actions.values() if a.fault)
+
+
+@history(bundle_transfer, initial=lambda cfg: 0, on=(*FAULTS, "transfer", "override"))
+def disturbances(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
+    """The number of transfers of the run; 2 after a fault or an override."""
+    if isinstance(event.outcome, Refused):
+        return value
+    return value + 1 if event.name == "transfer" else 2
+
+
+@always(
+    bundle_transfer,
+    on=("lookup",),
+    given=lambda cfg: cfg.variant not in ("V3",),
+    history=(disturbances,),
+)
+def undisturbed_transfer_needs_no_lookup(
+    cfg: Config, before: State, event: Event, after: State, disturbed: int
+) -> bool:
+    """In a single transfer without faults no client looks its topic up."""
+    return disturbed > 1 or isinstance(event.outcome, Refused)
+
+
+@always(bundle_transfer, on=("confirm", "open_topic"), history=(disturbances,))
+def undisturbed_transfer_duplicates_nothing(
+    cfg: Config, before: State, event: Event, after: State, disturbed: int
+) -> bool:
+    """In a single transfer without faults no message is stored twice, also without deduplication."""
+    return disturbed > 1 or all(len(set(t.log)) == len(t.log) for t in after.topics)
+
+
+# ---- coverage goals ------------------------------------------------------------------------------------
+
+
+@sometimes(bundle_transfer, on=("process",))
+def send_is_ignored(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A topic in transfer ignores a send."""
+    return bool(event.outcome == "ignored") and event.arguments["client"] < cfg.producers
+
+
+@sometimes(bundle_transfer, given=lambda cfg: cfg.deduplication)
+def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Deduplication recognises a message that is sent again."""
+    return event.name == "process" and bool(event.outcome == "duplicate")
+
+
+@sometimes(bundle_transfer, on=("open_topic",))
+def recovery_keeps_unconfirmed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Ledger recovery keeps an entry that was never confirmed."""
+    return happened(event) and event.arguments["kept"] > 0
+
+
+@sometimes(bundle_transfer, on=("admit",), given=lambda cfg: cfg.variant == "V0")
+def request_waits_for_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`PRODUCER` or `SUBSCRIBE` arrives at the destination before it owns the bundle."""
+    return isinstance(event.outcome, Refused) and event.outcome.why == "the bundle has no owner yet"
+
+
+@sometimes(bundle_transfer, on=("publish",))
+def stale_append_is_skipped(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A broker appends a record that every reader skips."""
+    return event.outcome is False
+
+
+# ---- what must come in the end -------------------------------------------------------------------------
+
+
+@eventually(bundle_transfer, fair=FAIR)
+def bundle_is_owned_by_registered_broker(cfg: Config, s: State) -> bool:
+    """Every transfer completes, and a dead owner is replaced."""
+    return newest(s).state == "owned" and s.brokers[newest(s).dst].registered
+
+
+@eventually(bundle_transfer, fair=FAIR)
+def views_converge(cfg: Config, s: State) -> bool:
+    """Every running broker applies the newest record."""
+    return all(b.view == len(s.records) - 1 for b in s.brokers if b.alive)
+
+
+@eventually(bundle_transfer, fair=FAIR)
+def pending_messages_are_receipted(cfg: Config, s: State) -> bool:
+    """Every message that was sent gets its receipt."""
+    return all(c.done == c.begun for t in s.topics for c in t.clients[: cfg.producers])
+
+
+@eventually(bundle_transfer, fair=FAIR)
+def clients_are_attached_to_owner(cfg: Config, s: State) -> bool:
+    """Every client is attached to the owner, whose topic is open; no lookup is parked."""
+    for t in s.topics:
+        o = t.objects[newest(s).dst]
+        if newest(s).state != "owned" or o is None or o.phase != "open":
+            return False
+        if dict(attached(t)) != dict.fromkeys(range(len(t.clients)), newest(s).dst):
+            return False
+    return True
+
+
+@eventually(bundle_transfer, fair=FAIR)
+def client_leaves_closed_topic(cfg: Config, s: State) -> bool:
+    """No client stays attached to a topic that is not open."""
+    return not any(
+        o is None or o.phase != "open" for t in s.topics for _, broker in attached(t) for o in (t.objects[broker],)
+    )
+
+
+@eventually(bundle_transfer, fair=FAIR)
+def only_owner_has_topic_object(cfg: Config, s: State) -> bool:
+    """No broker but the owner has a topic object, and none of the owner is fenced."""
+    objects: Any = [(b, o) for t in s.topics for b, o in enumerate(t.objects) if o is not None]
+    return newest(s).state == "owned" and all(b == newest(s).dst and o.phase in ("open", "loading") for b, o in objects)

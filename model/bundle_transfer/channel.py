@@ -1,0 +1,265 @@
+"""The channel: commands, overrides, what a broker does on a record, and crashes of brokers.
+
+A command or an override that is computed from a stale view has no effect: every reader skips it. So only those of a
+broker whose view is the newest record are steps. A broker's own appends may be stale; then its duty ends all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from model.bundle_transfer.state import (
+    PREPARING,
+    Broker,
+    Command,
+    Config,
+    Duty,
+    Instance,
+    Record,
+    RecordState,
+    State,
+    Topic,
+    bundle_transfer,
+    to_attached,
+    trimmed,
+    view_of,
+    with_broker,
+    without_connection,
+)
+from model.machine import Refused, Step, refused
+from model.values import Below
+
+BrokerName = Annotated[int, Below("brokers")]
+
+IN_FLIGHT = ("acquiring", "releasing", "assigning")
+DOWN = Refused("not_ready", "the broker is down")
+
+
+def appended(s: State, r: Record) -> State:
+    """The state with a record at the end of the channel."""
+    return trimmed(s._replace(records=(*s.records, r)))
+
+
+@bundle_transfer.action
+def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
+    """The leader or an operator's broker moves the bundle to a registered broker: it appends Releasing.
+
+    V1b and V2 append Acquiring.
+    """
+    r = s.records[-1]
+    if r.state != "owned" or dst == r.dst:
+        return refused(s, "illegal_state", "the bundle is in transfer or owned by the destination")
+    if not s.brokers[dst].registered or not s.brokers[r.dst].registered:
+        return refused(s, "illegal_state", "the destination or the owner is not registered")
+    return appended(s, Record("acquiring" if cfg.variant in PREPARING else "releasing", dst, r.dst, False)), None
+
+
+@bundle_transfer.action
+def deliver(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
+    """A broker applies the next record of the channel and acts on it (`handleEvent`). Returns the record's state."""
+    b = s.brokers[broker]
+    if not b.alive:
+        return s, DOWN
+    if b.view + 1 == len(s.records):
+        return refused(s, "not_enabled", "the broker has applied every record")
+    return applied(cfg, s, broker, b.view + 1), s.records[b.view + 1].state
+
+
+@bundle_transfer.fault
+def jump(cfg: Config, s: State, broker: BrokerName) -> Step[State, str]:
+    """A slow broker misses records and applies the newest one: compaction, or coalesced notifications."""
+    b = s.brokers[broker]
+    if not b.alive:
+        return s, DOWN
+    if b.view + 2 >= len(s.records):
+        return refused(s, "not_enabled", "the broker has no record to miss")
+    return applied(cfg, s, broker, len(s.records) - 1), s.records[-1].state
+
+
+def applied(cfg: Config, s: State, broker: int, view: int) -> State:
+    """The state after a broker applied a record: its new duty, and what happens to its topics at once.
+
+    The source of Releasing fences its topics (phase 1): clients stay connected, sends and acks are ignored.
+    """
+    r, b = s.records[view], s.brokers[broker]
+    duty: Duty = ""
+    if r.dst == broker:
+        duty = "prepare" if r.state == "acquiring" else "own" if r.state == "assigning" else ""
+    if r.source == broker and r.state == "releasing":
+        duty = "release"
+        s = s._replace(topics=tuple([fenced(cfg, t, broker) for t in s.topics]))
+    if cfg.variant == "V2" and r.source == broker and r.state == "acquiring":
+        s = told_all(s, broker, Command("prepare", r.dst))
+    if cfg.variant == "V2" and r == Record("owned", broker, None, True):
+        s = told_all(s, broker, Command("close", broker))
+    is_told = r.source == broker if r.state == "owned" else b.told
+    told = cfg.stale_topics_closed_on == "owner_names_source" and is_told
+    return with_broker(s, broker, b._replace(view=view, duty=duty, told=told))
+
+
+def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
+    """The topic after its broker fenced it for a transfer; a load in progress is given up."""
+    o = t.objects[broker]
+    if o is None or o.phase not in ("open", "failed", "loading"):
+        return t
+    changed: Instance | None = o._replace(phase="closing")
+    if o.phase == "loading":
+        changed = None if cfg.load_checks_ownership_again else o
+    return t._replace(objects=(*t.objects[:broker], changed, *t.objects[broker + 1 :]))
+
+
+def told_all(s: State, broker: int, command: Command) -> State:
+    """The state after a broker sent a command to every attached client."""
+    return s._replace(topics=tuple([to_attached(t, broker, command) for t in s.topics]))
+
+
+@bundle_transfer.action
+def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
+    """A broker appends what its last record asks for. Returns whether readers accept it; the broker does not know.
+
+    prepare   the destination has prepared every topic: Releasing
+    release   the source has closed the ledger of every topic: Assigning (V4: Owned)
+    own       the destination of Assigning: Owned. No topic is loaded
+    """
+    b = s.brokers[broker]
+    objects = [t.objects[broker] for t in s.topics]
+    if not b.duty:
+        return refused(s, "not_enabled", "the broker has nothing to append")
+    if b.duty == "prepare" and not all(o is not None and o.phase == "loading" for o in objects):
+        return refused(s, "not_enabled", "a topic is not prepared")
+    if b.duty == "release" and any(o is not None and o.phase == "closing" for o in objects):
+        return refused(s, "not_enabled", "a ledger is open")
+    if b.duty == "release" and cfg.source_parks and waits_at(s, broker):
+        return refused(s, "not_enabled", "the close waits for a request that waits for the transfer")
+    return published(cfg, s, broker)
+
+
+def waits_at(s: State, broker: int) -> bool:
+    """Whether a client waits at the broker."""
+    return any(c.phase == "waiting" and c.peer == broker for t in s.topics for c in t.clients)
+
+
+def published(cfg: Config, s: State, broker: int) -> tuple[State, bool]:
+    """The state after a broker appended the record of its duty, and whether it was accepted."""
+    b, r = s.brokers[broker], view_of(s, broker)
+    accepted = b.view + 1 == len(s.records)
+    following: RecordState = "owned"
+    if r.state == "acquiring":
+        following = "releasing"
+    elif r.state == "releasing" and cfg.variant != "V4":
+        following = "assigning"
+    if accepted:
+        s = appended(s, r._replace(state=following))
+    return with_broker(s, broker, s.brokers[broker]._replace(duty="")), accepted
+
+
+@bundle_transfer.fault
+def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+    """A broker's append fails; it is not retried."""
+    b = s.brokers[broker]
+    if not b.duty:
+        return refused(s, "not_enabled", "the broker has nothing to append")
+    return with_broker(s, broker, b._replace(duty="")), None
+
+
+@bundle_transfer.fault
+def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
+    """Closing the ledgers times out (`namespaceBundleUnloadingTimeoutMs`). The source goes on waiting for them."""
+    if s.brokers[broker].duty != "release":
+        return refused(s, "not_enabled", "the broker closes no ledgers")
+    return published(cfg, s, broker) if cfg.close_timeout_releases else (s, False)
+
+
+# ---- overrides -----------------------------------------------------------------------------------------
+
+
+def overridden(s: State, dst: int) -> State:
+    """The state after the leader assigned the bundle to a broker, whatever its state."""
+    r = s.records[-1]
+    source = r.dst if r.state == "owned" else r.source
+    return appended(s, Record("owned", dst, None if source == dst else source, True))
+
+
+@bundle_transfer.action
+def override(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
+    """The leader replaces an owner, or a side of a transfer, that is not registered any more (`doCleanup`)."""
+    r = s.records[-1]
+    sides = [r.dst] if r.state == "owned" and not cfg.dead_source_is_orphan else [r.dst, r.source]
+    if all(side is None or s.brokers[side].registered for side in sides):
+        return refused(s, "not_enabled", "the brokers of the record are registered")
+    if not s.brokers[owner].registered:
+        return refused(s, "illegal_argument", "the new owner is not registered")
+    return overridden(s, owner), None
+
+
+@bundle_transfer.fault
+def override_stuck(cfg: Config, s: State, owner: BrokerName) -> Step[State, None]:
+    """The monitor assigns a bundle whose transfer takes longer than 30 s, although both brokers are registered.
+
+    It excludes no broker: the source or the destination may be chosen (`monitorOwnerships`).
+    """
+    r = s.records[-1]
+    if r.state not in IN_FLIGHT or r.source is None:
+        return refused(s, "not_enabled", "no transfer is in flight")
+    if not all(s.brokers[each].registered for each in (owner, r.dst, r.source)):
+        return refused(s, "illegal_argument", "a broker is not registered")
+    return overridden(s, owner), None
+
+
+# ---- crashes and lost sessions -------------------------------------------------------------------------
+
+
+@bundle_transfer.fault
+def crash(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+    """A broker stops: its registration, topic objects and connections are gone. Unconfirmed entries stay stored."""
+    if not s.brokers[broker].alive:
+        return s, DOWN
+    return crashed(s, broker), None
+
+
+def crashed(s: State, broker: int) -> State:
+    """The state after a broker stopped."""
+    s = s._replace(topics=tuple([without_broker(t, broker) for t in s.topics]))
+    return with_broker(s, broker, Broker(False, False, 0, "", False, 0))
+
+
+def without_broker(t: Topic, broker: int) -> Topic:
+    """The topic after a broker stopped; its clients look it up again."""
+    o = t.objects[broker]
+    orphans = tuple([add.entry for add in o.adds]) if o is not None and o.writable else t.orphans
+    clients = [without_connection(c, "lookup") if c.peer == broker and c.phase != "directed" else c for c in t.clients]
+    objects = (*t.objects[:broker], None, *t.objects[broker + 1 :])
+    return t._replace(orphans=orphans, objects=objects, clients=tuple(clients))
+
+
+@bundle_transfer.action
+def restart(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+    """A broker starts: it registers, reads the newest record and acts on it."""
+    if s.brokers[broker].alive:
+        return refused(s, "illegal_state", "the broker is running")
+    s = with_broker(s, broker, Broker(True, True, len(s.records) - 1, "", False, 0))
+    return (applied(cfg, s, broker, s.brokers[broker].view) if cfg.restart_acts_on_record else s), None
+
+
+@bundle_transfer.fault
+def suspect(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+    """A running broker loses its metadata session and so its registration."""
+    b = s.brokers[broker]
+    if not b.registered:
+        return refused(s, "illegal_state", "the broker is not registered")
+    if cfg.session_loss == "shutdown":
+        return crashed(s, broker), None
+    return with_broker(s, broker, b._replace(registered=False)), None
+
+
+@bundle_transfer.action
+def register(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]:
+    """A running broker registers again; before it answers anyone it applies the newest record."""
+    b = s.brokers[broker]
+    if not b.alive or b.registered:
+        return refused(s, "illegal_state", "the broker is down or registered")
+    s = with_broker(s, broker, b._replace(registered=True))
+    last = len(s.records) - 1
+    if cfg.session_loss == "stale" or b.view == last:
+        return s, None
+    return applied(cfg, s, broker, last), None

@@ -1,0 +1,258 @@
+"""Clients: sends and acknowledgements, lookups, and connections that end."""
+
+from __future__ import annotations
+
+from model.bundle_transfer.channel import DOWN, IN_FLIGHT, BrokerName
+from model.bundle_transfer.state import (
+    Client,
+    Command,
+    Config,
+    State,
+    Topic,
+    bundle_transfer,
+    is_attached,
+    is_producer,
+    owner_in,
+    to_attached,
+    view_of,
+    with_client,
+    with_command,
+    with_object,
+    with_topic,
+    without_connection,
+    without_session,
+)
+from model.bundle_transfer.topics import TopicName, added, may_load
+from model.machine import Failed, Refused, Step, refused
+
+ClientName = int
+
+NO_CLIENT = Refused("illegal_argument", "the topic has no such client")
+ELSEWHERE = Refused("not_enabled", "the client is not in this phase")
+
+
+def found(s: State, topic: int, client: int) -> tuple[Topic, Client | None]:
+    """A topic and one of its clients."""
+    t = s.topics[topic]
+    return t, t.clients[client] if 0 <= client < len(t.clients) else None
+
+
+def replaced(s: State, topic: int, client: int, changed: Client) -> State:
+    """The state with one client replaced."""
+    return with_topic(s, topic, with_client(s.topics[topic], client, changed))
+
+
+# ---- finding the owner ---------------------------------------------------------------------------------
+
+
+def answer_of(cfg: Config, s: State, broker: int) -> int | None:
+    """The address with which a broker answers a lookup from its view; None: it parks the request.
+
+    During a transfer every broker but the destination answers with the destination at once.
+    """
+    r, is_registered = view_of(s, broker), s.brokers[broker].registered
+    owner = owner_in(r)
+    if owner is not None:
+        return owner if s.brokers[owner].registered or not is_registered else None
+    parks = r.dst == broker or (cfg.source_parks and r.source == broker)
+    return None if parks and is_registered else r.dst
+
+
+@bundle_transfer.action
+def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: BrokerName) -> Step[State, str]:
+    """A client without address looks its topic up at a broker: it is answered from the broker's view, or parked."""
+    _, c = found(s, topic, client)
+    if c is None or c.phase != "lookup":
+        return s, NO_CLIENT if c is None else ELSEWHERE
+    b = s.brokers[broker]
+    if not b.alive:
+        return s, DOWN
+    if not b.registered and not cfg.unregistered_uses_view:
+        return refused(s, "not_ready", "the broker has lost its registration")
+    owner = answer_of(cfg, s, broker)
+    if owner is None:
+        return replaced(s, topic, client, c._replace(phase="parked", peer=broker)), "parked"
+    return replaced(s, topic, client, c._replace(phase="directed", peer=owner)), "answered"
+
+
+@bundle_transfer.action
+def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
+    """A broker answers a parked lookup once its view has a registered owner. Returns the owner.
+
+    A broker that has lost its registration fails the lookup.
+    """
+    _, c = found(s, topic, client)
+    if c is None or c.phase != "parked" or c.peer is None:
+        return s, NO_CLIENT if c is None else ELSEWHERE
+    if not s.brokers[c.peer].registered and not cfg.unregistered_uses_view:
+        failed = Failed("not_ready", "the broker has lost its registration")
+        return replaced(s, topic, client, without_connection(c, "lookup")), failed
+    owner = answer_of(cfg, s, c.peer)
+    if owner is None:
+        return refused(s, "not_enabled", "the bundle has no registered owner yet")
+    return replaced(s, topic, client, c._replace(phase="directed", peer=owner)), owner
+
+
+@bundle_transfer.action
+def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
+    """A client connects to its address and sends `PRODUCER` or `SUBSCRIBE`. An address is used once."""
+    _, c = found(s, topic, client)
+    if c is None or c.phase != "directed" or c.peer is None:
+        return s, NO_CLIENT if c is None else ELSEWHERE
+    if s.brokers[c.peer].alive:
+        return replaced(s, topic, client, c._replace(phase="waiting")), None
+    failed = Failed("not_connected", "the broker is down")
+    if not cfg.address_is_used_once:
+        return s, failed
+    return replaced(s, topic, client, without_connection(c, "lookup")), failed
+
+
+@bundle_transfer.action
+def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
+    """A broker answers `PRODUCER` or `SUBSCRIBE` by its view: success once it has loaded the topic, or an error.
+
+    The destination of a transfer parks the request until it owns the bundle.
+    """
+    t, c = found(s, topic, client)
+    if c is None or c.phase != "waiting" or c.peer is None or c.down:
+        return s, NO_CLIENT if c is None else ELSEWHERE
+    broker, r, o = c.peer, view_of(s, c.peer), t.objects[c.peer]
+    is_dst = r.dst == broker and r.state in IN_FLIGHT and s.brokers[broker].registered
+    if may_load(cfg, s, broker):
+        if o is None or o.phase in ("disconnected", "loading"):
+            return refused(s, "not_enabled", "the topic is not loaded yet")
+        if o.phase == "open":
+            return with_topic(s, topic, with_client(t, client, welcomed(cfg, s, t, client))), "success"
+        if not cfg.closing_topic_answers:
+            return refused(s, "not_enabled", "the topic is closing")
+    elif is_dst or (cfg.source_parks and r.source == broker and r.state in IN_FLIGHT):
+        return refused(s, "not_enabled", "the bundle has no owner yet")
+    rejected = Failed("not_ready", "the broker does not serve the topic")
+    return replaced(s, topic, client, without_connection(c, "lookup")), rejected
+
+
+def welcomed(cfg: Config, s: State, t: Topic, client: int) -> Client:
+    """The client after its broker sent success; a consumer reads on from the cursor. V2 repeats the prepare command."""
+    c = t.clients[client]
+    assert c.peer is not None, "a waiting client has a peer"
+    o, r = t.objects[c.peer], view_of(s, c.peer)
+    commands = [Command("success")]
+    if r.state == "acquiring" and cfg.variant == "V2":
+        commands.append(Command("prepare", r.dst))
+    begun = c.begun if is_producer(cfg, client) or o is None else o.cursor
+    return c._replace(begun=begun, down=tuple(commands))
+
+
+# ---- commands of the client ----------------------------------------------------------------------------
+
+
+def pending(cfg: Config, c: Client, client: int) -> tuple[int, ...]:
+    """The sequence ids that a producer has not got a receipt for; none for a consumer."""
+    return tuple(range(c.done, c.begun)) if is_producer(cfg, client) else ()
+
+
+@bundle_transfer.action
+def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
+    """The application sends a message, if the window permits. Returns its sequence id.
+
+    A producer that is not ready keeps it until it is attached again.
+    """
+    _, c = found(s, topic, client)
+    if c is None or not is_producer(cfg, client):
+        return s, NO_CLIENT
+    if c.begun - c.done >= cfg.window:
+        return refused(s, "not_enabled", "the window of pending messages is full")
+    up = (*c.up, c.begun) if c.phase == "ready" and not c.paused else c.up
+    return replaced(s, topic, client, c._replace(begun=c.begun + 1, up=up)), c.begun
+
+
+@bundle_transfer.action
+def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
+    """A broker processes the next send or ack of an attached client.
+
+    A topic in transfer ignores it: no receipt, no error. Returns what became of it.
+    """
+    t, c = found(s, topic, client)
+    if c is None:
+        return s, NO_CLIENT
+    if not c.up or c.peer is None or not is_attached(c, c.peer):
+        return refused(s, "not_enabled", "no command is on its way, or the broker has closed the session")
+    value, broker, o = c.up[0], c.peer, t.objects[c.peer]
+    t = with_client(t, client, c._replace(up=c.up[1:]))
+    if o is None or o.phase != "open":
+        if cfg.variant == "V3":
+            t = to_attached(t, broker, Command("close"))
+        return with_topic(s, topic, t), "ignored"
+    if not is_producer(cfg, client):
+        return with_topic(s, topic, with_object(t, broker, o._replace(cursor=max(o.cursor, value)))), "acknowledged"
+    t, outcome = added(cfg, t, broker, client, value)
+    if outcome != "added":
+        command = Command("receipt", value) if outcome == "duplicate" else Command("close")
+        t = with_command(t, client, command)
+    return with_topic(s, topic, t), outcome
+
+
+@bundle_transfer.action
+def dispatch(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
+    """The broker sends the consumer the next entry. Returns its position."""
+    t, c = found(s, topic, client)
+    if c is None or is_producer(cfg, client):
+        return s, NO_CLIENT
+    o = None if c.peer is None or not is_attached(c, c.peer) else t.objects[c.peer]
+    if o is None or o.phase != "open" or c.begun >= len(t.log):
+        return refused(s, "not_enabled", "the consumer is not attached, or has got every entry")
+    down = (*c.down, Command("message", c.begun))
+    return replaced(s, topic, client, c._replace(begun=c.begun + 1, down=down)), c.begun
+
+
+# ---- commands of the broker ----------------------------------------------------------------------------
+
+
+@bundle_transfer.action
+def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, int]:
+    """A client handles the next command of its broker. Returns how many of its own commands were dropped unprocessed.
+
+    success   a producer writes all pending messages again, oldest first
+    receipt   completes the oldest pending message; an older one is ignored, and a younger one ends the connection
+    message   the consumer processes it and acknowledges
+    close     the client connects to the address, or looks up without one; a prepared client is connected already
+    prepare   the client stops writing and connects to the destination in advance
+    """
+    _, c = found(s, topic, client)
+    if c is None or not c.down:
+        return s, NO_CLIENT if c is None else ELSEWHERE
+    kind, value = c.down[0]
+    left = c._replace(down=c.down[1:])
+    if kind == "success":
+        left = left._replace(phase="ready", up=(*c.up, *pending(cfg, c, client)))
+    elif kind == "message" and value is not None:
+        left = left._replace(done=max(c.done, value + 1), up=(*c.up, value + 1))
+    elif kind == "prepare":
+        left = left._replace(paused=True)
+    elif kind == "receipt" and value is not None and value <= c.done:
+        left = left._replace(done=c.done + (value == c.done))
+    elif kind == "receipt":
+        return broken(s, topic, client), len(c.up)
+    elif value is None:
+        left = without_connection(c, "lookup")
+    elif c.paused and s.brokers[value].alive:
+        left = without_connection(c, "waiting", value)
+    else:
+        left = without_connection(c, "directed", value)
+    return replaced(s, topic, client, left), len(c.up) if kind == "close" else 0
+
+
+@bundle_transfer.fault
+def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
+    """A connection breaks: what is on its way is lost, and the client looks the topic up again."""
+    _, c = found(s, topic, client)
+    if c is None or c.phase not in ("waiting", "ready"):
+        return s, NO_CLIENT if c is None else ELSEWHERE
+    return broken(s, topic, client), None
+
+
+def broken(s: State, topic: int, client: int) -> State:
+    """The state after a connection ended: adds of its session get no receipt any more."""
+    t = s.topics[topic]
+    c = t.clients[client]
+    return with_topic(s, topic, with_client(without_session(t, client), client, without_connection(c, "lookup")))

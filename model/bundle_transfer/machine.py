@@ -1,0 +1,86 @@
+"""Transfer of a bundle between brokers without client lookups, and the variants that its review discussed.
+
+Models the protocol of PIP-307 (reviewed as PIP-281) at the grain of its messages: one step is one record appended or
+applied, one command sent, processed or received, one add confirmed, one ledger closed or opened.
+
+    transfer     Releasing(D, S) is appended
+    phase 1      S applies it and fences its topics. Clients stay attached; their sends and acks are ignored. S closes
+                 each ledger: the log ends at the last confirmed entry
+    hand-over    S appends Assigning(D, S); D applies it and appends Owned(D, S). D loads nothing for that
+    phase 2      S applies Owned and closes each client's session with D's address; the topic object goes later
+    reconnect    the client connects to D without lookup. D loads the topic lazily, answers, and the producer sends all
+                 pending messages again
+    override     the leader appends a forced Owned for a broker that is gone, or for a transfer that takes too long
+
+Fencing protects the log: opening a ledger ends the write access of every other broker, whatever they believe.
+
+Differences of the reference from the merged protocol, each a rule of `Config` (see `fuzz/defects/`):
+  * any Owned record lets a broker close its stale topics, also one that returns the bundle to it or does not name it;
+  * closing a ledger is retried; neither a failure nor a timeout lets the source append Assigning;
+  * a broker without registration answers nobody, and applies the newest record before it does so again;
+  * a restarted broker acts on the record that it finds, also on Releasing and Assigning.
+
+In V2 the paused client's connection to the destination is not a connection of the model: the source's close command
+makes the client wait there. The destination learns of the topic by `begin_load`.
+
+Not modelled: storage of the channel (see the ownership channel), splits, unloads without destination, timers, send
+timeouts, several ledgers of a topic, quorums of bookies, replicators, transactions, several topics on one connection.
+Profiles are the variants with and without deduplication, and shipped versions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import model.bundle_transfer.clients  # noqa: F401  (it adds the actions to the machine)
+from model.bundle_transfer.state import Config, Variant, bundle_transfer
+
+__all__ = ["bundle_transfer", "merged", "reference"]
+
+reference = bundle_transfer.profile("reference", "PIP-307 with the repairs of this project", Config())
+
+#: Rules on which master of September 2026 differs from the reference.
+_MERGED: dict[str, Any] = {
+    "stale_topics_closed_on": "owner_names_source",
+    "close_timeout_releases": True,
+    "failed_close_evicts": True,
+    "unregistered_uses_view": True,
+    "session_loss": "stale",
+    "load_checks_ownership_again": False,
+}
+merged = bundle_transfer.profile("pulsar-2026-09", "PIP-307 as of master 2026-09", Config(**_MERGED))
+bundle_transfer.profile(
+    "pulsar-4.0",
+    "the same at 4.0, before the repairs of 2025 and 2026",
+    Config(
+        **_MERGED,
+        failed_write_completes=False,
+        restart_acts_on_record=False,
+        removal_compares_instance=False,
+        recovery_seals_ledger=False,
+    ),
+)
+bundle_transfer.profile(
+    "pulsar-2023-10",
+    "the first implementation (apache/pulsar#21408), before its repairs",
+    Config(
+        sends_ignored_while="fenced",
+        failed_write_disconnects=True,
+        source_parks=True,
+        dead_source_is_orphan=True,
+        cursor_close_checks_ownership=True,
+    ),
+)
+bundle_transfer.profile(
+    "pulsar-2.8",
+    "old defects of clients and of closing topics",
+    Config(drained_topic_reopens=True, closing_topic_answers=False),
+)
+bundle_transfer.profile(
+    "pulsar-2026-05", "after #25929: a client keeps the address of a redirect", Config(address_is_used_once=False)
+)
+bundle_transfer.profile(
+    "session-loss-shuts-down", "proposed repair of apache/pulsar#24478", Config(session_loss="shutdown")
+)
+for _variant in get_args(Variant)[1:]:
+    bundle_transfer.profile(_variant, f"variant {_variant}", Config(variant=_variant))

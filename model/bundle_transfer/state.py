@@ -1,0 +1,291 @@
+"""Settings, rules and state of a bundle transfer, and the machine that the modules beside this one add actions to.
+
+    records   the channel (PIP-192): one totally ordered log of accepted ownership records of the bundle. Every reader
+              skips a record of a writer whose view is stale, while its append is reported as success; the log has no
+              such records. It begins with the oldest record that a running broker has as its view
+    brokers   alive, registered with the metadata store, how far each has read the channel, what it has still to append
+    topics    what the bookies store; a topic object in the cache of each broker; the clients
+
+A client is a producer or the consumer of the topic's subscription, with one connection at a time: a FIFO queue of
+commands in each direction. A connection that ends empties both.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from model.machine import Machine, Setting
+from model.values import AtLeast, Origin, Rule, record
+
+Variant = Literal["V0", "V1a", "V1b", "V2", "V3", "V4"]
+
+RecordState = Literal["owned", "acquiring", "releasing", "assigning"]
+Duty = Literal["", "prepare", "release", "own"]
+
+#: Variants in which the destination prepares its topics before the source fences them.
+PREPARING = ("V1b", "V2")
+#: Variants in which the source disconnects a client as soon as the topic's ledger is closed.
+EARLY = ("V1a", "V1b", "V2", "V3")
+#: Variants in which a client's `PRODUCER` or `SUBSCRIBE` lets the destination load the topic before it owns the bundle.
+CUED = ("V1a", "V2")
+
+
+class Config(NamedTuple):
+    """The cluster, broker and client settings, then the protocol's variant and the rules on which versions differ."""
+
+    #: number of brokers; broker 0 owns the bundle at the start
+    brokers: Annotated[int, AtLeast(2)] = 3
+    #: number of topics in the bundle
+    topics: Annotated[int, AtLeast(1)] = 1
+    #: number of producers of each topic; they are its first clients
+    producers: Annotated[int, AtLeast(1)] = 2
+    #: number of consumers of each topic: 0 or 1
+    consumers: Annotated[int, AtLeast(0)] = 1
+    #: pending messages of a producer
+    window: Annotated[int, AtLeast(1), Setting("maxPendingMessages", "0 (unbounded)")] = 2
+    deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
+
+    #: V0 PIP-307 as merged; V1a the source redirects clients as soon as the ledger is closed; V1b the destination
+    #: prepares first; V2 as V1b, and clients pause and pre-connect; V3 sends no address; V4 has no Assigning
+    variant: Annotated[Variant, Rule(Origin.INFERRED, "review of apache/pulsar#20748; V4 apache/pulsar#19683")] = "V0"
+    #: which Owned record lets a broker close its stale topics: any, or the one that names it as source
+    stale_topics_closed_on: Annotated[
+        Literal["any_owner", "owner_names_source"], Rule(Origin.READ, "ServiceUnitStateChannelImpl.handleOwnEvent")
+    ] = "any_owner"
+    #: whether the source appends Assigning when closing the ledgers has timed out
+    close_timeout_releases: Annotated[bool, Rule(Origin.READ, "NamespaceService.unloadNamespaceBundle")] = False
+    #: whether a topic whose first close failed leaves the cache, although its clients stay
+    failed_close_evicts: Annotated[bool, Rule(Origin.READ, "PersistentTopic.close")] = False
+    #: whether a broker without registration takes its view for the truth and does not park requests
+    unregistered_uses_view: Annotated[bool, Rule(Origin.READ, "ServiceUnitStateChannelImpl.getActiveOwnerAsync")] = (
+        False
+    )
+    #: after a metadata session loss: the view is refreshed, stays stale, or the broker shuts down
+    session_loss: Annotated[Literal["refresh", "stale", "shutdown"], Rule(Origin.READ, "apache/pulsar#24478")] = (
+        "refresh"
+    )
+    #: which topics ignore sends: those in transfer, or all fenced ones, also after a failed write
+    sends_ignored_while: Annotated[
+        Literal["transferring", "fenced"], Rule(Origin.READ, "apache/pulsar#21408, before #21668")
+    ] = "transferring"
+    #: whether a write that fails during the transfer disconnects the topic's clients
+    failed_write_disconnects: Annotated[bool, Rule(Origin.READ, "apache/pulsar#21408, before #21668")] = False
+    #: whether a write that fails during the transfer completes, which lets the connection's pending counter drop
+    failed_write_completes: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#25554")] = True
+    #: whether a client that cannot use its address looks the topic up again
+    address_is_used_once: Annotated[bool, Rule(Origin.READ, "apache/pulsar#25929, before #26009")] = True
+    #: whether the leader also replaces the owner of a bundle whose previous owner is gone
+    dead_source_is_orphan: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#23064")] = False
+    #: whether a restarted broker acts on the record that it finds
+    restart_acts_on_record: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#25379")] = True
+    #: whether the clean-up of a closed topic compares the instance, and not only the name
+    removal_compares_instance: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#26145")] = True
+    #: whether the last completed write reopens a topic that is closing
+    drained_topic_reopens: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#7735")] = False
+    #: whether the source parks requests during the transfer, which its close waits for
+    source_parks: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#22112")] = False
+    #: whether closing a cursor waits until the bundle has an owner
+    cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#21332")] = False
+    #: whether a broker answers a client that connects while the topic is closing
+    closing_topic_answers: Annotated[bool, Rule(Origin.INFERRED, "apache/pulsar#6872, #9792")] = True
+    #: whether a load that lost the ownership is given up
+    load_checks_ownership_again: Annotated[bool, Rule(Origin.READ, "apache/pulsar#20540")] = True
+    #: whether ledger recovery excludes later confirmations of entries that it did not find
+    recovery_seals_ledger: Annotated[bool, Rule(Origin.INFERRED, "before apache/pulsar#24722")] = True
+
+
+# ---- the channel and the brokers -----------------------------------------------------------------------
+
+
+@record
+class Record(NamedTuple):
+    """An ownership record (`ServiceUnitStateData`). V1b and V2 add the state acquiring, in which the source serves."""
+
+    state: RecordState
+    dst: int  # the owner, or the broker that shall own the bundle
+    source: int | None  # the previous owner
+    forced: bool  # an override by the leader
+
+
+@record
+class Broker(NamedTuple):
+    """A broker: its view of the channel, and what it has to append."""
+
+    alive: bool
+    registered: bool
+    view: int  # the index among the records of the last one that it applied; 0 if it is down
+    duty: Duty
+    told: bool  # it applied an Owned record that names it as source; only under `owner_names_source`
+    leaked: int  # failed writes that still count as pending on its connections
+
+
+# ---- topics --------------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """A message as stored: producer and sequence id."""
+
+    producer: int
+    sequence: int
+
+
+@record
+class Add(NamedTuple):
+    """An entry sent to the bookies, not confirmed yet. `live`: the session that sent it is still attached."""
+
+    entry: Entry
+    live: bool
+
+
+@record
+class Instance(NamedTuple):
+    """A topic object in a broker's cache (`PersistentTopic`)."""
+
+    #: closing and closed: fenced and `transferring`, before and after the ledger is closed; failed: fenced by a failed
+    #: write; disconnected: phase 2 is over, and only its clean-up is pending
+    phase: Literal["loading", "open", "closing", "closed", "failed", "disconnected"]
+    writable: bool  # its ledger is open and no other broker has fenced it
+    adds: tuple[Add, ...]  # in the order in which they were sent
+    cursor: int  # mark-delete position: number of acknowledged entries
+    older: int  # generations: clean-ups of older instances that are pending
+
+
+class Command(NamedTuple):
+    """A command from a broker to a client: success, receipt, message, close or prepare, with what it is about."""
+
+    kind: Literal["success", "receipt", "message", "close", "prepare"]
+    value: int | None = None  # a sequence id, the position of an entry, or the address of a broker
+
+
+@record
+class Client(NamedTuple):
+    """A producer or consumer handler and its connection."""
+
+    #: lookup: without address; parked: its lookup waits at the peer; directed: it has the peer's address; waiting: it
+    #: sent `PRODUCER` or `SUBSCRIBE`; ready: the peer answered
+    phase: Literal["lookup", "parked", "directed", "waiting", "ready"]
+    peer: int | None
+    paused: bool  # V2: it writes nothing, and is connected to the destination
+    begun: int  # messages that the application sent; entries dispatched to the consumer in this session
+    done: int  # messages with a receipt; entries that the consumer processed
+    up: tuple[int, ...]  # sequence ids or acknowledged positions on their way to the peer
+    down: tuple[Command, ...]  # commands on their way from the peer
+
+
+@record
+class Topic(NamedTuple):
+    """A topic: what the bookies have, a topic object of each broker or None, and the clients."""
+
+    log: tuple[Entry, ...]  # entries of closed ledgers and confirmed ones of the open ledger
+    orphans: tuple[Entry, ...]  # unconfirmed entries of a ledger whose writer is gone
+    cursor: int  # persisted mark-delete position
+    objects: tuple[Instance | None, ...]
+    clients: tuple[Client, ...]
+
+
+@record
+class State(NamedTuple):
+    """The bundle."""
+
+    records: tuple[Record, ...]
+    brokers: tuple[Broker, ...]
+    topics: tuple[Topic, ...]
+
+
+def start(cfg: Config) -> State:
+    """Broker 0 owns the bundle and serves every topic; all clients are attached to it."""
+    client = Client("ready", 0, False, 0, 0, (), ())
+    clients = (client,) * (cfg.producers + min(cfg.consumers, 1))
+    serving = Instance("open", True, (), 0, 0)
+    topic = Topic((), (), 0, (serving, *(None,) * (cfg.brokers - 1)), clients)
+    broker = Broker(True, True, 0, "", False, 0)
+    return State((Record("owned", 0, None, False),), (broker,) * cfg.brokers, (topic,) * cfg.topics)
+
+
+bundle_transfer = Machine(
+    "bundle_transfer", Config, start, source="PIP-307, reviewed as PIP-281 (apache/pulsar#20748), over PIP-192"
+)
+
+# ---- reading and changing states -----------------------------------------------------------------------
+
+
+def view_of(s: State, broker: int) -> Record:
+    """The last record that a broker applied."""
+    return s.records[s.brokers[broker].view]
+
+
+def owner_in(r: Record) -> int | None:
+    """The broker that serves the bundle according to a record, if any."""
+    if r.state == "owned":
+        return r.dst
+    return r.source if r.state == "acquiring" else None
+
+
+def with_broker(s: State, broker: int, changed: Broker) -> State:
+    """The state with one broker replaced, without the records that no running broker has as its view any more."""
+    return trimmed(s._replace(brokers=(*s.brokers[:broker], changed, *s.brokers[broker + 1 :])))
+
+
+def trimmed(s: State) -> State:
+    """The state without the records before every running broker's view."""
+    first = min([b.view for b in s.brokers if b.alive], default=len(s.records) - 1)
+    if not first:
+        return s
+    brokers = tuple([b._replace(view=b.view - first) if b.alive else b for b in s.brokers])
+    return s._replace(records=s.records[first:], brokers=brokers)
+
+
+def with_topic(s: State, topic: int, changed: Topic) -> State:
+    """The state with one topic replaced."""
+    return s._replace(topics=(*s.topics[:topic], changed, *s.topics[topic + 1 :]))
+
+
+def with_object(t: Topic, broker: int, changed: Instance | None) -> Topic:
+    """The topic with the topic object of one broker replaced."""
+    return t._replace(objects=(*t.objects[:broker], changed, *t.objects[broker + 1 :]))
+
+
+def with_client(t: Topic, client: int, changed: Client) -> Topic:
+    """The topic with one client replaced."""
+    return t._replace(clients=(*t.clients[:client], changed, *t.clients[client + 1 :]))
+
+
+def is_producer(cfg: Config, client: int) -> bool:
+    """Whether a client is a producer."""
+    return client < cfg.producers
+
+
+def is_attached(c: Client, broker: int) -> bool:
+    """Whether the broker has the client's session: it answered success and sent no close since."""
+    kinds = [command.kind for command in c.down]
+    return c.peer == broker and "close" not in kinds and (c.phase == "ready" or "success" in kinds)
+
+
+def with_command(t: Topic, client: int, command: Command) -> Topic:
+    """The topic after a broker sent a client a command; a close ends the session at once."""
+    c = t.clients[client]
+    t = with_client(t, client, c._replace(down=(*c.down, command)))
+    return without_session(t, client) if command.kind == "close" else t
+
+
+def to_attached(t: Topic, broker: int, command: Command) -> Topic:
+    """The topic after a broker sent a command to every client that is attached to it."""
+    for number, c in enumerate(t.clients):
+        if is_attached(c, broker):
+            t = with_command(t, number, command)
+    return t
+
+
+def without_session(t: Topic, client: int) -> Topic:
+    """The topic after a client's session ended: its adds in flight get no receipt any more."""
+    return t._replace(objects=tuple([o and o._replace(adds=without_live(o.adds, client)) for o in t.objects]))
+
+
+def without_live(adds: tuple[Add, ...], client: int) -> tuple[Add, ...]:
+    """The adds after the session of a producer ended."""
+    return tuple([add._replace(live=add.live and add.entry.producer != client) for add in adds])
+
+
+def without_connection(c: Client, phase: Literal["lookup", "directed", "waiting"], peer: int | None = None) -> Client:
+    """A client after its connection ended."""
+    return c._replace(phase=phase, peer=peer, paused=False, up=(), down=())

@@ -1,0 +1,259 @@
+"""Topic objects and their ledgers: loading, adding entries, both phases of closing, and failures of these."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from model.bundle_transfer.channel import BrokerName
+from model.bundle_transfer.state import (
+    CUED,
+    EARLY,
+    Add,
+    Command,
+    Config,
+    Entry,
+    Instance,
+    State,
+    Topic,
+    bundle_transfer,
+    owner_in,
+    to_attached,
+    view_of,
+    with_broker,
+    with_command,
+    with_object,
+    with_topic,
+)
+from model.machine import Failed, Refused, Step, refused
+from model.values import AtLeast, Below
+
+TopicName = Annotated[int, Below("topics")]
+
+NO_OBJECT = Refused("not_enabled", "the broker has no topic object in this phase")
+
+# ---- loading -------------------------------------------------------------------------------------------
+
+
+def may_load(cfg: Config, s: State, broker: int) -> bool:
+    """Whether the broker's view says that it owns the bundle; without registration it must not rely on its view."""
+    r = view_of(s, broker)
+    if not s.brokers[broker].registered:
+        return cfg.unregistered_uses_view and r.dst == broker
+    return owner_in(r) == broker
+
+
+def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
+    """Whether a broker should begin to load a topic.
+
+    A load is lazy: a client waits, and the broker owns the bundle, or in V1a and V2 shall own it. In V1b and V2 the
+    destination loads before the source fences: each topic that it is told of, in V2 by a client that has connected.
+    """
+    t, r, b = s.topics[topic], view_of(s, broker), s.brokers[broker]
+    if b.duty == "prepare":
+        return cfg.variant == "V1b" or any(c.paused for c in t.clients)
+    waits = any(c.phase == "waiting" and c.peer == broker and not c.down for c in t.clients)
+    is_cue = cfg.variant in CUED and r.dst == broker and r.state in ("releasing", "assigning") and b.registered
+    return waits and (is_cue or may_load(cfg, s, broker))
+
+
+@bundle_transfer.action
+def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
+    """A broker begins to load a topic: it reads what it needs, and fences nobody."""
+    t = s.topics[topic]
+    o = t.objects[broker]
+    if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):
+        return refused(s, "not_enabled", "no client waits for the topic here, or the broker does not own it")
+    if o is not None and (o.phase != "disconnected" or o.older):
+        return refused(s, "not_enabled", "the topic is in the cache")
+    loading = Instance("loading", False, (), 0, 0 if o is None else 1)
+    return with_topic(s, topic, with_object(t, broker, loading)), None
+
+
+@bundle_transfer.action
+def open_topic(
+    cfg: Config, s: State, topic: TopicName, broker: BrokerName, kept: Annotated[int, AtLeast(0)]
+) -> Step[State, int]:
+    """The broker opens the topic: ledger recovery fences the last ledger, and a new one takes writes.
+
+    Recovery keeps the first `kept` unconfirmed entries of the fenced ledger. Returns the length of the log. A broker
+    that does not own the bundle any more gives the load up.
+    """
+    t = s.topics[topic]
+    o = t.objects[broker]
+    if o is None or o.phase != "loading":
+        return s, NO_OBJECT
+    if cfg.load_checks_ownership_again and not may_load(cfg, s, broker):
+        if view_of(s, broker).dst == broker and s.brokers[broker].registered:
+            return refused(s, "not_enabled", "the broker does not own the bundle yet")
+        lost = with_topic(s, topic, with_object(t, broker, None))
+        return lost, Failed("not_ready", "the broker does not own the bundle any more")
+    others = [each for each in t.objects if each is not None and each.writable]
+    unconfirmed = (*t.orphans, *[add.entry for each in others for add in each.adds])
+    if kept > len(unconfirmed):
+        return refused(s, "illegal_argument", "the ledger has fewer unconfirmed entries")
+    log = (*t.log, *unconfirmed[:kept])
+    objects = tuple([each if each is None else each._replace(writable=False) for each in t.objects])
+    opened = o._replace(phase="open", writable=True, cursor=t.cursor)
+    t = with_object(t._replace(log=log, orphans=(), objects=objects), broker, opened)
+    return with_topic(s, topic, t), len(log)
+
+
+# ---- adding entries ------------------------------------------------------------------------------------
+
+
+@bundle_transfer.action
+def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
+    """The bookies confirm the oldest unconfirmed entry, and the producer receives a receipt. Returns the sequence id.
+
+    If another broker has fenced the ledger, the add fails instead, and with it the topic.
+    """
+    t = s.topics[topic]
+    o = t.objects[broker]
+    if o is None or not o.adds:
+        return refused(s, "not_enabled", "no add is in flight")
+    entry, live = o.adds[0]
+    if not o.writable and (cfg.recovery_seals_ledger or entry in t.log):
+        return after_failed_add(cfg, s, topic, broker)
+    phase = o.phase
+    if cfg.drained_topic_reopens and phase == "closing" and len(o.adds) == 1:
+        phase = "open"
+    log = (*t.log, entry) if o.writable else t.log
+    t = with_object(t._replace(log=log), broker, o._replace(phase=phase, adds=o.adds[1:]))
+    if live:
+        receipt = Command("receipt", entry.sequence)
+        t = with_command(t, entry.producer, receipt)
+    return with_topic(s, topic, t), entry.sequence
+
+
+@bundle_transfer.fault
+def fail_add(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
+    """The oldest add in flight fails at the bookies, and with it those that follow."""
+    o = s.topics[topic].objects[broker]
+    if o is None or not o.adds:
+        return refused(s, "not_enabled", "no add is in flight")
+    return after_failed_add(cfg, s, topic, broker)
+
+
+def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[State, Failed]:
+    """The state after an add failed: silently dropped during the transfer, otherwise the topic is closed.
+
+    A topic that is closed after a failed write disconnects its clients without an address.
+    """
+    t = s.topics[topic]
+    o = t.objects[broker]
+    assert o is not None, "an add belongs to a topic object"
+    failed = Failed("write", "the add failed")
+    is_open = o.phase in ("open", "failed")
+    if is_open and cfg.sends_ignored_while == "fenced":
+        return with_topic(s, topic, with_object(t, broker, o._replace(phase="failed", adds=()))), failed
+    if is_open or cfg.failed_write_disconnects:
+        t = to_attached(t, broker, Command("close"))
+    o = t.objects[broker]
+    assert o is not None, "an add belongs to a topic object"
+    if not is_open:
+        if not cfg.failed_write_completes:
+            b = s.brokers[broker]
+            s = with_broker(s, broker, b._replace(leaked=b.leaked + len(o.adds)))
+        return with_topic(s, topic, with_object(t, broker, o._replace(adds=()))), failed
+    return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), failed
+
+
+def abandoned(t: Topic, o: Instance) -> Topic:
+    """The topic after a topic object left without closing its ledger: its unconfirmed entries stay stored."""
+    return t._replace(orphans=tuple([add.entry for add in o.adds])) if o.writable else t
+
+
+# ---- closing -------------------------------------------------------------------------------------------
+
+
+@bundle_transfer.action
+def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
+    """Phase 1 ends: the ledger is closed at its last confirmed entry, and the cursor is persisted.
+
+    Adds in flight are dropped without an answer. Returns their number.
+    """
+    t = s.topics[topic]
+    o = t.objects[broker]
+    if o is None or o.phase != "closing":
+        return s, NO_OBJECT
+    if cfg.cursor_close_checks_ownership and owner_in(view_of(s, broker)) is None:
+        return refused(s, "not_enabled", "closing the cursor waits for the bundle's owner")
+    if o.adds and not cfg.failed_write_completes:
+        b = s.brokers[broker]
+        s = with_broker(s, broker, b._replace(leaked=b.leaked + len(o.adds)))
+    return with_topic(s, topic, with_object(closed(t, o), broker, shut(o, "closed"))), len(o.adds)
+
+
+def closed(t: Topic, o: Instance) -> Topic:
+    """The topic after a topic object closed its ledger, if it could still write."""
+    return t._replace(cursor=max(t.cursor, o.cursor)) if o.writable else t
+
+
+def shut(o: Instance, phase: str) -> Instance:
+    """A topic object that writes no more."""
+    return o._replace(phase=phase, writable=False, adds=())  # type: ignore[arg-type]
+
+
+@bundle_transfer.fault
+def fail_close(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, str]:
+    """Closing the ledger fails. The source retries it, and keeps the topic in its cache until it succeeds."""
+    t = s.topics[topic]
+    o = t.objects[broker]
+    if o is None or o.phase != "closing":
+        return s, NO_OBJECT
+    if not cfg.failed_close_evicts:
+        return s, "retried"
+    s = with_broker(s, broker, s.brokers[broker]._replace(duty=""))
+    return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), "evicted"
+
+
+@bundle_transfer.action
+def disconnect(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int | None]:
+    """Phase 2: a broker that has seen the new owner closes its stale topic and sends every client the owner's address.
+
+    A stale topic is one of a broker that does not own the bundle, or that is closing or closed. Returns the address. In
+    V1a, V1b and V2 the address is sent as soon as the ledger is closed; V3 sends none.
+    """
+    t, r = s.topics[topic], view_of(s, broker)
+    o = t.objects[broker]
+    if o is None or o.phase == "disconnected":
+        return s, NO_OBJECT
+    early = cfg.variant in EARLY and o.phase == "closed" and r.state == "releasing" and r.source == broker
+    is_stale = r.state == "owned" and (r.dst != broker or o.phase in ("closing", "closed"))
+    if cfg.stale_topics_closed_on == "owner_names_source":
+        is_stale = is_stale and s.brokers[broker].told
+    if not early and not is_stale:
+        return refused(s, "not_enabled", "the topic is not stale, or no owner is known yet")
+    address = None if cfg.variant == "V3" else r.dst
+    t = to_attached(closed(t, o), broker, Command("close", address))
+    return with_topic(s, topic, with_object(t, broker, shut(o, "disconnected"))), address
+
+
+@bundle_transfer.action
+def clean_up(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, bool]:
+    """The clean-up of a closed instance: it removes that instance from the cache, and no younger one.
+
+    Returns whether it removed anything.
+    """
+    t = s.topics[topic]
+    o = t.objects[broker]
+    if o is None or (o.phase != "disconnected" and not o.older):
+        return s, NO_OBJECT
+    if o.older and cfg.removal_compares_instance:
+        return with_topic(s, topic, with_object(t, broker, o._replace(older=0))), False
+    return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), True
+
+
+def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tuple[Topic, str]:
+    """The topic after its object received a send: added, a duplicate that is answered at once, or in doubt.
+
+    A sequence id up to the highest one received is a duplicate if it is also persisted; otherwise nobody knows yet.
+    """
+    o = t.objects[broker]
+    assert o is not None, "a send is added by a topic object"
+    if cfg.deduplication:
+        if any(e.producer == client and e.sequence >= sequence for e in t.log):
+            return t, "duplicate"
+        if any(add.entry.producer == client and add.entry.sequence >= sequence for add in o.adds):
+            return t, "in_doubt"
+    return with_object(t, broker, o._replace(adds=(*o.adds, Add(Entry(client, sequence), True)))), "added"

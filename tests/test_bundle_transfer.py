@@ -1,0 +1,206 @@
+"""Transfer of a bundle: stateful test, the happy path step by step, the crash matrix, variants and shipped rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fuzz.run.stateful import stateful_test
+from fuzz.subject import find_profile, find_subject
+from impl.bundle_transfer import BundleTransfer
+from model.bundle_transfer.machine import bundle_transfer
+from model.bundle_transfer.state import Command, Config, Entry, Record, State
+from model.machine import BadValue, Failed, Refused
+
+SUBJECT = find_subject("bundle_transfer")
+
+TestBundleTransfer = stateful_test(SUBJECT)
+
+ONE = Config(producers=1, consumers=0)
+#: Protocol steps of the client, the source and the destination in a run that nothing disturbs.
+HAND_OVER: tuple[Any, ...] = (
+    ("publish", 0),
+    ("deliver", 1),
+    ("deliver", 1),
+    ("publish", 1),
+    ("deliver", 0),
+    ("deliver", 0),
+)
+RECONNECT: tuple[Any, ...] = (
+    ("receive", 0, 0),
+    ("connect", 0, 0),
+    ("deliver", 1),
+    ("begin_load", 0, 1),
+    ("open_topic", 0, 1, 0),
+    ("admit", 0, 0),
+    ("receive", 0, 0),
+)
+STORE: tuple[Any, ...] = (("process", 0, 0), ("confirm", 0, 1), ("receive", 0, 0))
+
+
+def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
+    """The state after some steps and their outcomes; the implementation agrees under reference rules."""
+    state, outcomes = bundle_transfer.start(cfg), []
+    implementation = BundleTransfer(cfg) if bundle_transfer.is_reference(cfg) else None
+    for name, *arguments in steps:
+        state, outcome = bundle_transfer.step(cfg, state, name, tuple(arguments))
+        outcomes.append(outcome)
+        if implementation is not None:
+            assert getattr(implementation, name)(*arguments) == outcome
+            assert implementation.view() == state
+            assert implementation.check() == []
+    return state, outcomes
+
+
+def done(cfg: Config, *steps: Any) -> State:
+    """The state after steps of which none is refused."""
+    state, outcomes = ran(cfg, *steps)
+    refused = [(step, outcome) for step, outcome in zip(steps, outcomes, strict=True) if isinstance(outcome, Refused)]
+    assert refused == []
+    return state
+
+
+# ---- the happy path ------------------------------------------------------------------------------------
+
+
+def test_happy_path() -> None:
+    """One message is confirmed by the source, one is ignored in the window; both end in the log, without lookup."""
+    sent = (("send", 0, 0), ("process", 0, 0), ("confirm", 0, 0), ("transfer", 1), ("deliver", 0), ("send", 0, 0))
+    state, outcomes = ran(ONE, *sent, ("process", 0, 0), ("close_ledger", 0, 0))
+    assert outcomes[-2] == "ignored"
+    assert state.topics[0].clients[0].down == (Command("receipt", 0),), "the receipt comes before the close"
+    steps = (*sent, ("process", 0, 0), ("close_ledger", 0, 0), *HAND_OVER)
+    assert done(ONE, *steps).records[-1] == Record("owned", 1, 0, False)
+    assert done(ONE, *steps).topics[0].objects[1] is None, "Owned does not mean that a topic is loaded"
+    closed = (*steps, ("disconnect", 0, 0), ("clean_up", 0, 0), ("receive", 0, 0))
+    state = done(ONE, *closed)
+    assert state.topics[0].clients[0].down == (Command("close", 1),)
+    state = done(ONE, *closed, *RECONNECT, *STORE)
+    assert state.topics[0].log == (Entry(0, 0), Entry(0, 1))
+    assert (state.topics[0].clients[0].done, state.topics[0].clients[0].peer) == (2, 1)
+    assert state.topics[0].objects[0] is None
+
+
+def test_destination_parks_a_request_until_its_view_says_owned() -> None:
+    begun = (("transfer", 1), ("deliver", 0), ("close_ledger", 0, 0), *HAND_OVER, ("disconnect", 0, 0))
+    _, outcomes = ran(ONE, *begun, ("receive", 0, 0), ("connect", 0, 0), ("admit", 0, 0), ("begin_load", 0, 1))
+    assert [outcome.why for outcome in outcomes[-2:]] == [
+        "the bundle has no owner yet",
+        "no client waits for the topic here, or the broker does not own it",
+    ]
+
+
+def test_source_answers_lookups_during_the_transfer_and_destination_parks_them() -> None:
+    begun = (("break_connection", 0, 0), ("transfer", 1), ("deliver", 0), ("deliver", 1))
+    assert ran(ONE, *begun, ("lookup", 0, 0, 0))[1][-1] == "answered"
+    parked = (*begun, ("lookup", 0, 0, 1))
+    assert ran(ONE, *parked)[1][-1] == "parked"
+    owned = (("close_ledger", 0, 0), ("publish", 0), ("deliver", 1), ("publish", 1), ("deliver", 1))
+    assert ran(ONE, *parked, ("answer", 0, 0), *owned, ("answer", 0, 0))[1][-1] == 1
+
+
+# ---- ignored sends are a suffix ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("deduplication", [False, True])
+def test_accepting_after_ignoring_reorders_or_loses(deduplication: bool) -> None:
+    """The last completed write reopens a closing topic: message 1 is ignored, message 2 is accepted."""
+    cfg = ONE._replace(window=3, drained_topic_reopens=True, deduplication=deduplication)
+    steps = (
+        *[("send", 0, 0)] * 3,
+        ("process", 0, 0),
+        ("transfer", 1),
+        ("deliver", 0),
+        ("process", 0, 0),
+        ("confirm", 0, 0),
+        ("process", 0, 0),
+        ("confirm", 0, 0),
+        *[("receive", 0, 0)] * 2,
+    )
+    state, outcomes = ran(cfg, *steps)
+    assert [outcomes[6], outcomes[8]] == ["ignored", "added"]
+    assert state.topics[0].log == (Entry(0, 0), Entry(0, 2))
+    assert state.topics[0].clients[0].phase == "lookup", "a receipt beyond the oldest message ends the connection"
+    moved = (("crash", 0), ("override", 1), ("deliver", 1), ("deliver", 1), ("lookup", 0, 0, 1), ("connect", 0, 0))
+    resent = (*steps, *moved, ("begin_load", 0, 1), ("open_topic", 0, 1, 0), *RECONNECT[5:], ("process", 0, 0))
+    assert ran(cfg, *resent)[1][-1] == ("duplicate" if deduplication else "added"), "a duplicate is lost"
+
+
+# ---- crashes -------------------------------------------------------------------------------------------
+
+CLOSED: tuple[Any, ...] = (("transfer", 1), ("deliver", 0), ("close_ledger", 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("steps", "crashed", "owner"),
+    [
+        ((), 0, 2),
+        ((("transfer", 1), ("deliver", 0)), 0, 2),
+        ((("transfer", 1), ("deliver", 0)), 1, 0),
+        ((*CLOSED, ("publish", 0)), 0, 2),
+        ((*CLOSED, ("publish", 0)), 1, 2),
+        ((*CLOSED, ("publish", 0), ("deliver", 1), ("deliver", 1), ("publish", 1)), 1, 2),
+    ],
+)
+def test_override_ends_every_transfer_with_a_dead_side(steps: Any, crashed: int, owner: int) -> None:
+    state = done(ONE, *steps, ("crash", crashed), ("override", owner))
+    assert state.records[-1].dst == owner
+    assert state.records[-1].state == "owned"
+
+
+def test_owner_survives_the_crash_of_the_source() -> None:
+    steps = (*CLOSED, ("publish", 0), ("deliver", 1), ("deliver", 1), ("publish", 1), ("crash", 0))
+    assert isinstance(ran(ONE, *steps, ("override", 2))[1][-1], Refused)
+    assert ran(ONE._replace(dead_source_is_orphan=True), *steps, ("override", 2))[1][-1] is None
+
+
+def test_first_record_wins_when_override_and_destination_race() -> None:
+    raced = (*CLOSED, ("publish", 0), ("crash", 0), ("deliver", 1), ("deliver", 1))
+    assert ran(ONE, *raced, ("override", 2), ("publish", 1))[1][-1] is False
+    assert isinstance(ran(ONE, *raced, ("publish", 1), ("override", 2))[1][-1], Refused)
+
+
+def test_recovery_may_keep_an_unconfirmed_entry_of_a_dead_source() -> None:
+    """Without deduplication the message is then stored twice; with it the resend is recognised."""
+    steps = (("send", 0, 0), ("process", 0, 0), ("crash", 0), ("override", 1), ("deliver", 1), ("lookup", 0, 0, 1))
+    again = (("connect", 0, 0), *RECONNECT[3:4], ("open_topic", 0, 1, 1), *RECONNECT[5:], ("process", 0, 0))
+    assert ran(ONE, *steps, *again)[1][-1] == "added"
+    assert ran(ONE._replace(deduplication=True), *steps, *again)[1][-1] == "duplicate"
+
+
+def test_override_to_the_source_leaves_half_closed_topics() -> None:
+    """As merged, a forced Owned of the source closes nothing: clients stay at a topic that ignores them."""
+    back = (*CLOSED, ("override_stuck", 0), ("deliver", 0), ("disconnect", 0, 0))
+    assert ran(ONE, *back)[1][-1] == 0
+    assert isinstance(ran(ONE._replace(stale_topics_closed_on="owner_names_source"), *back)[1][-1], Refused)
+
+
+def test_old_instance_s_clean_up_removes_a_new_topic() -> None:
+    back = (*CLOSED, ("override_stuck", 0), ("deliver", 0), ("disconnect", 0, 0), ("receive", 0, 0), ("connect", 0, 0))
+    again = (*back, ("begin_load", 0, 0), ("open_topic", 0, 0, 0), ("clean_up", 0, 0))
+    assert done(ONE, *again).topics[0].objects[0] is not None
+    assert ran(ONE._replace(removal_compares_instance=False), *again)[0].topics[0].objects[0] is None
+
+
+# ---- bad input -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"variant": "V5"}, "must be one of V0, V1a, V1b, V2, V3, V4"),
+        ({"brokers": 1}, "bundle_transfer.brokers is 1, must be integer of 2 or more"),
+    ],
+)
+def test_invalid_settings(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue, match=said):
+        bundle_transfer.configure(settings)
+
+
+def test_failed_address_is_used_once() -> None:
+    steps = (*CLOSED, *HAND_OVER, ("disconnect", 0, 0), ("receive", 0, 0), ("crash", 1), ("connect", 0, 0))
+    assert isinstance(ran(ONE, *steps)[1][-1], Failed)
+    assert ran(ONE, *steps)[0].topics[0].clients[0].phase == "lookup"
+    pinned = find_profile(SUBJECT, "pulsar-2026-05")._replace(producers=1, consumers=0)
+    assert ran(pinned, *steps)[0].topics[0].clients[0].phase == "directed"
