@@ -1,10 +1,9 @@
 """Transfer of a bundle between brokers: the `reference` behaviour of `model/bundle_transfer`.
 
-The channel is a list of records with absolute positions; a view is a position. Records before the slowest view are
-dropped when the state is shown. A broker can write to a ledger until it is sealed: by its writer, or by the recovery of
-the next one. Sessions are objects: an add in flight names its session, which knows whether it has ended. Highest
-sequence ids are kept, so that a send is classified in O(1). All steps are O(1) except those that concern all clients of
-a topic, or all topics of a broker.
+A broker can write to a ledger until it is sealed: by its writer, or by the recovery of the next one. Sessions are
+objects: an add in flight names its session, which knows whether it has ended. Highest sequence ids are kept, so that a
+send is classified in O(1). All steps are O(1) except those that concern all clients of a topic, or all topics of a
+broker.
 """
 
 from __future__ import annotations
@@ -158,7 +157,6 @@ class BundleTransfer:
     def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
         self._records = [Record("owned", 0, None, False)]
-        self._dropped = 0  # records before the first one kept
         self._brokers = [_Broker() for _ in range(cfg.brokers)]
         self._topics = [_Topic(cfg.brokers, cfg.producers, cfg.consumers) for _ in range(cfg.topics)]
         for t in self._topics:
@@ -170,10 +168,10 @@ class BundleTransfer:
 
     @property
     def _end(self) -> int:
-        return self._dropped + len(self._records) - 1
+        return len(self._records) - 1
 
     def _seen(self, broker: int) -> Record:
-        return self._records[self._brokers[broker].view - self._dropped]
+        return self._records[self._brokers[broker].view]
 
     def transfer(self, dst: int) -> Refused | None:
         """Appends Releasing."""
@@ -283,7 +281,7 @@ class BundleTransfer:
         if not b.alive:
             return _DOWN
         b.alive = b.registered = False
-        b.duty = ""
+        b.view, b.duty = 0, ""
         for t in self._topics:
             o = t.objects[broker]
             if o is not None:
@@ -619,18 +617,14 @@ class BundleTransfer:
         for number, b in enumerate(self._brokers):
             if b.registered and not b.alive:
                 found.append(f"broker {number} is registered and down")
-            if b.alive and not self._dropped <= b.view <= self._end:
+            if b.alive and not 0 <= b.view <= self._end:
                 found.append(f"broker {number} has applied record {b.view}, the last one is {self._end}")
         return found
 
     def view(self) -> State:
         """The model's state. O(size)."""
-        first = min([b.view for b in self._brokers if b.alive], default=self._end)
-        if first > self._dropped:
-            del self._records[: first - self._dropped]
-            self._dropped = first
         brokers = [
-            Broker(b.alive, b.registered, b.view - first if b.alive else 0, b.duty, False, 0)  # type: ignore[arg-type]
+            Broker(b.alive, b.registered, b.view, b.duty, False, 0)  # type: ignore[arg-type]
             for b in self._brokers
         ]
         return State(tuple(self._records), tuple(brokers), tuple([_shown(t) for t in self._topics]))
@@ -672,7 +666,6 @@ def _load_topic(topic: _Topic, t: Topic) -> None:
     for entry in t.log:
         topic.append(entry)
     topic.last.sealed = True
-    topic.last.left = list(t.orphans)
     for c, client in zip(t.clients, topic.clients, strict=True):
         client.phase, client.peer, client.paused = c.phase, c.peer, c.paused
         client.begun, client.done = c.begun, c.done
@@ -693,3 +686,4 @@ def _load_topic(topic: _Topic, t: Topic) -> None:
             if made.ledger is not None:
                 made.ledger.sealed = not o.writable
                 topic.last = made.ledger if o.writable else topic.last
+    topic.last.left = list(t.orphans)

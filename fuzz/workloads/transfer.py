@@ -104,8 +104,7 @@ def stepped(run: Run, name: str, *arguments: int) -> tuple[Run, bool]:
         return run, False
     kinds = zip(after.topics, run.kinds, strict=True)
     changed = tuple([(kind._replace(topic=topic), number) for topic, (kind, number) in kinds])
-    appends = after.records[-1] != s.records[-1] or len(after.records) > len(s.records)
-    counts = run.counts + Counter({"appends": int(appends)})
+    counts = run.counts + Counter({"appends": len(after.records) - len(s.records)})
     for topic, (kind, number) in zip(after.topics, run.kinds, strict=True):
         counts["commands"] += number * sent_commands(kind.topic, topic)
     return run._replace(records=after.records, brokers=after.brokers, kinds=changed, counts=counts), True

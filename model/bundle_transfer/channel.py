@@ -21,7 +21,6 @@ from model.bundle_transfer.state import (
     Topic,
     bundle_transfer,
     to_attached,
-    trimmed,
     view_of,
     with_broker,
     without_connection,
@@ -37,7 +36,7 @@ DOWN = Refused("not_ready", "the broker is down")
 
 def appended(s: State, r: Record) -> State:
     """The state with a record at the end of the channel."""
-    return trimmed(s._replace(records=(*s.records, r)))
+    return s._replace(records=(*s.records, r))
 
 
 @bundle_transfer.action

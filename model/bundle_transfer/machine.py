@@ -50,8 +50,8 @@ _MERGED: dict[str, Any] = {
 }
 merged = bundle_transfer.profile("pulsar-2026-09", "PIP-307 as of master 2026-09", Config(**_MERGED))
 bundle_transfer.profile(
-    "pulsar-4.0",
-    "the same at 4.0, before the repairs of 2025 and 2026",
+    "pulsar-2025-04",
+    "PIP-307 as of master 2025-04, before later repairs",
     Config(
         **_MERGED,
         failed_write_completes=False,
@@ -72,12 +72,14 @@ bundle_transfer.profile(
     ),
 )
 bundle_transfer.profile(
-    "pulsar-2.8",
+    "pulsar-before-pip-307",
     "old defects of clients and of closing topics",
     Config(drained_topic_reopens=True, closing_topic_answers=False),
 )
 bundle_transfer.profile(
-    "pulsar-2026-05", "after #25929: a client keeps the address of a redirect", Config(address_is_used_once=False)
+    "pulsar-2026-05",
+    "master after #25929: a client keeps the address of a redirect",
+    Config(address_is_used_once=False),
 )
 bundle_transfer.profile(
     "session-loss-shuts-down", "proposed repair of apache/pulsar#24478", Config(session_loss="shutdown")

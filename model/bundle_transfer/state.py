@@ -2,7 +2,7 @@
 
     records   the channel (PIP-192): one totally ordered log of accepted ownership records of the bundle. Every reader
               skips a record of a writer whose view is stale, while its append is reported as success; the log has no
-              such records. It begins with the oldest record that a running broker has as its view
+              such records
     brokers   alive, registered with the metadata store, how far each has read the channel, what it has still to append
     topics    what the bookies store; a topic object in the cache of each broker; the clients
 
@@ -206,6 +206,17 @@ bundle_transfer = Machine(
     "bundle_transfer", Config, start, source="PIP-307, reviewed as PIP-281 (apache/pulsar#20748), over PIP-192"
 )
 
+
+@bundle_transfer.canonical_form
+def canonical(cfg: Config, s: State) -> State:
+    """The state without the records before every running broker's view."""
+    first = min([b.view for b in s.brokers if b.alive], default=len(s.records) - 1)
+    if not first:
+        return s
+    brokers = tuple([b._replace(view=b.view - first) if b.alive else b for b in s.brokers])
+    return s._replace(records=s.records[first:], brokers=brokers)
+
+
 # ---- reading and changing states -----------------------------------------------------------------------
 
 
@@ -222,17 +233,8 @@ def owner_in(r: Record) -> int | None:
 
 
 def with_broker(s: State, broker: int, changed: Broker) -> State:
-    """The state with one broker replaced, without the records that no running broker has as its view any more."""
-    return trimmed(s._replace(brokers=(*s.brokers[:broker], changed, *s.brokers[broker + 1 :])))
-
-
-def trimmed(s: State) -> State:
-    """The state without the records before every running broker's view."""
-    first = min([b.view for b in s.brokers if b.alive], default=len(s.records) - 1)
-    if not first:
-        return s
-    brokers = tuple([b._replace(view=b.view - first) if b.alive else b for b in s.brokers])
-    return s._replace(records=s.records[first:], brokers=brokers)
+    """The state with one broker replaced."""
+    return s._replace(brokers=(*s.brokers[:broker], changed, *s.brokers[broker + 1 :]))
 
 
 def with_topic(s: State, topic: int, changed: Topic) -> State:
