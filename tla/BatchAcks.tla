@@ -87,7 +87,6 @@ AckSetOf(a, n) == {p \in a.partial : p.entry = n}
 RemainingOf(a, n) == IF AckSetOf(a, n) = {} THEN None ELSE (CHOOSE p \in AckSetOf(a, n) : TRUE).remaining
 LeftIn(a, n) ==
   IF IsDeleted(a, n) THEN {} ELSE IF RemainingOf(a, n) = None THEN AllOf(n) ELSE RemainingOf(a, n) \cap AllOf(n)
-LeftOf(a, n) == Cardinality(LeftIn(a, n))
 
 Without(partial, n) == {p \in partial : p.entry # n}
 WithRemaining(partial, n, remaining) == Without(partial, n) \cup {[entry |-> n, remaining |-> remaining]}
@@ -169,27 +168,21 @@ WithAcks(s, a, is_changed) ==
                   !.read_position = IF after.first_unacked > @ THEN after.first_unacked ELSE @]
   IN With(WithMarkDeleteAdvanced(a), Settle)
 
-\* Acknowledges a list up to the first position without entry, and counts newly acknowledged messages.
-RECURSIVE AckedList(_, _, _, _)
-AckedList(s, a, list, newly_acked) ==
-  IF list = <<>> THEN [memory |-> a, newly_acked |-> newly_acked]
-  ELSE IF ~IsEntry(s.ledgers, list[1].position) THEN [memory |-> a, newly_acked |-> newly_acked]
-  ELSE LET n == NumberOf(s.ledgers, list[1].position)
-           Rest(after) == AckedList(s, after, Tail(list), newly_acked + LeftOf(a, n) - LeftOf(after, n))
-       IN With(Acked(s.batch_acks, a, n, list[1].ack_set), Rest)
-
-Rejected(s) == [s |-> s, is_accepted |-> FALSE, newly_acked |-> 0]
+\* Acknowledges a list up to the first position without entry.
+RECURSIVE AckedList(_, _, _)
+AckedList(s, a, list) ==
+  IF list = <<>> THEN a
+  ELSE IF ~IsEntry(s.ledgers, list[1].position) THEN a
+  ELSE LET Rest(after) == AckedList(s, after, Tail(list))
+       IN With(Acked(s.batch_acks, a, NumberOf(s.ledgers, list[1].position), list[1].ack_set), Rest)
 
 AfterIndividual(s, list) ==
   LET is_invalid == \E k \in DOMAIN list : IsInvalid(s, list[k].position, list[k].ack_set)
       is_beyond == \E k \in DOMAIN list : ~IsEntry(s.ledgers, list[k].position)
       IsChanged(a) == IF partial_acks_are_dirty THEN a # s.memory ELSE a.deleted # {}
-      Done(found) ==
-        IF ~is_beyond
-        THEN [s |-> WithAcks(s, found.memory, IsChanged(found.memory)), is_accepted |-> TRUE,
-              newly_acked |-> found.newly_acked]
-        ELSE IF lists_are_atomic THEN Rejected(s) ELSE Rejected([s EXCEPT !.memory = found.memory])
-  IN IF is_invalid THEN Rejected(s) ELSE With(AckedList(s, s.memory, list, 0), Done)
+      Done(a) == IF ~is_beyond THEN WithAcks(s, a, IsChanged(a))
+                 ELSE IF lists_are_atomic THEN s ELSE [s EXCEPT !.memory = a]
+  IN IF is_invalid THEN s ELSE With(AckedList(s, s.memory, list), Done)
 
 \* Shipped rule: the ack set replaces that of its entry if its first bit is later; ack sets of earlier entries are
 \* dropped.
@@ -202,10 +195,6 @@ ReplacedIfFurther(s, n, given) ==
        IN [s.memory EXCEPT !.partial = IF ~is_further THEN rest
                                       ELSE IF given = AllOf(n) THEN Without(rest, n) ELSE WithRemaining(rest, n, given)]
 
-RECURSIVE NewlyAckedUpTo(_, _, _, _)
-NewlyAckedUpTo(before, after, n, last) ==
-  IF n > last THEN 0 ELSE LeftOf(before, n) - LeftOf(after, n) + NewlyAckedUpTo(before, after, n + 1, last)
-
 AfterCumulative(s, p, words) ==
   LET n == NumberOf(s.ledgers, p)
       replaces == s.batch_acks /\ IsGiven(words) /\ cumulative_sets = "replace_if_further"
@@ -215,11 +204,10 @@ AfterCumulative(s, p, words) ==
       base == IF replaces THEN ReplacedIfFurther(s, at, requested_set) ELSE s.memory
       end == n + (IF requested = {} THEN 1 ELSE 0)
       WithSet(a) == IF requested # None /\ ~IsDeleted(a, n) THEN WithAckSet(a, n, requested) ELSE a
-      Done(a) == [s |-> WithAcks(s, a, a # s.memory), is_accepted |-> TRUE,
-                  newly_acked |-> NewlyAckedUpTo(s.memory, a, s.memory.first_unacked, n)]
-  IN CASE IsInvalid(s, p, words) -> Rejected(s)
+      Done(a) == WithAcks(s, a, a # s.memory)
+  IN CASE IsInvalid(s, p, words) -> s
        [] ~IsInvalid(s, p, words) /\ (n = None \/ (n # None /\ end < s.memory.first_unacked)) ->
-            IF cumulative_checks_first THEN Rejected(s) ELSE Rejected([s EXCEPT !.memory = base])
+            IF cumulative_checks_first THEN s ELSE [s EXCEPT !.memory = base]
        [] OTHER -> With(WithSet(MarkDeletedBefore(base, end)), Done)
 
 -----------------------------------------------------------------------------
@@ -330,8 +318,8 @@ Init == /\ ledgers = <<entries>>
 
 AddEntry == Become(AfterEntry(Contents))
 RollLedger == Become(AfterRoll(Contents))
-AckIndividual == \E list \in acks : Become(AfterIndividual(Contents, list).s)
-AckCumulative == \E p \in position, words \in ack_set : Become(AfterCumulative(Contents, p, words).s)
+AckIndividual == \E list \in acks : Become(AfterIndividual(Contents, list))
+AckCumulative == \E p \in position, words \in ack_set : Become(AfterCumulative(Contents, p, words))
 BeginRead == Become([Contents EXCEPT !.reading = TRUE])
 EndRead == Become(AfterRead(Contents))
 Flush == Become(AfterFlush(Contents))

@@ -22,17 +22,12 @@ Requested(n, words) ==
   CASE ~IsGiven(words) \/ (IsGiven(words) /\ MaskOf(words) = {}) -> {}
     [] OTHER -> IF batch_acks THEN MaskOf(words) ELSE AllOf(n)
 
-InLists(Holds(_, _)) == \A list \in acks : Holds(list, AfterIndividual(Contents, list))
-InCumulative(Holds(_, _, _)) ==
-  \A p \in position, words \in ack_set : Holds(p, words, AfterCumulative(Contents, p, words))
-
 -----------------------------------------------------------------------------
 (* Acknowledgements. *)
 
 AcknowledgedMessageStaysAcknowledged ==
-  LET OfList(list, after) == IsSubset(after.s.memory, memory)
-      OfOne(p, words, after) == IsSubset(after.s.memory, memory)
-  IN InLists(OfList) /\ InCumulative(OfOne)
+  /\ \A list \in acks : IsSubset(AfterIndividual(Contents, list).memory, memory)
+  /\ \A p \in position, words \in ack_set : IsSubset(AfterCumulative(Contents, p, words).memory, memory)
 
 AddedEntryIsUnacknowledged ==
   LET n == Total(ledgers) IN LeftIn(AfterEntry(Contents).memory, n) = AllOf(n)

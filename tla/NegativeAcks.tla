@@ -121,10 +121,9 @@ AfterNack(s, e, c) ==
                      \/ delay = None
                      \/ delay # None /\ delay < 0 /\ negative_delay = "rejected"
                      \/ negative_ids = "rejected" /\ (e[1] < 0 \/ e[2] < 0)
-  IN CASE is_rejected -> [s |-> s, is_accepted |-> FALSE, delay |-> None]
-       [] ~is_rejected /\ negative_ids = "ledger_fails" /\ e[1] < 0 ->
-            [s |-> Opened(s), is_accepted |-> FALSE, delay |-> None]
-       [] OTHER -> [s |-> Accepted(Opened(s), e, delay), is_accepted |-> TRUE, delay |-> delay]
+  IN CASE is_rejected -> s
+       [] ~is_rejected /\ negative_ids = "ledger_fails" /\ e[1] < 0 -> Opened(s)
+       [] OTHER -> Accepted(Opened(s), e, delay)
 
 AfterAck(s, e) == s
 
@@ -135,20 +134,16 @@ AfterClose(s) ==
                           !.deadline = None, !.avl_tree = None]
 
 \* All runs up to `end`, each after its deadline by the lag.
-RECURSIVE RunsUntil(_, _, _, _, _)
-RunsUntil(s, end, late, runs, commands) ==
+RECURSIVE RunsUntil(_, _, _, _)
+RunsUntil(s, end, late, commands) ==
   LET at == IF s.deadline = None THEN end + 1 ELSE Max(s.deadline + late, s.now)
       Ticked(t) == IF timer = "ticker" /\ t.deadline # None THEN [t EXCEPT !.deadline = @ + Interval] ELSE t
-      Rest(ran) == RunsUntil(Ticked(ran.s), end, late, runs + 1, commands \o ran.commands)
-  IN IF at > end THEN [s |-> [s EXCEPT !.now = end], runs |-> runs, commands |-> commands]
+      Rest(ran) == RunsUntil(Ticked(ran.s), end, late, commands \o ran.commands)
+  IN IF at > end THEN [s |-> [s EXCEPT !.now = end], commands |-> commands]
      ELSE With(AfterRun([s EXCEPT !.now = at]), Rest)
-AfterTime(s, n, late) == RunsUntil(s, s.now + n, late, 0, <<>>)
+AfterTime(s, n, late) == RunsUntil(s, s.now + n, late, <<>>)
 
-\* `fails`: the task dereferences null.
-AfterTask(s) ==
-  LET Result(ran) == [s |-> ran.s, commands |-> ran.commands, fails |-> FALSE]
-  IN IF s.status = "open" THEN With(AfterRun(s), Result)
-     ELSE [s |-> s, commands |-> <<>>, fails |-> s.status # "failed" /\ task_without_buckets = "null_pointer"]
+AfterTask(s) == IF s.status = "open" THEN AfterRun(s) ELSE [s |-> s, commands |-> <<>>]
 
 AfterClockStep(s, n) == IF due_clock = "monotonic" THEN s ELSE [s EXCEPT !.offset = @ + n]
 
@@ -173,7 +168,7 @@ Init ==
      /\ deadline = IF timer = "ticker" /\ ~is_failed THEN begin + Interval ELSE None
      /\ avl_tree = None
 
-Nack == \E e \in entry, c \in redelivery_count : Become(AfterNack(Tracker, e, c).s)
+Nack == \E e \in entry, c \in redelivery_count : Become(AfterNack(Tracker, e, c))
 Ack == \E e \in ack_entry : Become(AfterAck(Tracker, e))
 Close == Become(AfterClose(Tracker))
 AdvanceTime == \E n \in advance_time_by, late \in timer_lag : Become(AfterTime(Tracker, n, late).s)

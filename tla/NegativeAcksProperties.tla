@@ -29,15 +29,11 @@ TrackerStartsWithAnyDelay == status # "failed"
 -----------------------------------------------------------------------------
 (* Nack. *)
 
-\* For all nacks of these entries: Holds(entry, redelivery count, result).
-InNacks(entries, Holds(_, _, _)) ==
-  \A e \in entries, c \in redelivery_count : Holds(e, c, AfterNack(Tracker, e, c))
-
-Due(after) == now + after.delay
+\* The state after any nack.
+InNacks(Holds(_)) == \A e \in AnyEntry, c \in redelivery_count : Holds(AfterNack(Tracker, e, c))
 
 NackNeverPostponesTimer ==
-  LET Holds(e, c, after) == deadline # None => after.s.deadline # None /\ after.s.deadline <= deadline
-  IN InNacks(AnyEntry, Holds)
+  LET Holds(s) == deadline # None => s.deadline # None /\ s.deadline <= deadline IN InNacks(Holds)
 
 -----------------------------------------------------------------------------
 (* Buckets and timer. *)
@@ -66,9 +62,9 @@ WallClockStepMovesNoDueTime == \A n \in ClockSteps : nacks # {} => AfterClockSte
 CloseIsFinal ==
   LET closed == AfterClose(Tracker)
       IsSilent(after, late) == IsEmpty(after.s) /\ after.commands = <<>>
-      IsRejected(e, c, after) == after.s.status = "closed" /\ IsEmpty(after.s)
+      IsRejected(s) == s.status = "closed" /\ IsEmpty(s)
   IN /\ status # "failed" => closed.status = "closed" /\ IsEmpty(closed)
-     /\ status = "closed" => IsEmpty(Tracker) /\ InRuns(IsSilent) /\ InNacks(AnyEntry, IsRejected)
+     /\ status = "closed" => IsEmpty(Tracker) /\ InRuns(IsSilent) /\ InNacks(IsRejected)
 
 -----------------------------------------------------------------------------
 (* Liveness, once only the fair actions occur. *)
