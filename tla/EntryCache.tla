@@ -1,23 +1,23 @@
 ----------------------------- MODULE EntryCache -----------------------------
 (***************************************************************************)
-(* The broker's entry cache: how a message is cached when it is added, and *)
-(* found again or fetched when it is read.                                 *)
+(* The broker's entry cache: an added entry is cached; a read is answered  *)
+(* from the cache, from an outstanding storage read, or from storage.      *)
 (*                                                                         *)
 (* Source: PIP-430.  This is the twin of model/entry_cache/machine.py: the same    *)
-(* actions under the same names, the same settings, and as many states.    *)
-(* EntryCacheState.tla says what a state is, EntryCacheEviction.tla what   *)
-(* is cached and for how long, EntryCacheReads.tla how a read is answered. *)
-(* Grain: one call on the cache, one eviction task, one answer of storage. *)
+(* actions under the same names, the same settings, equal state counts.    *)
+(* EntryCacheState.tla defines the state, EntryCacheEviction.tla caching   *)
+(* and eviction, EntryCacheReads.tla reads.                                *)
+(* Step grain: one call, one eviction task, one completed storage read.    *)
 (*                                                                         *)
-(* Not modelled: what a caller is told, so a refusal is a step that        *)
-(* changes nothing; and the metrics.                                       *)
+(* Not modelled: outcomes of calls (a refused call changes nothing), and   *)
+(* metrics.                                                                *)
 (***************************************************************************)
 EXTENDS EntryCacheReads
 
 -----------------------------------------------------------------------------
 (* Caches of topics. *)
 
-\* A topic's range cache; one that was removed is created anew, disabled if the maximum is 0 now.
+\* A topic's range cache.  A removed one is created again; it is disabled if the maximum is 0 by then.
 GetEntryCache(c, topic) ==
   LET s == Cardinality(DOMAIN c.owners)
   IN CASE c.topic_caches[topic] # Absent -> [c |-> c, store |-> c.topic_caches[topic]]
@@ -39,13 +39,13 @@ AfterInsert(topic, p, b, n) ==
 Insert == \E topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
             Become(AfterInsert(topic, p, b, n))
 
-\* A queued task runs: the size check, then the mark is taken off.
+\* A queued eviction task runs: the size check, then the eviction flag is cleared.
 AfterEvictionTask == [SizeCheck(Contents) EXCEPT !.tasks = @ - 1, !.marked = FALSE]
 
 RunEvictionTask == tasks > 0 /\ Become(AfterEvictionTask)
 
-\* The periodic eviction: what is older than the time to live, then the size check.  A queued task keeps its mark, so
-\* that no second one is begun; a version takes the mark off.
+\* Periodic eviction: evict expired entries, then run the size check.  A queued task keeps the eviction flag set, so no
+\* second task is queued; one version clears the flag here.
 AfterCacheEviction ==
   LET evicted == SizeCheck(Evicted(Contents, TRUE, -ttl_ns))
   IN IF periodic_eviction_erases_mark THEN [evicted EXCEPT !.marked = FALSE] ELSE evicted
@@ -55,7 +55,7 @@ DoCacheEviction == Become(AfterCacheEviction)
 -----------------------------------------------------------------------------
 (* Reading. *)
 
-\* What a read is thought to need: the ledger's mean size, and an overhead, for each entry.
+\* Estimated bytes of a read: for each entry the ledger's mean entry size plus an overhead.
 Overhead == 64
 EstimatedBytes(size, n) ==
   LET Sum[i \in 0..Len(size)] == IF i = 0 THEN 0 ELSE Sum[i - 1] + size[i]
@@ -80,8 +80,8 @@ Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in re
 
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
-\* The limiter's timer: requests that waited as long as the timeout for their permits fail.  Whoever waited behind them
-\* may have enough permits now; in a version they wait for the next release.
+\* The limiter's timer fails requests that have waited for permits as long as the timeout.  Requests queued after them
+\* are then granted permits if enough are free; in one version they wait for the next release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == FailTimedOut(expired.c, expired.failed)
@@ -92,8 +92,8 @@ ExpireWaitingReads == Become(AfterExpiry)
 CompleteStorageRead ==
   \E i \in DOMAIN reads, ok \in success : Become(Answered(Contents, reads[i], IF ok THEN reads[i].last ELSE None))
 
-\* An odd answer: the first n entries of a read, and one that is there twice, or that nobody asked for.  An id beyond
-\* 32 bits, which TLC does not have, is one far away.
+\* An irregular answer: the first n entries of a read, and one duplicate or foreign entry.  A distant id stands for an id
+\* beyond 32 bits, which TLC's integers cannot hold.
 FarAway == 65536
 OddAnswer(r, n, odd) ==
   LET asked == [i \in 1..n |-> <<r.ledger, r.first + i - 1>>]
@@ -103,7 +103,7 @@ OddAnswer(r, n, odd) ==
                 [] odd = "other_ledger" -> << <<r.ledger + 1, r.first + n>> >>
                 [] odd = "wraps"        -> << <<r.ledger, r.first + n + FarAway>> >>
 
-\* How many of the first entries of a read are there, each once and in order; the rest of the answer is no use.
+\* Length of the answer's longest prefix that has the requested entries, each once and in order.
 AcceptedEntries(r, answer) ==
   LET IsWrong(i) == answer[i] # <<r.ledger, r.first + i - 1>> \/ answer[i][2] > r.last
       wrong == {i \in DOMAIN answer : IsWrong(i)}
@@ -115,7 +115,7 @@ AnswerOddly ==
     IN /\ n <= r.last - r.first
        /\ Become(Answered(Contents, r, r.first + AcceptedEntries(r, OddAnswer(r, n, odd)) - 1))
 
-\* Where storage answers at once, its next reads fail; this many, whatever was said before.
+\* Sets how many of the next storage reads fail, where storage answers at once.
 FailNextStorageReads ==
   /\ storage_reads = "immediate"
   /\ \E n \in count : Become([Contents EXCEPT !.failing = n])
@@ -125,7 +125,7 @@ FailNextStorageReads ==
 
 OneLess(copies) == [copies EXCEPT !.open = @ - 1]
 
-\* A copy that a grant names goes back; with the last of them the permits are free again.
+\* Releases a copy of a grant.  Releasing the last one frees the permits.
 AfterReleaseOf(g, i) ==
   LET name == <<g.request, i>>
       Has(copies) == name \in copies.granted
@@ -140,7 +140,7 @@ Release ==
   \/ \E g \in DOMAIN orphaned_copies : g.copies.open > 0 /\ Become(ChangedOrphaned(Contents, g, MarkedRead, OneLess))
   \/ \E g \in grants : \E i \in g.copies : Become(AfterReleaseOf(g, i))
 
-\* A reader's copy, whether a grant names it or not.
+\* A reader's copy, with or without a grant.
 IsRead(copies) == copies.open > 0 \/ copies.granted # {}
 
 Replay ==
@@ -151,7 +151,7 @@ Replay ==
 -----------------------------------------------------------------------------
 (* Removing. *)
 
-\* What a topic's cache holds before a position, in whatever ledger, is removed.
+\* Removes the entries of a topic's cache before a position, in any ledger.
 AfterInvalidation(topic, p) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Before(e) == e.position[1] < p[1] \/ (e.position[1] = p[1] /\ e.position[2] < p[2])
@@ -167,14 +167,14 @@ AfterInvalidateLedger(topic, l) ==
 
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
-\* A range cache without entries, and without reads that could be joined.
+\* Empties a range cache; none of its outstanding reads can be joined.
 Emptied(c, s) == LET Gone(e) == e.store = s IN IF s < 0 THEN c ELSE WithoutJoining(Detached(c, Gone), s, None)
 
 AfterClear(topic) == LET entry_cache == GetEntryCache(Contents, topic) IN Emptied(entry_cache.c, entry_cache.store)
 
 ClearCache == \E topic \in cache : Become(AfterClear(topic))
 
-\* Every topic's cache is emptied; one that was removed before, and filled since, is not reached.
+\* Empties every topic's cache.  A removed cache that a late read has filled is not reached.
 RECURSIVE EmptiedUpTo(_, _)
 EmptiedUpTo(c, topics) == IF topics = 0 THEN c ELSE Emptied(EmptiedUpTo(c, topics - 1), c.topic_caches[topics - 1])
 
@@ -182,8 +182,8 @@ AfterClearAll == EmptiedUpTo(Contents, caches)
 
 ClearAll == Become(AfterClearAll)
 
-\* A topic's cache is forgotten, then emptied; the next use begins with a new one.  A read that began before may still
-\* fill the old one: such entries count, and are evicted, but never found.
+\* Removes a topic's cache, then empties it; the next use creates a new one.  An earlier read may still fill the removed
+\* cache: its entries count and are evicted, but no lookup finds them.
 AfterRemoval(topic) ==
   IF topic_caches[topic] = Absent THEN Contents ELSE Emptied([Contents EXCEPT !.topic_caches[topic] = Absent], topic_caches[topic])
 
@@ -222,34 +222,34 @@ SetExtendTtl ==
 -----------------------------------------------------------------------------
 (* Bounds: what a scope limits, so that there are finitely many states. *)
 
-\* Holds of every cached entry; of every counter that is defined.
+\* Whether a predicate holds for every cached entry; for every defined read count.
 OfAll(Holds(_)) == \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
 OfCounts(Holds(_)) == LET IsFine(each) == each.expected_reads = None \/ Holds(each.expected_reads)
                       IN OfAll(IsFine) /\ \A g \in DOMAIN orphaned_copies : IsFine(g)
 
-\* Places in the removal queue, DETACHED ones included.
+\* Slots of the removal queue, those of detached wrappers included.
 SlotsAtMost(n) == Len(queue) <= n
 
-\* Requests that are not answered; reads that storage has not answered; range caches.
+\* Pending requests; outstanding storage reads; range caches.
 RequestsAtMost(n) == Len(requests) <= n
 ReadsAtMost(n) == Len(reads) <= n
 StoresAtMost(n) == Cardinality(DOMAIN owners) <= n
 
-\* Eviction tasks that are queued.
+\* Queued eviction tasks.
 TasksAtMost(n) == tasks <= n
 
-\* Nanoseconds since the oldest entry was put, or put back, or the first request began to wait for permits.
+\* Nanoseconds since the oldest entry was put or requeued, or since the first request was queued for permits.
 AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n
                 IN OfAll(Holds) /\ \A i \in DOMAIN waiting : -waiting[i].since_ns <= n
 
-\* The most requeues of an entry.
+\* The largest `requeueCount`.
 RequeuesAtMost(n) == LET Holds(e) == e.requeue_count <= n IN OfAll(Holds)
 
-\* The largest counter, and how far below zero one is.
+\* The largest read count, and the largest negated read count.
 HighestCountAtMost(n) == LET Holds(m) == m <= n IN OfCounts(Holds)
 LowestCountAtMost(n) == LET Holds(m) == -m <= n IN OfCounts(Holds)
 
-\* Copies: those of readers, and those that are held for a request.
+\* Copies of readers, and copies held for pending requests.
 HowMany(copies) == Cardinality(copies.held) + Cardinality(copies.granted) + copies.open
 
 RECURSIVE CopiesIn(_)

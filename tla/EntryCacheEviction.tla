@@ -1,8 +1,7 @@
 ------------------------- MODULE EntryCacheEviction -------------------------
 (***************************************************************************)
-(* What is cached, for how long, and when the broker evicts: the twin of   *)
-(* model/entry_cache/eviction.py, and of those rules of RangeCache.tla     *)
-(* that the entry cache uses, over its own state.                          *)
+(* Caching and eviction: the twin of model/entry_cache/eviction.py, and of *)
+(* the rules of RangeCache.tla over the entry cache's state.               *)
 (*                                                                         *)
 (* Shares of the maximum are exact fractions here and rounded doubles in   *)
 (* the broker.                                                             *)
@@ -12,23 +11,23 @@ EXTENDS EntryCacheState
 -----------------------------------------------------------------------------
 (* Counters. *)
 
-\* A count of zero or less is no count at all: the entry will never expect reads.
+\* The read count of a new entry; none for zero or less (EntryReadCountHandlerImpl.maybeCreate).
 InitialCount(n) == IF n > 0 THEN n ELSE None
 
-\* One read fewer, or more, to expect: without a floor, and undefined stays undefined.
+\* Changes a read count; it may become negative, and an undefined one does not change.
 MarkedRead(n) == IF n = None THEN None ELSE n - 1
 Replayed(n) == IF n = None THEN None ELSE n + 1
 Same(each) == each
 
 HasExpectedReads(n) == n # None /\ n >= 1
 
-\* The counter that an entry's, or a orphaned_copies group's, copies share changes, and the copies may be others then.
+\* Changes the read count, and perhaps the copies, of an entry or of a group of orphaned copies.
 ChangedAt(c, i, New(_), Copies(_)) ==
   [c EXCEPT !.queue = Exchanged(@, i, [@[i] EXCEPT !.expected_reads = New(@), !.copies = Copies(@)])]
 ChangedOrphaned(c, g, New(_), Copies(_)) ==
   [c EXCEPT !.orphaned_copies = WithOrphanedCopies(WithoutOrphanedCopies(@, g), Copies(g.copies), New(g.expected_reads))]
 
-\* The same for the copies that Has(copies) holds of, wherever they stand.
+\* The same for the holder whose copies satisfy Has.
 ChangedWhere(c, Has(_), New(_), Copies(_)) ==
   LET slots == {i \in DOMAIN c.queue : c.queue[i] # None /\ Has(c.queue[i].copies)}
   IN IF slots # {} THEN ChangedAt(c, CHOOSE i \in slots : TRUE, New, Copies)
@@ -42,7 +41,7 @@ ShareOf(share) == (max_bytes \div share.den) * share.num + ((max_bytes % share.d
 TriggerShare == [num |-> 98, den |-> 100]
 IsOverTrigger(c) == c.total_bytes > ShareOf(TriggerShare)
 
-\* Entries that have left their slots: their bytes are subtracted, also from the total, and their copies go on alone.
+\* Accounts for removed entries: subtracts their bytes from cache and total, and orphans their copies.
 RECURSIVE AccountForRemoved(_, _)
 AccountForRemoved(c, gone) ==
   IF gone = <<>> THEN c
@@ -51,7 +50,7 @@ AccountForRemoved(c, gone) ==
        IN AccountForRemoved([c EXCEPT !.sizes[e.store] = @ - e.bytes, !.total_bytes = @ - e.bytes,
                           !.orphaned_copies = WithOrphanedCopies(@, e.copies, n)], Tail(gone))
 
-\* Entries leave by position: their slots stay behind, DETACHED.
+\* Removes entries by position; their slots remain in the queue, detached.
 Detached(c, Gone(_)) ==
   LET IsGone(slot) == slot # None /\ Gone(slot)
       Nothing(e) == None
@@ -60,29 +59,29 @@ Detached(c, Gone(_)) ==
 -----------------------------------------------------------------------------
 (* Passes over the removal queue. *)
 
-\* Recently accessed, without limit; or expecting reads, up to the maximum.
+\* Due for requeue: recently accessed, without limit, or with expected reads, up to the maximum.
 ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
                     \/ e.requeue_count < max_requeue_times /\ HasExpectedReads(e.expected_reads)
 
-\* A spared entry goes to the tail with the time of now, its access mark cleared and one requeue more.
+\* A requeued entry: timestamp now, accessed cleared, requeueCount incremented.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = @ + 1]
 
-\* What a time pass does with the head of the queue, in exactly this order.  Expired is strictly older.
+\* The result of a time pass for the head; the order of the tests matters.  Expired means strictly older.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                      -> "MISSING"
     [] ~(slot.timestamp_ns < threshold) -> "STOP"
     [] ShouldRequeue(slot)          -> "REQUEUE"
     [] OTHER                            -> "REMOVE"
 
-\* What a size pass does with the head of the queue, in exactly this order.  Age is irrelevant.
+\* The result of a size pass for the head; the order of the tests matters, and age does not.
 SizePassPredicate(slot, freed, goal) ==
   CASE slot = None             -> "MISSING"
     [] freed >= goal           -> "STOP"
     [] ShouldRequeue(slot) -> "REQUEUE"
     [] OTHER                   -> "REMOVE"
 
-\* One pass over the queue, from the head, until it stops or nothing is left; it may meet a requeued entry again.
-\* What it leaves in the queue, and the entries that it removed.
+\* One pass from the head of the queue, until it stops or the queue is empty; it may visit a requeued entry again.
+\* Gives the queue after it, and the removed entries.
 RECURSIVE EvictionPass(_, _, _, _, _)
 EvictionPass(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
@@ -96,12 +95,12 @@ EvictionPass(by_time, limit, slots, gone, freed) ==
 Evicted(c, by_time, limit) ==
   LET walk == EvictionPass(by_time, limit, c.queue, <<>>, 0) IN AccountForRemoved([c EXCEPT !.queue = walk.queue], walk.gone)
 
-\* The size check: if the total is still above the trigger, a size pass down to the watermark.
+\* The size check: above the trigger, a size pass down to the watermark.
 SizeCheck(c) ==
   LET wanted == c.total_bytes - ShareOf(watermark)
   IN IF wanted > 0 /\ IsOverTrigger(c) THEN Evicted(c, FALSE, wanted) ELSE c
 
-\* Above the trigger an eviction task is begun, unless one is marked.
+\* Above the trigger, queues an eviction task unless the eviction flag is set.
 Triggered(c) ==
   CASE c.marked \/ ~IsOverTrigger(c) -> c
     [] eviction_task = "immediate"   -> SizeCheck(c)
@@ -113,14 +112,14 @@ Triggered(c) ==
 IsAt(slot, s, p) == slot # None /\ slot.position = p /\ slot.store = s
 IsCached(c, s, p) == \E i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)
 
-\* An absent entry comes: it goes to its cache and to the queue's tail, and eviction may be triggered.
+\* Inserts an absent entry into its cache and at the queue's tail; may trigger eviction.
 Cached(c, s, p, b, n, copies) ==
   LET e == [store |-> s, position |-> p, bytes |-> b, expected_reads |-> n, copies |-> copies, timestamp_ns |-> 0,
             requeue_count |-> 0, accessed |-> FALSE]
   IN Triggered([c EXCEPT !.queue = Append(@, e), !.sizes[s] = @ + b, !.total_bytes = @ + b])
 
-\* An entry comes that is cached already: it is rejected, though its counter may be taken over.
-\* `copies` are those of the newcomer, which share its counter.
+\* Rejects an entry whose position is cached; the cached entry may take over its read count.
+\* `copies` are the rejected entry's, which share that read count.
 InsertDuplicate(c, s, p, n, copies) ==
   LET present == c.queue[CHOOSE i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)]
       Chosen(e) == e = present

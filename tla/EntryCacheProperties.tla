@@ -14,7 +14,7 @@ LiveSet(c) == InSet(Live(c))
 Keys(c) == {<<e.store, e.position>> : e \in LiveSet(c)}
 EntryAt(c, key) == CHOOSE e \in LiveSet(c) : e.store = key[1] /\ e.position = key[2]
 
-\* The parts of a tree that wait for a read, from left to right.
+\* The parts of a tree that await a storage read, from left to right.
 RECURSIVE AwaitedIn(_)
 AwaitedIn(parts) ==
   IF parts = <<>> THEN <<>>
@@ -24,7 +24,7 @@ AwaitedIn(parts) ==
 AwaitedBy(q) == AwaitedIn(<<q.part>>)
 WaitingForPermits == {waiting[i].request : i \in DOMAIN waiting}
 
-\* A size check would evict.
+\* Whether a size check would evict.
 IsDueForSizeCheck(c) == IsOverTrigger(c) /\ c.total_bytes > ShareOf(watermark)
 
 -----------------------------------------------------------------------------
@@ -54,15 +54,15 @@ LatestInsertSetsExpectedReadCount ==
 
 Counters == {each.expected_reads : each \in Holders}
 
-\* Counters with which entries come, added or from storage.
+\* Initial read counts of entries, added or from storage.
 Fresh == {InitialCount(n) : n \in insert_expected_reads \cup read_expected_reads} \cup {None}
 
-\* What the topics' caches hold, by topic and position, for range caches may be numbered anew; and the counters.
+\* Cached entries by topic and position, because range caches are renumbered; and the read counts.
 TopicKeys == UNION {{<<topic, e.position>> : e \in {e \in LiveSet(Contents) : e.store = topic_caches[topic]}} :
                       topic \in DOMAIN topic_caches}
 CountAt(key) == EntryAt(Contents, <<topic_caches[key[1]], key[2]>>).expected_reads
 
-\* The counter of an entry that stays is lower than before, or undefined, and not one with which entries come.
+\* The read count of an entry that remains cached is lower than before or undefined, and not an initial one.
 IsAnEntryCountedDown ==
   \E key \in TopicKeys \cap TopicKeys' :
     LET was == CountAt(key)
@@ -70,7 +70,7 @@ IsAnEntryCountedDown ==
     IN was # None /\ now # was /\ (now = None \/ now < was) /\ now \notin Fresh
 
 -----------------------------------------------------------------------------
-(* What must come in the end, once only the fair actions go on happening. *)
+(* Liveness: goals reached once only the fair actions happen. *)
 
 EveryRequestCompletes == requests = <<>>
 

@@ -1,21 +1,20 @@
 -------------------------- MODULE EntryCacheReads --------------------------
 (***************************************************************************)
-(* How the entry cache answers a read: the twin of                         *)
-(* model/entry_cache/reads.py, model/entry_cache/shared_reads.py and                   *)
-(* model/entry_cache/reads_limiter.py.                                                 *)
+(* Reads of the entry cache: the twin of                                   *)
+(* model/entry_cache/{reads,shared_reads,reads_limiter}.py.                *)
 (*                                                                         *)
-(* What a request waits for is a tree of parts, each a range of entries:   *)
+(* A pending request is a tree of parts, each a range of entries:          *)
 (*                                                                         *)
-(*   found    the entries are at hand: held copies                         *)
-(*   failed   there is no answer                                           *)
-(*   permits  waits for the limiter, before anything else                  *)
-(*   awaited  waits for one outstanding read                               *)
-(*   joined   side by side: what an outstanding read brings, and what was  *)
-(*            missing beside it                                            *)
-(*   mixed    side by side: entries from the cache, and the gaps between   *)
-(*            them; if any of it fails, the whole range is read again      *)
+(*   found    complete: held copies of its entries                         *)
+(*   failed   failed                                                       *)
+(*   permits  queued at the limiter                                        *)
+(*   awaited  awaits one outstanding storage read                          *)
+(*   joined   parts of an outstanding storage read, and reads of the       *)
+(*            entries that it does not include                             *)
+(*   mixed    cached entries, and reads of the gaps between them; if one   *)
+(*            fails, the whole range is read again                         *)
 (*                                                                         *)
-(* A rule that comes upon a part gives [c |-> contents, part |-> part].    *)
+(* A rule that settles a part gives [c |-> contents, part |-> part].       *)
 (***************************************************************************)
 EXTENDS EntryCacheEviction
 
@@ -27,11 +26,11 @@ Found(low, high, held) == [Part("found", low, high) EXCEPT !.held = held]
 Awaited(low, high, read) == [Part("awaited", low, high) EXCEPT !.read = read]
 SideBySide(kind, low, high, parts) == [Part(kind, low, high) EXCEPT !.parts = parts]
 
-\* Nothing is waited for any more; all entries of the range are at hand.
+\* Whether a part awaits nothing; whether it has all entries of its range.
 IsSettled(part) == part.kind \in {"found", "failed"}
 IsComplete(part) == part.kind = "found" /\ Len(part.held) = part.last - part.first + 1
 
-\* The entries that parts hold, in order.
+\* The entries held by parts, in order.
 RECURSIVE AllHeld(_)
 AllHeld(parts) ==
   IF parts = <<>> THEN <<>>
@@ -42,13 +41,13 @@ RequestOf(c, n) == LET i == CHOOSE i \in DOMAIN c.requests : c.requests[i].numbe
 
 WithoutRequest(c, n) == LET Other(q) == q.number # n IN [c EXCEPT !.requests = SelectSeq(@, Other)]
 
-\* Requests stand in the order of their numbers.
+\* Inserts a request in the order of numbers.
 WithRequest(c, q) ==
   LET Before(other) == other.number < q.number
       After(other) == other.number > q.number
   IN [c EXCEPT !.requests = SelectSeq(@, Before) \o <<q>> \o SelectSeq(@, After)]
 
-\* What storage holds of a topic's ledger: the bytes of its entries.
+\* Bytes of each stored entry of a topic's ledger.
 StoredOf(topic, l) ==
   LET found == {i \in DOMAIN stored : stored[i].cache = topic /\ stored[i].ledger = l}
   IN IF found = {} THEN <<>> ELSE stored[Greatest(found)].entry_bytes
@@ -56,22 +55,22 @@ StoredOf(topic, l) ==
 -----------------------------------------------------------------------------
 (* Permits. *)
 
-\* There are enough, or there can never be enough and nobody holds any.
+\* Enough permits are free; or the request exceeds the maximum and all permits are free.
 Fits(c, permits) ==
   c.free >= permits \/ (permits > max_reads_in_flight_bytes /\ c.free = max_reads_in_flight_bytes)
 
-\* The request holds its permits, or all there are if it wants more than that.
+\* Grants a request its permits, at most all of them.
 Taken(c, n, permits) ==
   LET taken == IF permits > max_reads_in_flight_bytes THEN max_reads_in_flight_bytes ELSE permits
   IN [c EXCEPT !.free = @ - taken, !.grants = @ \cup {[request |-> n, permits |-> taken, copies |-> {}]}]
 
-\* The request's permits are free again.
+\* Frees the request's permits.
 PermitsReturned(c, n) ==
   LET mine == {g \in c.grants : g.request = n}
   IN IF mine = {} THEN c
      ELSE LET g == CHOOSE g \in mine : TRUE IN [c EXCEPT !.free = @ + g.permits, !.grants = @ \ mine]
 
-\* From the head of the queue: who has waited longer than the timeout has failed, and who fits is granted.
+\* From the head of the queue: requests past the timeout fail, and requests that fit are granted.
 RECURSIVE GrantQueued(_, _, _)
 GrantQueued(c, granted, failed) ==
   LET done == [c |-> c, granted |-> granted, failed |-> failed]
@@ -83,18 +82,18 @@ GrantQueued(c, granted, failed) ==
                     GrantQueued(Taken(rest, w.request, w.permits), Append(granted, w.request), failed)
                [] OTHER -> done
 
-\* At the timer, who has waited as long as the timeout has failed.
+\* The timer: requests that have waited as long as the timeout fail.
 RECURSIVE Expired(_, _)
 Expired(c, failed) ==
   IF c.waiting # <<>> /\ -Head(c.waiting).since_ns >= permits_timeout_ns
   THEN Expired([c EXCEPT !.waiting = Tail(@)], failed \cup {Head(c.waiting).request})
   ELSE [c |-> c, failed |-> failed]
 
-\* Requests that waited too long for their permits fail.
+\* Fails requests that timed out in the queue.
 FailTimedOut(c, failed) == LET Stays(q) == q.number \notin failed IN [c EXCEPT !.requests = SelectSeq(@, Stays)]
 
 -----------------------------------------------------------------------------
-(* What storage brings. *)
+(* Completed storage reads. *)
 
 \* An entry from storage is cached only if reads of it are expected.
 InsertedReadEntry(c, r, entry, names) ==
@@ -103,8 +102,8 @@ InsertedReadEntry(c, r, entry, names) ==
   IN IF HasExpectedReads(n) THEN InsertOrReplace(c, r.store, <<r.ledger, entry>>, b, n, Held(names))
      ELSE [c EXCEPT !.orphaned_copies = WithOrphanedCopies(@, Held(names), n)]
 
-\* The entries of a read up to some last one come, each with a counter of its own.  `wanted` has for each part that
-\* waited <<request, first, last>>: everyone gets copies of what they wanted, which share the counter.
+\* A storage read returns its entries up to a last one, each with its own read count.  `wanted` has <<request, first,
+\* last>> for each part that awaits the read: each gets copies of its range, which share the read count.
 RECURSIVE ReceivedEntries(_, _, _, _, _)
 ReceivedEntries(c, r, entry, up_to, wanted) ==
   IF entry > up_to THEN c
@@ -112,14 +111,14 @@ ReceivedEntries(c, r, entry, up_to, wanted) ==
            Rest(came) == ReceivedEntries(came, r, entry + 1, up_to, wanted)
        IN With(InsertedReadEntry(c, r, entry, names), Rest)
 
-\* What a part that waited gets of a read of which only the entries up to some last one came.
+\* The part after its storage read returned the entries up to a last one.
 PartOf(r, low, high, up_to) ==
   LET end == IF high > up_to THEN up_to ELSE high
       size == StoredOf(r.cache, r.ledger)
   IN Found(low, high, [i \in 1..(IF end < low THEN 0 ELSE end - low + 1) |->
                          [entry |-> low + i - 1, bytes |-> size[low + i]]])
 
-\* Nobody joins the outstanding reads of a range cache's ledger (None: of all its ledgers) any more.
+\* Makes outstanding reads of a range cache's ledger (None: of all its ledgers) unjoinable.
 WithoutJoining(c, s, l) ==
   [c EXCEPT !.reads = [i \in DOMAIN @ |-> IF @[i].store = s /\ (l = None \/ @[i].ledger = l)
                                           THEN [@[i] EXCEPT !.joinable = FALSE] ELSE @[i]]]
@@ -127,8 +126,8 @@ WithoutJoining(c, s, l) ==
 -----------------------------------------------------------------------------
 (* Looking up and asking. *)
 
-\* The outstanding read to join, by its place, or 0: one that includes the range, else one that misses entries only
-\* on the right, else only on the left, else on both sides; among equals the latest.
+\* Index of the outstanding read to join, or 0: one that includes the range, else one that lacks entries only on the
+\* right, else only on the left, else on both sides; among equals the latest.
 Candidate(c, q, low, high) ==
   LET Overlaps(r) == r.joinable /\ r.store = q.store /\ r.ledger = q.ledger /\ r.first <= high /\ low <= r.last
       near == {i \in DOMAIN c.reads : Overlaps(c.reads[i])}
@@ -138,7 +137,7 @@ Candidate(c, q, low, high) ==
        [] including # {} -> Least(including)
        [] OTHER -> Greatest({i \in near : Worth(i) = Least({Worth(j) : j \in near})})
 
-\* Storage is asked for a range; it answers in this step, or later.
+\* Starts a storage read of a range; it completes in this step, or later.
 ReadFromStorage(c, q, low, high) ==
   LET r == [number |-> c.next_read, store |-> q.store, cache |-> q.cache, ledger |-> q.ledger, first |-> low,
             last |-> high, expected_reads |-> q.expected_reads, joinable |-> q.store >= 0, waiting |-> <<q.number>>]
@@ -150,7 +149,7 @@ ReadFromStorage(c, q, low, high) ==
        [] OTHER ->
             [c |-> ReceivedEntries(asked, r, low, high, {<<q.number, low, high>>}), part |-> PartOf(r, low, high, high)]
 
-\* A range by what is cached of it: each cached entry, and each maximal run of missing ones.  `there` has the sizes.
+\* Splits a range into cached entries and maximal gaps.  `there` has the sizes of cached entries.
 RECURSIVE Pieces(_, _, _)
 Pieces(there, low, high) ==
   IF low > high THEN <<>>
@@ -162,14 +161,14 @@ Pieces(there, low, high) ==
 
 RECURSIVE ReadRange(_, _, _, _), ReadMissing(_, _, _, _), ReadGaps(_, _, _, _)
 
-\* Each gap is asked for, from left to right.
+\* Reads each gap, from left to right.
 ReadGaps(c, q, parts, i) ==
   IF i > Len(parts) THEN [c |-> c, parts |-> parts]
   ELSE IF parts[i].kind # "awaited" THEN ReadGaps(c, q, parts, i + 1)
   ELSE LET Rest(asked) == ReadGaps(asked.c, q, Exchanged(parts, i, asked.part), i + 1)
        IN With(ReadMissing(c, q, parts[i].first, parts[i].last), Rest)
 
-\* What is cached is held and marked as accessed; every maximal run of missing entries is asked for.
+\* Holds the cached entries of a range and marks them accessed; reads every maximal gap.
 ReadRange(c, q, low, high) ==
   LET Chosen(e) == /\ e.store = q.store /\ e.position[1] = q.ledger
                    /\ low <= e.position[2] /\ e.position[2] <= high
@@ -184,7 +183,7 @@ ReadRange(c, q, low, high) ==
        [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> SideBySide("mixed", low, high, asked.parts)]
                    IN With(ReadGaps(held, q, pieces, 1), Rest)
 
-\* A range that is not cached: an outstanding read of it is joined, or storage is asked.
+\* A range with no cached entry: joins an outstanding read, or starts a storage read.
 ReadMissing(c, q, low, high) ==
   LET i == Candidate(c, q, low, high)
   IN IF i = 0 THEN ReadFromStorage(c, q, low, high)
@@ -206,7 +205,7 @@ ReadMissing(c, q, low, high) ==
 -----------------------------------------------------------------------------
 (* Settling. *)
 
-\* What was gathered is given back undelivered: nobody has read it.
+\* Releases held copies undelivered; read counts do not change.
 RECURSIVE Discarded(_, _, _)
 Discarded(c, n, held) ==
   IF held = <<>> THEN c
@@ -217,9 +216,8 @@ Discarded(c, n, held) ==
        IN With(IF undelivered_release_marks_read THEN ChangedWhere(c, Has, MarkedRead, Less)
                ELSE ChangedWhere(c, Has, Same, Less), Rest)
 
-\* Works a tree of parts out, as far as it does not wait for anything.  Parts side by side are good only together: if
-\* one fails, or storage brought less than was asked, all that was gathered is given back.  A mixed range is then read
-\* again, in one piece.
+\* Settles a tree of parts as far as no part is pending.  Parts of one range complete only together: if one fails, or
+\* storage returned less than requested, all held copies are released.  A mixed range is then read again as a whole.
 RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]
@@ -242,9 +240,9 @@ SettleEach(c, q, parts, i) ==
        IN With(Settle(c, q, parts[i]), Rest)
 
 -----------------------------------------------------------------------------
-(* Going on. *)
+(* Completion. *)
 
-\* Held copies become the reader's: named by the request's grant, if it has one, else one more that is open.
+\* Held copies become the reader's: counted by the request's grant if it has one, else as open copies.
 RECURSIVE HandedOver(_, _, _, _)
 HandedOver(c, n, held, i) ==
   IF i > Len(held) THEN c
@@ -258,7 +256,7 @@ HandedOver(c, n, held, i) ==
 
 RECURSIVE ContinueRequest(_, _), Begin(_, _), BeginEach(_, _), StartQueuedRequests(_)
 
-\* Permits were given back: those who wait for some begin, or have waited too long.
+\* After permits were freed: queued requests start, or fail with a timeout.
 StartQueuedRequests(c) ==
   LET Rest(handed) == IF handed.granted = <<>> /\ handed.failed = {} THEN c
                       ELSE With(BeginEach(FailTimedOut(handed.c, handed.failed), handed.granted), StartQueuedRequests)
@@ -272,19 +270,19 @@ BeginEach(c, numbers) ==
            Rest(begun) == BeginEach(begun, Tail(numbers))
        IN With(Begin(WithoutRequest(c, n), RequestOf(c, n)), Rest)
 
-\* A request that has its permits looks into the cache.
+\* A request with permits looks its range up in the cache.
 Begin(c, q) ==
   LET Rest(looked) == ContinueRequest(looked.c, [q EXCEPT !.part = looked.part])
   IN With(ReadRange(c, q, q.part.first, q.part.last), Rest)
 
-\* The reader gets the entries.  With none of them its permits are free again.
+\* Completes a request with its entries.  Without entries, its permits are freed.
 Delivered(c, n, held) ==
   LET Rest(over) ==
         IF held = <<>> THEN ReleasePermits(over, n)
         ELSE [over EXCEPT !.grants = {IF g.request = n THEN [g EXCEPT !.copies = DOMAIN held] ELSE g : g \in @}]
   IN With(HandedOver(c, n, held, 1), Rest)
 
-\* A request goes on as far as it can: it waits for more, or it is answered.
+\* Advances a request until it awaits a read or completes.
 ContinueRequest(c, q) ==
   LET Rest(settled) ==
         CASE ~IsSettled(settled.part)     -> WithRequest(settled.c, [q EXCEPT !.part = settled.part])
@@ -301,8 +299,7 @@ Wanted(n, part, read) ==
   (IF part.kind = "awaited" /\ part.read = read THEN {<<n, part.first, part.last>>} ELSE {})
     \cup UNION {Wanted(n, part.parts[i], read) : i \in DOMAIN part.parts}
 
-\* The tree with answers in place of what waited for a read, of which the entries up to some last one came; None if it
-\* failed.
+\* The tree after a storage read: its awaiting parts have the entries up to a last one; None if the read failed.
 RECURSIVE WithAnswers(_, _, _)
 WithAnswers(part, r, up_to) ==
   CASE part.kind = "awaited" /\ part.read = r.number ->
@@ -316,8 +313,8 @@ AnswerEach(c, numbers, r, up_to) ==
            Rest(answered) == AnswerEach(answered, Tail(numbers), r, up_to)
        IN With(With(RequestOf(c, Head(numbers)), Step), Rest)
 
-\* An outstanding read is answered with its entries up to some last one, or fails (None).  All who waited for it go
-\* on, in the order in which they came.  A failure makes the ledger's other outstanding reads unfit for joining.
+\* Completes an outstanding read with its entries up to a last one, or fails it (None).  Requests that await it advance
+\* in their order.  A failure makes the ledger's other outstanding reads unjoinable.
 Answered(c, r, up_to) ==
   LET Other(each) == each # r
       rest == [c EXCEPT !.reads = SelectSeq(@, Other)]

@@ -1,23 +1,22 @@
 -------------------------- MODULE EntryCacheState --------------------------
 (***************************************************************************)
-(* The settings and the state of the entry cache; EntryCache.tla says what *)
-(* it is for.  The twin of model/entry_cache/state.py and, for what a      *)
-(* state is called by, of model/entry_cache/names.py.                      *)
+(* Settings and state of the entry cache (EntryCache.tla): the twin of     *)
+(* model/entry_cache/state.py and, for its canonical form, names.py.       *)
 (*                                                                         *)
-(* A state here is what the model calls its canonical state:               *)
+(* A state is a canonical state of the model:                              *)
 (*                                                                         *)
-(*   time      timestamp_ns and since_ns are relative to now, so they are  *)
-(*             zero for what begins now and fall when time passes          *)
+(*   time      timestamp_ns and since_ns are relative to now: zero at the  *)
+(*             start, negative when time has passed                        *)
 (*   stores    range caches are numbered from 0: those of the topics, then *)
-(*             those that were removed and still hold or await something   *)
-(*   requests  those that are not answered, or answered and still hold     *)
-(*             permits, are numbered from 1, and reads of storage likewise *)
-(*   copies    who shares a counter is told by name where that matters:    *)
-(*               held     <<request, entry>>: for a request not answered   *)
-(*               granted  <<request, i>>: its i-th copy not yet given back *)
-(*               open     other copies of readers: a number of them        *)
-(*   orphaned_copies     copies whose entry has left its cache: a bag of records of  *)
-(*             the copies that share a counter, and the counter            *)
+(*             removed ones that still have entries or outstanding reads   *)
+(*   requests  pending ones, and completed ones that still hold permits,   *)
+(*             are numbered from 1; so are storage reads                   *)
+(*   copies    sharers of a read count, named where that matters:          *)
+(*               held     <<request, entry>>: of a pending request         *)
+(*               granted  <<request, i>>: its i-th copy not yet released   *)
+(*               open     number of the other copies of readers            *)
+(*   orphaned_copies  copies of entries no longer cached: a bag of records *)
+(*             of the copies that share a read count, and the read count   *)
 (*                                                                         *)
 (* Within a step numbers only grow; Become closes the gaps.                *)
 (***************************************************************************)
@@ -25,7 +24,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings of the broker and its surroundings; those that can change while it runs are named after their start.
+  \* Settings of the broker and its environment; for a dynamic setting, its first value.
   caches, stored, storage_reads, eviction_task, ttl_ns, max_reads_in_flight_bytes, permits_timeout_ns,
   permits_queue_size, start_max_bytes, start_watermark, start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions differ.
@@ -37,27 +36,27 @@ CONSTANTS
   set_extend_ttl_value
 
 VARIABLES
-  queue,        \* the one removal queue: entries and DETACHED slots, oldest first
+  queue,        \* the removal queue: entries and detached slots, oldest first
   orphaned_copies,        \* copies whose entry is no longer cached
-  owners,       \* of each range cache: the topic whose it is, or was
+  owners,       \* for each range cache: its topic, or its last one
   sizes,        \* bytes of each range cache
-  topic_caches,        \* of each topic: its range cache, or Absent, or Disabled
+  topic_caches,        \* for each topic: its range cache, or Absent, or Disabled
   total_bytes,  \* the broker's own sum
   marked,       \* whether an eviction is in progress
-  tasks,        \* eviction tasks that are queued
-  failing,      \* how many of the next reads of storage fail, where they are answered at once
-  reads,        \* reads that storage has not answered
-  requests,     \* requests that are not answered
-  free,         \* permits that nobody holds, in bytes
-  waiting,      \* requests that wait for permits, the one that waits longest first
-  grants,       \* a set: the permits of a request until its last copy is given back
+  tasks,        \* queued eviction tasks
+  failing,      \* number of the next storage reads that fail, where storage answers at once
+  reads,        \* outstanding storage reads
+  requests,     \* pending requests
+  free,         \* free permits, in bytes
+  waiting,      \* requests queued for permits, oldest first
+  grants,       \* a set: permits of a request until its last copy is released
   max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed
 
 settings == <<max_bytes, watermark, max_requeue_times, extend_ttl_of_recently_accessed>>
 vars == <<queue, orphaned_copies, owners, sizes, topic_caches, total_bytes, marked, tasks, failing, reads, requests, free, waiting,
           grants, settings>>
 
-\* In place of a range cache: the topic's was removed and not used since; or it stores nothing.
+\* Instead of a range cache: removed and not used since; or disabled, so that it stores nothing.
 Absent == -1
 Disabled == -2
 
@@ -83,10 +82,10 @@ Init ==
      /\ max_requeue_times = start_max_requeue_times
      /\ extend_ttl_of_recently_accessed = start_extend_ttl_of_recently_accessed
 
-\* The numbers of all who hold permits or wait for anything.
+\* Numbers of requests that are pending or hold permits.
 Asking(c) == {c.requests[i].number : i \in DOMAIN c.requests} \cup {g.request : g \in c.grants}
 
-\* What an action changes, as one value: the rules compute with it.
+\* The variables that actions change, as one record.
 Contents ==
   [queue |-> queue, orphaned_copies |-> orphaned_copies, owners |-> owners, sizes |-> sizes, topic_caches |-> topic_caches, total_bytes |-> total_bytes,
    marked |-> marked, tasks |-> tasks, failing |-> failing, reads |-> reads, requests |-> requests, free |-> free,
@@ -95,8 +94,8 @@ Contents ==
 -----------------------------------------------------------------------------
 (* Sets and sequences. *)
 
-\* Of(value), where the value is worked out once.  Asked whether a step is possible, TLC works an argument, and what a
-\* LET names, out anew at each place where it stands, and what stands in it likewise.
+\* Of(value), with the value evaluated once.  For an action, TLC evaluates an argument or a LET definition again at each
+\* use.
 With(value, Of(_)) == CHOOSE result \in {Of(each) : each \in {value}} : TRUE
 
 Least(set) == CHOOSE n \in set : \A m \in set : n <= m
@@ -104,18 +103,18 @@ Greatest(set) == CHOOSE n \in set : \A m \in set : n >= m
 InSet(seq) == {seq[i] : i \in DOMAIN seq}
 IndexOf(seq, each) == Least({i \in DOMAIN seq : seq[i] = each})
 
-\* Each of a sequence once, where it stands first.
+\* A sequence without repetitions; the first occurrence counts.
 Distinct(seq) == LET IsFirst(i) == IndexOf(seq, seq[i]) = i
                      firsts == SelectSeq([i \in DOMAIN seq |-> i], IsFirst)
                  IN [i \in DOMAIN firsts |-> seq[firsts[i]]]
 
-\* A sequence with another element at a place.  Not by EXCEPT, of which TLC 2.15 may lose sight: asked for a sequence, a
-\* function that it has not worked out yet comes without its exceptions.
+\* A sequence with another element at an index.  Not by EXCEPT: TLC 2.15 drops the exceptions of a function that it has
+\* not evaluated yet when it converts it to a sequence.
 Exchanged(seq, i, each) == SubSeq(seq, 1, i - 1) \o <<each>> \o SubSeq(seq, i + 1, Len(seq))
 
 IsEntry(slot) == slot # None
 
-\* The same slots with New(e) for each entry e that Chosen(e) holds of.
+\* The slots, with New(e) for each entry e that satisfies Chosen.
 Changed(slots, Chosen(_), New(_)) ==
   [i \in DOMAIN slots |-> IF slots[i] # None /\ Chosen(slots[i]) THEN New(slots[i]) ELSE slots[i]]
 
@@ -125,7 +124,7 @@ Changed(slots, Chosen(_), New(_)) ==
 NoCopies == [held |-> {}, granted |-> {}, open |-> 0]
 Held(names) == [NoCopies EXCEPT !.held = names]
 
-\* Without copies nobody can see the counter any more.
+\* A read count without copies is dropped.
 WithOrphanedCopies(bag, copies, n) ==
   LET group == [copies |-> copies, expected_reads |-> n]
   IN IF copies = NoCopies THEN bag
@@ -135,7 +134,7 @@ WithOrphanedCopies(bag, copies, n) ==
 WithoutOrphanedCopies(bag, group) ==
   IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
 
-\* The same contents with To(copies) wherever copies stand; To may give other names, but never the same to two.
+\* The contents with To(copies) for all copies; To is injective.
 WithCopies(c, To(_)) ==
   LET Every(e) == TRUE
       Entry(e) == [e EXCEPT !.copies = To(@)]
@@ -147,7 +146,7 @@ WithCopies(c, To(_)) ==
 -----------------------------------------------------------------------------
 (* Numbers without gaps. *)
 
-\* The range caches that something can be known of, in the order of their numbers-to-be.
+\* The range caches that can still be observed, in the order of their new numbers.
 StoresInUse(c) ==
   LET live == SelectSeq(c.queue, IsEntry)
       IsStore(s) == s >= 0
@@ -169,7 +168,7 @@ WithStores(c) ==
                     !.reads = [i \in DOMAIN @ |-> Moved(@[i])],
                     !.requests = [i \in DOMAIN @ |-> Moved(@[i])]]
 
-\* A part that waits for one of these outstanding reads names it by its place among them.
+\* A part names the outstanding read that it awaits by its index among them.
 RECURSIVE WithReads(_, _)
 WithReads(part, numbers) ==
   [part EXCEPT !.read = IF part.kind = "awaited" THEN IndexOf(numbers, @) ELSE 0,
@@ -193,7 +192,7 @@ WithRequests(c) ==
              !.waiting = [i \in DOMAIN @ |-> [@[i] EXCEPT !.request = To(@)]],
              !.grants = {[g EXCEPT !.request = To(@), !.copies = 1..Cardinality(@)] : g \in @}]
 
-\* An action leaves these contents.
+\* Sets the variables to these contents.
 Become(c) ==
   \E n \in {With(With(c, WithStores), WithRequests)} :
     /\ queue' = n.queue

@@ -1,32 +1,32 @@
 ----------------------------- MODULE RangeCache -----------------------------
 (***************************************************************************)
-(* Range caches behind one removal queue: how long a broker keeps a        *)
-(* message in memory.                                                      *)
+(* Range caches with one removal queue: when a broker evicts cached        *)
+(* entries.                                                                *)
 (*                                                                         *)
 (* Source: PIP-430.  This is the twin of model/range_cache.py: the same    *)
-(* actions under the same names, the same settings, and as many states.    *)
-(* A state here is what the model calls its canonical state:               *)
+(* actions under the same names, the same settings, equal state counts.    *)
+(* A state is a canonical state of the model:                              *)
 (*                                                                         *)
-(*   time    timestamp_ns is relative to now, so it is zero for what is    *)
-(*           put now and falls when time passes                            *)
-(*   copies  a number of open copies instead of their numbers, for it does *)
-(*           not matter which of them goes back                            *)
-(*   orphaned_copies   open copies whose entry has left its cache: a bag of pairs    *)
-(*           <<copies that share a counter, the counter>>                  *)
+(*   time    timestamp_ns is relative to now: zero at the put, negative    *)
+(*           when time has passed                                          *)
+(*   copies  the number of open copies; which of them is released does not *)
+(*           matter                                                        *)
+(*   orphaned_copies  open copies of entries no longer cached: a bag of    *)
+(*           <<copies that share a read count, the read count>>            *)
 (*                                                                         *)
-(* A slot of the queue is an entry, or None if it is DETACHED.  Grain: one *)
-(* call on a cache, or one whole eviction pass.  What may happen between   *)
-(* the steps of an insert and a removal is in CacheSteps.                  *)
+(* A slot of the queue is an entry, or None if it is detached.  Step grain: *)
+(* one call, or one whole eviction pass.  CacheSteps models the steps      *)
+(* within an insert and a removal.                                         *)
 (*                                                                         *)
-(* Not modelled: what a caller is told, but for what a pass or a removal   *)
-(* counts; so a refusal is a step that changes nothing.  Shares of the     *)
-(* maximum are exact fractions here and rounded doubles in the broker.     *)
+(* Not modelled: outcomes, except the counts of a pass or a removal (a     *)
+(* refused call changes nothing).  Shares of the maximum are exact         *)
+(* fractions here and rounded doubles in the broker.                       *)
 (***************************************************************************)
 EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
-  \* Settings of the broker; the two that can change while it runs are named after their start.
+  \* Settings of the broker; for a dynamic setting, its first value.
   caches, ttl_ns, max_bytes, watermark, counts_reads,
   start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions or proposals differ.
@@ -37,8 +37,8 @@ CONSTANTS
   threshold_ns, bytes_to_free, advance_nanos, step_clock_back_nanos, set_max_requeue_times_value, set_extend_ttl_value
 
 VARIABLES
-  queue,              \* entries and DETACHED slots, oldest first
-  stash,              \* entries set aside; only when they are spared by stashing
+  queue,              \* entries and detached slots, oldest first
+  stash,              \* entries set aside by a size pass; only with the early draft's stash
   sizes,              \* bytes of each cache
   orphaned_copies,              \* open copies whose entry is no longer cached
   max_requeue_times, extend_ttl_of_recently_accessed
@@ -46,7 +46,7 @@ VARIABLES
 vars == <<queue, stash, sizes, orphaned_copies, max_requeue_times, extend_ttl_of_recently_accessed>>
 settings == <<max_requeue_times, extend_ttl_of_recently_accessed>>
 
-\* What an action changes, as one value: passes and properties compute with it.
+\* The variables that actions change, as one record.
 Contents == [queue |-> queue, stash |-> stash, sizes |-> sizes, orphaned_copies |-> orphaned_copies]
 
 Become(c) == /\ queue' = c.queue
@@ -68,7 +68,7 @@ Init == /\ queue = <<>>
 \* The read count of a new handler; none for zero or less (EntryReadCountHandlerImpl.maybeCreate).
 InitialCount(n) == IF counts_reads /\ n > 0 THEN n ELSE None
 
-\* markRead and incrementExpectedReadCount: no floor, and undefined stays undefined.
+\* markRead and incrementExpectedReadCount: the read count may become negative; an undefined one does not change.
 MarkedRead(n) == IF n = None THEN None ELSE n - 1
 Replayed(n) == IF n = None THEN None ELSE n + 1
 
@@ -114,7 +114,7 @@ Find(of, c, p) == LET Matches(slot) == IsAt(slot, c, p)
                       found == SelectSeq(of.queue \o of.stash, Matches)
                   IN IF found = <<>> THEN None ELSE found[1]
 
-\* The same slots with New(e) for each entry e that Chosen(e) holds of.
+\* The slots, with New(e) for each entry e that satisfies Chosen.
 Changed(slots, Chosen(_), New(_)) ==
   [i \in DOMAIN slots |-> IF slots[i] # None /\ Chosen(slots[i]) THEN New(slots[i]) ELSE slots[i]]
 
@@ -130,7 +130,7 @@ WithOrphanedCopies(bag, copies, count) ==
 WithoutOrphanedCopies(bag, group) ==
   IF bag[group] > 1 THEN [bag EXCEPT ![group] = @ - 1] ELSE [g \in DOMAIN bag \ {group} |-> bag[g]]
 
-\* Whether the bytes of a removed entry stay in the size: its value was deallocated.
+\* Whether the size keeps the bytes of a removed entry, because its value was deallocated.
 StaysCounted(e) == released_value_stays_counted /\ e.released
 Freed(e) == IF StaysCounted(e) THEN 0 ELSE e.bytes
 
@@ -165,8 +165,8 @@ PutMismatched ==
   \E c \in cache, p \in position, v \in value_position, b \in bytes, n \in expected_reads :
     IF p = v THEN Become(AfterPut(c, p, b, n)) ELSE UNCHANGED vars
 
-\* A lookup marks what it finds as accessed; with hold the caller keeps a copy that shares the read counter.
-\* A value that was released elsewhere cannot be given out, though the entry is marked.
+\* A lookup marks found entries accessed; with hold, the caller keeps a copy that shares the read count.
+\* An entry whose value was deallocated is marked, but not returned.
 LookedAt(e, h) == [e EXCEPT !.accessed = TRUE, !.copies = IF h /\ ~e.released THEN @ + 1 ELSE @]
 
 AfterGet(c, p, h) ==
@@ -188,7 +188,7 @@ Exists == UNCHANGED vars
 -----------------------------------------------------------------------------
 (* Counting reads. *)
 
-\* The counter of one open copy changes, wherever it stands; `goes` copies (one or none) are closed.
+\* Changes the read count of one open copy, cached or orphaned; closes `goes` copies (one or none).
 CountCopy(New(_), goes) ==
   /\ \/ \E i \in DOMAIN queue :
           /\ queue[i] # None /\ queue[i].copies > 0
@@ -205,7 +205,7 @@ CountCopy(New(_), goes) ==
 
 Same(n) == n
 
-\* A copy goes back; one that was delivered lowers the counter.
+\* Releases a copy; a delivered one decrements the read count.
 ReleaseOf(d) == IF d \/ undelivered_release_marks_read THEN CountCopy(MarkedRead, 1) ELSE CountCopy(Same, 1)
 Release == \E d \in delivered : ReleaseOf(d)
 
@@ -221,7 +221,7 @@ MarkRead == \E c \in cache, p \in position : Become(AfterMarkRead(c, p))
 -----------------------------------------------------------------------------
 (* Removing by position. *)
 
-\* Entries leave by position: their slots stay behind, DETACHED.
+\* Removes entries by position; their slots remain in the queue, detached.
 Detached(Gone(_)) ==
   LET Stays(e) == ~Gone(e)
       Nothing(e) == None
@@ -265,8 +265,8 @@ SizePassPredicate(slot, freed, goal) ==
     [] ShouldRequeue(slot) /\ ~IsPastSparing(slot)       -> "REQUEUE"
     [] OTHER                                                 -> "REMOVE"
 
-\* One pass over the queue, from the head, until it stops or nothing is left; it may meet a requeued entry again.
-\* What it leaves in the queue, and the entries that it removed.
+\* One pass from the head of the queue, until it stops or the queue is empty; it may visit a requeued entry again.
+\* Gives the queue after it, and the removed entries.
 RECURSIVE Walk(_, _, _, _, _)
 Walk(by_time, limit, slots, gone, freed) ==
   IF slots = <<>> THEN [queue |-> slots, gone |-> gone]
@@ -280,11 +280,11 @@ Walk(by_time, limit, slots, gone, freed) ==
 Walked(by_time, limit) == LET walk == Walk(by_time, limit, queue, <<>>, 0)
                           IN Leave([Contents EXCEPT !.queue = walk.queue], walk.gone)
 
-\* The early draft: it expects reads and its time is not over, so a size pass never takes it.
+\* The early draft: an unexpired entry with expected reads, which a size pass never evicts.
 IsSparedInStash(e) == HasExpectedReads(e) /\ ~IsExpired(e, -ttl_ns)
 
-\* The early draft's time pass: first every stashed entry, then the queue; what is older than the threshold goes,
-\* expected reads or not.
+\* The early draft's time pass: first every stashed entry, then the queue; evicts entries older than the threshold,
+\* also those with expected reads.
 AfterStashTimePass(threshold) ==
   LET Old(e) == IsExpired(e, threshold)
       Young(e) == ~Old(e)
@@ -294,7 +294,7 @@ AfterStashTimePass(threshold) ==
   IN Leave([Contents EXCEPT !.queue = SubSeq(@, stop, Len(@)), !.stash = SelectSeq(@, Young)],
            SelectSeq(stash, Old) \o passed)
 
-\* The early draft's size pass: first the stash, then the queue, until enough is free; what is spared is set aside.
+\* The early draft's size pass: first the stash, then the queue, until enough is freed; unevicted entries are stashed.
 RECURSIVE SetAside(_, _, _, _, _, _)
 SetAside(goal, aside, slots, kept, gone, freed) ==
   IF aside = <<>> /\ slots = <<>> THEN [queue |-> slots, stash |-> kept, gone |-> gone]
@@ -331,7 +331,7 @@ NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
 -----------------------------------------------------------------------------
 (* Time and settings. *)
 
-\* Advances the clock: every entry is older by nanos.
+\* Advances the clock by nanos.
 Aged(nanos) ==
   LET Chosen(e) == TRUE
       New(e) == [e EXCEPT !.timestamp_ns = @ - nanos]
@@ -358,26 +358,26 @@ OverRelease ==
 -----------------------------------------------------------------------------
 (* Bounds: what a scope limits, so that there are finitely many states. *)
 
-\* Holds of everything cached.
+\* Whether a predicate holds for every cached entry.
 OfAll(Holds(_)) == /\ \A i \in DOMAIN queue : queue[i] = None \/ Holds(queue[i])
                    /\ \A i \in DOMAIN stash : Holds(stash[i])
 
-\* Places in the queue and the stash, DETACHED ones included.
+\* Slots of the queue and the stash, detached ones included.
 SlotsAtMost(n) == Len(queue) + Len(stash) <= n
 
-\* Nanoseconds since the oldest entry was put, or put back.
+\* Nanoseconds since the oldest entry was put or requeued.
 AgeAtMost(n) == LET Holds(e) == -e.timestamp_ns <= n IN OfAll(Holds)
 
-\* The most requeues of an entry.
+\* The largest `requeueCount`.
 RequeuesAtMost(n) == LET Holds(e) == e.requeue_count <= n IN OfAll(Holds)
 
-\* The largest counter, and how far below zero one is.
+\* The largest read count, and the largest negated read count.
 HighestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ e.expected_reads <= n
                          IN OfAll(Holds) /\ \A g \in DOMAIN orphaned_copies : g[2] = None \/ g[2] <= n
 LowestCountAtMost(n) == LET Holds(e) == e.expected_reads = None \/ -e.expected_reads <= n
                         IN OfAll(Holds) /\ \A g \in DOMAIN orphaned_copies : g[2] = None \/ -g[2] <= n
 
-\* Open copies: those that share a counter with an entry, then the others.
+\* Open copies: of cached entries, then orphaned ones.
 RECURSIVE CopiesIn(_)
 CopiesIn(slots) == IF slots = <<>> THEN 0
                    ELSE CopiesIn(Tail(slots)) + IF Head(slots) = None THEN 0 ELSE Head(slots).copies

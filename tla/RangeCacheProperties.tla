@@ -61,7 +61,7 @@ CopiesAtMost(n) ==
   LET IsAtMost(e) == e.expected_reads # None /\ e.expected_reads <= n
   IN CopiesIn(SelectSeq(Entries(Contents), IsAtMost)) + OrphanedCopiesIn({g \in DOMAIN orphaned_copies : g[2] # None /\ g[2] <= n})
 
-\* The read count of an entry that stays decreases or becomes undefined.
+\* The read count of an entry that remains cached decreases or becomes undefined.
 IsAnEntryCountedDown ==
   \E e \in EntrySet(Contents) :
     LET now == Find(Contents', e.cache, e.position)

@@ -1,4 +1,4 @@
-"""Whether guidance helps: steps to kill with a kind of guidance and without, over planted bugs and seeds.
+"""Whether guidance helps: steps to kill with a kind of guidance and without, over mutants and random seeds.
 
     weights      actions are not equally likely
     situations   their weights change with the situation
@@ -6,7 +6,7 @@
     corpus       a trace may begin as one that met something new, and go on in its own way
 
 A kind is kept only where it helps; a subject's `guidance` says which are, and why. Steps are counted, not seconds: they
-are the same on every machine. Each planted bug, of the implementation or of the specification, counts with its median
+are the same on every machine. Each seeded bug, of the implementation or of the specification, counts with its median
 over the seeds.
 """
 
@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[Variant, Variant]] = {
 
 
 def effect(subject: str, kind: str, seeds: tuple[int, ...] = SEEDS) -> Effect:
-    """Measures one kind of guidance on the planted bugs of an implementation. Cost: up to minutes."""
+    """Measures one kind of guidance on the seeded bugs of an implementation. Cost: up to minutes."""
     bugs = [m for m in mutants_of(subject) if m.profile == "reference"]
     with_it, without = [
         [median_steps(vary(seed_bug(bug)), is_of_model(bug), grows, seeds) for bug in bugs]
@@ -81,12 +81,12 @@ def kinds_of(subject: Subject) -> list[str]:
 
 
 def median_steps(subject: Subject, of_model: bool, grows: bool, seeds: tuple[int, ...]) -> float:
-    """The median over the seeds of the steps until a planted bug shows."""
+    """The median over the seeds of the steps until a seeded bug shows."""
     return statistics.median(steps_to_kill(subject, of_model, grows, seed) for seed in seeds)
 
 
 def steps_to_kill(subject: Subject, of_model: bool, grows: bool, seed: int) -> int:
-    """Steps until a planted bug shows, in traces from a first seed on. One of the model: to the properties alone."""
+    """Steps until a seeded bug shows, in traces from a first seed on. One of the model: to the properties alone."""
     profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
     while taken < MOST_STEPS:
         run = corpus.next_run(profile, seed, grows)

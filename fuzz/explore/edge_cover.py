@@ -1,10 +1,11 @@
 """Every transition of an explored graph, run on the implementation from the first state on.
 
-The explorer loads the implementation into each state; here it gets there by itself. Runs go along the tree of
-shortest paths to a state that has transitions left, then from transition to transition until none is left there.
+The explorer loads the implementation with each state; here the implementation reaches each state by actions. A run
+follows the shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a state
+without any.
 
-What a run shows is replayed with every step checked. A difference that the replay does not show is a finding of the
-kind `unstable`; a canonical form that puts states together that are not one is a finding of the kind `canonical`.
+A difference is replayed with every step checked. A difference that the replay does not show is a finding of the kind
+`unstable`; a canonical form that merges different states is a finding of the kind `canonical`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _UNSTABLE = "a run along the graph saw a difference that a replay with every ste
 
 
 class Covered(NamedTuple):
-    """What came of covering a graph."""
+    """The result of covering a graph."""
 
     transitions: int
     runs: int
@@ -59,7 +60,7 @@ class _Walker:
     def __init__(self, space: Bounded, graph: Graph) -> None:
         self.space = space
         self.graph = graph
-        #: transitions of each state not yet taken, those that stay in it last, for they are taken from the end
+        #: untaken transitions of each state; self-loops are last, because transitions are taken from the end
         self.left = [self._order(number) for number in range(len(graph.states))]
         self.covered = 0
 
@@ -69,7 +70,7 @@ class _Walker:
         return sorted(range(end - first), key=lambda k: rank.get(self.graph.targets[first + k], 1))
 
     def run_from(self, root: int) -> tuple[Finding | None, int]:
-        """One run: to a state that has transitions left, and on for as long as there are some."""
+        """Runs to a state with untaken transitions, then takes untaken ones until a state has none."""
         run, steps, before = _Run(self.space), self._steps(root), -1
         try:
             while len(run.calls) != before:
@@ -84,7 +85,7 @@ class _Walker:
         return None, len(run.calls)
 
     def _steps(self, root: int) -> Iterator[tuple[Any, int, Any]]:
-        """The steps of a run: a state's form, which of its moves is taken, and the form after it, if in the scope."""
+        """The steps of a run: a canonical state, the index of a move, and the canonical state after it in the scope."""
         graph = self.graph
         for at, target in pairwise(graph.path(root)):
             first, end = graph.offsets[at], graph.offsets[at + 1]
@@ -101,7 +102,7 @@ class _Walker:
 
 
 class _Run:
-    """Model and implementation, led through canonical states; outcomes and views are compared at every step."""
+    """A run of model and implementation along canonical states; outcomes and views are compared at every step."""
 
     def __init__(self, space: Bounded) -> None:
         self.space = space
@@ -111,16 +112,16 @@ class _Run:
         self.calls: list[Call] = []
 
     def take(self, form: Any, k: int, target: Any) -> bool:
-        """Takes what is the k-th move of a canonical state. Returns whether nothing is wrong after it.
+        """Takes the k-th move of a canonical state. Returns whether both sides agree.
 
-        Raises NotOneState when the canonical state and the present state turn out to be two.
+        Raises NotOneState if the run's state is not represented by the canonical state.
         """
         call = self._call(form, k, target)
         self.calls.append(call)
         return self.pair.step(call, self.depth) is None
 
     def _call(self, form: Any, k: int, target: Any) -> Call:
-        """The same move in the present state, where names given at run time may differ."""
+        """The move in the run's state, in which generated names may differ."""
         space, canonical, cfg, state = self.space, self.space.machine.canonical, self.space.cfg, self.pair.state
         name, act, _, arguments = space.moves(form)[k]
         if target is None:
@@ -135,7 +136,7 @@ class _Run:
         raise NotOneState(space, self.calls, state, name, target)
 
     def finding(self) -> Finding:
-        """What is wrong in this run: the finding of a replay."""
+        """The finding of a replay of this run."""
         space = self.space
         again = replay(
             space.target,

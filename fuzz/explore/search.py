@@ -8,13 +8,13 @@
             check the step properties
             append the canonical form of the state after it to the frontier, if it is new and within the scope's bounds
 
-States are found in the order of their distance, so the first counterexample of a cause is a shortest one. It is
+States are found in the order of their depth, so the first counterexample of a cause is a shortest one. It is
 reported as a trace from the first state, replayed with everything checked. Large frontiers are shared by processes on
 all cores (`fuzz/explore/shared.py`).
 
-A canonical state represents all states that differ from it only in names given at run time. Its moves are those that
-the domains list in it; in another state of the same form their arguments may be other names. `concrete` finds them. If
-there are none, the canonical form maps two different states to one: a finding of the kind `canonical`.
+A canonical state represents all states that differ from it only in generated names. Its moves have the arguments that
+the domains list in it; in another state of the same canonical form the names may differ, and `concrete` finds them. If
+there are none, the canonical form merges different states: a finding of the kind `canonical`.
 
 Properties that take history variables are not checked here; see `invariants/properties.py`.
 """
@@ -45,11 +45,11 @@ from model.machine import BadValue, plain
 
 #: The target of a transition that leaves the scope: the transition is checked, the state is not entered.
 OUTSIDE = -1
-#: States that are expanded together: progress is reported and the watchdog is set once for each lot.
+#: States between two progress reports; the watchdog is set once for them.
 _LOT = 256
 #: Processor time of a lot after which it counts as a hang; it takes some hundreds of milliseconds.
 _HANG_SECONDS = 10.0
-#: How far beyond the scope's bounds liveness properties follow fair steps.
+#: How far past the scope's bounds fair steps are followed for liveness.
 _BEYOND = 2
 #: The largest number of states on one machine; a scope that has more may be infinite.
 LIMIT = 10_000_000
@@ -79,10 +79,10 @@ class Lasso(NamedTuple):
 
 @dataclass
 class Graph:
-    """The states of a scope, in the order of their distance, and their transitions.
+    """The states of a scope, in the order of their depth, and their transitions.
 
     The transitions of state i are `targets[offsets[i]:offsets[i + 1]]`, in the order in which `Bounded.moves` lists
-    them there; a target is the number of a state, or OUTSIDE. `parents` is the tree of shortest runs.
+    them there; a target is the number of a state, or OUTSIDE. `parents` is the tree of shortest traces.
     """
 
     states: list[Any]
@@ -91,14 +91,14 @@ class Graph:
     targets: array[int]
 
     def depths(self) -> list[int]:
-        """The distance of each state from the first."""
+        """The depth of each state: its distance from the initial state."""
         depths = [0] * len(self.states)
         for state in range(1, len(self.states)):
             depths[state] = depths[self.parents[state]] + 1
         return depths
 
     def path(self, state: int) -> list[int]:
-        """A shortest run from the first state to this one, both included."""
+        """The states of a shortest trace from the initial state to this one, both included."""
         path = [state]
         while state:
             state = self.parents[state]
@@ -120,19 +120,19 @@ class Exploration:
 
 
 def find_scope(subject: Subject, name: str) -> Scope:
-    """The scope of that name. Raises BadValue, naming the ones there are, when there is none."""
+    """The scope of that name. Raises BadValue, naming the existing ones, if there is none."""
     if name not in subject.scopes:
         raise BadValue(f"{subject.name} has no scope {name}; it has {', '.join(subject.scopes) or 'none'}")
     return subject.scopes[name]
 
 
 class NotOneState(Exception):
-    """A canonical form stands for states that differ: what a step reaches from the form, none reaches from a state."""
+    """A canonical form merges different states: a step from the form has no counterpart from one of the states."""
 
     def __init__(self, space: Bounded, run: Calls, state: Any, name: str, target: Any) -> None:
         message = (
-            f"no {name} leads from the last state of this run to the expected form, and one does from the state's "
-            "canonical form: that puts states together that are not one (the run itself agrees in a replay)"
+            f"no {name} leads from the last state of this trace to the expected state, but one does from its "
+            "canonical form: the canonical form merges different states (the trace itself agrees in a replay)"
         )
         difference = Difference(Cause(Kind.CANONICAL, name), message, plain(target), plain(state))
         super().__init__(message)
@@ -140,7 +140,7 @@ class NotOneState(Exception):
 
 
 class Bounded:
-    """A subject within a scope: its config, its first state, and what can happen in each state."""
+    """A subject within a scope: config, initial state, and the moves in each state."""
 
     def __init__(self, subject: Subject, profile: str, scope: Scope) -> None:
         self.subject = subject
@@ -168,7 +168,7 @@ class Bounded:
         return self.subject.domain(action, param)
 
     def moves(self, state: Any) -> list[Move]:
-        """Every action with every argument list in this state, in a fixed order: name, function, number, arguments."""
+        """The moves in this state, in a fixed order: every action with every argument list."""
         if not self.free:
             return self.fixed
         moves = list(self.fixed)
@@ -193,16 +193,16 @@ class Bounded:
         return self.machine.canonical(self.cfg, act(self.cfg, state, *arguments)[0])
 
     def within(self, state: Any, beyond: int = 0) -> bool:
-        """Whether a state respects the scope's bounds, or goes beyond each by so much at most."""
+        """Whether no measure of a state exceeds its bound by more than `beyond`."""
         for measure, most in self.bounds:  # noqa: SIM110 (called for every new state)
             if measure(state) > most + beyond:
                 return False
         return True
 
     def concrete(self, path: list[Any]) -> list[Call]:
-        """A run through the given canonical states, from the first state, with the names that are given on the way.
+        """A trace along the given canonical states, from the initial state, with the names that its steps generate.
 
-        Raises NotOneState when a canonical state stands for one from which the next cannot be reached.
+        Raises NotOneState if a canonical state represents a state from which the next one cannot be reached.
         """
         state, run = self.machine.start(self.cfg), list[Call]()
         for form, target in pairwise(path):
@@ -225,7 +225,7 @@ class Bounded:
 
 
 def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded:
-    """A subject within its scope of that name. Raises BadValue for names that there are not."""
+    """A subject within its scope of that name. Raises BadValue for unknown names."""
     return Bounded(subject, profile, find_scope(subject, scope))
 
 
@@ -233,7 +233,7 @@ def bounded(subject: Subject, scope: str, profile: str = "reference") -> Bounded
 
 
 class Failure(NamedTuple):
-    """Something wrong in a state, or in a call from it."""
+    """A failure in a state, or of a call from it."""
 
     cause: Cause
     state: int
@@ -251,7 +251,7 @@ def explore(
     """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
 
     Uses all cores, or as many processes as `jobs` says; the result does not depend on it.
-    Raises BadValue when there are more states than a machine should hold.
+    Raises BadValue if there are more than LIMIT states.
     """
     started = time.perf_counter()
     search = Search(space, implementation, properties)
@@ -274,14 +274,14 @@ def explore(
 
 
 class Search:
-    """The states found so far, and what was wrong with them: the first failure of each cause."""
+    """The states found so far, and the first failure of each cause."""
 
     def __init__(self, space: Bounded, implementation: bool, properties: bool, start: Any = None) -> None:
         self.space = space
         #: None when the model runs alone
         has_second = implementation and space.target.second is Second.IMPLEMENTATION
         self.implementation: Any = space.subject.implementation if has_second else None
-        self.body: Any = None  # an implementation in the state that is expanded, if the last move left one
+        self.body: Any = None  # an implementation in the state being expanded, if the last move did not change it
         self.after: Any = None
         self.outcome: Any = None
         checks = checks_for(space.subject, space.cfg, with_history(space.subject))
@@ -300,7 +300,7 @@ class Search:
         self.taking: Move = space.fixed[0] if space.fixed else next(iter(space.moves(space.start)))
 
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
-        """Expands states in the order in which they were found, until none is left or a step does not return."""
+        """Expands states in the order in which they were found, until all are expanded or a step hangs."""
         states = self.graph.states
         number = 0
         while number < len(states):
@@ -322,7 +322,7 @@ class Search:
                 raise BadValue(f"more than {LIMIT:,} states: bound a measure that grows, or use --spark")
 
     def expand(self, number: int) -> None:
-        """Takes every transition of a state."""
+        """Takes every move of a state."""
         space, graph, numbers, implementation = self.space, self.graph, self.numbers, self.implementation
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
         targets, states, parents = graph.targets, graph.states, graph.parents
@@ -361,20 +361,20 @@ class Search:
         graph.offsets.append(len(targets))
 
     def check_state(self, number: int) -> None:
-        """Keeps the state properties that are false in a state."""
+        """Records the state properties that are false in a state."""
         for holds, each, _ in self.of_states:
             if not holds(self.space.cfg, self.graph.states[number]):
                 self.fail(Cause(Kind.PROPERTY, each.name), number, None)
 
     def hang(self, number: int) -> None:
-        """Keeps a step that did not return."""
+        """Records the current move as a hang."""
         name, _, _, arguments = self.taking
         self.fail(Cause(Kind.HANG, name), number, Call(name, arguments))
 
     def compare(self, number: int, move: Move) -> bool:
-        """Takes a move on model and implementation. Returns whether both agree, and on the state after it.
+        """Takes a move on model and implementation. Returns whether outcome, view and structure agree.
 
-        As the fast loop of lockstep does, it only notices: `step_of` says what is wrong.
+        It only detects a difference, as the fast loop of lockstep does; `step_of` explains it.
         """
         name, act, _, arguments = move
         state, cfg, body = self.graph.states[number], self.space.cfg, self.body
@@ -392,11 +392,11 @@ class Search:
         except Exception:
             return False
         if after is state or after == state:
-            self.body = body  # it is still in the state from which the next move starts
+            self.body = body  # the next move starts from the same state
         return True
 
     def step_of(self, number: int, move: Move) -> bool:
-        """Takes a move with a pair loaded with the state, and keeps what is wrong. Returns whether one side crashed."""
+        """Repeats a move with every check, and records the difference. Returns whether one side crashed."""
         pair, call = Pair(self.space.target, fold_history=False), Call(move[0], move[3])
         pair.load(self.graph.states[number])
         difference = pair.step(call, Depth.STATE)
@@ -407,7 +407,7 @@ class Search:
         return difference.cause.kind is Kind.CRASH
 
     def fail(self, cause: Cause, number: int, call: Call | None) -> None:
-        """Keeps the first failure of each broken property, and of each other kind for each action: a nearest one."""
+        """Records the first failure of each property, and of each other kind for each action."""
         key = cause.kind, call.action if call is not None and cause.kind is not Kind.PROPERTY else cause.what
         if key not in self.failed:
             self.failed.add(key)
@@ -415,7 +415,7 @@ class Search:
 
 
 def with_history(subject: Subject) -> Skipped:
-    """The properties that take history variables: the search has no values of them."""
+    """The properties that take history variables, which the search does not fold."""
     return frozenset(p.name for p in subject.properties if p.histories)
 
 
@@ -423,23 +423,23 @@ def with_history(subject: Subject) -> Skipped:
 
 
 def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
-    """A failure at the end of a run through these states, replayed; or as it was met, if the run does not show it.
+    """A failure as the end of a replayed trace along these states; without a replay if that trace does not show it.
 
-    Where the canonical form is wrong, so that there is no such run, that is the violation.
+    If the canonical form is wrong, so that no such trace exists, that is the violation.
     """
     try:
         run = space.concrete(path)
     except NotOneState as problem:
         return Violation(problem.finding, len(problem.finding.calls))
     cause = failure.cause
-    met = f"{cause.what} fails in a state that was loaded, and not at the end of a run to that state"
+    met = f"{cause.what} fails in a loaded state, but not at the end of a trace to that state"
     ends: list[tuple[Call, ...]] = [()]
     if failure.call is not None:
         state = space.machine.start(space.cfg)
         for name, arguments in run:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
         ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
-    for end in ends:  # names given at run time may differ here: the first call that shows the failure
+    for end in ends:  # generated names may differ here: take the first call that shows the failure
         again = replay(space.target, (*run, *end), skipped=all_but(space.subject, cause.broken_property))
         if again is not None:
             return Violation(again, len(again.calls))
@@ -448,7 +448,7 @@ def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
 
 
 def without_repeats(violations: list[Violation]) -> list[Violation]:
-    """The shortest of each cause, in the order of their length."""
+    """The shortest violation of each cause, in the order of length."""
     best: dict[Cause, Violation] = {}
     for each in sorted(violations, key=lambda v: (v.depth, v.finding.cause)):
         best.setdefault(each.finding.cause, each)
@@ -459,7 +459,7 @@ def without_repeats(violations: list[Violation]) -> list[Violation]:
 
 
 def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
-    """The `eventually` properties that fair actions can miss, each with a run to where they go round without it."""
+    """The violated `eventually` properties, each with a trace to a fair cycle without the goal."""
     driven = set(space.scope.actions)
     for each in space.subject.properties:
         if each.kind == "eventually" and each.given(space.cfg) and driven >= set(each.fair):
@@ -469,12 +469,12 @@ def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
 
 
 def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
-    """A run to a state without the goal to which fair actions lead back, each of them taken, never passing the goal.
+    """The states of a trace to a fair cycle that never reaches the goal, or None.
 
-    That is a strongly connected set of such states in which every fair action is taken at least once, or is disabled in
-    one of them: with no arguments it changes the state there (weak fairness). Fair steps go on a little beyond the
-    scope's bounds; one that goes further is taken as one that stays, so that a bound cannot hide a trap (it may invent
-    one: then widen it). Cost: linear in the states and their fair transitions.
+    Such a cycle is a strongly connected component of states without the goal in which each fair action is taken at
+    least once, or is disabled in some state: with no arguments it changes that state (weak fairness). Fair steps are
+    followed _BEYOND past the scope's bounds; a step that leaves even that range counts as a self-loop, so a bound cannot
+    hide a cycle (it may invent one: then widen the bound). Cost: linear in the states and their fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
@@ -507,10 +507,10 @@ def _fair_steps(
     met: list[bool],
     enabled: set[str],
 ) -> Iterator[tuple[str, int]]:
-    """The fair steps that change a state, to states without the goal. New states get numbers, `enabled` the actions.
+    """The fair steps that change a state, to states without the goal. Numbers new states, adds actions to `enabled`.
 
-    The search has taken the steps of the scope's states already; only those that left the scope are taken again.
-    `met` says in which of the scope's states the goal is reached.
+    The search recorded the targets inside the scope; only transitions that left the scope are taken again. `met` has
+    the goal's value in each of the scope's states.
     """
     first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
     for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):

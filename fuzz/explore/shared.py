@@ -1,11 +1,11 @@
 """A search on all cores of a machine: forked processes that share the frontier.
 
-All processes hold the same states under the same numbers. They take turns at blocks of the states that are not
-expanded yet. A new state gets a provisional number in the process that finds it. When the batch is done, every process
-receives where each new state was found first, as the number of its parent and the index of the transition, with an
-encoding of the state. Sorted by that, the new states get the numbers that one process alone would have given them. A
-process that did not find a state makes it by taking the transition again, so no state crosses a process border, and a
-seeded bug, whose classes no other interpreter could import, needs nothing special.
+All processes hold the same states under the same numbers. Each takes blocks of unexpanded states from a shared counter.
+A process gives a new state a provisional number. After the batch, every process receives for each new state the number
+of its parent, the index of the transition and an encoding. Sorted by parent and transition, the new states get the
+numbers that a single process would have assigned. A process that did not find a state computes it by taking the
+transition, so no state is sent between processes, and seeded bugs work although no other interpreter could import
+their classes.
 
 The parent process collects transitions and failures. The result does not depend on the number of processes.
 """
@@ -29,9 +29,9 @@ from model.machine import BadValue
 if TYPE_CHECKING:
     from fuzz.explore.search import Failure, Progress, Search
 
-#: States that a process takes at a time.
+#: States in a block.
 _BLOCK = 8
-#: As few states as this are not worth starting processes for.
+#: The number of unexpanded states from which processes are started.
 WORTH_SHARING = 200
 _encoded = msgspec.msgpack.Encoder().encode
 
@@ -45,18 +45,18 @@ class Found(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a process did in one batch: states in order, with the numbers of their targets, provisional where new."""
+    """The result of a process's batch: expanded states in order, with target numbers (provisional for new states)."""
 
     expanded: array[int]
     lengths: array[int]
     targets: array[int]
     found: list[Found]
     failures: list[Failure]
-    hung: int | None  # the state in which a step did not return
+    hung: int | None  # the state in which a step hung
 
 
 def usable_cores() -> int:
-    """The cores of this process; 1 where it must not start processes."""
+    """The number of cores that this process may use; 1 if it must not start processes."""
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -65,9 +65,9 @@ def usable_cores() -> int:
 def run_shared(
     search: Search, first: int, jobs: int, hang_seconds: float, limit: int, progress: Progress | None
 ) -> None:
-    """Expands all states from a number on, and those found from them, in as many processes as `jobs` says.
+    """Expands all states from a number on, and the states found from them, in `jobs` processes.
 
-    Raises what a process raised, and BadValue when there are more states than `limit`.
+    Raises the exception of a process, and BadValue if there are more states than `limit`.
     """
     context = multiprocessing.get_context("fork")
     following = context.Value("q", first)
@@ -106,7 +106,7 @@ def _end(process: Any) -> None:
 
 
 def _received(pipe: Connection) -> Batch:
-    """A batch from another process. Raises what that process raised."""
+    """A batch from another process. Raises that process's exception."""
     try:
         data = pipe.recv()
     except EOFError:
@@ -121,7 +121,7 @@ def _before(found: list[Found], hung: int | None) -> list[Found]:
 
 
 def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
-    """A process beside the parent: expands and merges until the parent closes the pipe."""
+    """A child process: expands and merges until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for each in others:
         each.close()  # so that the pipes close when the parent ends
@@ -141,14 +141,14 @@ def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, o
 
 
 class _Member:
-    """One of the processes, with the states that all of them have."""
+    """One of the processes, with its copy of the states."""
 
     def __init__(self, search: Search, following: Any) -> None:
         self.search = search
         self.following = following
 
     def expand(self, hang_seconds: float, progress: Progress | None = None) -> Batch:
-        """Expands this process's share of the states that are not expanded yet."""
+        """Expands this process's blocks of the unexpanded states."""
         search = self.search
         graph = search.graph
         end, whole_targets, whole_offsets = len(graph.states), graph.targets, graph.offsets
@@ -201,7 +201,7 @@ class _Member:
             return repr(form).encode()
 
     def merge(self, own: int, found: list[list[Found]]) -> list[list[int]]:
-        """Gives the new states of a batch their numbers. Returns them by process, in the order of `found`."""
+        """Numbers the new states of a batch. Returns the numbers by process, in the order of `found`."""
         search = self.search
         graph, numbers = search.graph, search.numbers
         base = len(graph.states) - len(found[own])

@@ -1,8 +1,7 @@
 """The explorer's search on Spark, for scopes larger than one machine's memory: the same states, the same counts.
 
-Level by level: workers expand the states of the frontier; what is not among the visited states is the next
-frontier. States travel as JSON, spread over the partitions by a checksum; nothing but counts and the first
-failures comes to the driver.
+Level by level, workers expand the states of the frontier; the unvisited successors are the next frontier. States are
+exchanged as JSON, partitioned by a checksum; the driver receives only counts and the first failures.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _HANG_SECONDS = 5.0
 
 
 class Where(NamedTuple):
-    """A subject within a scope, by names: what a worker needs to build the same."""
+    """The names from which a worker builds the space."""
 
     subject: str
     scope: str
@@ -34,12 +33,12 @@ class Where(NamedTuple):
     mutant: str | None
 
     def build(self) -> Bounded:
-        """The space. Raises BadValue for names that there are not."""
+        """The space. Raises BadValue for unknown names."""
         return bounded(resolve(self.subject, self.profile, mutant=self.mutant).subject, self.scope, self.profile)
 
 
 def spread(key: bytes) -> int:
-    """The same on every worker, whatever its hash seed."""
+    """A checksum that does not depend on the worker's hash seed."""
     return zlib.crc32(key)
 
 
@@ -55,7 +54,7 @@ def state_from(space: Bounded, text: bytes) -> Any:
 
 
 def explore_on_spark(where: Where, spark: Any, partitions: int, progress: Progress | None = None) -> Exploration:
-    """Visits every state of a scope once, on a cluster; `eventually` properties are not asked here.
+    """Visits every state of a scope once, on a cluster; `eventually` properties are not checked.
 
     Cost: as `explore`, spread over the workers, and two shuffles a level.
     """
@@ -99,7 +98,7 @@ def explore_on_spark(where: Where, spark: Any, partitions: int, progress: Progre
 
 
 def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
-    """On a worker: the successors of each state with the state itself, how many there were, and what is wrong."""
+    """On a worker: for each state its successors, the number of transitions, and failures."""
     space = where.build()
     transitions = 0
     for text, _parent in part:
@@ -119,7 +118,7 @@ def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tup
 
 
 def _path(space: Bounded, levels: list[Any], level: int, text: bytes) -> list[Any]:
-    """The states on a shortest run to this one, looked up a level at a time."""
+    """The states of a shortest trace to this one, looked up level by level."""
     path = [text]
     for each in range(level, 0, -1):
         path.append(levels[each].lookup(path[-1])[0])

@@ -40,30 +40,30 @@ from model.watermark import TRIGGER_SHARE
 
 
 class Store(RangeCaches):
-    """The range caches below, with what the entry cache needs of them beside their own actions."""
+    """The range caches, with the operations that the entry cache needs besides their actions."""
 
     def create(self) -> int:
-        """A new range cache; its number. O(1)."""
+        """Creates a range cache. Returns its number. O(1)."""
         self._caches.append(PagedRangeCache())
         return len(self._caches) - 1
 
     def slot(self, store: int, position: Position) -> Wrapper | None:
-        """The slot at a position. O(1)."""
+        """The wrapper at a position, or None. O(1)."""
         return self._caches[store].find(position)
 
     def add(self, slot: Wrapper) -> None:
-        """An entry goes to its cache and to the queue's tail. O(1)."""
+        """Inserts an entry into its cache and at the queue's tail. O(1)."""
         store = self._caches[slot.cache]
         store.add(slot)
         store.bytes += slot.bytes
         self._queue.append(slot)
 
     def hold(self, copy: int, counter: ReadCountHandler) -> None:
-        """A copy that shares a counter is open under this number. O(1)."""
+        """Opens a copy that shares a read count, under this number. O(1)."""
         self._copies[copy] = counter
 
     def unhold(self, copy: int) -> ReadCountHandler:
-        """A copy is not open any more; its counter. O(1)."""
+        """Closes a copy. Returns its read count. O(1)."""
         return self._copies.pop(copy)
 
     def number(self) -> int:
@@ -73,7 +73,7 @@ class Store(RangeCaches):
         return following
 
     def counter(self, copy: int) -> ReadCountHandler | None:
-        """The counter of an open copy. O(1)."""
+        """The read count of an open copy. O(1)."""
         return self._copies.get(copy)
 
     def copies(self) -> list[int]:
@@ -81,19 +81,19 @@ class Store(RangeCaches):
         return list(self._copies)
 
     def remove(self, slots: Iterable[Wrapper]) -> Removed:
-        """Entries leave by position. O(entries)."""
+        """Removes wrappers by position. O(entries)."""
         return self._detach(slots)
 
     def all_of(self, store: int) -> list[Wrapper]:
-        """The slots of a range cache. O(entries)."""
+        """The wrappers of a range cache. O(entries)."""
         return list(self._caches[store])
 
     def of(self, store: int, ledger: int) -> list[Wrapper]:
-        """The slots of a ledger in a range cache. O(entries)."""
+        """The wrappers of a ledger in a range cache. O(entries)."""
         return self._caches[store].of_ledger(ledger)
 
     def before(self, store: int, position: Position) -> list[Wrapper]:
-        """The slots before a position in a range cache. As PagedRangeCache.between."""
+        """The wrappers before a position in a range cache. Cost as `PagedRangeCache.between`."""
         return self._caches[store].between(EARLIEST, position, False)
 
     def sizes(self) -> int:
@@ -101,7 +101,7 @@ class Store(RangeCaches):
         return sum([store.bytes for store in self._caches])
 
     def in_order(self) -> None:
-        """Copies stand in the order of their numbers. O(n log n)."""
+        """Sorts the copies by number. O(n log n)."""
         self._copies = dict(sorted(self._copies.items()))
 
 
@@ -188,7 +188,7 @@ class EntryCaches:
                 self._size_check()
 
     def run_eviction_task(self) -> int | Refused:
-        """A queued eviction task runs. As RangeCaches.size_pass."""
+        """Runs a queued eviction task. Cost as `RangeCaches.size_pass`."""
         if not self._tasks:
             return Refused("illegal_state", "no eviction task is queued")
         self._tasks -= 1
@@ -197,14 +197,14 @@ class EntryCaches:
         return evicted
 
     def do_cache_eviction(self) -> int:
-        """The periodic eviction. As RangeCaches.time_pass and size_pass."""
+        """Periodic eviction. Cost as `RangeCaches.time_pass` and `size_pass`."""
         expired = self._forget(self._store.time_pass(self._store.now_ns - self.cfg.ttl_ns))
         return expired + self._size_check()
 
     # ---- adding entries
 
     def insert(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
-        """Caches a new entry; true if it was absent. O(1), and an eviction if one is due."""
+        """Caches a new entry. Returns whether it was absent. O(1), and an eviction if one is due."""
         store = self._get_entry_cache(cache)
         if store == DISABLED:
             return False
@@ -239,7 +239,7 @@ class EntryCaches:
         return self._reading(number)
 
     def read_one(self, cache: int, position: Position) -> Reading | Refused:
-        """Reads one entry, which expects no reads. As read."""
+        """Reads one entry; a storage read of it expects no reads. Cost as `read`."""
         if position.entry < 0:
             return Refused("illegal_argument", "the ledger has no such entry")
         return self.read(cache, position.ledger, position.entry, position.entry, 0)
@@ -256,7 +256,7 @@ class EntryCaches:
         self._continue_request(asking)
 
     def _read_range(self, asking: Asking, first: int, last: int) -> Wanted:
-        """What is cached is held; gaps are asked for. O(n)."""
+        """Holds the cached entries of a range and reads its gaps. O(n)."""
         store, ledger, number = asking.store, asking.ledger, self._next_held
         if store == DISABLED:
             return self._ask(asking, first, last)
@@ -290,7 +290,7 @@ class EntryCaches:
         return whole
 
     def _ask(self, asking: Asking, first: int, last: int) -> Wanted:
-        """Joins an outstanding read, or asks storage. O(log reads), and n when storage answers at once."""
+        """Joins an outstanding read, or starts one. O(log reads), and n when storage answers at once."""
         joinable = self._joinable.get((asking.store, asking.ledger))
         read = None if joinable is None else joinable.best(first, last)
         if read is None:
@@ -328,9 +328,9 @@ class EntryCaches:
         return wanted
 
     def _take_in(self, read: Outstanding, entries: int) -> None:
-        """Entries from storage are cached if reads of them are expected, and held for all who wait.
+        """Caches entries from storage whose reads are expected, and holds copies for each awaiting part.
 
-        O(n) for each who waits.
+        O(n) for each awaiting part.
         """
         asking = read.asking
         store, ledger = asking.store, asking.ledger
@@ -351,7 +351,7 @@ class EntryCaches:
                 self._offer(store, Position(ledger, entry), size, counter)
 
     def _offer(self, store: int, position: Position, size: int, counter: ReadCountHandler) -> None:
-        """An entry from storage is cached, unless its position is taken. O(1), and an eviction if one is due."""
+        """Caches an entry from storage, unless its position is cached. O(1), and an eviction if one is due."""
         present = self._store.slot(store, position)
         if present is None:
             self._add(Wrapper(store, position, size, counter, self._store.now_ns))
@@ -361,14 +361,14 @@ class EntryCaches:
     # ---- answers
 
     def complete_storage_read(self, storage_read: int, success: bool) -> Reading | Refused:
-        """Storage answers a read, or fails it. O(n) for each who waits."""
+        """Completes or fails a storage read. O(n) for each awaiting part."""
         read = self._reads.get(storage_read)
         if read is None:
             return Refused("not_open", "no outstanding read has this number")
         return self._answer(read, read.last - read.first + 1 if success else None)
 
     def answer_oddly(self, storage_read: int, entries: int, oddity: str) -> Reading | Refused:
-        """Storage answers short, and perhaps with an entry that it was not asked for. O(n) for each who waits."""
+        """Completes a storage read with fewer entries, perhaps also a foreign one. O(n) for each awaiting part."""
         read = self._reads.get(storage_read)
         if read is None:
             return Refused("not_open", "no outstanding read has this number")
@@ -387,7 +387,7 @@ class EntryCaches:
         return self._answer(read, self._accepted(read, brought))
 
     def _accepted(self, read: Outstanding, brought: list[Position]) -> int:
-        """How many entries of an answer are those that were asked for, in order. O(n)."""
+        """Length of the answer's prefix that has the requested entries in order. O(n)."""
         following = read.first
         for ledger, entry in brought:
             if ledger != read.asking.ledger or entry != following or entry > read.last:
@@ -419,7 +419,7 @@ class EntryCaches:
         return self._reading(None)
 
     def _continue_request(self, asking: Asking) -> None:
-        """A request goes on as far as it can: it waits for more, or it is answered. O(its parts)."""
+        """Advances a request until it awaits a read or completes. O(its parts)."""
         root = asking.root
         self._settle(root)
         if root.kind == "found":
@@ -430,14 +430,14 @@ class EntryCaches:
             self._release_permits(asking.number)
 
     def _settle(self, wanted: Wanted) -> None:
-        """Works a tree out from left to right, as far as it does not wait. O(parts)."""
+        """Settles a tree from left to right, as far as no part is pending. O(parts)."""
         for part in wanted.parts:
             self._settle(part)
         if wanted.parts and all(part.is_settled() for part in wanted.parts):
             self._join_up(wanted)
 
     def _join_up(self, wanted: Wanted) -> None:
-        """All parts are settled: they make one range, or are given back, and a mixed range is asked for again."""
+        """Joins settled parts to one range, or releases them; a mixed range is then read again."""
         parts = wanted.parts
         if all(part.is_complete() for part in parts):
             wanted.kind = "found"
@@ -454,7 +454,7 @@ class EntryCaches:
             self._settle(wanted)
 
     def _become(self, wanted: Wanted, other: Wanted) -> None:
-        """The range is what the other one is, in its own place."""
+        """Replaces a range's contents by those of another one."""
         wanted.kind, wanted.read, wanted.held, wanted.parts = other.kind, other.read, other.held, other.parts
         if other.kind == "awaited":
             waiting = self._reads[other.read].waiting
@@ -478,8 +478,8 @@ class EntryCaches:
     # ---- permits
 
     def _release_permits(self, request: int) -> None:
-        """The request's permits are free: from the head of the queue, others begin or have waited too long."""
-        if self._permits.give_back(request):
+        """Frees a request's permits; queued requests start, or fail with a timeout."""
+        if self._permits.free_permits(request):
             self._start_queued_requests()
 
     def _start_queued_requests(self) -> None:
@@ -498,7 +498,7 @@ class EntryCaches:
             self._answered.append(Answered(asking.number, False, ()))
 
     def expire_waiting_reads(self) -> Reading:
-        """The limiter's timer. O(requests that fail, and those that begin)."""
+        """The limiter's timer. O(requests that fail or start)."""
         failed = self._permits.expire(self._store.now_ns)
         self._give_up(failed)
         if failed:
@@ -508,7 +508,7 @@ class EntryCaches:
     # ---- copies
 
     def release(self, copy: int) -> Released | Refused:
-        """A reader gives an entry back. O(1), and what begins with the permits that become free."""
+        """Releases a reader's copy. O(1), and the requests that start with the freed permits."""
         counter = self._store.counter(copy)
         if counter is None:
             return Refused("not_open", "no entry held by a reader has this number")
@@ -528,7 +528,7 @@ class EntryCaches:
     # ---- removing
 
     def invalidate_entries_before(self, cache: int, position: Position) -> None:
-        """Removes what a topic's cache holds before a position. As PagedRangeCache.between."""
+        """Removes a topic's entries before a position. Cost as `PagedRangeCache.between`."""
         store = self._get_entry_cache(cache)
         if store >= 0:
             self._forget(self._store.remove(self._store.before(store, position)))
@@ -550,7 +550,7 @@ class EntryCaches:
             self._empty(store)
 
     def remove_entry_cache(self, cache: int) -> None:
-        """Forgets a topic's cache, and empties it. O(its entries)."""
+        """Removes a topic's cache and empties it. O(its entries)."""
         store, self._topic_caches[cache] = self._topic_caches[cache], ABSENT
         self._empty(store)
 
@@ -574,7 +574,7 @@ class EntryCaches:
             del self._joinable[key]
 
     def non_evictable_size(self) -> Removed:
-        """Entries that expect reads or do not count them; drops detached slots. O(queue)."""
+        """Count and bytes of entries with expected reads or without a read count; drops detached slots. O(queue)."""
         return self._store.non_evictable_size()
 
     # ---- time and settings

@@ -18,22 +18,22 @@ class Permits:
     def __init__(self, rules: Rules) -> None:
         self.most, self.queue_size, self.timeout_ns = rules
         self.free = self.most
-        self.waiting: deque[tuple[Asking, int, int]] = deque()  # who, how much, since when
-        self.held: dict[int, list[int]] = {}  # request -> permits, copies not yet given back
+        self.waiting: deque[tuple[Asking, int, int]] = deque()  # request, permits, queued at
+        self.held: dict[int, list[int]] = {}  # request -> permits, copies not yet released
         self.of_copy: dict[int, int] = {}
 
     def fits(self, permits: int) -> bool:
-        """Whether they can be taken now. O(1)."""
+        """Whether a request for these permits can be granted now. O(1)."""
         return self.free >= permits or (permits > self.most and self.free == self.most)
 
     def take(self, request: int, permits: int) -> None:
-        """The request holds them. O(1)."""
+        """Grants a request its permits, at most all of them. O(1)."""
         taken = min(permits, self.most)
         self.free -= taken
         self.held[request] = [taken, 0]
 
     def acquire(self, asking: Asking, permits: int, now_ns: int) -> str:
-        """granted, waiting or refused. O(1)."""
+        """Grants permits, or queues or refuses the request. Returns granted, waiting or refused. O(1)."""
         if not self.most:
             return "granted"
         if self.fits(permits):
@@ -44,8 +44,8 @@ class Permits:
         self.waiting.append((asking, permits, now_ns))
         return "waiting"
 
-    def give_back(self, request: int) -> bool:
-        """The request needs them no longer; whether it had any. O(1)."""
+    def free_permits(self, request: int) -> bool:
+        """Frees the permits of a request. Returns whether it had any. O(1)."""
         held = self.held.pop(request, None)
         if held is None:
             return False
@@ -53,12 +53,12 @@ class Permits:
         return True
 
     def bind(self, request: int, copies: list[int]) -> None:
-        """The request's permits come back with the last of these copies. O(n)."""
+        """Ties a request's permits to copies: they are freed with the release of the last one. O(n)."""
         self.held[request][1] = len(copies)
         self.of_copy.update((copy, request) for copy in copies)
 
     def last_of(self, copy: int) -> int | None:
-        """A copy is given back; the request whose last one it was. O(1)."""
+        """Releases a copy. Returns its request if that was the request's last copy. O(1)."""
         request = self.of_copy.pop(copy, None)
         if request is None:
             return None
@@ -67,7 +67,7 @@ class Permits:
         return None if held[1] else request
 
     def grant_queued(self, now_ns: int) -> tuple[list[Asking], list[Asking]]:
-        """From the head of the queue: who is granted permits, and who has waited too long. O(both)."""
+        """From the head of the queue: requests that are granted permits, and requests past the timeout. O(both)."""
         granted: list[Asking] = []
         failed: list[Asking] = []
         while self.waiting:
@@ -83,14 +83,14 @@ class Permits:
         return granted, failed
 
     def expire(self, now_ns: int) -> list[Asking]:
-        """At the timer, from the head of the queue: who has waited long enough. O(those)."""
+        """The timer: removes requests past the timeout from the head of the queue. O(those)."""
         failed = []
         while self.waiting and now_ns - self.waiting[0][2] >= self.timeout_ns:
             failed.append(self.waiting.popleft()[0])
         return failed
 
     def view(self) -> Limiter:
-        """As the model has it. O(all)."""
+        """The model's limiter. O(all)."""
         if not self.held and not self.waiting:
             return Limiter(self.free, (), ())
         copies: dict[int, list[int]] = {}
@@ -101,7 +101,7 @@ class Permits:
         return Limiter(self.free, waiting, tuple(sorted(grants)))
 
     def load(self, limiter: Limiter, requests: dict[int, Asking]) -> None:
-        """The same permits, with those who wait among the requests. O(all)."""
+        """Takes over the model's limiter; `requests` has the queued ones by number. O(all)."""
         self.free = limiter.free
         self.waiting.extend((requests[request], permits, since_ns) for request, permits, since_ns in limiter.waiting)
         for request, permits, copies in limiter.grants:

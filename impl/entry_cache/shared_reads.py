@@ -12,7 +12,7 @@ from model.entry_cache.shared_reads import Held, Part, Request, StorageRead
 
 
 class Wanted:
-    """A range of entry ids that a request has, or waits for: a tree, as `Part` of the model."""
+    """A range of entry ids of a request, found or pending: a tree, as `Part` of the model."""
 
     __slots__ = ("first", "held", "kind", "last", "parts", "read", "request")
 
@@ -26,32 +26,32 @@ class Wanted:
         self.parts: list[Wanted] = []
 
     def is_settled(self) -> bool:
-        """Whether nothing is waited for any more. O(1)."""
+        """Whether no part of the tree is pending. O(1)."""
         return self.kind in ("found", "failed")
 
     def is_complete(self) -> bool:
-        """Whether all entries of the range are at hand. O(1)."""
+        """Whether all entries of the range are found. O(1)."""
         return self.kind == "found" and len(self.held) == self.last - self.first + 1
 
     def copies(self) -> list[int]:
-        """The numbers of the copies that it holds. O(parts and entries)."""
+        """The numbers of the tree's copies. O(parts and entries)."""
         return [copy for _, _, copy in self.held] + [copy for part in self.parts for copy in part.copies()]
 
     def awaiting(self, read: int) -> list[Wanted]:
-        """The parts that wait for a read, from left to right. O(parts)."""
+        """The parts that await a storage read, from left to right. O(parts)."""
         if self.kind == "awaited" and self.read == read:
             return [self]
         return [each for part in self.parts for each in part.awaiting(read)]
 
     def view(self) -> Part:
-        """As the model has it. O(parts and entries)."""
+        """The same in the model's types. O(parts and entries)."""
         held = tuple([Held(*each) for each in self.held])
         parts = tuple([part.view() for part in self.parts])
         return Part(self.kind, self.first, self.last, self.read, held, parts)  # type: ignore[arg-type]
 
     @classmethod
     def load(cls, asking: Asking, part: Part) -> Wanted:
-        """The same tree. O(parts and entries)."""
+        """A tree from the model's. O(parts and entries)."""
         self = cls(part.kind, asking, part.first, part.last)
         self.read = part.read
         self.held = [(h.entry, h.bytes, h.copy) for h in part.held]
@@ -60,7 +60,7 @@ class Wanted:
 
 
 class Asking:
-    """A request that is not answered yet."""
+    """A pending request."""
 
     __slots__ = ("cache", "expected_reads", "ledger", "number", "root", "store")
 
@@ -73,19 +73,19 @@ class Asking:
         self.root: Wanted
 
     def view(self) -> Request:
-        """As the model has it. O(parts and entries)."""
+        """The same in the model's types. O(parts and entries)."""
         return Request(self.number, self.store, self.cache, self.ledger, self.expected_reads, self.root.view())
 
     @classmethod
     def load(cls, request: Request) -> Asking:
-        """The same request. O(parts and entries)."""
+        """A request from the model's. O(parts and entries)."""
         self = cls(request.number, request.store, request.cache, request.ledger, request.expected_reads)
         self.root = Wanted.load(self, request.part)
         return self
 
 
 class Outstanding:
-    """A read that storage has not answered yet."""
+    """An outstanding storage read."""
 
     __slots__ = ("asking", "first", "joinable", "last", "number", "waiting")
 
@@ -98,7 +98,7 @@ class Outstanding:
         self.waiting: list[Wanted] = []
 
     def in_turn(self) -> list[Wanted]:
-        """Who waits: requests in the order in which they came, and each one's parts from left to right. O(n log n)."""
+        """The awaiting parts: requests in the order of their numbers, parts from left to right. O(n log n)."""
         if len(self.waiting) < 2:
             return self.waiting
         turns: dict[int, int] = {}
@@ -107,7 +107,7 @@ class Outstanding:
         return sorted(self.waiting, key=lambda wanted: (turns[wanted.request.number], wanted.first))
 
     def view(self) -> StorageRead:
-        """As the model has it. O(those who wait)."""
+        """The model's storage read. O(awaiting parts)."""
         a = self.asking
         waiting = tuple([wanted.request.number for wanted in self.waiting])
         return StorageRead(
@@ -116,7 +116,7 @@ class Outstanding:
 
     @classmethod
     def load(cls, r: StorageRead, requests: dict[int, Asking]) -> Outstanding:
-        """The same read, with those who wait for it among the requests. O(their parts)."""
+        """A storage read from the model's; `requests` has the requests by number. O(their parts)."""
         self = cls(r.number, Asking(0, r.store, r.cache, r.ledger, r.expected_reads), r.first, r.last)
         self.joinable = r.joinable
         left: dict[int, list[Wanted]] = {}

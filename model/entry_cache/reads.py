@@ -307,7 +307,7 @@ def release_permits(cfg: Config, s: State, request: int, done: Done) -> State:
     """Returns the permits of a request to the limiter, and starts queued requests that fit."""
     if not s.limiter.grants:
         return s
-    return start_queued_requests(cfg, s._replace(limiter=limiter.give_back(s.limiter, request)), done)
+    return start_queued_requests(cfg, s._replace(limiter=limiter.free_permits(s.limiter, request)), done)
 
 
 def start_queued_requests(cfg: Config, s: State, done: Done) -> State:

@@ -92,7 +92,7 @@ def acquire(rules: Rules, limiter: Limiter, request: int, permits: int, now_ns: 
     return limiter._replace(waiting=(*limiter.waiting, Waiting(request, permits, now_ns))), "waiting"
 
 
-def give_back(limiter: Limiter, request: int) -> Limiter:
+def free_permits(limiter: Limiter, request: int) -> Limiter:
     """`release`: the permits of a request are free again."""
     for grant in limiter.grants:
         if grant.request == request:

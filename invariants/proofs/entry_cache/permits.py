@@ -191,7 +191,7 @@ def permits_are_conserved() -> Answer:
     for way in Reader().paths(model.acquire, it.rules, it.limiter, it.request, it.permits, it.now):
         after, _ = way.value
         _shown(proof, "a request", way, it, after, given)
-    _give_back(proof, it)
+    _free_permits(proof, it)
     _expire(proof, it)
     _grant_queued(proof, it)
     for rules, limiter, now in limiters(200):
@@ -204,10 +204,10 @@ def _shown(proof: Proof, what: str, way: Path, it: Limits, after: Rec, given: li
     proof.show(f"after {what}", goal, [*given, *way.when, *facts_of((it.limiter, after), goal, *given, *way.when)])
 
 
-def _give_back(proof: Proof, it: Limits) -> None:
+def _free_permits(proof: Proof, it: Limits) -> None:
     """Shows by induction over the index that the sum without the returned grant is the sum minus its permits."""
     reader = Reader()
-    loop = reader.loop(model.give_back)
+    loop = reader.loop(model.free_permits)
     grants, at = it.limiter.fields["grants"], z3.Int("at")
     names = {"limiter": it.limiter, "request": it.request, OVER: grants, AT: at}
     for way in loop.round(names, [at >= 0]):
@@ -379,9 +379,9 @@ def _runs(proof: Proof, rules: Rules, limiter: Limiter, now: int) -> None:
         after, _ = model.acquire(rules, limiter, 5, permits, now)
         proof.run(f"acquire({permits})", holds_together(rules, after), limiter)
     for grant in limiter.grants:
-        after = model.give_back(limiter, grant.request)
-        proof.run(f"give_back({grant.request})", holds_together(rules, after), limiter)
+        after = model.free_permits(limiter, grant.request)
+        proof.run(f"free_permits({grant.request})", holds_together(rules, after), limiter)
         after, _, _ = model.grant_queued(rules, after, now)
-        proof.run(f"give_back({grant.request}), then grant_queued", holds_together(rules, after), limiter)
+        proof.run(f"free_permits({grant.request}), then grant_queued", holds_together(rules, after), limiter)
     after, _ = model.expire(rules, limiter, now)
     proof.run("expire", holds_together(rules, after), limiter)
