@@ -80,7 +80,7 @@ def walk(body: type, graph: Graph) -> Finding:
 
 
 class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
-    """Goes wrong after its first step if nobody ever called its check, as a replay does and a walk does not."""
+    """Goes wrong after its first step unless it was loaded or checked: a replay does both, a walk neither."""
 
     steps, checked, heals = 0, False, True
 
@@ -91,6 +91,12 @@ class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
     def check(self) -> list[str]:
         self.checked = self.heals
         return list(super().check())
+
+    @classmethod
+    def load(cls, cfg: Any, state: Any) -> Any:
+        loaded = super().load(cfg, state)
+        loaded.checked = cls.heals
+        return loaded
 
 
 @pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:walk"), (False, "view:now_ns")])

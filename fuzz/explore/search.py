@@ -473,8 +473,8 @@ def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: frozens
 
     Such a cycle is a strongly connected component of states without the goal in which each fair action is taken at
     least once, or is disabled in some state: with no arguments it changes that state (weak fairness). Fair steps are
-    followed _BEYOND past the scope's bounds; a step that leaves even that range counts as a self-loop, so a bound cannot
-    hide a cycle (it may invent one: then widen the bound). Cost: linear in the states and their fair transitions.
+    followed _BEYOND past the bounds; a step that leaves even that range counts as a self-loop, so no bound hides
+    a cycle (it may invent one: then widen the bound). Cost: linear in the states and their fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}

@@ -313,7 +313,7 @@ def load_difference(target: Target, calls: Calls) -> Difference | None:
             except Exception as problem:
                 return Difference(Cause(Kind.LOAD, "load"), f"load raised {type(problem).__name__}: {problem}")
         if call is not None:
-            different = pair.step(call.copy(), Depth.OUTCOME)
+            different = pair.step(call.copy(), Depth.STRUCTURE)
             if different is not None:
                 break
             for each in copies:
