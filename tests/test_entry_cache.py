@@ -184,6 +184,33 @@ def test_what_nobody_asked_for_is_left_out(oddity: str) -> None:
     assert [e.position for e in live(s)] == [Position(1, 2), Position(1, 3)]
 
 
+def test_a_mixed_read_fails_since_when_storage_answers_short() -> None:
+    cfg = BASE._replace(short_answer="fails")
+    s, outcome = after(cfg, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
+    assert (got(outcome), issued(outcome)) == ([(1, False, [])], [])
+    assert (s.requests, s.reads) == ((), ())
+    _, outcome = after(cfg, *put(0), ("read", 0, 1, 0, 4, 1), ("complete_storage_read", 1, False))
+    assert issued(outcome) == [(0, 4)], "a gap that fails is read again"
+
+
+@pytest.mark.parametrize(
+    ("oddity", "cached"),
+    [
+        ("twice", []),
+        ("beyond", [Position(1, 6)]),
+        ("other_ledger", [Position(2, 4)]),
+        ("wraps", [Position(1, 4 + 2**32)]),
+    ],
+)
+def test_shipped_cache_takes_whatever_storage_returns(oddity: str, cached: list[Position]) -> None:
+    cfg = BASE._replace(caches_unexpected_entries=True)
+    for expected_reads in (1, 0):
+        s, outcome = after(cfg, ("read", 0, 1, 2, 5, expected_reads), ("answer_oddly", 1, 2, oddity))
+        assert got(outcome) == [(1, True, [2, 3])]
+        assert [e.position for e in live(s)] == ([Position(1, 2), Position(1, 3), *cached] if expected_reads else [])
+        assert s.total_bytes == sum(e.bytes for e in live(s))
+
+
 @pytest.mark.parametrize("arguments", [(0, 1, 3, 2, 1), (0, 1, 0, 10, 1), (0, 7, 0, 0, 1)])
 def test_a_range_that_makes_no_sense_is_refused(arguments: tuple[int, ...]) -> None:
     s, outcome = after(BASE, ("read", *arguments))

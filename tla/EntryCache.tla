@@ -109,6 +109,9 @@ AcceptedEntries(r, answer) ==
       wrong == {i \in DOMAIN answer : IsWrong(i)}
   IN IF wrong = {} THEN Len(answer) ELSE Least(wrong) - 1
 
+\* With caches_unexpected_entries the rest of an answer is cached, which this module does not describe.
+ASSUME caches_unexpected_entries => oddity \subseteq {"short"}
+
 AnswerOddly ==
   \E i \in DOMAIN reads, n \in entries, odd \in oddity :
     LET r == reads[i]

@@ -222,15 +222,18 @@ RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]
   ELSE LET Again(asked) == Settle(asked.c, q, asked.part)
-           Failed(c_then) == IF part.kind = "joined" THEN [c |-> c_then, part |-> Part("failed", part.first, part.last)]
-                             ELSE With(ReadMissing(c_then, q, part.first, part.last), Again)
            Rest(each) ==
              LET settled == InSet(each.parts)
+                 is_short == \A p \in settled : p.kind = "found"
+                 Failed(c_then) ==
+                   IF part.kind = "joined" \/ (short_answer = "fails" /\ is_short)
+                   THEN [c |-> c_then, part |-> Part("failed", part.first, part.last)]
+                   ELSE With(ReadMissing(c_then, q, part.first, part.last), Again)
                  so_far == [c |-> each.c, part |-> [part EXCEPT !.parts = each.parts]]
                  gathered == AllHeld(each.parts)
              IN CASE \E p \in settled : ~IsSettled(p) -> so_far
                   [] \A p \in settled : IsComplete(p) -> [c |-> each.c, part |-> Found(part.first, part.last, gathered)]
-                  [] OTHER -> IF short_answer = "never_answered" /\ \A p \in settled : p.kind = "found" THEN so_far
+                  [] OTHER -> IF short_answer = "never_answered" /\ is_short THEN so_far
                               ELSE With(Discarded(each.c, q.number, gathered), Failed)
        IN With(SettleEach(c, q, part.parts, 1), Rest)
 

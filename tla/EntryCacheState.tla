@@ -29,7 +29,7 @@ CONSTANTS
   permits_queue_size, start_max_bytes, start_watermark, start_max_requeue_times, start_extend_ttl_of_recently_accessed,
   \* Rules on which versions differ.
   duplicate_put, removal_marks_read, undelivered_release_marks_read, rejection_marks_read,
-  periodic_eviction_erases_mark, timer_grants_next, short_answer,
+  periodic_eviction_erases_mark, timer_grants_next, short_answer, caches_unexpected_entries,
   \* The values of the actions' arguments.
   cache, position, bytes, insert_expected_reads, ledger, first, last, read_expected_reads, success, entries, oddity,
   count, nanos, set_max_cache_bytes_value, set_eviction_watermark_value, set_max_requeue_times_value,

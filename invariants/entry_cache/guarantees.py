@@ -311,6 +311,14 @@ def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Ev
 # ---- of every step: reading ---------------------------------------------------------------------------
 
 
+@always(entry_cache, on=ANSWERS)
+def answer_caches_only_requested_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A storage answer caches only entries of the range that was read."""
+    added = [position for _, position in by_key(after).keys() - by_key(before).keys()]
+    ranges_read = [(r.ledger, r.first, r.last) for r in before.reads if r.number == event.arguments["storage_read"]]
+    return all(p.ledger == ledger and first <= p.entry <= last for p in added for ledger, first, last in ranges_read)
+
+
 @always(entry_cache, on=READINGS)
 def read_returns_requested_range_in_order(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A completed read has the entries of its range in order, without gaps, and all of them unless storage returned too

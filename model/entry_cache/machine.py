@@ -219,14 +219,17 @@ def answer_oddly(
 ) -> Step[State, Reading]:
     """Storage returns only the first entries of a read, and possibly an entry that is duplicate or was not requested.
 
-    Duplicate and foreign entries are ignored. A request that needs the complete range is not completed by this answer.
+    Duplicate and foreign entries are not delivered, and cached only with `caches_unexpected_entries`. A request that
+    needs the complete range is not completed by this answer.
     """
     r = outstanding(s, storage_read)
     if r is None:
         return refused(s, "not_open", "no outstanding read has this number")
     if entries > r.last - r.first:
         return refused(s, "illegal_argument", "the answer must have fewer entries than the read")
-    return answer(cfg, s, r, accepted_entries(r, odd_answer(r, entries, oddity)))
+    positions = odd_answer(r, entries, oddity)
+    accepted = accepted_entries(r, positions)
+    return answer(cfg, s, r, accepted, positions[accepted:] if cfg.caches_unexpected_entries else [])
 
 
 def outstanding(s: State, number: int) -> StorageRead | None:
@@ -442,13 +445,17 @@ recorded = entry_cache.profile(
         rejection_marks_read=True,
         periodic_eviction_erases_mark=True,
         timer_grants_next=False,
+        short_answer="never_answered",
+        caches_unexpected_entries=True,
     ),
 )
 
 pulsar_4_1 = entry_cache.release("4.1", "4.2", rules=recorded.config, about="pulsar-2026-07")
 pulsar_5_0 = entry_cache.release(
     "5.0",
-    rules=recorded.config._replace(duplicate_put="latest_handler", undelivered_release_marks_read=False),
+    rules=recorded.config._replace(
+        duplicate_put="latest_handler", undelivered_release_marks_read=False, short_answer="fails"
+    ),
     about="as read in master 2026-09, otherwise pulsar-2026-07",
 )
 
@@ -456,10 +463,4 @@ pip_430 = entry_cache.profile(
     "pip-430",
     "the final text of PIP-430: recent access extends the TTL; where the text is silent, the reference",
     Config(extend_ttl_of_recently_accessed=True),
-)
-
-null_slot = entry_cache.profile(
-    "null-slot",
-    "before OpReadEntryNullSlotTest: a mixed read that storage answers short is never answered",
-    Config(short_answer="never_answered"),
 )

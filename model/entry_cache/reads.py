@@ -9,6 +9,7 @@ deliver           turns held entries into open copies of the reader
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from model import range_cache as ranges
@@ -158,7 +159,8 @@ def receive_entries(
                 copies.insert(0, number)
                 number -= 1
         if ranges.has_expected_reads(count):
-            s = insert_read_entry(cfg, s, storage_read, entry, stored[entry], count, tuple(copies))
+            position = Position(storage_read.ledger, entry)
+            s = insert_read_entry(cfg, s, storage_read, position, stored[entry], count, tuple(copies))
         elif copies:
             orphaned_copies.append(OrphanedCopies(tuple(copies), count))
     if orphaned_copies:
@@ -173,18 +175,38 @@ def receive_entries(
 
 
 def insert_read_entry(
-    cfg: Config, s: State, storage_read: StorageRead, entry: int, size: int, count: int | None, copies: tuple[int, ...]
+    cfg: Config,
+    s: State,
+    storage_read: StorageRead,
+    position: Position,
+    size: int,
+    count: int | None,
+    copies: tuple[int, ...],
 ) -> State:
     """Inserts an entry from storage into its range cache; its position may have been cached in the meantime."""
-    position = Position(storage_read.ledger, entry)
     present = ranges.find(s.ranges, storage_read.store, position)
     if present is not None:
         return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, copies))
     return cached(cfg, s, Entry(storage_read.store, position, size, count, copies, s.ranges.now_ns, 0, False, False))
 
 
-def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[State, Reading]:
-    """Completes a storage read with this number of its first entries, or fails it (None)."""
+def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Position) -> State:
+    """Inserts an entry that was not requested; one that storage does not have otherwise has one byte."""
+    count = ranges.initial_count(derived(cfg).ranges, r.expected_reads if r.store >= 0 else 0)
+    if not ranges.has_expected_reads(count):
+        return s
+    stored = derived(cfg).stored.get((r.cache, position.ledger), ())
+    size = stored[position.entry] if position.entry < len(stored) else 1
+    return insert_read_entry(cfg, s, r, position, size, count, ())
+
+
+def answer(
+    cfg: Config, s: State, r: StorageRead, entries: int | None, unexpected: Sequence[Position] = ()
+) -> tuple[State, Reading]:
+    """Completes a storage read with this number of its first entries, or fails it (None).
+
+    `unexpected` are positions of further entries of the answer, which are cached if reads are expected.
+    """
     s = s._replace(reads=tuple([each for each in s.reads if each is not r]))
     order = tuple(dict.fromkeys(r.waiting))
     requests = {request.number: request for request in s.requests}
@@ -194,6 +216,8 @@ def answer(cfg: Config, s: State, r: StorageRead, entries: int | None) -> tuple[
         answers = [Part("failed", part.first, part.last) for part in waiting]
     else:
         s, held = receive_entries(cfg, s, r, entries, tuple([(part.first, part.last) for part in waiting]))
+        for position in unexpected:
+            s = cache_unexpected_entry(cfg, s, r, position)
         answers = [Part("found", p.first, p.last, held=h) for p, h in zip(waiting, held, strict=True)]
     done = Done([], [])
     for number in order:
@@ -235,7 +259,8 @@ def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> t
     """Evaluates the parts of a tree that wait for no storage read.
 
     A joined or mixed range completes only if all its parts are complete. If a part fails, or storage returned too few
-    entries, all held entries are released undelivered. A mixed range is then read again as a whole.
+    entries, all held entries are released undelivered. A mixed range is then read again as a whole, or fails after a
+    short answer with "fails".
     """
     if not part.parts:
         return s, part
@@ -248,10 +273,11 @@ def settle(cfg: Config, s: State, request: Request, part: Part, done: Done) -> t
         return s, part
     if all(map(is_complete, parts)):
         return s, Part("found", part.first, part.last, held=all_held(part.parts))
-    if cfg.short_answer == "never_answered" and all(p.kind == "found" for p in parts):
+    is_short = all(p.kind == "found" for p in parts)
+    if cfg.short_answer == "never_answered" and is_short:
         return s, part
     s = discard(cfg, s, all_held(part.parts))
-    if part.kind == "joined":
+    if part.kind == "joined" or (cfg.short_answer == "fails" and is_short):
         return s, Part("failed", part.first, part.last)
     s, again = read_missing(cfg, s, request, part.first, part.last, done)
     return settle(cfg, s, request, again, done)

@@ -90,10 +90,18 @@ class Config(NamedTuple):
     timer_grants_next: Annotated[
         bool, Rule(Origin.INFERRED, "InflightReadsLimiter, the timeout task, master 2026-07")
     ] = True
-    #: a request that needs a complete range, after a short answer: the range is read again, or it never completes
-    short_answer: Annotated[Literal["read_again", "never_answered"], Rule(Origin.READ, "OpReadEntryNullSlotTest")] = (
-        "read_again"
-    )
+    #: a partial cache hit, after a short answer of storage: the range is read again; the request fails; or its list has
+    #: null slots, on which `OpReadEntry` fails, so that the reader is never answered. The reference treats a short
+    #: answer as a failed gap, which every version reads again: the reader gets what storage has, and need not retry.
+    short_answer: Annotated[
+        Literal["read_again", "fails", "never_answered"],
+        Rule(Origin.READ, "OpReadEntryNullSlotTest: never_answered before it (master 2026-07), fails since"),
+    ] = "read_again"
+    #: whether an entry from storage that was not requested is cached at its own position. The reference ignores it:
+    #: storage that returns other entries cannot be trusted with their positions.
+    caches_unexpected_entries: Annotated[
+        bool, Rule(Origin.READ, "RangeEntryCacheImpl.readFromStorage inserts every returned entry, to master 2026-09")
+    ] = False
 
 
 # ---- state --------------------------------------------------------------------------------------------
