@@ -4,7 +4,7 @@
                is small enough
                each row of the defect table whose property the twin states: the reference with the row's rules
                violates it
-    written    what neither says: liveness under fairness and its controls, other profiles, further actions and values
+    written    everything else: liveness under fairness and its controls, other profiles, further actions and values
 
 A written run is a table of its name:
 
@@ -17,7 +17,7 @@ A written run is a table of its name:
     profile    default: reference
     nightly    left out unless the scope is asked for
 
-The table `defaults` gives what the tables of its file and the derived runs leave out.
+The table `defaults` has the defaults of its file's tables and of the derived runs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
     @property
     def id(self) -> str:
-        """A name that no other run has."""
+        """The unique name of the run."""
         return f"{self.component}_{self.name}"
 
     @property
@@ -162,7 +162,7 @@ def _run_of(
 
 
 def _narrowed(run: Run, scope: Scope) -> Scope:
-    """The scope with what the run changes."""
+    """The scope with the run's changes."""
     subject = run.subject
     for action in run.actions:
         if action not in subject.machine.actions:

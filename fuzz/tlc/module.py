@@ -17,9 +17,9 @@ from model.machine import BadValue, plain
 
 #: All properties of that kind.
 ALWAYS, EVENTUALLY = "always", "eventually"
-#: A module of this ending holds the properties of the module without it.
+#: Suffix of the module with the properties of the module without it.
 _PROPERTIES = "Properties"
-#: The operator of this ending says whether a measure is its argument or less.
+#: Suffix of the operator that compares a measure with its bound.
 _BOUND = "AtMost"
 #: How far the fair actions may exceed the scope's bounds at the end, so that a bound does not stop them.
 BEYOND = 2
@@ -27,7 +27,7 @@ BEYOND = 2
 _START = "start_"
 #: The prefix of generated names.
 _OURS = "MC_"
-#: The model value for nothing.
+#: The model value for an absent value.
 _NONE = "None"
 
 
@@ -129,7 +129,7 @@ class Twin:
         return (p for p in self.space.subject.properties if p.kind == kind)
 
     def _named(self, wanted: str) -> list[str]:
-        """The operators that a wanted check stands for."""
+        """The operators of a wanted check."""
         if wanted not in (ALWAYS, EVENTUALLY):
             return [wanted]
         driven = set(self.space.scope.actions)
@@ -176,7 +176,7 @@ class Twin:
         return named.pop() if named else ()
 
     def _left_alone(self) -> list[str]:
-        """The specification in which, from some moment on, only the fair actions occur, a little beyond the bounds."""
+        """The specification in which eventually only the fair actions occur, a little past the bounds."""
         every = f"<<vars, {_OURS}calm>>"
         lines = [
             f"VARIABLE {_OURS}calm",
@@ -247,7 +247,7 @@ def _any(actions: Iterable[str]) -> str:
 
 
 def _exact(value: Any) -> Any:
-    """A float as the fraction that its shortest decimal says: TLA+ has no floats."""
+    """A float as the fraction of its shortest decimal: TLA+ has no floats."""
     if isinstance(value, float):
         share = Fraction(repr(value))
         return {"num": share.numerator, "den": share.denominator}

