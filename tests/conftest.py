@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ import pytest
 from fuzz import cli
 from fuzz.platform.json import from_json
 from fuzz.tlc.runs import MODULES
+from model.machine import Machine
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS = ROOT / "tests" / "recordings"
@@ -31,6 +33,25 @@ def altered_twin(folder: Path, module: str, *changes: tuple[str, str]) -> Path:
         assert text.count(old) == 1, old
         path.write_text(text.replace(old, new))
     return folder
+
+
+def stepped(
+    machine: Machine[Any, Any], cfg: Any, steps: Iterable[Any], start_at: Any = None, implementation: Any = None
+) -> tuple[Any, list[Any]]:
+    """The state after some steps, each an action and its arguments, and their outcomes, after None.
+
+    An implementation that is given must agree in every step, if the config has the reference's rules.
+    """
+    s, outcomes = start_at or machine.start(cfg), list[Any]([None])
+    body = implementation.load(cfg, s) if implementation is not None and machine.is_reference(cfg) else None
+    for name, *arguments in steps:
+        s, outcome = machine.step(cfg, s, str(name), tuple(arguments))
+        outcomes.append(outcome)
+        if body is not None:
+            assert getattr(body, name)(*arguments) == outcome
+            assert machine.with_history(body.view(), s) == s
+            assert body.check() == []
+    return s, outcomes
 
 
 class Ran(NamedTuple):

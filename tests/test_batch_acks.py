@@ -12,9 +12,10 @@ from fuzz.subject import find_subject
 from impl.batch_acks import BatchAcks
 from model.batch_acks import machine as m
 from model.batch_acks.machine import Ack, Delivered, Written
-from model.batch_acks.state import Acks, Config, Partial, State, start
+from model.batch_acks.state import Acks, Config, Partial, State
 from model.machine import BadValue, Failed, Refused
 from model.positions import Position
+from tests.conftest import stepped
 
 SUBJECT = find_subject("batch_acks")
 
@@ -52,13 +53,8 @@ WRITE = [("flush",), ("written",)]
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
     """Returns the state after some actions, and the last outcome; under the reference rules on both sides."""
-    s, outcome = start_at or start(cfg), None
-    implementation = BatchAcks.load(cfg, s) if m.batch_acks.is_reference(cfg) else None
-    for name, *arguments in steps:
-        s, outcome = m.batch_acks.step(cfg, s, name, tuple(arguments))
-        assert implementation is None or getattr(implementation, name)(*arguments) == outcome
-    assert implementation is None or implementation.view() == s
-    return s, outcome
+    s, outcomes = stepped(m.batch_acks, cfg, steps, start_at, BatchAcks)
+    return s, outcomes[-1]
 
 
 def acknowledged(s: State, entry: int) -> list[int]:

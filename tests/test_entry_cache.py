@@ -13,6 +13,7 @@ from model.entry_cache.state import ABSENT, DISABLED, Config, Reading, Released,
 from model.machine import Refused
 from model.positions import Position
 from model.range_cache import Entry, Removed
+from tests.conftest import stepped
 
 TestEntryCache = stateful_test(find_subject("entry_cache"))
 
@@ -24,10 +25,8 @@ AS_SHIPPED = m.recorded.config._replace(**{n: getattr(BASE, n) for n in ("stored
 
 def after(cfg: Config, *steps: tuple[Any, ...], on: State | None = None) -> tuple[State, Any]:
     """The state after some actions, and the last one's outcome."""
-    s, outcome = on or start(cfg), None
-    for name, *arguments in steps:
-        s, outcome = m.entry_cache.step(cfg, s, name, tuple(arguments))
-    return s, outcome
+    s, outcomes = stepped(m.entry_cache, cfg, steps, on)
+    return s, outcomes[-1]
 
 
 def put(*entries: int, expected_reads: int = 1) -> list[tuple[Any, ...]]:

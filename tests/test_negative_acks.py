@@ -22,6 +22,7 @@ from model.negative_acks.delay import Backoff
 from model.negative_acks.machine import Config, Elapsed, Nacked, Redelivery, State
 from model.negative_acks.message_ids import MessageId, NackedId
 from model.positions import Position
+from tests.conftest import stepped
 
 SUBJECT = find_subject("negative_acks")
 
@@ -51,10 +52,8 @@ def wait(by: int, timer_lag: int = 0) -> tuple[Any, ...]:
 
 def after(cfg: Config, *steps: tuple[Any, ...], start: State | None = None) -> tuple[State, Any]:
     """Returns the state after some actions, and the outcome of the last one."""
-    s, outcome = start or m.start(cfg), None
-    for name, *arguments in steps:
-        s, outcome = m.negative_acks.step(cfg, s, name, tuple(arguments))
-    return s, outcome
+    s, outcomes = stepped(m.negative_acks, cfg, steps, start)
+    return s, outcomes[-1]
 
 
 def redelivered(cfg: Config, *steps: tuple[Any, ...]) -> list[tuple[int, list[Position]]]:

@@ -29,6 +29,7 @@ from model.pending_acks.state import (
     TxnAcks,
     start,
 )
+from tests.conftest import stepped
 
 SUBJECT = find_subject("pending_acks")
 
@@ -60,15 +61,8 @@ def replay(entries: int) -> list[tuple[Any, ...]]:
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
     """Returns the model's state after the steps and the last outcome; a reference config is compared with `impl/`."""
-    s, outcome = start_at or start(cfg), None
-    handle = PendingAcks.load(cfg, s) if m.pending_acks.is_reference(cfg) else None
-    for name, *arguments in steps:
-        s, outcome = m.pending_acks.step(cfg, s, name, tuple(arguments))
-        if handle is not None:
-            assert getattr(handle, name)(*arguments) == outcome
-            assert handle.view() == s
-            assert handle.check() == []
-    return s, outcome
+    s, outcomes = stepped(m.pending_acks, cfg, steps, start_at, PendingAcks)
+    return s, outcomes[-1]
 
 
 def done(request: int) -> Effects:

@@ -11,6 +11,7 @@ from model import watermark
 from model.machine import Refused
 from model.positions import EARLIEST, Position
 from model.range_cache import Config, Entry, Removed, State
+from tests.conftest import stepped
 
 TestRangeCache = stateful_test(find_subject("range_cache"))
 
@@ -21,10 +22,8 @@ A, B, C = Position(1, 0), Position(1, 1), Position(2, 0)
 
 def after(cfg: Config, *steps: tuple[object, ...], start: State | None = None) -> tuple[State, object]:
     """The state after some actions, and the last one's outcome."""
-    s, outcome = start or m.start(cfg), None
-    for name, *arguments in steps:
-        s, outcome = m.range_cache.step(cfg, s, str(name), tuple(arguments))
-    return s, outcome
+    s, outcomes = stepped(m.range_cache, cfg, steps, start)
+    return s, outcomes[-1]
 
 
 def live(s: State) -> list[Entry]:

@@ -28,6 +28,7 @@ from model.txn_log.state import (
     deletion_ack_set,
     start,
 )
+from tests.conftest import stepped
 
 SUBJECT = find_subject("txn_log")
 
@@ -57,15 +58,8 @@ def commit(txn: int) -> list[tuple[Any, ...]]:
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
     """The state after some actions and the last outcome; the implementation agrees under reference rules."""
-    s, outcome = start_at or start(cfg), None
-    implementation = TxnLog.load(cfg, s) if m.txn_log.is_reference(cfg) else None
-    for name, *arguments in steps:
-        s, outcome = m.txn_log.step(cfg, s, name, tuple(arguments))
-        if implementation is not None:
-            assert getattr(implementation, name)(*arguments) == outcome
-            assert implementation.check() == []
-    assert implementation is None or m.txn_log.with_history(implementation.view(), s) == s
-    return s, outcome
+    s, outcomes = stepped(m.txn_log, cfg, steps, start_at, TxnLog)
+    return s, outcomes[-1]
 
 
 def replayed(cfg: Config, s: State) -> tuple[State, Recovered]:

@@ -14,6 +14,7 @@ from impl.txn_rollout import TxnRollout
 from model import txn_rollout as m
 from model.machine import Failed, Refused
 from model.txn_rollout import Config, Entry, State, txn_rollout
+from tests.conftest import stepped
 
 SUBJECT = find_subject("txn_rollout")
 
@@ -27,16 +28,8 @@ STOP: tuple[Any, ...] = (("turn_flags_off",), ("reopen_stores",), ("record_last_
 
 def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
     """The state after some steps and their outcomes; the implementation agrees under reference rules."""
-    state, outcomes = txn_rollout.start(cfg), []
-    implementation = TxnRollout(cfg) if txn_rollout.is_reference(cfg) else None
-    for name, *arguments in steps:
-        state, outcome = txn_rollout.step(cfg, state, name, tuple(arguments))
-        outcomes.append(outcome)
-        if implementation is not None:
-            assert getattr(implementation, name)(*arguments) == outcome
-            assert implementation.view() == state
-            assert implementation.check() == []
-    return state, outcomes
+    state, outcomes = stepped(txn_rollout, cfg, steps, None, TxnRollout)
+    return state, outcomes[1:]
 
 
 def end(cfg: Config, *steps: Any) -> Any:

@@ -14,7 +14,8 @@ from model.machine import Refused
 from model.positions import Position
 from model.txn_writer import machine as m
 from model.txn_writer import wire
-from model.txn_writer.state import Callback, Config, Effects, Entry, Flush, State, Write, start
+from model.txn_writer.state import Callback, Config, Effects, Entry, Flush, State, Write
+from tests.conftest import stepped
 
 SUBJECT = find_subject("txn_writer")
 
@@ -36,16 +37,8 @@ QUEUED, SHIPPED_QUEUED = config(thread="queued"), config("pulsar-2026-07", threa
 
 def after(cfg: Config, *steps: Any, start_at: State | None = None) -> tuple[State, list[Any]]:
     """The state after some actions and their outcomes; the implementation agrees under reference rules."""
-    s, outcomes = start_at or start(cfg), []
-    implementation = TxnWriter.load(cfg, s) if m.txn_writer.is_reference(cfg) else None
-    for name, *arguments in steps:
-        s, outcome = m.txn_writer.step(cfg, s, name, tuple(arguments))
-        outcomes.append(outcome)
-        if implementation is not None:
-            assert getattr(implementation, name)(*arguments) == outcome
-            assert implementation.check() == []
-    assert implementation is None or implementation.view() == s
-    return s, outcomes
+    s, outcomes = stepped(m.txn_writer, cfg, steps, start_at, TxnWriter)
+    return s, outcomes[1:]
 
 
 def add(size: int, fails_on: str = "nothing") -> tuple[Any, ...]:
