@@ -6,6 +6,7 @@ exports hits, misses and evictions as rates of its statistics period; the models
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 
@@ -33,6 +34,20 @@ COUNTERS = {
 
 #: `pulsar_ml_cache_entries`: inserted minus evicted entries.
 ENTRIES = Metric("pulsar_ml_cache_entries", "gauge", "entries", "cached entries")
-#: The total size. Without `managedLedgerCacheCopyEntries`, entries are slices of shared buffers, and the memory in use
-#: can be larger.
+#: The total size, which understates memory without `managedLedgerCacheCopyEntries`; see `pinned_bytes`.
 USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the cached entries' lengths")
+
+
+def pinned_bytes(answers: Iterable[Iterable[tuple[int, bool]]], *, copies_entries: bool = False) -> int:
+    """Bytes of memory that cached entries keep in use (`managedLedgerCacheCopyEntries`); the size eviction ignores it.
+
+    Each answer of storage is a list of entries: their lengths, and whether they are cached. Without a copy on insertion
+    a cached entry is a slice of its answer's buffer and keeps all of it. With one it keeps its own length.
+    """
+    total = 0
+    for answer in answers:
+        entries = list(answer)
+        cached = sum([length for length, is_cached in entries if is_cached])
+        keeps_all = not copies_entries and any(is_cached for _, is_cached in entries)
+        total += sum([length for length, _ in entries]) if keeps_all else cached
+    return total

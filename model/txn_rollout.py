@@ -27,6 +27,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Failed, Machine, Setting, Step, refused
+from model.txn_writer import wire
 from model.values import AtLeast, Below, Origin, Rule, record
 
 # ---- settings and rules -------------------------------------------------------------------------------
@@ -150,6 +151,15 @@ def with_new_ledger(ledgers: tuple[Ledger, ...]) -> tuple[Ledger, ...]:
     """The ledgers after a rollover. A last ledger without undeleted entries is replaced."""
     last = ledgers[-1]
     return (*(ledgers if last.entries else ledgers[:-1]), Ledger(last.id + 1, ()))
+
+
+def batch_log_stat(s: State, broker: int) -> dict[str, object]:
+    """The response of `--get-txn-tc-batch-log-stat` of a broker with PIP-160; coordinator n has store n.
+
+    The array is empty until a transaction has opened a store.
+    """
+    opened = {str(n): store.batching for n, store in enumerate(s.stores) if store.owner == broker}
+    return wire.batch_log_stat("txn_tc", s.brokers[broker].flag, opened)
 
 
 def flags_are_off(s: State) -> bool:

@@ -8,8 +8,10 @@ import pytest
 
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from impl.entry_cache.metrics import scrape
+from model.cache_metrics import pinned_bytes
 from model.entry_cache import machine as m
-from model.entry_cache.state import ABSENT, DISABLED, Config, Reading, Released, State, Stored, start
+from model.entry_cache.state import ABSENT, DISABLED, Config, Counters, Reading, Released, State, Stored, start
 from model.machine import Refused
 from model.positions import Position
 from model.range_cache import Entry, Removed
@@ -208,6 +210,30 @@ def test_shipped_cache_takes_whatever_storage_returns(oddity: str, cached: list[
         assert got(outcome) == [(1, True, [2, 3])]
         assert [e.position for e in live(s)] == ([Position(1, 2), Position(1, 3), *cached] if expected_reads else [])
         assert s.total_bytes == sum(e.bytes for e in live(s))
+
+
+def test_metrics_of_a_statistics_period() -> None:
+    """Two insertions, one of them evicted; then a hit of 10 bytes within two seconds."""
+    before = Counters(insertions=2, evicted_entries=1)
+    found = scrape(before, before._replace(hit_entries=1, hit_bytes=10, size_evictions=1), 10, 2.0)
+    assert found == {
+        "pulsar_ml_cache_inserted_entries_total": 2,
+        "pulsar_ml_cache_evicted_entries_total": 1,
+        "pulsar_ml_cache_entries": 1,
+        "pulsar_ml_cache_used_size": 10,
+        "pulsar_ml_cache_hits_rate": 0.5,
+        "pulsar_ml_cache_hits_throughput": 5.0,
+        "pulsar_ml_cache_misses_rate": 0,
+        "pulsar_ml_cache_misses_throughput": 0,
+        "pulsar_ml_cache_evictions": 1,
+    }
+
+
+def test_used_size_understates_memory_without_copies() -> None:
+    """Four of five entries of one answer are evicted: the used size is 10 bytes, and the buffer has 50."""
+    answers = [[(10, False)] * 4 + [(10, True)], [(10, False)] * 5]
+    assert pinned_bytes(answers) == 50
+    assert pinned_bytes(answers, copies_entries=True) == 10
 
 
 @pytest.mark.parametrize("arguments", [(0, 1, 3, 2, 1), (0, 1, 0, 10, 1), (0, 7, 0, 0, 1)])

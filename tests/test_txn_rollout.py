@@ -267,3 +267,14 @@ def test_rejected_steps() -> None:
 def test_a_cluster_starts_with_old_brokers_and_closed_empty_stores() -> None:
     log = m.Store(None, False, (m.Ledger(1, ()),), None)
     assert m.start(Config(brokers=1, stores=2)) == State((m.Broker(new=False, flag=False),), (log, log))
+
+
+def test_batch_log_stat_is_that_of_pip_160() -> None:
+    """A store that was opened before the flag was enabled does not batch yet, so the upgrade is not complete."""
+    cfg = Config()
+    s = State((m.Broker(True, True), m.Broker(True, False)), m.start(cfg).stores)
+    assert m.batch_log_stat(s, 0) == {"txnTcBatchLogEnabled": True, "coodinatorArray": []}
+    opened = s._replace(stores=(s.stores[0]._replace(owner=0), s.stores[1]._replace(owner=0, batching=True)))
+    stat = {"txnTcBatchLogEnabled": True, "coodinatorArray": [{"0": False}, {"1": True}]}
+    assert m.batch_log_stat(opened, 0) == stat
+    assert m.batch_log_stat(opened, 1) == {"txnTcBatchLogEnabled": False, "coodinatorArray": []}

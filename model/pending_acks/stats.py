@@ -1,9 +1,8 @@
 """Admin statistics of pending acks: the shipped commands of `pulsar-admin transactions`, and those of PIP-160's text.
 
-PIP-160 proposes `--get-txn-pending-ack-batch-log-stat` and `--set-txn-pending-ack-batch-log --enable`; neither shipped
-(#16748 was closed). The setter is the dynamic setting `transactionPendingAckBatchedWriteEnabled`, here the
-configuration with which the log was opened. Each function returns the JSON object of the command. `low_watermark` is
-that of coordinator 0.
+PIP-160's pair of commands did not ship (`model/txn_writer/wire.py`). What its setter sets is here the configuration
+with which the log was opened. Each function returns the JSON object of the command. `low_watermark` is that of
+coordinator 0.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from model.batch_acks.state import is_deleted
 from model.pending_acks.conflicts import covered_messages
 from model.pending_acks.state import Config, State, acked_messages, messages_of
+from model.txn_writer import wire
 
 #: The ledger of the topic; entries of the model are numbered from 0.
 LEDGER = 1
@@ -29,8 +29,8 @@ def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict
 
     The array is empty until a request has opened the handle.
     """
-    opened = [] if s.status == "none" else [{f"{topic}-{subscription}": cfg.batched_writes}]
-    return {"txnPendingAckBatchLogEnabled": cfg.batched_writes, "subscriptionArray": opened}
+    opened = {} if s.status == "none" else {f"{topic}-{subscription}": cfg.batched_writes}
+    return wire.batch_log_stat("pending_ack", cfg.batched_writes, opened)
 
 
 def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:

@@ -7,6 +7,7 @@ number and type. Source: PIP-160 (protocol changes, metrics changes, CLI), PIP-3
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from model.txn_writer.state import Reason
@@ -159,15 +160,38 @@ PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_l
 # ---- admin commands -----------------------------------------------------------------------------------
 
 
-class Command(NamedTuple):
-    """A command of PIP-160 on the transaction log. It did not ship; apache/pulsar#16748 proposed the statistics."""
+class Commands(NamedTuple):
+    """The two commands of PIP-160 on a kind of log: one enables batching, one returns which stores batch.
 
-    name: str
-    about: str
+    Neither shipped; apache/pulsar#16748 proposed the statistics. The setter is the dynamic setting `setting`.
+    """
+
+    enable: str
+    stat: str
+    setting: str
+    enabled: str  # the key of the broker's setting in the response of `stat`
+    stores: str  # the key of the open stores
 
 
-#: PIP-160 has the same pair for the pending-ack store.
-COMMANDS = (
-    Command("--set-txn-tc-batch-log", "sets the batching settings of the transaction logs"),
-    Command("--get-txn-tc-batch-log-stat", "returns the batching settings and statistics of a coordinator"),
-)
+COMMANDS: dict[Log, Commands] = {
+    "txn_tc": Commands(
+        "--set-txn-tc-batch-log --enable",
+        "--get-txn-tc-batch-log-stat",
+        "transactionLogBatchedWriteEnabled",
+        "txnTcBatchLogEnabled",
+        "coodinatorArray",  # PIP-160's spelling
+    ),
+    "pending_ack": Commands(
+        "--set-txn-pending-ack-batch-log --enable",
+        "--get-txn-pending-ack-batch-log-stat",
+        "transactionPendingAckBatchedWriteEnabled",
+        "txnPendingAckBatchLogEnabled",
+        "subscriptionArray",
+    ),
+}
+
+
+def batch_log_stat(log: Log, enabled: bool, stores: Mapping[str, bool]) -> dict[str, object]:
+    """The response of the statistics command of a broker: its setting, and whether each of its open stores batches."""
+    command = COMMANDS[log]
+    return {command.enabled: enabled, command.stores: [{name: batches} for name, batches in stores.items()]}

@@ -1,0 +1,24 @@
+"""Prometheus metrics of the entry cache, under PIP-430's and the broker's names (`model/cache_metrics.py`)."""
+
+from __future__ import annotations
+
+from model.cache_metrics import COUNTERS, ENTRIES, USED_SIZE, Metric
+from model.entry_cache.state import Counters
+
+
+def scrape(before: Counters, now: Counters, used_bytes: int, seconds: float) -> dict[str, float]:
+    """The value of each metric at the end of a statistics period of so many seconds. O(1).
+
+    `before` are the counters at its start. Counters are values since the broker's start, rates are per second.
+    """
+    values: dict[str, float] = {USED_SIZE.name: used_bytes}
+    values[ENTRIES.name] = now.insertions - now.evicted_entries
+    for field, metric in COUNTERS.items():
+        values[metric.name] = _value(metric, getattr(before, field), getattr(now, field), seconds)
+    return values
+
+
+def _value(metric: Metric, before: int, now: int, seconds: float) -> float:
+    if metric.kind == "counter":
+        return now
+    return (now - before) / seconds if metric.unit.endswith("/s") else now - before
