@@ -315,7 +315,9 @@ def mutants(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all with mutants).")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Fuzz each mutant for at most that long (processor time).")] = 60.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Fuzz each mutant for at most that long (processor time).")
+    ] = 60.0,
     seed: Seed = 0,
     generated: Annotated[
         bool,

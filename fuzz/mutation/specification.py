@@ -2,7 +2,8 @@
 
     defects       a row of the defect table no longer fits its profile
     recordings    a recorded trace no longer agrees under the profile of its version
-    examples      a worked example of the component's tests fails; tests that reach into `impl/` or `fuzz/` are left out
+    examples      a worked example of the component's tests fails; tests that reach into `impl/` or an engine are left
+                  out, and a test ends where it makes an implementation
     twin          the graph of the smallest scope is not that of the original model, which the twin's graph is equal to
 
 All but the last run in a process in which the mutated text is the module. A server without any component forks one for
@@ -133,6 +134,7 @@ class _Examples:
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Hook of pytest: drops each test that reaches into the implementation or the engines."""
         items[:] = [item for item in items if not _reaches(item)]
+        _forbid_implementations()
 
     def pytest_collectreport(self, report: Any) -> None:
         """Hook of pytest: a module that cannot be imported is a failure."""
@@ -143,6 +145,19 @@ class _Examples:
         """Hook of pytest: notes the first failure."""
         if report.failed:
             self.failed = self.failed or str(report.nodeid)
+
+
+def _forbid_implementations() -> None:
+    """From now on, a test that makes an object of `impl/` is skipped there."""
+    import pytest
+
+    def skip(*_args: object, **_named: object) -> None:
+        pytest.skip("needs the implementation")
+
+    for name, module in list(sys.modules.items()):
+        for value in vars(module).values() if name.startswith("impl.") else ():
+            if isinstance(value, type) and value.__module__ == name:
+                value.__new__ = skip  # type: ignore[assignment,method-assign]
 
 
 def _reaches(item: Any) -> bool:
@@ -156,8 +171,10 @@ def _reaches(item: Any) -> bool:
 
 def _is_of_engines(value: Any) -> bool:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-    packages = {str(each).partition(".")[0] for each in (name, type(value).__module__)}
-    return not packages.isdisjoint(("impl", "fuzz", "invariants"))
+    modules = {str(each) for each in (name, type(value).__module__)} - {"fuzz.subject"}
+    if isinstance(value, type):
+        modules = {each for each in modules if not each.startswith("impl.")}  # skipped when it is made
+    return not {each.partition(".")[0] for each in modules}.isdisjoint(("impl", "fuzz", "invariants"))
 
 
 def _named_in(function: FunctionType, seen: set[int]) -> Iterator[Any]:

@@ -122,7 +122,12 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
     if is_error(event):
         return True
     assert isinstance(event.outcome, Effects)
-    found = list(results(event).values())
+    found, redelivered, trimmed = list(results(event).values()), event.outcome.redelivered, event.outcome.trimmed
+    if event.name not in APPENDS and (
+        redelivered
+        or (trimmed != len(before.log) - len(after.log)) != (event.name == "write_fails" and event.arguments["durable"])
+    ):
+        return False
     if event.name in ("close", "end_replay", "read_fails"):
         if event.name == "read_fails" and after.status == "ready":
             return True  # `stopped_replay_fails` says it
