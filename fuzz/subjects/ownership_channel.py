@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fuzz.subject import Scope, Subject
 from impl.ownership_channel import OwnershipChannel
 from invariants import ownership_channel as invariants
 from model.ownership_channel.records import FIRST_VERSION, LAST_VERSION, Config, Data
-from model.ownership_channel.state import State, ownership_channel
+from model.ownership_channel.state import Broker, CleanUp, Message, State, Task, ownership_channel
 
 STATES = ("Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted")
 STORAGES = ("system_topic", "metadata_store")
@@ -139,6 +140,7 @@ SMOKE = Scope(
         "fail_append",
         "override_stuck",
         "remove_old",
+        "reconnect",
     ),
     settings={"brokers": 2, "bundles": 1},
     domains={
@@ -180,7 +182,7 @@ def scope(driven: tuple[str, ...], settings: Any, domains: Any, bounds: Any, **r
 
 
 STORED = scope(
-    (*REQUESTS, "time_out_lookup", "lose_session", "reconnect", "remove_old"),
+    (*REQUESTS, "time_out_lookup", "time_out_unload", "lose_session", "reconnect", "remove_old"),
     {"storage": "metadata_store"},
     {},
     {"versions": 4, "tasks": 1, "absent": 1},
@@ -273,6 +275,52 @@ NIGHTLY = scope(
     unread="two messages; longer delays are sampled",
 )
 
+# ---- the TLA+ twin --------------------------------------------------------------------------------------
+
+
+def data_of(record: Any) -> Data | None:
+    """A record of the twin."""
+    if record is None:
+        return None
+    return Data(record["state"], record["dst"], record["source"], record["version"], record["force"])
+
+
+def tasks_of(tasks: Any) -> tuple[Task, ...]:
+    """Tasks, or a snapshot, of the twin."""
+    return tuple([Task(each["bundle"], data_of(each["data"])) for each in tasks])  # type: ignore[arg-type]
+
+
+def broker_of(at: Mapping[str, Any], every: range) -> Broker:
+    """A broker of the twin."""
+    stale, lookups, unloads = [tuple([at[name][k] for k in every]) for name in ("stale", "lookups", "unloads")]
+    return Broker(
+        at["up"],
+        at["registered"],
+        at["disabled"],
+        at["session"],
+        tuple([data_of(at["view"][k]) for k in every]),
+        stale,
+        at["read"],
+        tasks_of(at["tasks"]),
+        lookups,
+        unloads,
+        tuple([CleanUp(job["target"], job["running"], tasks_of(job["snapshot"])) for job in at["jobs"]]),
+    )
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """A state of the TLA+ twin."""
+    every = range(cfg.bundles)
+    return State(
+        variables["leader"],
+        variables["leader_knows"],
+        tuple([data_of(variables["settled"][k]) for k in every]),
+        tuple([Message(each["bundle"], data_of(each["data"])) for each in variables["log"]]),
+        tuple([variables["is_split"][k] for k in every]),
+        tuple([broker_of(variables["cluster"][b], every) for b in range(cfg.brokers)]),
+    )
+
+
 subject = Subject(
     ownership_channel,
     OwnershipChannel,
@@ -356,4 +404,6 @@ subject = Subject(
         "nightly": NIGHTLY,
     },
     steps=128,
+    tla="OwnershipChannel",
+    from_tla=from_tla,
 )

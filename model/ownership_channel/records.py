@@ -204,6 +204,12 @@ def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None
     return disagrees_on_brokers(left, right)
 
 
+def is_rejected(cfg: Config, left: Data | None, right: Data | None) -> bool:
+    """Whether a writer or reader of the channel rejects a record; one on which the resolution fails is rejected."""
+    kept = keeps_left(cfg, cfg.storage, True, left, right)
+    return kept is None or kept
+
+
 def is_next_version(old: int, new: int) -> bool:
     """Whether a version directly follows another; after the last `long` comes the first."""
     return new == (FIRST_VERSION if old == LAST_VERSION else old + 1)
@@ -218,19 +224,14 @@ def is_owner_compared(right: Data) -> bool:
 
 def disagrees_on_brokers(left: Data, right: Data) -> bool:
     """Whether a record with a valid transition names other brokers than the existing one allows."""
+    if left.state == "Owned" and right.state == "Splitting":
+        return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker
+    if left.state == "Owned":
+        stays = left.dst_broker == right.dst_broker
+        return is_blank(right.source_broker) or left.dst_broker != right.source_broker or stays
+    if left.state == "Free" and right.state == "Assigning":
+        return not is_blank(right.source_broker) or is_blank(right.dst_broker)
+    if left.state == "Releasing" and right.state == "Assigning" and is_blank(right.dst_broker):
+        return True
     changed = left.dst_broker != right.dst_broker or left.source_broker != right.source_broker
-    match left.state, right.state:
-        case "Owned", "Splitting":
-            return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker
-        case "Owned", "Releasing" | "Assigning":
-            stays = left.dst_broker == right.dst_broker
-            return is_blank(right.source_broker) or left.dst_broker != right.source_broker or stays
-        case "Releasing", "Assigning":
-            return is_blank(right.dst_broker) or changed
-        case ("Assigning" | "Releasing", "Owned") | ("Assigning", "Releasing") | ("Releasing", "Free"):
-            return changed
-        case "Splitting", "Deleted":
-            return changed
-        case "Free", "Assigning":
-            return not is_blank(right.source_broker) or is_blank(right.dst_broker)
-    return False
+    return left.state in IN_FLIGHT and changed

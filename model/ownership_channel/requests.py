@@ -211,17 +211,15 @@ def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[Sta
 def answer_to(cfg: Config, data: Data) -> Data | None:
     """The record with which the actor answers a record; None if it removes it."""
     new = data._replace(version_id=next_version(data), force=False)
-    is_transfer = data.dst_broker is not None and data.source_broker is not None
-    match data.state:
-        case "Assigning":
-            acknowledges = is_transfer and cfg.transfer_order == "assigning_first"
-            return new._replace(state="Releasing" if acknowledges else "Owned")
-        case "Releasing" if data.dst_broker is not None:
-            return new._replace(state="Owned" if cfg.transfer_order == "assigning_first" else "Assigning")
-        case "Releasing":
-            return new._replace(state="Free", force=data.force)
-        case "Splitting" if cfg.split_bundle == "deleted":
-            return new._replace(state="Deleted")
+    acknowledges_first = cfg.transfer_order == "assigning_first"
+    if data.state == "Assigning":
+        return new._replace(state="Releasing" if acknowledges_first and data.source_broker is not None else "Owned")
+    if data.state == "Releasing" and data.dst_broker is None:
+        return new._replace(state="Free", force=data.force)
+    if data.state == "Releasing":
+        return new._replace(state="Owned" if acknowledges_first else "Assigning")
+    if data.state == "Splitting" and cfg.split_bundle == "deleted":
+        return new._replace(state="Deleted")
     return None
 
 

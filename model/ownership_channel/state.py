@@ -16,7 +16,7 @@ from model.ownership_channel.records import (
     Config,
     Data,
     is_blank,
-    keeps_left,
+    is_rejected,
     next_version,
     state_of,
 )
@@ -165,13 +165,12 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
     """
     old = s.settled[bundle]
     if cfg.storage == "system_topic":
-        is_kept = keeps_left(cfg, cfg.storage, True, old, data) is not False
-        settled = s.settled if is_kept else with_item(s.settled, bundle, data)
+        settled = s.settled if is_rejected(cfg, old, data) else with_item(s.settled, bundle, data)
         return s._replace(log=(*s.log, Message(bundle, data)), settled=settled)
     if s.brokers[broker].session == "Unstable":
         return s
     decided_on = old if cfg.metadata_put == "compare_and_set" else s.brokers[broker].view[bundle]
-    if keeps_left(cfg, cfg.storage, True, decided_on, data) is not False:
+    if is_rejected(cfg, decided_on, data):
         return s
     return notified(cfg, s._replace(settled=with_item(s.settled, bundle, data)), broker, bundle)
 
@@ -189,7 +188,7 @@ def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
 
 def offered(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> tuple[State, bool]:
     """A reader of the topic takes a record, or rejects it. Returns whether it took it."""
-    if keeps_left(cfg, cfg.storage, True, s.brokers[broker].view[bundle], data) is not False:
+    if is_rejected(cfg, s.brokers[broker].view[bundle], data):
         return s, False
     return applied(cfg, s, broker, bundle, data), True
 

@@ -1,0 +1,416 @@
+---------------------------- MODULE OwnershipChannel ----------------------------
+(***************************************************************************)
+(* The ownership channel: which broker owns a bundle (PIP-192).            *)
+(*                                                                         *)
+(* Twin of model/ownership_channel: the same actions, settings and         *)
+(* canonical states. One step is one write or one read of a record with    *)
+(* the beginning of its handler, or one event of a broker or a session.    *)
+(*                                                                         *)
+(* Brokers and bundles are named by numbers from 0. The log has only what  *)
+(* some running broker has not read. The two functions of the model, which *)
+(* change nothing, have no operator.                                       *)
+(***************************************************************************)
+EXTENDS Integers, Sequences, FiniteSets
+
+CONSTANTS
+  None,
+  \* Settings, and rules on which versions differ.
+  brokers, bundles, system_bundles, storage, session_expired_policy, transfer_order, versions, version_gap, removal,
+  split_bundle, metadata_put, restart_resumes, clean_up_retries, disabled_channel_assigns, monitor_removes,
+  source_of_owned_is_orphan, lookup_at_source, unregistered_broker_parks, election_is_rechecked, late_ack_moves_reader,
+  \* The values of the actions' arguments.
+  broker, bundle, dst, lookup_dst, unload_dst, override_dst, target, force, task, healthy
+
+VARIABLES
+  leader, leader_knows,
+  settled,   \* of each bundle the stored record, or what a reader of the whole log has
+  log,       \* a message is [bundle, data]
+  is_split,  \* of each bundle
+  cluster    \* of each broker [up, registered, disabled, session, view, stale, read, tasks, lookups, unloads, jobs]
+
+vars == <<leader, leader_knows, settled, log, is_split, cluster>>
+
+S == [leader |-> leader, knows |-> leader_knows, settled |-> settled, log |-> log, split |-> is_split,
+      cluster |-> cluster]
+
+Brokers == 0..brokers - 1
+Bundles == 0..bundles - 1
+OnTopic == storage = "system_topic"
+IsFirst == transfer_order = "assigning_first"
+
+-----------------------------------------------------------------------------
+(* Records. *)
+
+Data(state, d, source, version, forced) ==
+  [state |-> state, dst |-> d, source |-> source, version |-> version, force |-> forced]
+InFlight == {"Assigning", "Releasing", "Splitting"}
+StateOf(r) == IF r = None THEN "Init" ELSE r.state
+NextVersion(r) == IF r = None THEN 1 ELSE r.version + 1
+
+Follows(old, new) ==
+  new \in
+    CASE old = "Owned" -> {"Releasing", "Splitting"} \cup IF IsFirst THEN {"Assigning"} ELSE {}
+      [] old = "Assigning" -> {"Owned"} \cup IF IsFirst THEN {"Releasing"} ELSE {}
+      [] old = "Releasing" -> {"Free", IF IsFirst THEN "Owned" ELSE "Assigning"}
+      [] old = "Splitting" -> {"Deleted"}
+      [] old = "Deleted" -> {"Init"}
+      [] old = "Free" -> {"Assigning"} \cup IF OnTopic THEN {"Init"} ELSE {}
+      [] OTHER -> {"Assigning"} \cup IF OnTopic THEN {"Free", "Owned", "Deleted"} \cup InFlight ELSE {}
+
+\* Whether a record with a valid transition names other brokers than the existing one allows.
+Disagrees(l, r) ==
+  LET changed == l.dst # r.dst \/ l.source # r.source
+  IN CASE l.state = "Owned" /\ r.state = "Splitting" -> r.dst # None \/ l.dst # r.source
+       [] l.state = "Owned" -> r.source = None \/ l.dst # r.source \/ l.dst = r.dst
+       [] l.state = "Free" /\ r.state = "Assigning" -> r.source # None \/ r.dst = None
+       [] l.state = "Releasing" /\ r.state = "Assigning" -> r.dst = None \/ changed
+       [] l.state \in InFlight -> changed
+       [] OTHER -> FALSE
+
+\* Whether the existing record is kept and the new one rejected.
+IsKept(l, r) ==
+  IF r = None THEN FALSE
+  ELSE IF l # None /\ versions = "checked" /\ (l # None => r.version # l.version + 1)
+       THEN ~(l.version < r.version /\ OnTopic /\ version_gap = "accepted")
+  ELSE IF l = None /\ ~OnTopic THEN r.version # 1
+  ELSE IF r.force THEN FALSE
+  ELSE IF ~Follows(StateOf(l), r.state) THEN TRUE
+  ELSE l # None /\ Disagrees(l, r)
+
+ActorOf(r) ==
+  IF r.state = "Assigning" THEN r.dst
+  ELSE IF r.state \in {"Releasing", "Splitting", "Deleted"} \/ (r.state = "Free" /\ r.force) THEN r.source ELSE None
+OwnerOf(r) ==
+  IF StateOf(r) = "Owned" THEN r.dst ELSE IF StateOf(r) = "Splitting" THEN r.source ELSE None
+IsOrphan(r, b) ==
+  /\ StateOf(r) \in InFlight \cup {"Owned"}
+  /\ r.dst = b \/ ((r.state \in InFlight \/ source_of_owned_is_orphan) /\ r.source = b)
+
+-----------------------------------------------------------------------------
+(* Clean-ups: [target, running, snapshot], the snapshot a sequence of [bundle, data]. *)
+
+IsSystem(k) == k >= bundles - system_bundles
+ReadsAgain(k) == clean_up_retries = "all" \/ (clean_up_retries = "ordinary" /\ ~IsSystem(k))
+
+\* The orphans of a target in a view, of the bundles that are read again, or of the others.
+OrphansIn(view, b, again) ==
+  LET Is(k) == ReadsAgain(k) = again /\ IsOrphan(view[k], b)
+      found == SelectSeq([i \in 1..bundles |-> i - 1], Is)
+  IN [i \in DOMAIN found |-> [bundle |-> found[i], data |-> view[found[i]]]]
+Left(at, job) == OrphansIn(at.view, job.target, TRUE) \o job.snapshot
+Begun(at, b) == [target |-> b, running |-> TRUE, snapshot |-> OrphansIn(at.view, b, FALSE)]
+HasJob(at, b) == \E i \in DOMAIN at.jobs : at.jobs[i].target = b
+JobOf(at, b) == CHOOSE job \in {at.jobs[i] : i \in DOMAIN at.jobs} : job.target = b
+WithoutJob(at, b) == LET Others(job) == job.target # b IN [at EXCEPT !.jobs = SelectSeq(@, Others)]
+
+\* The broker without the clean-ups that have ended.
+Pruned(at, b) ==
+  LET GoesOn(job) == job.target = b \/ ~job.running \/ Left(at, job) # <<>>
+  IN [at EXCEPT !.jobs = SelectSeq(@, GoesOn)]
+
+-----------------------------------------------------------------------------
+(* Writing and reading. *)
+
+\* The handler of a record: it ends requests, or begins a task.
+Handled(at, b, k, r) ==
+  LET isSettled == StateOf(r) \notin InFlight
+      isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)
+      ends == isSettled /\ ~(StateOf(r) = "Owned" /\ (r # None => r.source = None))
+      acts == IF r = None THEN FALSE ELSE ActorOf(r) = b
+  IN [at EXCEPT !.lookups[k] = @ /\ ~isSettled /\ ~isIgnored,
+                !.unloads[k] = @ /\ (isIgnored \/ ~ends),
+                !.tasks = IF acts /\ ~isIgnored THEN Append(@, [bundle |-> k, data |-> r]) ELSE @]
+
+Applied(s, b, k, r) == [s EXCEPT !.cluster[b] = Pruned(Handled([@ EXCEPT !.view[k] = r], b, k, r), b)]
+Offered(s, b, k, r) == IF IsKept(s.cluster[b].view[k], r) THEN s ELSE Applied(s, b, k, r)
+
+Notified(s, b, k) ==
+  LET old == s.cluster[b].view[k]
+      stored == s.settled[k]
+      fresh == [s EXCEPT !.cluster[b].stale[k] = FALSE]
+      isSame == IF old = None \/ stored = None THEN FALSE ELSE old.version = stored.version
+  IN IF old = stored \/ (metadata_put = "blind_retry" /\ isSame) THEN fresh ELSE Applied(fresh, b, k, stored)
+
+Put(s, b, k, r) ==
+  IF OnTopic
+  THEN [s EXCEPT !.log = Append(@, [bundle |-> k, data |-> r]), !.settled[k] = IF IsKept(@, r) THEN @ ELSE r]
+  ELSE LET decided == IF metadata_put = "compare_and_set" THEN s.settled[k] ELSE s.cluster[b].view[k]
+       IN IF s.cluster[b].session = "Unstable" \/ IsKept(decided, r) THEN s
+          ELSE Notified([s EXCEPT !.settled[k] = r], b, k)
+
+Removed(s, b, k, r) ==
+  Put(s, b, k, IF removal = "init_record" THEN Data("Init", None, r.source, r.version + 1, TRUE) ELSE None)
+
+-----------------------------------------------------------------------------
+(* States. *)
+
+Fresh(view, count) ==
+  LET no == [k \in Bundles |-> FALSE]
+  IN [up |-> TRUE, registered |-> TRUE, disabled |-> FALSE, session |-> "Stable", view |-> view, stale |-> no,
+      read |-> count, tasks |-> <<>>, lookups |-> no, unloads |-> no, jobs |-> <<>>]
+Nothing == [k \in Bundles |-> None]
+
+Least(numbers) == CHOOSE n \in numbers : \A m \in numbers : n <= m
+
+\* The state without the messages that every running broker has read.
+Canonical(s) ==
+  LET running == {b \in Brokers : s.cluster[b].up}
+      dropped == IF running = {} THEN Len(s.log) ELSE Least({s.cluster[b].read : b \in running})
+  IN [s EXCEPT !.log = SubSeq(@, dropped + 1, Len(@)),
+               !.cluster = [b \in Brokers |-> IF b \in running THEN [s.cluster[b] EXCEPT !.read = @ - dropped]
+                                              ELSE s.cluster[b]]]
+
+Become(given) ==
+  \E s \in {Canonical(given)} :
+    /\ leader' = s.leader /\ leader_knows' = s.knows /\ settled' = s.settled /\ log' = s.log /\ is_split' = s.split
+    /\ cluster' = s.cluster
+
+Init == /\ leader = 0 /\ leader_knows = TRUE /\ settled = Nothing /\ log = <<>>
+        /\ is_split = [k \in Bundles |-> FALSE]
+        /\ cluster = [b \in Brokers |-> Fresh(Nothing, 0)]
+
+-----------------------------------------------------------------------------
+(* Requests. *)
+
+CanSplit(k) == 2 * k + 2 < bundles
+Exists(k) ==
+  LET parent == (k - 1) \div 2
+  IN ~is_split[k] /\ IF k = 0 THEN TRUE ELSE CanSplit(parent) => is_split[parent]
+IsStarted(b) == cluster[b].up /\ ~cluster[b].disabled
+
+Lookup ==
+  \E b \in broker, k \in bundle, d \in lookup_dst :
+    LET at == cluster[b]
+        r == at.view[k]
+        owner == OwnerOf(r)
+        isRaw == ~at.registered /\ ~unregistered_broker_parks
+        parked == [S EXCEPT !.cluster[b].lookups[k] = TRUE]
+    IN /\ at.up /\ Exists(k) /\ StateOf(r) # "Deleted"
+       /\ IF owner # None THEN ~isRaw /\ ~cluster[owner].registered /\ Become(parked)
+          ELSE IF StateOf(r) \in InFlight /\ (r # None => r.dst # None)
+          THEN ~isRaw /\ (r.dst = b \/ (lookup_at_source = "parked" /\ r.source = b)) /\ Become(parked)
+          ELSE /\ ~at.lookups[k] /\ (at.disabled => disabled_channel_assigns) /\ cluster[d].registered
+               /\ Become(Put(parked, b, k, Data("Assigning", d, None, NextVersion(r), FALSE)))
+TimeOutLookup ==
+  \E b \in broker, k \in bundle : cluster[b].lookups[k] /\ Become([S EXCEPT !.cluster[b].lookups[k] = FALSE])
+
+Unload ==
+  \E b \in broker, k \in bundle, d \in unload_dst, f \in force :
+    LET r == cluster[b].view[k]
+        state == IF IsFirst /\ d # None THEN "Assigning" ELSE "Releasing"
+    IN /\ IsStarted(b) /\ StateOf(r) = "Owned"
+       /\ IF d = None THEN TRUE ELSE ~f /\ d # r.dst /\ cluster[d].registered
+       /\ Become(Put([S EXCEPT !.cluster[b].unloads[k] = TRUE], b, k, Data(state, d, r.dst, r.version + 1, f)))
+TimeOutUnload ==
+  \E b \in broker, k \in bundle : cluster[b].unloads[k] /\ Become([S EXCEPT !.cluster[b].unloads[k] = FALSE])
+
+Split ==
+  \E b \in broker, k \in bundle :
+    LET r == cluster[b].view[k]
+    IN /\ IsStarted(b) /\ CanSplit(k) /\ StateOf(r) = "Owned"
+       /\ r.dst = b
+       /\ Become(Put(S, b, k, Data("Splitting", None, b, r.version + 1, FALSE)))
+
+-----------------------------------------------------------------------------
+(* Views. *)
+
+HasUnread(b) == cluster[b].up /\ cluster[b].read < Len(log)
+
+Read ==
+  \E b \in broker :
+    /\ HasUnread(b)
+    /\ LET message == log[cluster[b].read + 1]
+       IN Become(Offered([S EXCEPT !.cluster[b].read = @ + 1], b, message.bundle, message.data))
+
+RECURSIVE Jumped(_, _, _, _)
+Jumped(s, b, written, k) ==
+  IF k = bundles THEN s
+  ELSE Jumped(IF k \in written /\ s.settled[k] # None THEN Offered(s, b, k, s.settled[k]) ELSE s, b, written, k + 1)
+Jump ==
+  \E b \in broker :
+    /\ HasUnread(b)
+    /\ LET written == {log[i].bundle : i \in cluster[b].read + 1..Len(log)}
+       IN Become(Jumped([S EXCEPT !.cluster[b].read = Len(log)], b, written, 0))
+
+LateAck ==
+  \E b \in broker :
+    /\ cluster[b].up /\ OnTopic /\ late_ack_moves_reader
+    /\ Become([S EXCEPT !.cluster[b].read = Len(log)])
+
+Notify ==
+  \E b \in broker, k \in bundle :
+    ~OnTopic /\ cluster[b].up /\ cluster[b].session # "Unstable" /\ Become(Notified(S, b, k))
+
+-----------------------------------------------------------------------------
+(* Handlers. *)
+
+Tasks(b) == cluster[b].tasks
+Without(tasks, i) == SubSeq(tasks, 1, i - 1) \o SubSeq(tasks, i + 1, Len(tasks))
+
+\* The state with which the actor of a record answers it; Init removes it.
+AnswerTo(r) ==
+  CASE r.state = "Assigning" -> IF IsFirst /\ r.source # None THEN "Releasing" ELSE "Owned"
+    [] r.state = "Releasing" -> IF r.dst = None THEN "Free" ELSE IF IsFirst THEN "Owned" ELSE "Assigning"
+    [] r.state = "Splitting" -> IF split_bundle = "deleted" THEN "Deleted" ELSE "Init"
+    [] OTHER -> "Init"
+
+Finish ==
+  \E b \in broker, t \in task :
+    /\ t < Len(Tasks(b))
+    /\ LET k == Tasks(b)[t + 1].bundle
+           r == Tasks(b)[t + 1].data
+           half == Data("Owned", b, None, 1, FALSE)
+           done == [S EXCEPT !.cluster[b].tasks = Without(@, t + 1)]
+           answer == AnswerTo(r)
+       IN Become(
+            IF r.state = "Splitting" /\ ~is_split[k]
+            THEN Put(Put([S EXCEPT !.split[k] = TRUE], b, 2 * k + 1, half), b, 2 * k + 2, half)
+            ELSE IF answer = "Init" THEN Removed(done, b, k, r)
+            ELSE Put(done, b, k, Data(answer, r.dst, r.source, r.version + 1, r.force /\ answer = "Free")))
+FailAppend ==
+  \E b \in broker, t \in task : t < Len(Tasks(b)) /\ Become([S EXCEPT !.cluster[b].tasks = Without(@, t + 1)])
+
+-----------------------------------------------------------------------------
+(* Brokers and sessions. *)
+
+ActingLeader(s) == IF s.knows THEN s.leader ELSE None
+Scheduled(s, b, t) ==
+  IF HasJob(s.cluster[b], t) THEN s
+  ELSE [s EXCEPT !.cluster[b].jobs = Append(@, [target |-> t, running |-> FALSE, snapshot |-> <<>>])]
+Deregistered(given, b) ==
+  LET s == [given EXCEPT !.cluster[b].registered = FALSE]
+      l == ActingLeader(s)
+  IN IF l = None \/ l = b THEN s ELSE IF s.cluster[l].session = "Unstable" THEN s ELSE Scheduled(s, l, b)
+Registered(s, b) ==
+  [s EXCEPT !.cluster = [n \in Brokers |-> IF n = b THEN s.cluster[n] ELSE WithoutJob(s.cluster[n], b)]]
+NotLed(s, b) == IF s.leader = b THEN [s EXCEPT !.leader = None, !.knows = FALSE] ELSE s
+Crashed(s, b) ==
+  [NotLed(s, b) EXCEPT !.cluster[b] = [Fresh(Nothing, 0) EXCEPT !.up = FALSE, !.registered = s.cluster[b].registered]]
+
+Crash == \E b \in broker : cluster[b].up /\ Become(Crashed(S, b))
+Restart ==
+  \E b \in broker :
+    /\ ~cluster[b].up
+    /\ LET resumed == CASE restart_resumes = "in_flight" -> InFlight
+                        [] restart_resumes = "assigning" -> {"Assigning"}
+                        [] OTHER -> {}
+           Is(k) == StateOf(settled[k]) \in resumed /\ (settled[k] # None => ActorOf(settled[k]) = b)
+           found == SelectSeq([i \in 1..bundles |-> i - 1], Is)
+           tasks == [i \in DOMAIN found |-> [bundle |-> found[i], data |-> settled[found[i]]]]
+       IN Become(Registered([S EXCEPT !.cluster[b] = [Fresh(settled, Len(log)) EXCEPT !.tasks = tasks]], b))
+Expire == \E b \in broker : ~cluster[b].up /\ cluster[b].registered /\ Become(Deregistered(S, b))
+LoseSession ==
+  \E b \in broker :
+    /\ cluster[b].up /\ cluster[b].session # "Unstable"
+    /\ LET lost == [S EXCEPT !.cluster[b].session = "Unstable", !.cluster[b].stale = [k \in Bundles |-> ~OnTopic]]
+       IN Become(Deregistered(IF session_expired_policy = "shutdown" THEN Crashed(S, b) ELSE lost, b))
+Reconnect ==
+  \E b \in broker :
+    /\ cluster[b].up /\ cluster[b].session = "Unstable"
+    /\ LET s == [S EXCEPT !.cluster[b].session = "Jittery", !.cluster[b].registered = ~cluster[b].disabled]
+       IN Become(IF cluster[b].disabled THEN s ELSE Registered(s, b))
+Stabilize ==
+  \E b \in broker : cluster[b].session = "Jittery" /\ Become([S EXCEPT !.cluster[b].session = "Stable"])
+
+-----------------------------------------------------------------------------
+(* The leader. *)
+
+CanBeElected(b) ==
+  /\ IF leader = None THEN TRUE ELSE ~cluster[leader].registered
+  /\ cluster[b].up /\ cluster[b].registered /\ ~cluster[b].disabled
+Elect == \E b \in broker : CanBeElected(b) /\ Become([S EXCEPT !.leader = b, !.knows = TRUE])
+ElectUnnoticed == \E b \in broker : CanBeElected(b) /\ Become([S EXCEPT !.leader = b, !.knows = FALSE])
+RecheckElection ==
+  leader # None /\ ~leader_knows /\ election_is_rechecked /\ Become([S EXCEPT !.knows = TRUE])
+
+IsMonitoring == IF ActingLeader(S) = None THEN FALSE ELSE cluster[leader].session = "Stable"
+NeededBy(r) ==
+  IF StateOf(r) \notin InFlight \cup {"Owned"} THEN <<>>
+  ELSE LET IsNamed(b) == b # None
+       IN SelectSeq(<<r.dst, IF r.state \in InFlight \/ source_of_owned_is_orphan THEN r.source ELSE None>>, IsNamed)
+
+RECURSIVE Needed(_, _)
+Needed(view, k) == IF k = bundles THEN <<>> ELSE NeededBy(view[k]) \o Needed(view, k + 1)
+RECURSIVE AllScheduled(_, _)
+AllScheduled(s, targets) ==
+  IF targets = <<>> THEN s
+  ELSE AllScheduled(IF s.cluster[Head(targets)].registered THEN s ELSE Scheduled(s, s.leader, Head(targets)),
+                    Tail(targets))
+Monitor == IsMonitoring /\ Become(AllScheduled(S, Needed(cluster[leader].view, 0)))
+
+\* The record that overrides an orphan of a target, or a stuck record; without d the bundle becomes Free.
+Replacement(r, t, d, isGraceful) ==
+  LET source == IF r.state \in InFlight THEN r.source ELSE t
+  IN CASE d = None -> Data("Free", None, source, r.version + 1, TRUE)
+       [] d # None /\ r.state = "Splitting" -> Data("Splitting", r.dst, d, r.version + 1, TRUE)
+       [] d # None /\ r.state = "Owned" /\ isGraceful -> Data("Releasing", d, t, r.version + 1, TRUE)
+       [] OTHER -> Data("Owned", d, IF d = source THEN None ELSE source, r.version + 1, TRUE)
+
+OverrideStuck ==
+  \E k \in bundle, d \in dst :
+    /\ IsMonitoring
+    /\ LET r == cluster[leader].view[k]
+       IN /\ StateOf(r) \in InFlight
+          /\ \A i \in DOMAIN NeededBy(r) : cluster[NeededBy(r)[i]].registered
+          /\ cluster[d].registered
+          /\ Become(Put(S, leader, k, Replacement(r, None, d, FALSE)))
+RemoveOld ==
+  \E k \in bundle :
+    /\ IsMonitoring
+    /\ LET r == cluster[leader].view[k]
+       IN /\ StateOf(r) # "Init"
+          /\ StateOf(r) \in {"Free", "Deleted"} \/ monitor_removes = "any"
+          /\ Become(Removed(S, leader, k, r))
+
+-----------------------------------------------------------------------------
+(* Clean-ups and shutdown. *)
+
+StartCleanUp ==
+  \E b \in broker, t \in target, h \in healthy :
+    LET at == cluster[b]
+        others == WithoutJob(at, t)
+    IN /\ HasJob(at, t)
+       /\ ~JobOf(at, t).running /\ (h => cluster[t].up)
+       /\ Become([S EXCEPT !.cluster[b] =
+                    IF h THEN others ELSE Pruned([others EXCEPT !.jobs = Append(@, Begun(at, t))], b)])
+
+Override ==
+  \E b \in broker, t \in target, k \in bundle, d \in override_dst :
+    LET at == cluster[b]
+    IN /\ HasJob(at, t)
+       /\ JobOf(at, t).running
+       /\ LET job == JobOf(at, t)
+              left == Left(at, job)
+              places == {i \in DOMAIN left : left[i].bundle = k}
+              others == {n \in Brokers \ {t} : cluster[n].registered}
+          IN /\ places # {}
+             /\ IsSystem(k) => \A i \in DOMAIN left : IsSystem(left[i].bundle)
+             /\ d \in IF others = {} THEN {None} ELSE others
+             /\ LET orphan == left[Least(places)]
+                    Others(each) == each # orphan
+                    rest == [job EXCEPT !.snapshot = SelectSeq(@, Others)]
+                    jobs == [i \in DOMAIN at.jobs |-> IF at.jobs[i] = job THEN rest ELSE at.jobs[i]]
+                    s == [S EXCEPT !.cluster[b] = Pruned([at EXCEPT !.jobs = jobs], b)]
+                IN Become(Put(s, b, k, Replacement(orphan.data, t, d, b = t)))
+
+Disable ==
+  \E b \in broker :
+    /\ IsStarted(b)
+    /\ Become([NotLed(S, b) EXCEPT !.cluster[b].disabled = TRUE, !.cluster[b].jobs = <<Begun(cluster[b], b)>>])
+Stop ==
+  \E b \in broker :
+    /\ HasJob(cluster[b], b)
+    /\ Left(cluster[b], JobOf(cluster[b], b)) = <<>>
+    /\ Become(Deregistered(Crashed(S, b), b))
+
+-----------------------------------------------------------------------------
+(* Bounds. *)
+
+VersionsAtMost(n) ==
+  /\ \A k \in Bundles : settled[k] # None => settled[k].version <= n
+  /\ \A i \in DOMAIN log : log[i].data # None => log[i].data.version <= n
+UnreadAtMost(n) == \A b \in Brokers : cluster[b].up => Len(log) - cluster[b].read <= n
+TasksAtMost(n) == \A b \in Brokers : Len(cluster[b].tasks) <= n
+IsAbsent(at) == ~at.up \/ ~at.registered \/ at.disabled \/ at.session # "Stable"
+AbsentAtMost(n) == Cardinality({b \in Brokers : IsAbsent(cluster[b])}) <= n
+=============================================================================
