@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fuzz.explore.search import bounded, explore
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from model.machine import Failed, Refused
@@ -211,6 +213,40 @@ def test_shutdown_moves_bundles_and_retries() -> None:
         assert isinstance(ownership_channel.step(cfg, s, "stop", (1,))[1], Refused) is not stops
     s = after(TOPIC, s, ("override", 1, 1, 0, 0), ("stop", 1))
     assert s.settled[0] == Data("Owned", 0, 1, 5)
+
+
+def test_split_bundle_returns_after_its_tombstone() -> None:
+    """A command from a view that has Owned, written after the tombstone of Deleted, is accepted by shipped rules."""
+    late = (
+        ("lookup", 0, 0, 0),
+        ("jump", 0),
+        ("finish", 0, 0),
+        ("jump", 0),
+        ("jump", 1),
+        ("split", 0, 0),
+        ("jump", 0),
+        ("finish", 0, 0),
+        ("finish", 0, 0),
+        ("jump", 0),
+        ("finish", 0, 0),
+        ("unload", 1, 0, 1, False),
+    )
+    for cfg, state in ((SHIPPED, "Releasing"), (m.reference.config, "Init")):
+        s, _ = ran(cfg._replace(brokers=2, bundles=3), *late)
+        assert s.is_split[0]
+        assert s.settled[0] is not None
+        assert s.settled[0].state == state
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("policy", "is_broken"), [("reconnect", True), ("shutdown", False)])
+def test_shutdown_on_session_loss_repairs_stale_answers(policy: str, is_broken: bool) -> None:
+    """apache/pulsar#24478: the repair that was proposed, beside the reference's."""
+    space = bounded(find_subject("ownership_channel"), "stored")
+    settings = {**space.scope.settings, "stale_view_answers": True, "session_expired_policy": policy}
+    space = type(space)(space.subject, "reference", replace(space.scope, settings=settings))
+    broken = {v.finding.broken_property for v in explore(space, implementation=False).violations}
+    assert broken == ({"timed_out_lookup_is_not_answered_from_stale_view"} if is_broken else set())
 
 
 # ---- conflict resolution --------------------------------------------------------------------------------
