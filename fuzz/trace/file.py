@@ -12,7 +12,7 @@ import csv
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,8 +180,3 @@ def _whole(path: Path, trace: Trace) -> Trace:
         what = f"trace {trace.id} should have {said} operations and has {len(trace.operations)}"
         raise BadTrace(path, trace.line, f"{what}; the file is cut off or mixed up")
     return trace
-
-
-def plain_header(header: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    """The named fields of a header, those that are there."""
-    return {k: header[k] for k in keys if k in header}
