@@ -317,3 +317,18 @@ def test_individual_acks_commute() -> None:
         cut = chance.randrange(7)
         apart, _ = after(TEN, ("ack_individual", tuple(acks[:cut])), ("ack_individual", tuple(acks[cut:])))
         assert apart == together
+
+
+def test_observation_of_a_cursor() -> None:
+    """Entries 0 and 2 are deleted, message 1 of entry 1 is acknowledged; nothing is persisted."""
+    acks = Acks(1, 0b100, (Partial(1, 0b101),))
+    cfg = Config(batch_sizes=(4, 3, 2))
+    s = m.start(cfg)._replace(ledgers=(2, 1), acks=acks, read_position=2)
+    assert m.batch_acks.observe(cfg, s) == {
+        "mark_delete_position": [1, 0],
+        "durable_mark_delete_position": [1, -1],
+        "read_position": [2, 0],
+        "individually_deleted": [[2, 0]],
+        "batch_sets": [[[1, 1], [5]]],
+        "not_acknowledged": 2,
+    }

@@ -510,3 +510,31 @@ def test_canonical_form_numbers_requests_in_order() -> None:
     assert (s.next_request, renumbered.next_request) == (4, 3)
     assert renumbered.in_flight == ((Request(1, LogRecord("commit", False, 1, ()), 0),),)
     assert [request.number for request in renumbered.buffer] == [2]
+
+
+def test_observation_of_a_handle() -> None:
+    """Entry 0, message 0 of entry 1 and entry 2 are acknowledged; two transactions have pending acks."""
+    cfg = Config(batch_sizes=(2,))
+    request = Request(7, LogRecord("commit", False, 3, ()), 0)
+    s = start(cfg)._replace(
+        cursor=Acks(1, 0b100, (Partial(1, 0b10),)),
+        status="ready",
+        log=((), ()),
+        individual_acks=(TxnAcks(3, (PositionAck(4, 0b01),)),),
+        cumulative_ack=CumulativeAck(5, PositionAck(3, None)),
+        accept_queue=(request,),
+        buffer=(request,),
+    )
+    s = s._replace(log_index=s.log_index._replace(keys=(Key(2, 0),)))
+    assert m.pending_acks.observe(cfg, s) == {
+        "status": "ready",
+        "first_unacked": 1,
+        "durable_first_unacked": 0,
+        "acknowledged": [[1, 0b01], [2, 0b11]],
+        "pending": [[3, [[4, 0b10]]]],
+        "cumulative": [5, 3, 0b11],
+        "log_entries": 2,
+        "index": [[2, 0]],
+        "requests": 2,
+    }
+    assert m.pending_acks.observe(cfg, start(cfg))["cumulative"] is None

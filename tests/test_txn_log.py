@@ -24,6 +24,7 @@ from model.txn_log.state import (
     Record,
     RecordPosition,
     State,
+    Txn,
     closed_cursor,
     deletion_ack_set,
     start,
@@ -502,3 +503,31 @@ def test_entry_keeps_only_bytes_after_restart(batched: bool) -> None:
     assert is_batched(entry._data) is batched
     assert entry.records == records
     assert entry.records is not records
+
+
+def test_observation_of_a_store() -> None:
+    """Five entries are trimmed, record 0 of entry 5 is deleted; transaction 3 is the first ongoing one."""
+    cfg, record = Config(), Record(3, "NEW", 9)
+    s = start(cfg)._replace(
+        first_entry=5,
+        ledgers=(2,),
+        log=((record, record), (record,)),
+        txns=(Txn(3, "OPEN", 1, 2, 900, (RecordPosition(5, 1),)),),
+        last_id=9,
+        acks=Acks(5, 0, (Partial(5, 0b10),)),
+        durable=Acks(4, 0, ()),
+        buffer=(record,),
+        in_flight=((record, record),),
+    )
+    assert m.txn_log.observe(cfg, s) == {
+        "status": "ready",
+        "ledger": "open",
+        "low_watermark": 2,
+        "last_id": 9,
+        "transactions": [[3, "OPEN", 1, 2, 900]],
+        "ledgers": [2],
+        "mark": 5,
+        "durable_mark": 4,
+        "remaining_records": [1, 1],
+        "pending_requests": 3,
+    }
