@@ -33,7 +33,6 @@ RUNS = {run.id: run for run in all_runs(MODULES)}
 TWINS = sorted({run.component for run in RUNS.values()})
 #: Violations that TLC finds late although their scope is small.
 LATE = {
-    "active_cursors_flush_is_observable",
     "active_cursors_heap_removal_only_sifts_down",
     "active_cursors_tail_move_keeps_counts",
 }
