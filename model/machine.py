@@ -163,6 +163,8 @@ class Machine(Generic[C, S]):
         self.releases: dict[str, str] = {}
         #: (config, state) -> the representative of all states that differ only in names given at run time
         self.canonical: Callable[[C, S], S] = lambda cfg, s: s
+        #: state diagrams by name: which states may follow a state; drawn in the report and in `model/README.md`
+        self.diagrams: dict[str, Mapping[str, Iterable[str]]] = {}
         #: (config, state) -> what an outside observer can see, as plain data
         self.observe: Callable[[C, S], Any] = lambda cfg, s: plain(s)
         #: (config, state, action, arguments) -> the other steps that the specification allows

@@ -18,11 +18,13 @@ from fuzz.campaign.summary import campaign_failures
 from fuzz.campaign.worker import BLOCK, Spec
 from fuzz.commands.campaign import shown_findings
 from fuzz.report.campaign import line_style, render
+from fuzz.report.diagram import all_diagrams
 from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, readable, show_findings, trace_in
 from fuzz.report.why import why
 from fuzz.run.coverage import Total
 from fuzz.subject import find_subject, subject_names
 from model.machine import Refused
+from tests.conftest import ROOT
 
 Ran = tuple[Plan, State, list[Shown]]
 
@@ -250,3 +252,15 @@ def test_why_changes_nothing_and_answers_for_every_property() -> None:
             if each.kind == "always" and not each.of_step and not each.histories and each.given(cfg):
                 assert all(reason.value in (True, False) for reason in why(each.holds, (cfg, state)))
                 assert each.holds(cfg, state)
+
+
+def test_the_document_has_the_state_diagrams_of_the_machines() -> None:
+    said = (ROOT / "model" / "README.md").read_text()
+    assert all_diagrams() in said
+    assert all_diagrams().count("stateDiagram") == sum(len(find_subject(n).machine.diagrams) for n in subject_names())
+    assert "Splitting --> Deleted" in said
+
+
+def test_the_report_draws_state_diagrams() -> None:
+    text = render(*run(Spec("ownership_channel"), 1), [])
+    assert text.count('alt="state diagrams of ownership_channel"') == 1

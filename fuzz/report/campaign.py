@@ -15,6 +15,7 @@ from fuzz.campaign.driver import Plan, State
 from fuzz.campaign.summary import configs_of
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.platform.version import code_version
+from fuzz.report.diagram import draw
 from fuzz.report.finding import OF_STATES, Shown, call_text, change_text, changes, first_sentence, said
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject
@@ -92,6 +93,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "pairs": len([k for k in total.of("pair") if not k.startswith(" ")]),
         "possible_pairs": len(subject.machine.actions) ** 2,
         "heat_map": _heat_map(subject, total),
+        "diagrams": _diagrams(subject),
         "saturation": _saturation(total, first_seed, traces),
     }
 
@@ -159,6 +161,17 @@ def _heat_map(subject: Subject, total: Total) -> str:
     axes.set_xlabel("action")
     axes.set_ylabel("previous action")
     figure.colorbar(image, ax=axes, shrink=0.7, label="times")
+    return picture(figure)
+
+
+def _diagrams(subject: Subject) -> str:
+    """The machine's state diagrams, side by side; empty if it has none."""
+    tables = subject.machine.diagrams
+    if not tables:
+        return ""
+    figure, axes = pyplot().subplots(ncols=len(tables), squeeze=False, figsize=(4.2 * len(tables), 3.6))
+    for each, (title, table) in zip(axes[0], tables.items(), strict=True):
+        draw(each, title, table)
     return picture(figure)
 
 

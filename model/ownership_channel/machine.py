@@ -30,6 +30,7 @@ from model.ownership_channel import recovery, requests
 from model.ownership_channel.records import (
     ACTIVE,
     IN_FLIGHT,
+    TRANSITIONS,
     Config,
     Data,
     ServiceUnitState,
@@ -41,6 +42,8 @@ from model.ownership_channel.state import State, ownership_channel
 
 #: The modules whose functions are the machine's actions.
 ACTIONS = requests, recovery
+
+ownership_channel.diagrams = {storage.replace("_", " "): table for storage, table in TRANSITIONS.items()}
 
 # ---- functions ------------------------------------------------------------------------------------------
 

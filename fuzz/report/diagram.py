@@ -1,0 +1,57 @@
+"""State diagrams of machines, from the machines' own tables: a figure for the report, and Mermaid for documents.
+
+python -m fuzz.report.diagram model/README.md    all diagrams, between the marks of the document
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fuzz.defects.page import write_into
+from fuzz.subject import find_subject, subject_names
+
+Table = Mapping[str, Iterable[str]]
+
+
+def arrows(table: Table) -> list[tuple[str, str]]:
+    """The transitions in the order of the table; the targets of a state in alphabetic order."""
+    return [(old, new) for old, following in table.items() for new in sorted(following)]
+
+
+def draw(axes: Any, title: str, table: Table) -> None:
+    """Draws the states on a circle, and an arrow for each transition."""
+    names = list(dict.fromkeys(name for pair in arrows(table) for name in pair))
+    turns = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
+    places = {name: (math.sin(turn), math.cos(turn)) for name, turn in turns.items()}
+    box = {"boxstyle": "round", "facecolor": "white", "edgecolor": "grey"}
+    for old, new in arrows(table):
+        line = {"arrowstyle": "->", "connectionstyle": "arc3,rad=0.15", "color": "grey", "shrinkA": 16, "shrinkB": 18}
+        axes.annotate("", places[new], places[old], arrowprops=line)
+    for name, place in places.items():
+        axes.text(*place, name, ha="center", va="center", bbox=box)
+    axes.set_title(title)
+    axes.set(xlim=(-1.3, 1.3), ylim=(-1.2, 1.2))
+    axes.axis("off")
+
+
+def mermaid(table: Table) -> str:
+    """The diagram as Mermaid text, which a browser draws."""
+    lines = [f"    {old} --> {new}" for old, new in arrows(table)]
+    return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
+
+
+def all_diagrams() -> str:
+    """The diagrams of all machines as Markdown."""
+    return "\n\n".join(
+        f"`{name}`, {title}:\n\n{mermaid(table)}"
+        for name in subject_names()
+        for title, table in find_subject(name).machine.diagrams.items()
+    )
+
+
+if __name__ == "__main__":
+    write_into(Path(sys.argv[1]), all_diagrams())
