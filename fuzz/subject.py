@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Protocol
@@ -92,6 +92,8 @@ class Subject:
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
+    #: (action, arguments) -> which of the independent parts of the state an action reads and changes
+    partition: Callable[[str, Mapping[str, Any]], Hashable] = lambda action, arguments: None
     #: by name, state -> a corrupted state, or None: an implementation loaded with it must fail or report it in `check`
     corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a

@@ -76,9 +76,11 @@ def run(paths: list[Path], profile: str | None, console: Console) -> ReplayResul
 
 
 def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
-    is_own = OWN in trace.header and profile is None
+    is_own = OWN in trace.header and profile is None and mismatch.prefix is None
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None
     up_to = [each for each in trace.operations if each.line <= mismatch.line]
+    if mismatch.prefix is not None:
+        up_to = [*mismatch.prefix, *[each for each in trace.operations if each.line == mismatch.line]]
     return DifferenceRow(
         trace=mismatch.trace,
         line=mismatch.line,
@@ -87,7 +89,7 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
         actual=mismatch.actual,
         fields=list(mismatch.fields),
         known_deviation=mismatch.known_deviation,
-        message=trace.header.get("message"),
+        message=mismatch.message or trace.header.get("message"),
         before=[]
         if is_own
         else [

@@ -2,6 +2,7 @@
 
     {"trace": id, "component": name, "config": {...}, ...}        opens a trace
     {"op": name, "args": {...}, "result": ..., "observe": ...}    one operation of it, the last two if recorded
+    {"op": ..., "thread": name, "invoked": 3, "returned": 8}      one of a concurrent history; null: it did not return
 
 Plain or gzip'd, UTF-8, one object a line. A trace is data: reading one runs nothing that stands in it.
 """
@@ -39,6 +40,14 @@ class BadTrace(BadValue):
         self.line = line
 
 
+class Span(NamedTuple):
+    """The thread of an operation, and the times of its invocation and return, on a clock of the history's own."""
+
+    thread: str | int
+    invoked: int
+    returned: int | None
+
+
 class Operation(NamedTuple):
     """One line of a trace."""
 
@@ -47,6 +56,7 @@ class Operation(NamedTuple):
     result: Any
     observe: Any
     line: int
+    span: Span | None = None  # of a concurrent history
 
 
 @dataclass
@@ -71,6 +81,7 @@ class Trace:
                 line["result"] = each.result
             if each.observe is not ABSENT:
                 line["observe"] = each.observe
+            line.update({} if each.span is None else each.span._asdict())
             yield to_json(line) + b"\n"
 
 
@@ -170,7 +181,16 @@ def _opening(path: Path, number: int, data: dict[str, Any]) -> Trace:
 def _operation(path: Path, number: int, data: dict[str, Any]) -> Operation:
     if not isinstance(data.get("op"), str) or not isinstance(data.get("args"), dict):
         raise BadTrace(path, number, 'an operation needs op, a text, and args, an object: {"op": name, "args": {...}}')
-    return Operation(data["op"], data["args"], data.get("result", ABSENT), data.get("observe", ABSENT), number)
+    operation = Operation(data["op"], data["args"], data.get("result", ABSENT), data.get("observe", ABSENT), number)
+    if data.keys().isdisjoint(Span._fields):
+        return operation
+    thread, invoked, returned = data.get("thread"), data.get("invoked"), data.get("returned")
+    is_timed = type(invoked) is int and (returned is None or (type(returned) is int and invoked <= returned))
+    if not isinstance(thread, str | int) or not is_timed:
+        raise BadTrace(
+            path, number, "an operation of a thread needs thread, and integers invoked <= returned (or null)"
+        )
+    return operation._replace(span=Span(thread, data["invoked"], returned))
 
 
 def _whole(path: Path, trace: Trace) -> Trace:

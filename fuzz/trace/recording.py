@@ -8,7 +8,8 @@ operations are the actions themselves.
 A recorded decision table is a CSV file, named after its component: a row is an operation, and the recording says which
 columns are its result.
 
-Each operation runs on model and implementation. Three comparisons must agree: model and implementation, the outcome and
+Each operation of a sequential trace runs on model and implementation. A history of several threads is checked for
+linearizability against the model alone. Three comparisons must agree: model and implementation, the outcome and
 the recorded result, the model's observation and the recorded one.
 """
 
@@ -16,17 +17,20 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import math
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.defects.table import defects_of
+from fuzz.platform.json import to_json
 from fuzz.run.call import Call
 from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
+from fuzz.run.linearize import Result, Timed, linearize
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
@@ -87,6 +91,8 @@ class Mismatch(NamedTuple):
     actual: Any
     fields: list[str]
     known_deviation: str | None = None
+    message: str | None = None
+    prefix: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that the model can take
 
 
 @dataclass
@@ -167,7 +173,7 @@ class Replayer:
         """
         with watchdog(HANG_SECONDS * (1 + len(trace.operations) / 100)):
             try:
-                return self._replay(trace)
+                return self._check_order(trace) if is_concurrent(trace) else self._replay(trace)
             except Hang:
                 hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"])
                 return Replayed(trace, len(trace.operations), [hang])
@@ -186,6 +192,64 @@ class Replayer:
             known += deviations
             mismatch = self.first_mismatch(trace, self._with(base, trace, known))
         return replayed
+
+    def _check_order(self, trace: Trace) -> Replayed:
+        """Decides whether a concurrent history is linearizable."""
+        recording, cfg, replayed = self.recording, self._config(trace, self.profile), Replayed(trace)
+        replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
+        outcomes = self._outcomes(trace, cfg)
+
+        def steps(operation: Operation, state: Any) -> Iterator[Any]:
+            for after, result in outcomes(operation, state):
+                if operation.result is ABSENT or same(result, operation.result):
+                    yield after
+
+        def observed(state: Any) -> Any:
+            seen = recording.observation(cfg, self.subject.machine.observe(cfg, state), trace.config)
+            return recording.as_recorded(seen, final)
+
+        final = trace.header.get("final", ABSENT)
+        verdict = linearize(
+            timed(trace),
+            start,
+            steps,
+            accepts=lambda state: final is ABSENT or same(observed(state), final),
+            part_of=lambda operation: self.subject.partition(operation.op, operation.args),
+        )
+        prefix = tuple([each.operation for each in verdict.order])
+        if verdict.result is Result.UNDECIDED:
+            message = f"not decided within {verdict.steps:,} steps of the model"
+            replayed.mismatches = [Mismatch(trace.id, trace.line, "", None, None, ["undecided"], None, message, prefix)]
+        elif verdict.operation is not None:
+            last = verdict.operation.operation
+            possible = _distinct(result for state in verdict.states for _, result in outcomes(last, state))
+            message = (
+                f"not linearizable: no order of the calls has this result; the longest prefix is {len(prefix):,} calls"
+            )
+            replayed.mismatches = [
+                Mismatch(trace.id, last.line, last.op, possible, last.result, ["order"], None, message, prefix)
+            ]
+        elif verdict.result is Result.NOT_LINEARIZABLE:
+            message = "not linearizable: no order of the calls leads to the final observation"
+            possible = _distinct(observed(state) for state in verdict.states)
+            replayed.mismatches = [
+                Mismatch(trace.id, trace.line, "", possible, final, ["final"], None, message, prefix)
+            ]
+        return replayed
+
+    def _outcomes(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], Iterator[tuple[Any, Any]]]:
+        """A function from an operation and a state to every allowed step: the state after it, and its recorded form."""
+        machine, form, config = self.subject.machine, self.recording.result, trace.config
+        fixed = {id(each): self.calls(trace, cfg, None, each) for each in trace.operations if OWN in trace.header}
+
+        def outcomes(operation: Operation, state: Any) -> Iterator[tuple[Any, Any]]:
+            *first, last = fixed.get(id(operation)) or self.calls(trace, cfg, state, operation)
+            for call in first:
+                state, _ = machine.step(cfg, state, *call)
+            for after, outcome in (machine.step(cfg, state, *last), *machine.alternatives(cfg, state, *last)):
+                yield after, form(cfg, operation.op, outcome, config)
+
+        return outcomes
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
         """The fewest deviations with which the trace agrees up to a later place: one, or several where they meet."""
@@ -275,6 +339,29 @@ class Replayer:
 def _field(cause: Cause) -> str:
     """The field of a mismatch in which a difference shows."""
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH) else str(cause)
+
+
+def is_concurrent(trace: Trace) -> bool:
+    """Whether a trace is a history of several threads. Raises BadTrace if only some operations have a thread."""
+    spans = [each for each in trace.operations if each.span is not None]
+    if spans and len(spans) < len(trace.operations):
+        line = next(each.line for each in trace.operations if each.span is None)
+        raise BadTrace(trace.path, line, "this operation needs thread, invoked and returned, as the others have them")
+    return bool(spans)
+
+
+def timed(trace: Trace) -> list[Timed]:
+    """The operations of a concurrent history with their times."""
+    spans = [(each, each.span) for each in trace.operations if each.span is not None]
+    return [
+        Timed(span.thread, span.invoked, math.inf if span.returned is None else span.returned, each)
+        for each, span in spans
+    ]
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    """The values without repetitions, in order."""
+    return list({to_json(each): each for each in values}.values())
 
 
 def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | None = None) -> Replayer:

@@ -1,0 +1,149 @@
+"""Records concurrent histories of Python objects: which thread called what when, and what it returned.
+
+    recorder = Recorder(body)
+    recorder.call("add", (3,))         from any thread
+    recorder.history("id", subject, cfg)
+
+Times are numbers of a counter, so that no two are equal. `run_threads` drives one of our implementations, which are not
+thread-safe by themselves, through a `Guard`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fuzz.platform.version import code_version
+from fuzz.run.call import Arguments, Call
+from fuzz.run.compare import shown
+from fuzz.run.generate import generate, recipe
+from fuzz.subject import Subject
+from fuzz.target import Target
+from fuzz.trace.file import ABSENT, Operation, Span, Trace
+from fuzz.trace.recording import OWN
+from model.machine import plain
+
+#: While threads run, Python switches between them about this often, so that calls overlap.
+_SWITCH_SECONDS = 2e-6
+
+#: (action, arguments) -> outcome, callable from any thread.
+Act = Callable[[str, Arguments], Any]
+
+
+class Locked:
+    """An implementation behind one lock."""
+
+    def __init__(self, subject: Subject, cfg: Any) -> None:
+        self._body = subject.implementation(cfg)
+        self._lock = threading.Lock()
+
+    def __call__(self, action: str, arguments: Arguments) -> Any:
+        """Takes an action. Returns its outcome."""
+        with self._lock:
+            return getattr(self._body, action)(*arguments)
+
+    def view(self) -> Any:
+        """The model's state, when no thread runs."""
+        return self._body.view()
+
+
+class LostUpdate(Locked):
+    """A seeded race: a call changes a copy, which then replaces the implementation without compare-and-set."""
+
+    def __init__(self, subject: Subject, cfg: Any) -> None:
+        super().__init__(subject, cfg)
+        self._copy: Callable[[Any], Any] = lambda body: subject.implementation.load(cfg, body.view())
+
+    def __call__(self, action: str, arguments: Arguments) -> Any:
+        """Takes an action. Returns its outcome."""
+        copy = self._copy(self._body)
+        outcome = getattr(copy, action)(*arguments)
+        time.sleep(0)
+        self._body = copy
+        return outcome
+
+
+class Recorder:
+    """Records calls from any number of threads.
+
+    `pauses` is the probability with which another thread gets the turn before a call, and after it: calls overlap more.
+    """
+
+    def __init__(self, act: Act, pauses: float = 0.0) -> None:
+        self._act = act
+        self._chance, self._pauses = random.Random(0), pauses  # noqa: S311
+        self._time = itertools.count()
+        self._calls: list[tuple[Call, Any, Span]] = []
+
+    def call(self, call: Call) -> Any:
+        """Takes a call in the present thread. An exception is recorded as outcome, and raised."""
+        invoked, outcome = next(self._time), None
+        try:
+            self._pause()
+            outcome = self._act(*call)
+        except Exception as problem:
+            outcome = {"raised": repr(problem)}
+            raise
+        finally:
+            self._pause()
+            self._calls.append((call, outcome, Span(threading.current_thread().name, invoked, next(self._time))))
+        return outcome
+
+    def _pause(self) -> None:
+        if self._chance.random() < self._pauses:
+            time.sleep(0)
+
+    def history(self, name: str, target: Target, **header: Any) -> Trace:
+        """The calls so far as a trace, which `brokerproof replay` checks."""
+        actions = target.subject.machine.actions
+        operations = [
+            Operation(call.action, actions[call.action].named(call.arguments), shown(outcome), ABSENT, 0, span)
+            for call, outcome, span in sorted(self._calls, key=lambda each: each[2].invoked)
+        ]
+        return Trace(name, target.subject.name, plain(target.config), operations, {OWN: code_version(), **header})
+
+
+def run_threads(
+    target: Target,
+    *,
+    threads: int,
+    operations: int,
+    seed: int,
+    guard: Callable[[Subject, Any], Locked] = Locked,
+    pauses: float = 0.0,
+) -> Trace:
+    """Runs a seed's calls on the implementation, dealt out to threads. Returns the history, with the final observation.
+
+    The calls are a function of the seed; how they overlap is up to the machine.
+    """
+    subject = target.subject
+    plan, _ = recipe(subject, target.config, seed)
+    calls = list(generate(subject, target.config, seed, threads * operations))
+    body = guard(subject, plan.config)
+    recorder, begin = Recorder(body, pauses), threading.Barrier(threads)
+
+    def work(share: Sequence[Call]) -> None:
+        begin.wait()
+        for call in share:
+            try:
+                recorder.call(call)
+            except Exception:
+                return  # recorded; no order can place it
+
+    workers = [threading.Thread(target=work, args=(calls[i::threads],), name=f"{i}") for i in range(threads)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    try:
+        for each in workers:
+            each.start()
+        for each in workers:
+            each.join()
+    finally:
+        sys.setswitchinterval(interval)
+    final = plain(subject.machine.observe(plan.config, body.view()))
+    return recorder.history(f"{subject.name}/{seed}", target.drawn(plan.config), seed=seed, final=final)

@@ -1,0 +1,188 @@
+"""Concurrent histories: linearizability against the model, the recorder, a race that it finds."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.run.call import Call
+from fuzz.run.linearize import Result, Timed, Verdict, linearize
+from fuzz.target import resolve
+from fuzz.trace.file import BadTrace, Trace, read_traces, write_traces
+from fuzz.trace.recording import replayer_of
+from fuzz.trace.threads import LostUpdate, Recorder, run_threads
+from tests.test_cli import keeps_to_schema
+
+COMPONENTS = ("range_cache", "active_cursors", "negative_acks")
+Register = tuple[str, int]  # write or read, and the value
+
+
+def steps(operation: Register, state: int) -> list[int]:
+    kind, value = operation
+    return [value] if kind == "write" else [state] if state == value else []
+
+
+def history(*operations: tuple[str, float, float, Register]) -> list[Timed]:
+    return [Timed(*each) for each in operations]
+
+
+WRITES = (("a", 0, 3, ("write", 1)), ("b", 1, 5, ("write", 2)))
+
+
+@pytest.mark.parametrize(
+    ("operations", "result", "blocked"),
+    [
+        ((*WRITES, ("c", 4, 6, ("read", 2)), ("c", 7, 8, ("read", 2))), Result.LINEARIZABLE, None),
+        ((*WRITES, ("c", 4, 6, ("read", 1)), ("c", 7, 8, ("read", 2))), Result.LINEARIZABLE, None),
+        ((*WRITES, ("c", 4, 6, ("read", 2)), ("c", 7, 8, ("read", 1))), Result.NOT_LINEARIZABLE, 8),
+        ((*WRITES, ("c", 4, 6, ("read", 3)), ("c", 7, 8, ("read", 1))), Result.NOT_LINEARIZABLE, 6),
+        ((("a", 0, inf, ("write", 1)), ("b", 1, 2, ("read", 1))), Result.LINEARIZABLE, None),
+        ((("a", 0, inf, ("write", 1)), ("b", 1, 2, ("read", 0))), Result.LINEARIZABLE, None),
+        ((("a", 3, inf, ("write", 1)), ("b", 1, 2, ("read", 1))), Result.NOT_LINEARIZABLE, 2),
+        ((), Result.LINEARIZABLE, None),
+    ],
+)
+def test_small_histories(operations: Any, result: Result, blocked: float | None) -> None:
+    verdict = linearize(history(*operations), 0, steps)
+    assert (verdict.result, verdict.operation.returned if verdict.operation else None) == (result, blocked)
+    if result is Result.LINEARIZABLE:
+        assert is_linearization(history(*operations), verdict)
+
+
+def is_linearization(given: list[Timed], verdict: Verdict) -> bool:
+    state, placed = 0, verdict.order
+    for at, each in enumerate(placed):
+        if not steps(each.operation, state) or any(later.returned < each.invoked for later in placed[at:]):
+            return False
+        [state] = steps(each.operation, state)
+    return {each for each in given if each.returned < inf} <= set(placed)
+
+
+def test_verdicts_equal_those_of_trying_all_orders() -> None:
+    chance, results = random.Random(5), []
+    for _ in range(300):
+        given = []
+        for thread in "abc":
+            times = sorted(chance.sample(range(40), 4))
+            for invoked, returned in (times[:2], times[2:]):
+                operation = (chance.choice(("write", "read")), chance.randrange(2))
+                given.append(Timed(thread, invoked, returned, operation))
+        verdict = linearize(given, 0, steps)
+        orders = (Verdict(Result.LINEARIZABLE, order) for order in itertools.permutations(given))
+        expected = any(is_linearization(given, each) for each in orders)
+        assert (verdict.result is Result.LINEARIZABLE) == expected
+        assert not expected or is_linearization(given, verdict)
+        results.append(expected)
+    assert 60 < sum(results) < 240
+
+
+def test_the_end_counts_and_a_budget_ends_the_search() -> None:
+    given = history(("a", 0, 3, ("write", 1)), ("b", 1, 5, ("write", 2)))
+    assert linearize(given, 0, steps, accepts=lambda state: state == 1).result is Result.LINEARIZABLE
+    verdict = linearize(given, 0, steps, accepts=lambda state: state == 0)
+    assert (verdict.result, verdict.operation, set(verdict.states)) == (Result.NOT_LINEARIZABLE, None, {1, 2})
+    assert linearize(given, 0, steps, budget=1).result is Result.UNDECIDED
+
+
+def test_independent_parts_are_decided_one_by_one() -> None:
+    """Twelve concurrent writes of different values have 12! orders, those of twelve parts one each."""
+    given = [Timed(i, 0, 9, ("write", i)) for i in range(12)] + [Timed(i, 10, 11, ("read", i)) for i in range(12)]
+    parted = linearize(given, 0, steps, part_of=lambda operation: operation[1])
+    assert (parted.result, parted.steps < 100) == (Result.LINEARIZABLE, True)
+    assert linearize(given, 0, steps).result is Result.NOT_LINEARIZABLE
+
+
+# ---- recorded threads ---------------------------------------------------------------------------------
+
+
+def verdict_of(trace: Trace) -> str:
+    mismatches = replayer_of(trace).replay(trace).mismatches
+    return mismatches[0].fields[0] if mismatches else "agrees"
+
+
+def corrupted(trace: Trace, seed: int) -> Trace:
+    """The history with one result replaced by that of another call of the same action."""
+    chance, operations = random.Random(seed), list(trace.operations)
+    while True:
+        at = chance.randrange(len(operations))
+        one = operations[at]
+        others = [each.result for each in operations if each.op == one.op and each.result != one.result]
+        if others:
+            operations[at] = one._replace(result=chance.choice(others))
+            return Trace(trace.id, trace.component, trace.config, operations, trace.header)
+
+
+@pytest.mark.parametrize("name", [*COMPONENTS, "ack_set"])
+def test_threads_behind_a_lock_are_linearizable_and_a_lost_update_is_found(name: str) -> None:
+    locked = run_threads(resolve(name), threads=4, operations=100, seed=1)
+    assert {each.span.thread for each in locked.operations if each.span is not None} == {"0", "1", "2", "3"}
+    assert verdict_of(locked) == "agrees"
+    races = [run_threads(resolve(name), threads=4, operations=60, seed=seed, guard=LostUpdate) for seed in range(4)]
+    assert {verdict_of(each) for each in races} & {"order", "final"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_long_histories_are_decided_and_corrupted_ones_refuted(name: str) -> None:
+    count = 40
+    recorded = [run_threads(resolve(name), threads=4, operations=1000, seed=seed) for seed in range(count)]
+    verdicts = [verdict_of(each) for each in recorded]
+    assert set(verdicts) <= {"agrees", "undecided"}
+    assert verdicts.count("agrees") >= 0.95 * count
+    refuted = [verdict_of(corrupted(each, seed)) for seed, each in enumerate(recorded)]
+    decided = [each for each in refuted if each != "undecided"]
+    assert len(decided) >= 0.9 * count
+    assert len(decided) - decided.count("agrees") >= 0.95 * len(decided), "a wrong result may be right in another order"
+
+
+def test_replay_recognises_a_history(brokerproof: Any) -> None:
+    trace = run_threads(resolve("active_cursors"), threads=3, operations=50, seed=2)
+    write_traces(Path("right.jsonl.gz"), [trace])
+    [read] = read_traces(Path("right.jsonl.gz"))
+    assert [each.span for each in read.operations] == [each.span for each in trace.operations]
+    ran = brokerproof("replay", "right.jsonl.gz", "--json")
+    data = keeps_to_schema("replay", ran)
+    assert (ran.code, data["traces"], data["operations"], data["agreed"]) == (0, 1, 150, 1)
+    at = next(i for i, each in enumerate(trace.operations) if each.op == "size")
+    trace.operations[at] = trace.operations[at]._replace(result=99)
+    write_traces(Path("wrong.jsonl"), [trace])
+    ran = brokerproof("replay", "wrong.jsonl", "--json")
+    [row] = keeps_to_schema("replay", ran)["differences"]
+    assert (ran.code, row["op"], row["line"], row["fields"], row["actual"]) == (1, "size", at + 2, ["order"], 99)
+    assert all(isinstance(each, int) for each in row["expected"])
+    assert "no order of the calls has this result" in row["message"]
+    assert row["before"][-1]["result"] == 99
+    shown = brokerproof("replay", "wrong.jsonl").out
+    assert f"line {at + 2}: size in order" in shown
+
+
+def test_an_exception_in_a_thread_is_a_result_that_no_order_has() -> None:
+    target = resolve("canary")
+
+    def failing(action: str, arguments: Any) -> Any:
+        raise IndexError(action)
+
+    recorder = Recorder(failing)
+    with pytest.raises(IndexError):
+        recorder.call(Call("add", (1,)))
+    assert verdict_of(recorder.history("one", target)) == "order"
+
+
+def test_a_bad_span_is_reported_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    opening = '{"trace": "t", "component": "canary", "config": {}, "brokerproof": "0"}\n'
+    operation = '{"op": "add", "args": {"tokens": 1}, "result": 1'
+    Path("bad.jsonl").write_text(f'{opening}{operation}, "thread": "a", "invoked": 5, "returned": 4}}\n')
+    with pytest.raises(BadTrace, match=r"bad\.jsonl:2: an operation of a thread needs"):
+        list(read_traces(Path("bad.jsonl")))
+    Path("bad.jsonl").write_text(
+        f'{opening}{operation}}}\n{operation}, "thread": 1, "invoked": 1, "returned": null}}\n'
+    )
+    [trace] = read_traces(Path("bad.jsonl"))
+    with pytest.raises(BadTrace, match=r"bad\.jsonl:2: this operation needs thread"):
+        replayer_of(trace).replay(trace)
