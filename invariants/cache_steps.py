@@ -512,6 +512,8 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
     t, outcome = thread_of(before, event), event.outcome
     if isinstance(outcome, bool) and event.name in GOES_ON:
         return bool(outcome == (thread_of(after, event).at == GOES_ON[event.name]))
+    if event.name == "publish" and t.at == "offer":
+        return outcome is True
     if event.name in FOUND:
         return bool(outcome == FOUND[event.name](cfg, before, after, t))
     if event.name == "find":

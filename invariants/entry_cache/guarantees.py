@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from invariants.entry_cache.names import canonical_form_renames_only
+from invariants.entry_cache.permits import (
+    read_asks_for_its_estimated_size,
+    timer_fails_exactly_the_overdue_requests_in_front,
+)
+from invariants.entry_cache.settings import time_and_settings_change_only_by_their_actions
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from model.entry_cache.machine import entry_cache
 from model.entry_cache.shared_reads import Part, StorageRead, all_held, awaited
@@ -14,7 +18,12 @@ from model.machine import Refused
 from model.positions import EARLIEST, Position
 from model.range_cache import Entry, OrphanedCopies
 
-__all__ = ["canonical_form_renames_only"]
+__all__ = [
+    "canonical_form_renames_only",
+    "read_asks_for_its_estimated_size",
+    "time_and_settings_change_only_by_their_actions",
+    "timer_fails_exactly_the_overdue_requests_in_front",
+]
 
 ANSWERS = ("complete_storage_read", "answer_oddly")
 READINGS = ("read", "read_one", *ANSWERS, "release", "expire_waiting_reads")
@@ -552,28 +561,6 @@ def reads_of_removed_entries_are_not_joined(cfg: Config, before: State, event: E
         return r.store in before.topic_caches if store is None else r.store == store
 
     return after.reads == tuple([r._replace(joinable=r.joinable and not is_removed(r)) for r in before.reads])
-
-
-@always(entry_cache)
-def time_and_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Clock and dynamic settings change only by their own actions, to the given value; these change nothing else."""
-    value: Any = event.arguments.get("value")
-    ranges = before.ranges
-    expected = {
-        "advance": lambda: before._replace(ranges=ranges._replace(now_ns=ranges.now_ns + event.arguments["nanos"])),
-        "set_max_cache_bytes": lambda: before._replace(max_bytes=value),
-        "set_eviction_watermark": lambda: before._replace(watermark=value),
-        "set_max_requeue_times": lambda: before._replace(ranges=ranges._replace(max_requeue_times=value)),
-        "set_extend_ttl": lambda: before._replace(ranges=ranges._replace(extend_ttl_of_recently_accessed=value)),
-    }
-    if event.name in expected:
-        return bool(after == expected[event.name]())
-    return _settings(after) == _settings(before)
-
-
-def _settings(s: State) -> tuple[object, ...]:
-    ranges = s.ranges
-    return (ranges.now_ns, s.max_bytes, s.watermark, ranges.max_requeue_times, ranges.extend_ttl_of_recently_accessed)
 
 
 # ---- what must happen now and then --------------------------------------------------------------------
