@@ -248,9 +248,9 @@ def calls_wait_for_reads_and_writes(cfg: Config, before: State, event: Event, af
             count, is_new = before.ledgers[-1], event.name == "roll_ledger"
             ledgers = (*before.ledgers, 0) if is_new else (*before.ledgers[:-1], count + 1)
             returned = len(ledgers) if is_new else (len(ledgers), count)
-            return after._replace(acks=before.acks) == before._replace(ledgers=ledgers) and event.outcome == returned
+            return after.ledgers == ledgers and bool(event.outcome == returned)
         case "begin_read":
-            return is_error(event) == reading and after == before._replace(reading=True)
+            return is_error(event) == reading and after._replace(acks=before.acks) == before._replace(reading=True)
         case "end_read":
             return is_error(event) != reading and not after.reading
         case "flush":
@@ -272,9 +272,9 @@ def calls_wait_for_reads_and_writes(cfg: Config, before: State, event: Event, af
 
 
 @always(batch_acks, on=ACKS, given=lambda cfg: cfg.partial_acks_are_dirty)
-def ack_makes_cursor_dirty_iff_it_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement makes the cursor dirty exactly if it changes acknowledgements."""
-    return after.dirty == (before.dirty or after.acks != before.acks)
+def ack_makes_cursor_dirty_only_if_it_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An acknowledgement that succeeds makes the cursor dirty only if it changes acknowledgements."""
+    return is_error(event) or not after.dirty or before.dirty or after.acks != before.acks
 
 
 # ---- states -------------------------------------------------------------------------------------------

@@ -130,15 +130,6 @@ def open_store_keeps_batching_mode(cfg: Config, before: State, event: Event, aft
     )
 
 
-@always(txn_rollout, on=OPENS)
-def opened_store_takes_broker_flag(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A store that is opened batches exactly if the flag of its broker is on."""
-    return all(
-        after.stores[store].batching == (after.stores[store].owner is not None and after.brokers[broker].flag)
-        for store, broker in openings(before, event)
-    )
-
-
 @always(txn_rollout, on=("write_records",))
 def entries_follow_batching_mode(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Records are written as one batch if the store batches, also a single record, and otherwise as plain entries.
