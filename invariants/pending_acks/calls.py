@@ -142,7 +142,7 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
         return set(found) <= {"failed"}
     if cfg.conflict_check == "after_append" or after.status != "ready":
         return found == sorted(found, key=("done", "conflict", "failed").index) or cfg.conflict_check != "before_append"
-    return set(found) <= {"done"}
+    return "failed" not in found
 
 
 @always(pending_acks, on=("read_entry", "end_replay"))
