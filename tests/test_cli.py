@@ -136,6 +136,17 @@ def test_one_profile_against_another(brokerproof: Any) -> None:
     assert brokerproof("replay", data["findings"][0]["trace"]).code == 1
 
 
+def test_a_shipped_version_shows_its_defects(brokerproof: Any) -> None:
+    ran = brokerproof("fuzz", "range_cache", "--profile", "pulsar-2026-07", "--traces", 400, "--json")
+    assert ran.code == 1
+    causes = {f["signature"].split(" ")[0] for f in ran.json["findings"]}
+    assert {
+        "property:latest_put_sets_expected_read_count",
+        "property:only_delivered_releases_decrement_read_count",
+        "property:cache_size_equals_sum_of_entry_sizes",
+    } <= causes
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_seconds_bound_a_run_with_shrinking(brokerproof: Any, jobs: int) -> None:
     """A step that is under way is finished, and a busy machine is slow: hence the margin."""

@@ -14,7 +14,7 @@ from fuzz.benchmarks.negative_acks_space import ROWS, Row, nacks, packed, taken
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.negative_acks.buckets import Buckets
-from model.machine import Failed, Refused
+from model.machine import BadValue, Failed, Refused
 from model.negative_acks import avl_tree
 from model.negative_acks import delay as redelivery_delay
 from model.negative_acks import machine as m
@@ -425,3 +425,18 @@ def test_compressed_buckets_take_less_memory() -> None:
         ours = taken("packed", row)["allocated"]
         assert row.measured is None or 3 * ours < row.measured, row.name
         assert 2 * ours < taken("bitmaps", row)["allocated"], row.name
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"precision_bits": -1}, "negative_acks.precision_bits is -1, must be integer from 0 to 40"),
+        ({"precision_bits": 41}, "negative_acks.precision_bits is 41, must be integer from 0 to 40"),
+        ({"redelivery_delay_ms": -1}, "negative_acks.redelivery_delay_ms is -1, must be integer of 0 or more"),
+    ],
+)
+def test_an_invalid_setting_is_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        m.negative_acks.configure(settings)
+    assert said in str(problem.value)
+    assert m.negative_acks.configure({"precision_bits": 40}).precision_bits == 40

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from fuzz.explore.search import bounded, explore
+from fuzz.run.lockstep import Lockstep
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import Scope, find_subject
+from fuzz.target import Target
 from impl.pending_acks.handle import PendingAcks
 from impl.pending_acks.log import Log, SparseIndex
 from model.batch_acks.state import Acks, Partial
-from model.machine import Failed, Refused
+from model.machine import BadValue, Failed, Refused
 from model.pending_acks import machine as m
 from model.pending_acks import stats
 from model.pending_acks.log_index import Key, Lag, LogIndex, empty_index, next_lag, with_entry, without_acked
@@ -538,3 +540,30 @@ def test_observation_of_a_handle() -> None:
         "requests": 2,
     }
     assert m.pending_acks.observe(cfg, start(cfg))["cumulative"] is None
+
+
+@pytest.mark.parametrize(
+    "settings", [{"min_lag": 0}, {"batch_sizes": [0]}, {"overlap_check": "words"}, {"max_failed_reads": 0}]
+)
+def test_invalid_settings_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(BadValue, match=f"pending_acks.{next(iter(settings))}"):
+        m.pending_acks.configure(settings)
+
+
+RULES = [
+    (name, getattr(profile.config, name))
+    for profile in (m.before_24406, m.pip_160, m.master)
+    for name in m.pending_acks.rules
+    if getattr(profile.config, name) != getattr(m.reference.config, name)
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("rule", "value"), sorted(set(RULES), key=str))
+def test_each_rule_alone_breaks_a_property(rule: str, value: Any) -> None:
+    """Except the owner of a replayed end: it matters only with records that `ends_cover_both_types` = False writes."""
+    lockstep = Lockstep(Target(SUBJECT, m.reference.config._replace(**{rule: value})))
+    seeds = 300 if rule != "replay_checks_cumulative_owner" else 40
+    findings = [finding for finding in map(lockstep.run, range(seeds)) if finding is not None]
+    assert {finding.cause.kind for finding in findings} <= {"property"}
+    assert bool(findings) == (rule != "replay_checks_cumulative_owner")

@@ -21,7 +21,7 @@ from invariants.proofs.symbolic import Reader
 from model.machine import BadValue
 from tests.conftest import ROOT
 
-MODEL = "model.range_cache"
+MODEL, IMPL, WATERMARK = "model.range_cache", "impl.range_cache", "model.watermark"
 
 #: What each claim assumes; `UPDATE_ASSUMPTIONS=1 pytest -n0 tests/test_prove.py` rewrites them.
 ASSUMPTIONS = ROOT / "invariants" / "proofs" / "assumptions"
@@ -201,6 +201,148 @@ def test_sampled_states_are_always_the_same() -> None:
     samples = sampled("legacy_cache")
     assert samples == sampled("legacy_cache")
     assert len({sample.state for sample in samples}) > 5
+
+
+# ---- seeded bugs ------------------------------------------------------------------------------------------
+
+
+class Seeded(NamedTuple):
+    """A bug that is not the claim's own control."""
+
+    claim: str
+    module: str
+    find: str
+    replace: str
+    subject: str = "range_cache"
+
+
+SEEDED = {
+    "ack sets overlap where either acknowledges": Seeded(
+        "overlap-is-exact-and-symmetric",
+        "model.ack_set",
+        "return ~(one | other) & all_of(size)",
+        "return ~(one & other) & all_of(size)",
+        "ack_set",
+    ),
+    "a count includes the cursors after the cursor": Seeded(
+        "count-includes-own-cursor-and-those-before",
+        "model.active_cursors.machine",
+        "if p <= own",
+        "if p >= own",
+        "active_cursors",
+    ),
+    "the grace period runs from the start": Seeded(
+        "grace-period-is-exclusive",
+        "model.active_cursors.machine",
+        "cfg.grace_ms > 0 and s.now_ms - s.last_removal_ms < cfg.grace_ms",
+        "cfg.grace_ms > 0 and s.now_ms < cfg.grace_ms",
+        "active_cursors",
+    ),
+    "an ack set restores messages": Seeded(
+        "entry-is-deleted-with-its-last-message",
+        "model.batch_acks.state",
+        "    remaining = given & (",
+        "    remaining = given | (",
+        "batch_acks",
+    ),
+    "a removal counts one byte more": Seeded(
+        "a-removal-counts-what-it-clears",
+        "model.cache_steps.machine",
+        "removed += bytes_of(cfg, r.key)",
+        "removed += bytes_of(cfg, r.key) + 1",
+        "cache_steps",
+    ),
+    "a request of the maximum needs one byte more": Seeded(
+        "idle-limiter-grants-every-request",
+        "model.entry_cache.reads_limiter",
+        "return free >= permits or (",
+        "return free > permits or (",
+        "entry_cache",
+    ),
+    "a legacy size pass counts the last entry only": Seeded(
+        "legacy-size-pass-takes-what-it-needs",
+        "model.legacy_cache",
+        "        freed += e.bytes",
+        "        freed = e.bytes",
+        "legacy_cache",
+    ),
+    "the minimum delay adds to a backoff": Seeded(
+        "nack-delay-is-monotone-and-bounded",
+        "model.negative_acks.machine",
+        'return minimum if 0 <= delay < minimum and cfg.min_delay_applies_to == "all" else delay',
+        'return delay + minimum if 0 <= delay < minimum and cfg.min_delay_applies_to == "all" else delay',
+        "negative_acks",
+    ),
+    "a version follows itself": Seeded(
+        "each-version-is-accepted-once",
+        "model.ownership_channel.records",
+        "old == LAST_VERSION else old + 1)",
+        "old == LAST_VERSION else old)",
+        "ownership_channel",
+    ),
+    "one log entry too many is deleted": Seeded(
+        "deleted-log-prefix-is-acknowledged",
+        "model.pending_acks.log_index",
+        "index.keys[removed - 1].log_position + 1",
+        "index.keys[removed - 1].log_position + 2",
+        "pending_acks",
+    ),
+    "the bit of the next record is cleared": Seeded(
+        "ack-set-deletes-exactly-one-record",
+        "model.txn_log.state",
+        "words_of(all_of(size) & ~(1 << batch_index))",
+        "words_of(all_of(size) & ~(1 << (batch_index + 1)))",
+        "txn_log",
+    ),
+    "callbacks of a plain entry have the next position": Seeded(
+        "callback-has-batch-index",
+        "model.txn_writer.machine",
+        "position, batch = Position(s.ledger, s.next_entry), len(write.records)",
+        "position, batch = Position(s.ledger, s.next_entry + 1), len(write.records)",
+        "txn_writer",
+    ),
+    "a put leaves the size": Seeded("size-accounting", MODEL, "(s.sizes[cache] + bytes,)", "(s.sizes[cache],)"),
+    "a put takes the time of the start": Seeded(
+        "queue-times-never-decrease", MODEL, "count, (), s.now_ns, 0,", "count, (), 0, 0,"
+    ),
+    "a requeued entry leaves, too": Seeded(
+        "passes-report-what-left",
+        MODEL,
+        '        if result == "REQUEUE":\n',
+        '        if result == "REQUEUE":\n            gone.append(e)\n',
+    ),
+    "expiry is asked of the next threshold": Seeded(
+        "time-pass-removes-nothing-younger",
+        MODEL,
+        'is_expired(e.timestamp_ns, threshold_ns):\n        return "STOP"',
+        'is_expired(e.timestamp_ns, threshold_ns + 1):\n        return "STOP"',
+    ),
+    "an undelivered copy counts": Seeded(
+        "read-counts-are-conserved", MODEL, "marked_read if counts else unchanged,", "marked_read,"
+    ),
+    "access does not extend": Seeded(
+        "due-entries-are-not-removed", MODEL, "(s.extend_ttl_of_recently_accessed and e.accessed) or (", "False or ("
+    ),
+    "the trigger is lower than the watermark may be": Seeded(
+        "over-the-trigger-there-is-something-to-evict", WATERMARK, "TRIGGER_SHARE = 0.98", "TRIGGER_SHARE = 0.5"
+    ),
+    "the implementation raises by two": Seeded("counters-agree", IMPL, "self.expected += 1", "self.expected += 2"),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("bug", SEEDED)
+def test_a_seeded_bug_refutes_the_claim(bug: str) -> None:
+    claim, module, find, replace, subject = SEEDED[bug]
+    [own] = [each.control for each in claims_about(subject) if each.id == claim]
+    assert (module, replace) != (own.module, own.replace)
+    said = ask(subject, claim, Control(bug, module, find, replace))
+    assert said.verdict == "refuted", said
+    assert said.detail
+
+
+def test_every_component_with_claims_has_a_seeded_bug() -> None:
+    assert {each.subject for each in SEEDED.values()} == {name for name, _ in CLAIMS}
 
 
 # ---- changed source ---------------------------------------------------------------------------------

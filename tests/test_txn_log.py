@@ -531,3 +531,11 @@ def test_observation_of_a_store() -> None:
         "remaining_records": [1, 1],
         "pending_requests": 3,
     }
+
+
+def test_invalid_argument_is_named() -> None:
+    action = SUBJECT.machine.actions["update_status"]
+    with pytest.raises(BadValue, match=r"update_status.to is 'OPEN', must be one of COMMITTING, COMMITTED, ABORTING"):
+        action.arguments({"txn": 0, "to": "OPEN"}, TWO)
+    with pytest.raises(BadValue, match=r"max_records is -1, must be integer of 0 or more"):
+        SUBJECT.machine.configure({"max_records": -1})

@@ -12,7 +12,7 @@ from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.txn_rollout import TxnRollout
 from model import txn_rollout as m
-from model.machine import Failed, Refused
+from model.machine import BadValue, Failed, Refused
 from model.txn_rollout import Config, Entry, State, txn_rollout
 from tests.conftest import stepped
 
@@ -278,3 +278,20 @@ def test_batch_log_stat_is_that_of_pip_160() -> None:
     stat = {"txnTcBatchLogEnabled": True, "coodinatorArray": [{"0": False}, {"1": True}]}
     assert m.batch_log_stat(opened, 0) == stat
     assert m.batch_log_stat(opened, 1) == {"txnTcBatchLogEnabled": False, "coodinatorArray": []}
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments", "said"),
+    [
+        ("open_store", {"store": 2, "broker": 0}, "open_store.store is 2, must be integer from 0, below the setting"),
+        ("set_flag", {"broker": 5, "on": True}, "set_flag.broker is 5"),
+        ("set_flag", {"broker": 0, "on": 1}, "set_flag.on is 1, must be true or false"),
+        ("write_records", {"store": 0, "records": 0}, "write_records.records is 0, must be integer of 1 or more"),
+        ("end_transaction", {"store": 0, "entry": -1}, "end_transaction.entry is -1"),
+        ("trim", {"store": 0}, "trim has no argument store"),
+    ],
+)
+def test_invalid_arguments(action: str, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        txn_rollout.actions[action].arguments(arguments, m.reference.config)
+    assert said in str(problem.value)

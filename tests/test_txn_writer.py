@@ -10,7 +10,7 @@ from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
 from impl.txn_writer.writer import TxnWriter
 from invariants.properties import Event
-from model.machine import Refused
+from model.machine import BadValue, Refused
 from model.positions import Position
 from model.txn_writer import machine as m
 from model.txn_writer import wire
@@ -437,3 +437,33 @@ def test_batches_are_recycled(profile: str) -> None:
             body.fail_write(number % 2 == 0) if number % 5 == 0 else body.complete_write()
     assert body.check() == []
     assert (body._pool.made, most > 1) == (most + 1, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"max_delay_ms": 0}, "txn_writer.max_delay_ms is 0, must be integer of 1 or more"),
+        ({"max_bytes": -1}, "txn_writer.max_bytes is -1, must be integer of 0 or more"),
+        ({"thread": "own"}, "txn_writer.thread is 'own', must be one of immediate, queued"),
+    ],
+)
+def test_invalid_setting_is_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        SUBJECT.machine.configure(settings)
+    assert said in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("action", "data", "said"),
+    [
+        ("add", {"size": -1, "fails_on": "nothing"}, "add.size is -1, must be integer of 0 or more"),
+        ("add", {"size": 1, "fails_on": "all"}, "add.fails_on is 'all', must be one of nothing, size, single, batch"),
+        ("add", {"size": 1}, "add lacks its argument fails_on"),
+        ("fail_write", {"durable": 1}, "fail_write.durable is 1, must be true or false"),
+        ("advance_time", {"by": -5}, "advance_time.by is -5, must be integer of 0 or more"),
+    ],
+)
+def test_invalid_argument_is_named(action: str, data: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadValue) as problem:
+        SUBJECT.machine.actions[action].arguments(data, REFERENCE)
+    assert str(problem.value) == said
