@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import statistics
+from collections import deque
+from dataclasses import replace
 from itertools import islice
 
 import pytest
 
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.kill_matrix import hunt, is_of_model
+from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Finding
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.replay import replay
-from fuzz.run.shrink import shrink
+from fuzz.run.shrink import shortest, shrink
 from fuzz.seeding import find_mutant, mutants_of, seed_bug
 from fuzz.subject import find_profile
 from fuzz.target import Target, resolve
+from impl.range_cache import RangeCaches
+from model.positions import Position
+from model.range_cache import Config, Removed
 
 #: the fewest actions that show each, worked out by hand
 SHORTEST = {
@@ -92,6 +98,79 @@ def test_one_profile_against_another_shrinks_too() -> None:
     target = resolve("range_cache", against="stash")
     finding = next(f for f in map(Lockstep(target).run, range(100)) if f is not None)
     assert len(shrink(target, finding).calls) <= 3
+
+
+class ShortQueue(RangeCaches):
+    """The removal queue forgets wrappers: 101 entries show it."""
+
+    def __init__(self, cfg: Config) -> None:
+        super().__init__(cfg)
+        self._queue = deque(maxlen=100)
+
+
+class NarrowSize(RangeCaches):
+    """The sizes of entries have 32 bits."""
+
+    def put(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
+        return super().put(cache, position, bytes % 2**32, expected_reads)
+
+
+def of_implementation(body: type) -> Target:
+    target = resolve("range_cache")
+    return replace(target, subject=replace(target.subject, implementation=body))
+
+
+def test_bursts_are_removed_as_wholes_first() -> None:
+    """Two runs of lookups are not needed: they are gone before anything else is tried."""
+    target = of_implementation(ShortQueue)
+    puts = [Call("put", (0, Position(1, n), 1, 1)) for n in range(130)]
+    gets = [Call("get", (0, Position(2, 0), False))] * 200
+    finding = replay(target, [*gets, *puts[:100], *gets, *puts[100:]])
+    assert finding is not None
+    short = shrink(target, finding, budget_steps=1500)
+    assert [call.action for call in short.calls] == ["put"] * 101, "within the steps of a few traces"
+
+
+def test_wide_values_become_small() -> None:
+    """Everywhere at once where calls must meet in a value, and only as far as the cause stays."""
+    target = of_implementation(NarrowSize)
+    far = Position(2**40, 2**31 - 1)
+    calls = [Call("put", (0, far, 2**53 + 2**32, 2**16)), Call("get", (0, far, False)), Call("advance", (2**62,))]
+    wide = target.config._replace(ttl_ns=2**63 - 1)
+    finding = replay(target.drawn(wide), calls)
+    assert finding is not None
+    short = shrink(target, finding)
+    assert short.calls == (("put", (0, (1, 0), 2**32, 1)),)
+    assert short.config.ttl_ns == 10
+
+
+def test_a_trace_ends_where_another_call_shows_the_cause() -> None:
+    class Wrong(RangeCaches):
+        def clear(self, cache: int) -> Removed:
+            self.now_ns += 1
+            return super().clear(cache)
+
+        def time_pass(self, threshold_ns: int) -> Removed:
+            self.now_ns += len(self._queue) >= 3
+            return super().time_pass(threshold_ns)
+
+    target = of_implementation(Wrong)
+    puts = [Call("put", (0, Position(1, n), 10, 1)) for n in (0, 1, 6)]
+    finding = replay(target, [*puts, Call("time_pass", (-10,))])
+    assert finding is not None
+    assert finding.calls[-1].action == "time_pass"
+    assert shrink(target, finding).calls == (("clear", (0,)),)
+
+
+def test_the_same_cause_at_another_call_makes_a_trace_shorter() -> None:
+    """The size of a cache is wrong at rest, which several ways lead to: other seeds give the shortest."""
+    target = resolve("cache_steps", "bytes-kept")
+    finding = Lockstep(target).run(9)
+    assert finding is not None
+    short, best = shrink(target, finding), shortest(target, finding)
+    assert len(short.calls) > len(best.calls) == 15
+    assert best.cause == short.cause == finding.cause
+    assert best.seed == finding.seed
 
 
 @pytest.mark.nightly

@@ -2,7 +2,8 @@
 
 Two phases share the time. The first runs seeds and notes a seed for each cause. Where a seed fails, its trace is
 replayed with every step checked until all properties that it breaks are known; they are skipped from then on, so that a
-frequent defect does not hide a rare one. The second phase replays and shrinks one finding of each cause.
+frequent defect does not hide a rare one. The second phase replays and shrinks one finding of each cause,
+and returns the shortest of several.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause
 from fuzz.run.lockstep import Lockstep
+from fuzz.run.shrink import shortest
 from fuzz.target import Target
 from model.machine import BadValue
 
@@ -265,4 +267,4 @@ def shrunk(request: Request, cause: Cause, seed: int, until: float | None) -> Fo
     finding = lockstep.checked(seed) or lockstep.run(seed)
     if finding is None:
         raise RuntimeError(f"seed {seed} of {request.spec.subject} does not show {cause} again")
-    return found_of(target, request.spec, finding, until)
+    return found_of(target, request.spec, finding, until, shortest)

@@ -11,7 +11,7 @@ for the rest of the block, so that a common defect does not hide a rare one. A b
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
@@ -125,12 +125,18 @@ def _first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
     return list(first.values())
 
 
-def found_of(target: Target, spec: Spec, finding: Finding, until: float | None = None) -> Found:
+def found_of(
+    target: Target,
+    spec: Spec,
+    finding: Finding,
+    until: float | None = None,
+    shrinker: Callable[..., Finding] = shrink,
+) -> Found:
     """Returns a finding as a row: replayed twice, shrunk."""
     skipped = all_but(target.subject, finding.broken_property)
     again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     reproduced = all(f is not None and f.cause == finding.cause for f in again)
-    short = shrink(target, finding, until=until) if reproduced else finding
+    short = shrinker(target, finding, until=until) if reproduced else finding
     trace = trace_of(target, spec, short)
     text = b"".join(trace.lines()).decode()
     seed = finding.seed if finding.seed is not None else -1

@@ -4,15 +4,20 @@ Delta debugging over calls, then over arguments and settings. A state-dependent 
 domain ("the second open copy", "the last entry"), not as a value. It keeps its meaning when an earlier call is removed
 and names given at run time change.
 
-    remove      chunks of calls, from half of all down to single ones, then pairs
+    remove      runs of one action as wholes, then parts of them; chunks of calls, from half of all down to single ones,
+                then pairs
+    end         the trace earlier, with another call that shows the same cause
     simplify    every argument and setting towards the front of its domain, where the simplest values are: one by one,
-                and a value that occurs in several calls in all of them at once
+                and a value that occurs in several calls in all of them at once; wide integers towards small ones
     trade       one call less for one argument changed elsewhere
     substitute  one call less for another action at one index, in counterexamples that are already very short
     order       neighbours into the machine's order of actions, so that equal causes get equal signatures
 
 A candidate is accepted if its cause is the same. The budget is counted in steps executed, so a shrunk trace is a
 function of its finding, unless a deadline ends shrinking early.
+
+Removal ends in a local minimum. Where one finding stands for its cause, `shortest` shrinks further findings of the
+cause, of other seeds, and returns the shortest.
 """
 
 from __future__ import annotations
@@ -26,9 +31,11 @@ from fuzz.run.call import Arguments, Call
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.generate import decoder
+from fuzz.run.lockstep import Lockstep
 from fuzz.run.pair import Pair, load_difference
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import HANG_SECONDS, Hang, patience, watchdog
+from fuzz.run.wide import WIDTHS, Leaf, is_legal, leaves, with_leaf
 from fuzz.target import Target
 
 #: The largest number of steps that shrinking one finding executes: a few seconds.
@@ -39,6 +46,12 @@ _HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
 _VERY_SHORT = 6
 #: Calls are traded only in counterexamples this short.
 _SHORT = 24
+#: Runs of one action from this length on are removed as wholes first.
+_RUN = 16
+#: Steps in which `shortest` looks for further findings, how many it shrinks, and the budget of each.
+_MORE_STEPS, _MORE_FINDINGS, _MORE_BUDGET = 50_000, 6, 20_000
+#: Integers towards which wide ones are shrunk, the simplest first.
+_SIMPLE = tuple(sorted({0, 1, 2, *[(1 << width) + by for width in WIDTHS for by in (-1, 0, 1)]}))
 
 
 class Rank(NamedTuple):
@@ -86,9 +99,11 @@ class Shrinker:
             self._accept(self.candidate)
             size = None
             while size != (size := self._measure()):
+                self._remove_runs()
                 self._remove_chunks()
                 self._simplify()
                 self._remove_pairs()
+                self._end_earlier()
                 self._trade()
                 self._plainer()
                 self._order()
@@ -188,6 +203,34 @@ class Shrinker:
         steps = tuple(s for i, s in enumerate(self.candidate.steps) if i not in dropped)
         return self.candidate._replace(steps=steps)
 
+    def _remove_runs(self) -> None:
+        """Long runs of one action, the last first: removed if possible, then cut to a length that shows the cause."""
+        for start, end in reversed(self._runs()):
+            self._accept(self._without(range(start, end)))
+        for start, end in reversed(self._runs()):
+            left, size = end - start, (end - start) // 2
+            while size and start + left <= len(self.candidate.steps):
+                if self._accept(self._without(range(start + left - size, start + left))):
+                    left -= size
+                size //= 2
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """Begin and end of each long run of one action."""
+        found, start = [], 0
+        for _, same in itertools.groupby(name for name, _ in self.candidate.steps):
+            end = start + len(list(same))
+            if end - start >= _RUN:
+                found.append((start, end))
+            start = end
+        return found
+
+    def _end_earlier(self) -> None:
+        """Another call at an earlier index shows the same cause: the trace ends there."""
+        if len(self.candidate.steps) <= _SHORT:
+            for at in range(len(self.candidate.steps) - 1):
+                if any(self._accept(c._replace(steps=c.steps[: at + 1])) for c in self._instead(at, None)):
+                    return
+
     def _remove_chunks(self) -> None:
         size = max(1, len(self.candidate.steps) // 2)
         while size:
@@ -225,8 +268,19 @@ class Shrinker:
     def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
         """The run with values of a setting that stand before its own, the simplest first."""
         now = getattr(self.candidate.config, name)
-        for value in values[: values.index(now)] if now in values else ():
+        others = values[: values.index(now)] if now in values else (*values, *self._smaller(self._kind_of(name), now))
+        for value in others:
             yield self.candidate._replace(config=self.candidate.config._replace(**{name: value}))
+
+    def _kind_of(self, setting: str) -> Any:
+        return self.subject.machine.settings[setting]
+
+    def _smaller(self, kind: Any, value: Any) -> Iterator[Any]:
+        """A value with one of its wide integers replaced by a simpler one that the annotation allows."""
+        for leaf in leaves(kind, value, ""):
+            for number in simpler(leaf.value):
+                if is_legal(leaf.kind, number, self.candidate.config):
+                    yield with_leaf(value, leaf.path, number)
 
     def _renamed(self) -> Iterator[Candidate]:
         """The run with one value of an argument replaced everywhere by a simpler one of its domain.
@@ -244,6 +298,31 @@ class Shrinker:
                 yield self.candidate._replace(
                     steps=tuple(self._rename(s, param_name, old, new) for s in self.candidate.steps)
                 )
+        yield from self._renumbered()
+
+    def _renumbered(self) -> Iterator[Candidate]:
+        """The run with one wide integer replaced everywhere in arguments and fields of its name by a simpler one."""
+        used = {(leaf.name, leaf.value): None for step in self.candidate.steps for _, leaf in self._wide_integers(step)}
+        for name, number in used:
+            for new in simpler(number):
+                steps = tuple(self._with_number(step, name, number, new) for step in self.candidate.steps)
+                yield self.candidate._replace(steps=steps)
+
+    def _wide_integers(self, step: Symbolic) -> Iterator[tuple[int, Leaf]]:
+        """The integers of arguments that are in no domain, with the index of the argument."""
+        name, arguments = step
+        for i, (param, value) in enumerate(zip(self.subject.machine.actions[name].params, arguments, strict=True)):
+            domain = self.subject.domain(name, param.name)
+            if not isinstance(value, Rank) and not (isinstance(domain, tuple) and value in domain):
+                for leaf in leaves(param.kind, value, param.name):
+                    yield i, leaf
+
+    def _with_number(self, step: Symbolic, name: str, old: int, new: int) -> Symbolic:
+        action, arguments = step
+        for i, leaf in self._wide_integers(step):
+            if (leaf.name, leaf.value) == (name, old) and is_legal(leaf.kind, new, self.candidate.config):
+                arguments = (*arguments[:i], with_leaf(arguments[i], leaf.path, new), *arguments[i + 1 :])
+        return action, arguments
 
     def _rename(self, step: Symbolic, param_name: str, old: Any, new: Any) -> Symbolic:
         name, arguments = step
@@ -267,6 +346,8 @@ class Shrinker:
                 values: Iterable[Any] = domain[: domain.index(now)] if only_simpler and now in domain else domain
             else:
                 values = [Rank(r) for r in range(now.rank if isinstance(now, Rank) and only_simpler else 8)]
+            if only_simpler and not isinstance(now, Rank) and not (isinstance(domain, tuple) and now in domain):
+                values = itertools.chain(values, self._smaller(param.kind, now))
             for value in values:
                 changed = (name, (*arguments[:i], value, *arguments[i + 1 :]))
                 if value != now:
@@ -304,14 +385,15 @@ class Shrinker:
                 count = len(actions[self.candidate.steps[at][0]].params)
                 again = any(self._accept(c) for c in self._instead(at, count))
 
-    def _instead(self, at: int, fewer_than: int) -> Iterator[Candidate]:
-        """The candidate with each action of fewer arguments at one index."""
+    def _instead(self, at: int, fewer_than: int | None) -> Iterator[Candidate]:
+        """The candidate with each other action, or each of fewer arguments, at one index."""
         base, state = self.candidate, self.subject.machine.start(self.candidate.config)
         for name, symbolic in base.steps[:at]:
             arguments = self._arguments(base.config, state, name, symbolic)
             if arguments is not None:
                 state, _ = self.subject.machine.step(base.config, state, name, arguments)
-        names = tuple(n for n, a in self.subject.machine.actions.items() if len(a.params) < fewer_than)
+        actions = self.subject.machine.actions.items()
+        names = tuple(n for n, a in actions if fewer_than is None or len(a.params) < fewer_than)
         for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
             yield base._replace(steps=(*base.steps[:at], action, *base.steps[at + 1 :]))
 
@@ -358,3 +440,34 @@ def shrink(
     if finding.cause.kind is Kind.UNSTABLE:
         return finding
     return Shrinker(target, finding, budget_steps, until).run()
+
+
+def shortest(
+    target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
+) -> Finding:
+    """The shortest counterexample with the same cause that this and further seeds give, shrunk.
+
+    Cost: as `shrink`, the budgets of the further findings, and the steps in which they are found.
+    """
+    best = shrink(target, finding, budget_steps=budget_steps, until=until)
+    if finding.seed is None or len(best.calls) <= _VERY_SHORT or best.cause.kind in (Kind.UNSTABLE, Kind.HANG):
+        return best
+    lockstep, shrunk = Lockstep(target), 0
+    lockstep.skipped = all_but(target.subject, finding.broken_property)
+    for seed in itertools.count(finding.seed + 1):
+        is_over = until is not None and time.monotonic() >= until
+        if is_over or shrunk == _MORE_FINDINGS or lockstep.coverage.steps >= _MORE_STEPS:
+            return best
+        found = lockstep.run(seed)
+        if found is not None and found.cause == finding.cause:
+            shrunk += 1
+            other = shrink(target, found, budget_steps=_MORE_BUDGET, until=until)
+            if len(other.calls) < len(best.calls):
+                best = other._replace(seed=finding.seed)
+    raise AssertionError("seeds do not end")
+
+
+def simpler(number: int) -> Iterator[int]:
+    """Simpler integers than a wide one, the simplest first; none for a small one."""
+    if not -2 <= number <= 2:
+        yield from (each for each in _SIMPLE if each < abs(number))
