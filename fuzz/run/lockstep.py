@@ -1,10 +1,10 @@
 """Lockstep: seeded traces on model and second side, as fast as possible.
 
 The fast loop compares outcomes at every step, the view and the properties at every sixteenth step and the last, the
-implementation's structure, exact types and observations at the end of a trace: state that is wrong mostly stays wrong.
-An implementation loaded with the view of a late step takes the steps after it, too. The loop only notices that
-something differs. Then the same calls are replayed with everything checked at every step, and the replay says
-what is wrong.
+implementation's structure at the end of a trace: state that is wrong mostly stays wrong. In one trace of `COPY_EVERY`
+exact types and observations are compared at the end, too, and an implementation loaded with the view of a late step
+takes the steps after it. The loop only notices that something differs. Then the same calls are replayed with everything
+checked at every step, and the replay says what is wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from model.machine import Refused
 
 #: The view and the properties are compared at least this often.
 CHECK_EVERY = 16
-#: One trace in this many has a loaded copy of the implementation beside it in its last steps.
+#: One trace in this many has a loaded copy of the implementation beside it in its last steps, and an exact comparison.
 COPY_EVERY = 4
 
 
@@ -53,11 +53,13 @@ class _Second:
         self.methods = side.methods
         self.last = plan.steps - 1
         self.copy: Copy | None = None
-        self.copy_at = self.last - CHECK_EVERY if plan.seed % COPY_EVERY == 0 else -1
+        self.is_exact = plan.seed % COPY_EVERY == 0
+        self.copy_at = self.last - CHECK_EVERY if self.is_exact else -1
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Whether outcome or view differ, the view exactly in the last state."""
-        if not self.side.agrees(outcome, theirs) or self.side.difference(state, step == self.last) is not None:
+        """Whether outcome or view differ, in one trace of `COPY_EVERY` exactly in the last state."""
+        exactly = self.is_exact and step == self.last
+        if not self.side.agrees(outcome, theirs) or self.side.difference(state, exactly) is not None:
             return True
         if self.copy is None and step + CHECK_EVERY > self.copy_at >= 0 and isinstance(self.side, ImplementationSide):
             self.copy = Copy(self.side, step + 1)
@@ -68,11 +70,11 @@ class _Second:
         """Whether the structure is broken, a loaded one goes on otherwise, or the original notices that one went on."""
         if self.side.broken_structure() is not None:
             return True
-        if self.copy is None and isinstance(self.side, ImplementationSide):
-            self.copy = Copy(self.side, self.last + 1)
-        return self.copy is not None and (
-            self.copy.difference(state) is not None or self.side.difference(state) is not None
-        )
+        if not isinstance(self.side, ImplementationSide):
+            return False
+        if self.copy is None:
+            return Copy(self.side, self.last + 1).difference(state, exactly=False) is not None
+        return self.copy.difference(state) is not None or self.side.difference(state) is not None
 
 
 class Lockstep:

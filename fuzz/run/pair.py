@@ -278,7 +278,7 @@ class Copy:
 
         return [recorded(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
 
-    def difference(self, state: Any) -> Difference | None:
+    def difference(self, state: Any, exactly: bool = True) -> Difference | None:
         """Takes the steps of the run since the copy was made. Returns how an outcome or the last state differs."""
         action = "state"
         try:
@@ -286,7 +286,7 @@ class Copy:
                 theirs = self.side.act(action, arguments)
                 if not same(outcome, theirs):
                     return self._wrong(action, "returns another outcome", shown(outcome), shown(theirs))
-            different = self.side.difference(state, exactly=True) or self.side.broken_structure()
+            different = self.side.difference(state, exactly) or self.side.broken_structure()
         except Exception as problem:
             return self._wrong(action, f"raises {type(problem).__name__}: {problem}", None, None)
         if different is None:
