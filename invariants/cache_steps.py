@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -236,12 +237,15 @@ PROGRAM = {
 ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
 
 
-ROLE_OF = {name: next((p for p in cache_steps.actions[name].names if p in ROLES), "") for name in PROGRAM}
-
-
-def any_arguments(event: Event, step: str) -> tuple[Any, ...]:
-    """Arguments of a step for the thread of an event; other arguments are 0."""
-    return tuple(event.arguments[name] if name in ROLES else 0 for name in cache_steps.actions[step].names)
+@functools.cache
+def elsewhere(role: str, number: int, at: str) -> list[tuple[Callable[..., Any], tuple[int, ...]]]:
+    """The steps that a thread cannot take at a program counter, with arguments: its own number, others are 0."""
+    found = []
+    for name, (counters, _) in PROGRAM.items():
+        action = cache_steps.actions[name]
+        if at not in counters and next((each for each in action.names if each in ROLES), "") == role:
+            found.append((action.run, tuple(number if each in ROLES else 0 for each in action.names)))
+    return found
 
 
 def thread_of(s: State, event: Event) -> Any:
@@ -314,6 +318,12 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     threads = [(*s.inserts, *s.removals, *s.lookups, s.eviction) for s in (before, after)]
     moved = sum(a is not b and a != b for a, b in zip(*threads, strict=True))
     if now.at not in PROGRAM[event.name][1] or moved > 1:
+        return False
+    role = next((each for each in event.arguments if each in ROLES), "")
+    steps = elsewhere(role, event.arguments.get(role, 0), now.at)
+    if now.at == "idle" and any(now[1:]):
+        return False
+    if not all(isinstance(run(cfg, after, *arguments)[1], Refused) for run, arguments in steps):
         return False
     ends_pass = (
         (event.name == "peek" and now.at != "visit") or event.outcome == "STOP" or event.name == "report_evicted"
