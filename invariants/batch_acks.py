@@ -438,7 +438,8 @@ def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, 
     to = number(before, ack)
     remaining = requested(before, ack) if any(ack.ack_set or ()) and requested(before, ack) != -1 else 0
     last = after.queued[-1] if after.queued else after.writing and after.writing.resets[-1]
-    return last == Reset(event.outcome, to, 0 if remaining == everything(cfg, to) else remaining)
+    is_next = event.outcome == before.next_ticket == after.next_ticket - 1
+    return is_next and last == Reset(event.outcome, to, 0 if remaining == everything(cfg, to) else remaining)
 
 
 @always(batch_acks)

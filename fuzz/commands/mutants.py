@@ -174,7 +174,7 @@ def show(console: Console, result: MutantsResult) -> None:
         seconds = "" if row.seconds_to_kill is None else f"{row.seconds_to_kill:.2f} s"
         steps = "" if row.steps_to_kill is None else f"{row.steps_to_kill:,} steps"
         verdict = escape(row.killed_by) or "[red]survived[/]"
-        console.print(f"{row.id:42} {seconds:>8} {steps:>15}  {verdict}  [dim]{escape(row.origin)}[/]")
+        console.print(f"{escape(row.id):42} {seconds:>8} {steps:>15}  {verdict}  [dim]{escape(row.origin)}[/]")
     for row in rows:
         if not row.killed:
             verdict = f"equivalent: {escape(row.excuse)}" if row.excuse else "[bold red]survived[/]"
