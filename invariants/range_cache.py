@@ -5,7 +5,7 @@ from __future__ import annotations
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from model.machine import Refused
 from model.positions import Position
-from model.range_cache import NOTHING, Config, Count, Entry, OrphanedCopies, Removed, State, range_cache
+from model.range_cache import NOTHING, Config, Count, Entry, OrphanedCopies, Removed, State, canonical, range_cache
 from model.watermark import TRIGGER_SHARE
 
 PASSES = ("time_pass", "size_pass", "evict_to_watermark")
@@ -505,6 +505,23 @@ def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, ev
         before.max_requeue_times,
         before.extend_ttl_of_recently_accessed,
     )
+
+
+@always(range_cache, on=("release", "remove_range", "over_release"))
+def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The canonical form numbers open copies from 1 and sets the clock to zero; it changes nothing else."""
+    renamed = canonical(cfg, after)
+    forms = [
+        (
+            [e and (e[:4], len(e.copies), e.timestamp_ns - s.now_ns, e[6:]) for e in s.queue + s.stash],
+            sorted((len(g.copies), repr(g.expected_reads)) for g in s.orphaned_copies),
+            (s.sizes, s.max_requeue_times, s.extend_ttl_of_recently_accessed),
+        )
+        for s in (after, renamed)
+    ]
+    numbers = sorted(read_counts(renamed))
+    named = numbers == list(range(1, renamed.next_copy)) and renamed.now_ns == 0
+    return forms[0] == forms[1] and named and canonical(cfg, renamed) == renamed
 
 
 # ---- coverage goals -----------------------------------------------------------------------------------
