@@ -219,6 +219,67 @@ def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
     return all(b.leaked == 0 for b in s.brokers)
 
 
+# ---- nothing blocks ------------------------------------------------------------------------------------
+
+
+@always(bundle_transfer, on=("disconnect",))
+def stale_topic_can_be_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A broker that knows the owner can close every topic that is fenced, or that it does not own."""
+    t, broker = before.topics[event.arguments["topic"]], event.arguments["broker"]
+    r, o = seen_by(before, broker), t.objects[broker]
+    if o is None or o.phase == "disconnected" or r.state != "owned":
+        return True
+    return happened(event) or (r.dst == broker and o.phase not in ("closing", "closed"))
+
+
+@always(bundle_transfer, on=("publish",))
+def release_waits_for_ledgers_only(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The source can append what follows Releasing as soon as it has closed every ledger."""
+    broker = event.arguments["broker"]
+    closing = any(o is not None and o.phase == "closing" for t in before.topics for o in (t.objects[broker],))
+    return happened(event) or closing or before.brokers[broker].duty != "release"
+
+
+@always(bundle_transfer, on=("close_ledger",))
+def closing_ledger_can_be_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A ledger of a fenced topic can be closed at any time."""
+    o = before.topics[event.arguments["topic"]].objects[event.arguments["broker"]]
+    return happened(event) or o is None or o.phase != "closing"
+
+
+@always(bundle_transfer, on=("admit",))
+def owner_answers_while_topic_is_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A client that connects to the owner while the topic is closing gets an answer."""
+    topic, client = event.arguments["topic"], event.arguments["client"]
+    if not isinstance(event.outcome, Refused) or not 0 <= client < len(before.topics[topic].clients):
+        return True
+    c = before.topics[topic].clients[client]
+    if c.phase != "waiting" or c.peer is None or c.down:
+        return True
+    r, o = seen_by(before, c.peer), before.topics[topic].objects[c.peer]
+    is_owner = r.state == "owned" and r.dst == c.peer
+    return not is_owner or o is None or o.phase not in ("closing", "closed", "failed")
+
+
+@always(bundle_transfer, on=("process",))
+def only_topic_in_transfer_ignores_sends(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A send is ignored only by a topic that is in transfer."""
+    if not happened(event) or event.outcome != "ignored":
+        return True
+    t = before.topics[event.arguments["topic"]]
+    peer = t.clients[event.arguments["client"]].peer
+    o = None if peer is None else t.objects[peer]
+    return o is not None and o.phase in ("closing", "closed")
+
+
+@always(bundle_transfer, on=("restart",))
+def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A broker that starts while a record waits for it acts on that record."""
+    r, broker = newest(before), event.arguments["broker"]
+    waits = (r.state == "assigning" and r.dst == broker) or (r.state == "releasing" and r.source == broker)
+    return not happened(event) or not waits or after.brokers[broker].duty != ""
+
+
 # ---- sessions ------------------------------------------------------------------------------------------
 
 #: Of each client: the next sequence id that its session sends, or None if unknown; whether the session ignored a send.

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from fuzz.run.call import Call
+from fuzz.run.pair import Pair
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_profile, find_subject
+from fuzz.target import Target
 from impl.bundle_transfer import BundleTransfer
 from model.bundle_transfer.machine import bundle_transfer
 from model.bundle_transfer.state import Command, Config, Entry, Record, State
@@ -183,6 +186,50 @@ def test_old_instance_s_clean_up_removes_a_new_topic() -> None:
     assert ran(ONE._replace(removal_compares_instance=False), *again)[0].topics[0].objects[0] is None
 
 
+# ---- two owners ----------------------------------------------------------------------------------------
+
+TWO = Config(producers=1, consumers=1)
+#: Broker 1 takes over from broker 0, which has lost its session and serves the producer; the consumer moves.
+TAKEN_OVER: tuple[Any, ...] = (
+    ("suspect", 0),
+    ("override", 1),
+    ("deliver", 1),
+    ("break_connection", 0, 1),
+    ("lookup", 0, 1, 1),
+    ("connect", 0, 1),
+    ("begin_load", 0, 1),
+    ("open_topic", 0, 1, 0),
+)
+
+
+def broken(cfg: Config, *steps: Any) -> set[str]:
+    """The properties that a run breaks."""
+    found = set()
+    pair = Pair(Target(SUBJECT, cfg, model_only=True))
+    for name, *arguments in steps:
+        difference = pair.step(Call(name, tuple(arguments)))
+        found |= {difference.cause.what} if difference is not None else set()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rule", "outcome"), [("refresh", set()), ("shutdown", set()), ("stale", {"load_fences_no_owner"})]
+)
+def test_stale_owner_after_session_loss(rule: Any, outcome: set[str]) -> None:
+    """apache/pulsar#24478, and the proposed repair: a broker that loses its session shuts down. It holds."""
+    failed = (("send", 0, 0), ("process", 0, 0), ("confirm", 0, 0), ("register", 0), ("receive", 0, 0))
+    again = (("lookup", 0, 0, 0), ("connect", 0, 0), ("begin_load", 0, 0), ("open_topic", 0, 0, 0))
+    steps = (*TAKEN_OVER, *failed, *again)
+    assert broken(TWO._replace(session_loss=rule), *steps) - {"load_fences_only_after_override"} == outcome
+
+
+def test_confirmation_after_recovery_loses_a_message() -> None:
+    """apache/pulsar#24722: the new owner's recovery does not find the entry, and the old owner gets its quorum later."""
+    steps = (("send", 0, 0), ("process", 0, 0), *TAKEN_OVER, ("confirm", 0, 0), ("receive", 0, 0))
+    assert broken(TWO, *steps) == set()
+    assert broken(TWO._replace(recovery_seals_ledger=False), *steps) == {"receipted_message_is_in_log"}
+
+
 # ---- bad input -----------------------------------------------------------------------------------------
 
 
@@ -190,7 +237,7 @@ def test_old_instance_s_clean_up_removes_a_new_topic() -> None:
     ("settings", "said"),
     [
         ({"variant": "V5"}, "must be one of V0, V1a, V1b, V2, V3, V4"),
-        ({"brokers": 1}, "bundle_transfer.brokers is 1, must be integer of 2 or more"),
+        ({"brokers": 1}, "bundle_transfer.brokers is 1, must be integer from 2 to 4"),
     ],
 )
 def test_invalid_settings(settings: dict[str, Any], said: str) -> None:

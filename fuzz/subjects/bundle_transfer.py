@@ -23,6 +23,11 @@ def brokers(cfg: Config, s: State) -> tuple[int, ...]:
     return tuple(range(cfg.brokers))
 
 
+def readers(cfg: Config, s: State) -> tuple[int, ...]:
+    """Every broker; the newest record's destination more often, so that it acts while others lag."""
+    return (*range(cfg.brokers), *(s.records[-1].dst,) * 4)
+
+
 def topics(cfg: Config, s: State) -> tuple[int, ...]:
     """Every topic."""
     return tuple(range(cfg.topics))
@@ -34,10 +39,21 @@ def clients(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Whether a transfer is in flight, a broker is down or unregistered, or neither."""
+    """The race that the state permits, if any; else whether a broker is gone, or a transfer is in flight."""
+    newest = s.records[-1]
+    objects = [o for t in s.topics for o in t.objects if o is not None]
+    if any(o.adds and not o.writable for o in objects):
+        return "fenced adds"
+    for b, each in enumerate(s.brokers):
+        r = s.records[each.view]
+        if each.alive and newest.state == r.state == "owned" and r.dst == b != newest.dst:
+            return "stale owner"
+    last = [t.objects[newest.dst] for t in s.topics]
+    if newest.state == "owned" and any(o is not None and (o.older or o.phase == "disconnected") for o in last):
+        return "reload"
     if not all(b.registered for b in s.brokers):
         return "broken"
-    return "calm" if s.records[-1].state == "owned" else "transfer"
+    return "calm" if newest.state == "owned" else "transfer"
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
@@ -242,6 +258,7 @@ subject = Subject(
     invariants,
     domains={
         "broker": brokers,
+        "deliver.broker": readers,
         "dst": brokers,
         "owner": brokers,
         "topic": topics,
@@ -286,8 +303,27 @@ subject = Subject(
         "begin_load": 4,
     },
     situation=situation,
-    in_situation={"transfer": {"send": 2, "override_stuck": 2}, "broken": {"transfer": 0.2}},
+    in_situation={
+        "transfer": {"send": 2, "override_stuck": 2},
+        "broken": {"transfer": 0.2},
+        "stale owner": {
+            "register": 6,
+            "deliver": 0.6,
+            "jump": 0,
+            "restart": 0.2,
+            "transfer": 0,
+            "override": 0.1,
+            "break_connection": 5,
+            "begin_load": 3,
+            "confirm": 0.2,
+            "send": 2,
+            "process": 2,
+        },
+        "fenced adds": {"deliver": 0.1, "confirm": 4, "crash": 0, "disconnect": 0.2, "fail_add": 0.1, "register": 4},
+        "reload": {"clean_up": 0.2, "transfer": 0.1, "crash": 0, "begin_load": 4, "open_topic": 4, "admit": 2},
+    },
     swarms={
+        "moves back": {"transfer": 4, "override_stuck": 20, "clean_up": 0.1, "close_ledger": 3, "disconnect": 4},
         "moves": {"transfer": 5, "deliver": 4, "publish": 3, "close_ledger": 3},
         "no faults": dict.fromkeys(invariants.FAULTS, 0),
         "slow channel": {"deliver": 0.3, "jump": 2, "transfer": 3, "lookup": 3},
@@ -295,11 +331,24 @@ subject = Subject(
             "confirm": 0.05,
             "send": 3,
             "process": 4,
-            "crash": 4,
+            "crash": 1.5,
             "override": 2,
+            "break_connection": 4,
+            "admit": 3,
         },
-        "lost sessions": {"suspect": 12, "register": 2, "jump": 2},
-        "crashes": {"crash": 8, "restart": 2},
+        "lost sessions": {
+            **dict.fromkeys(invariants.FAULTS, 0),
+            "suspect": 12,
+            "break_connection": 2,
+            "transfer": 0,
+            "override": 4,
+            "register": 0.5,
+            "deliver": 0.5,
+            "confirm": 0.1,
+            "send": 3,
+            "process": 3,
+        },
+        "crashes": {"crash": 8, "restart": 6, "override": 0.2, "transfer": 3},
         "broken connections": {
             "break_connection": 4,
             "transfer": 0.2,

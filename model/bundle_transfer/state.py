@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, NamedTuple
 
 from model.machine import Machine, Setting
-from model.values import AtLeast, Origin, Rule, record
+from model.values import AtLeast, Between, Origin, Rule, record
 
 Variant = Literal["V0", "V1a", "V1b", "V2", "V3", "V4"]
 
@@ -34,13 +34,13 @@ class Config(NamedTuple):
     """The cluster, broker and client settings, then the protocol's variant and the rules on which versions differ."""
 
     #: number of brokers; broker 0 owns the bundle at the start
-    brokers: Annotated[int, AtLeast(2)] = 3
+    brokers: Annotated[int, Between(2, 4)] = 3
     #: number of topics in the bundle
-    topics: Annotated[int, AtLeast(1)] = 1
+    topics: Annotated[int, Between(1, 4)] = 1
     #: number of producers of each topic; they are its first clients
-    producers: Annotated[int, AtLeast(1)] = 2
+    producers: Annotated[int, Between(1, 4)] = 2
     #: number of consumers of each topic: 0 or 1
-    consumers: Annotated[int, AtLeast(0)] = 1
+    consumers: Annotated[int, Between(0, 1)] = 1
     #: pending messages of a producer
     window: Annotated[int, AtLeast(1), Setting("maxPendingMessages", "0 (unbounded)")] = 2
     deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
