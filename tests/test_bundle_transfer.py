@@ -186,6 +186,43 @@ def test_old_instance_s_clean_up_removes_a_new_topic() -> None:
     assert ran(ONE._replace(removal_compares_instance=False), *again)[0].topics[0].objects[0] is None
 
 
+# ---- shipped rules that leave clients behind or fence too early ----------------------------------------
+
+
+def test_source_that_misses_owned_still_closes_its_topic() -> None:
+    """The bundle moves on to broker 2 before the source reads on: as merged, no record that it sees names it."""
+    moved = (*CLOSED, *HAND_OVER[:4], ("deliver", 1), ("transfer", 2), ("deliver", 1), ("publish", 1), ("jump", 2))
+    missed = (*moved, ("publish", 2), ("jump", 0), ("disconnect", 0, 0))
+    assert ran(ONE, *missed)[1][-1] == 2
+    assert isinstance(ran(ONE._replace(stale_topics_closed_on="owner_names_source"), *missed)[1][-1], Refused)
+
+
+def test_failed_close_is_retried_and_not_forgotten() -> None:
+    """As merged, the topic leaves the cache with its clients attached, and nothing is appended."""
+    failed = (("transfer", 1), ("deliver", 0), ("fail_close", 0, 0))
+    assert ran(ONE, *failed, ("close_ledger", 0, 0), ("publish", 0))[1][-1] is True
+    forgotten = ran(ONE._replace(failed_close_evicts=True), *failed, ("publish", 0))
+    assert isinstance(forgotten[1][-1], Refused)
+    assert forgotten[0].topics[0].objects[0] is None
+    assert forgotten[0].topics[0].clients[0].phase == "ready"
+
+
+def test_timeout_of_the_close_does_not_release_an_open_ledger() -> None:
+    early = (("transfer", 1), ("deliver", 0), ("close_timeout", 0))
+    assert ran(ONE, *early)[0].records[-1].state == "releasing"
+    assert broken(ONE._replace(close_timeout_releases=True), *early) == {"source_releases_after_ledgers_are_closed"}
+
+
+def test_destination_without_registration_does_not_load_early() -> None:
+    """As merged, the destination loads while the source still serves; fencing alone protects the log."""
+    begun = (("transfer", 1), ("deliver", 1), ("break_connection", 0, 0), ("lookup", 0, 0, 0), ("suspect", 1))
+    moved = (("deliver", 0), ("receive", 0, 0), ("lookup", 0, 0, 0), ("connect", 0, 0))
+    steps = (*begun[:2], ("deliver", 0), *begun[2:], *moved, ("begin_load", 0, 1), ("open_topic", 0, 1, 0))
+    assert broken(ONE, *steps) == set()
+    early = {"topic_is_opened_by_its_owner", "load_fences_only_after_override"}
+    assert broken(ONE._replace(unregistered_uses_view=True), *steps) & early
+
+
 # ---- two owners ----------------------------------------------------------------------------------------
 
 TWO = Config(producers=1, consumers=1)
