@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from fuzz.explore.search import Bounded, bounded, explore
 from fuzz.run.call import Call
 from fuzz.run.pair import Pair
 from fuzz.run.stateful import stateful_test
@@ -288,3 +290,25 @@ def test_failed_address_is_used_once() -> None:
     assert ran(ONE, *steps)[0].topics[0].clients[0].phase == "lookup"
     pinned = find_profile(SUBJECT, "pulsar-2026-05")._replace(producers=1, consumers=0)
     assert ran(pinned, *steps)[0].topics[0].clients[0].phase == "directed"
+
+
+# ---- variants ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("variant", "messages", "states"),
+    [("V1a", 2, 9_592), ("V1b", 2, 9_417), ("V2", 2, 11_428), ("V3", 1, 3_128), ("V4", 2, 3_348)],
+)
+def test_variant_breaks_no_property_and_strands_no_client(variant: str, messages: int, states: int) -> None:
+    """The whole of scope smoke. V3 resends twice, which its bound of entries permits for one message only."""
+    scope = SUBJECT.scopes["smoke"]
+    found = explore(Bounded(SUBJECT, variant, replace(scope, bounds={**scope.bounds, "messages": messages})))
+    assert (found.distinct_states, found.violations, found.lassos) == (states, [], [])
+
+
+@pytest.mark.nightly
+def test_broker_that_shuts_down_on_session_loss_breaks_no_property() -> None:
+    """The proposed repair of apache/pulsar#24478 in the whole of scope session."""
+    found = explore(bounded(SUBJECT, "session", "session-loss-shuts-down"))
+    assert (found.distinct_states, found.violations, found.lassos) == (1_924, [], [])
