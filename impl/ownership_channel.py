@@ -332,6 +332,8 @@ class OwnershipChannel:
             return Refused("not_enabled", "there is no such task")
         bundle, data = tasks[task]
         if data.state == "Splitting" and not self._split[bundle]:
+            if self._brokers[broker].session == "Unstable":
+                return Refused("not_enabled", "the namespace cannot be changed without a session")
             self._split[bundle] = True
             for half in (2 * bundle + 1, 2 * bundle + 2):
                 self._write(broker, half, Data("Owned", broker))

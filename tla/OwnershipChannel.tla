@@ -262,7 +262,8 @@ Finish ==
            half == Data("Owned", b, None, 1, FALSE)
            done == [S EXCEPT !.cluster[b].tasks = Without(@, t + 1)]
            answer == AnswerTo(r)
-       IN Become(
+       IN /\ r.state = "Splitting" /\ ~is_split[k] => cluster[b].session # "Unstable"
+          /\ Become(
             IF r.state = "Splitting" /\ ~is_split[k]
             THEN Put(Put([S EXCEPT !.split[k] = TRUE], b, 2 * k + 1, half), b, 2 * k + 2, half)
             ELSE IF answer = "Init" THEN Removed(done, b, k, r)

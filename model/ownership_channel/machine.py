@@ -94,12 +94,12 @@ recorded = ownership_channel.profile(
     shipped.config._replace(clean_up_retries="none", disabled_channel_assigns=True),
 )
 release_4 = ownership_channel.profile(
-    "pulsar-4.0",
+    "pulsar-4.0.0",
     "shipped rules of the first release with both storages",
     recorded.config._replace(metadata_put="blind_retry", restart_resumes="nothing", late_ack_moves_reader=True),
 )
 release_3_1 = ownership_channel.profile(
-    "pulsar-3.1",
+    "pulsar-3.1.0",
     "shipped rules of the first releases, system topic only",
     release_4.config._replace(
         metadata_put="compare_and_set",

@@ -190,13 +190,16 @@ def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[
 def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, str]:
     """A handler has done its work and writes its answer. Returns the state that it writes.
 
-    The source of a split writes the halves first, and Deleted in a second step.
+    The source of a split, once it has a session, changes the namespace and writes the halves, and Deleted in a second
+    step.
     """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):
         return refused(s, "not_enabled", "there is no such task")
     bundle, data = tasks[task]
     if data.state == "Splitting" and not s.is_split[bundle]:
+        if s.brokers[broker].session == "Unstable":
+            return refused(s, "not_enabled", "the namespace cannot be changed without a session")
         s = s._replace(is_split=with_item(s.is_split, bundle, True))
         for half in (2 * bundle + 1, 2 * bundle + 2):
             s = put(cfg, s, broker, half, Data("Owned", broker, None, VERSION_ID_INIT))
