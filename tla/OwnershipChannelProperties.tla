@@ -33,9 +33,9 @@ DeletedBundleIsNotAssignedAgain ==
 -----------------------------------------------------------------------------
 (* What must come in the end, once only the fair actions go on happening. *)
 
-\* Every bundle is Owned by a running broker, or has no owner and is not in flight.
+\* Every bundle is Owned by a running broker, or has no owner and is not in flight, unless no broker runs.
 EveryBundleHasARunningOwnerOrNone ==
-  \A k \in Bundles :
+  (\E b \in Brokers : cluster[b].up) => \A k \in Bundles :
     /\ StateOf(settled[k]) \notin InFlight
     /\ StateOf(settled[k]) = "Owned" => cluster[settled[k].dst].up /\ cluster[settled[k].dst].registered
 

@@ -190,7 +190,17 @@ STORED = scope(
     absent="one broker without session: the other goes on",
 )
 RECOVERY = scope(
-    ("lookup", "read", "notify", "finish", *invariants.RECOVERY[3:], "elect_unnoticed", "crash", "lose_session"),
+    (
+        "lookup",
+        "read",
+        "notify",
+        "finish",
+        *invariants.RECOVERY[3:],
+        "restart",
+        "elect_unnoticed",
+        "crash",
+        "lose_session",
+    ),
     {},
     {"dst": (0,), "lookup.dst": (1,), "target": (0, 1), "override.dst": (None, 0, 1), "healthy": (False,)},
     {"versions": 3, "unread": 1, "tasks": 1, "absent": 1},
