@@ -1,6 +1,7 @@
 """Guarantees of the negative-ack tracker (PIP-393).
 
-A due time is computed from the nack's arguments; a timer task run is judged by the nacks that were pending before it.
+The properties compute due times from the arguments of the nack, and the expected redeliveries of a timer task run from
+the nacks that were pending before the run.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def bucket_length(cfg: Config) -> int:
 
 
 def commands(event: Event) -> tuple[Redelivery, ...]:
-    """Returns the redelivery commands of an event."""
+    """Returns the redelivery commands that a step sent."""
     if isinstance(event.outcome, Elapsed):
         return event.outcome.redeliveries
     return (event.outcome,) if isinstance(event.outcome, Redelivery) else ()
 
 
 def requested_delay(cfg: Config, count: int | None) -> int:
-    """Returns the delay that the settings give, before any minimum."""
+    """Returns the configured delay of a nack, without the minimum delay."""
     unit, delays = cfg.backoff
     if not delays:
         return cfg.redelivery_delay_ms * PER_MS[cfg.clock_unit]
@@ -48,12 +49,12 @@ def requested_delay(cfg: Config, count: int | None) -> int:
 
 
 def monotonic(s: State, time: int) -> int:
-    """Returns a due time on the monotonic clock."""
+    """Returns the monotonic time of a bucket time."""
     return time - s.wall_offset
 
 
 def chunked_redelivered(before: State, event: Event, after: State) -> list[ChunkedMessage]:
-    """Returns the remembered chunked messages whose last chunk left a bucket and was redelivered."""
+    """Returns the received chunked messages whose last chunk was removed from a bucket and redelivered."""
     if not before.chunked_messages:
         return []
     removed = {entry for _, entry in pending(before) - pending(after)}
@@ -62,7 +63,7 @@ def chunked_redelivered(before: State, event: Event, after: State) -> list[Chunk
 
 
 def chunks_redelivered(before: State, event: Event, after: State) -> set[Position]:
-    """Returns the chunks of these messages."""
+    """Returns the positions of all chunks of the messages in `chunked_redelivered`."""
     return {chunk for message in chunked_redelivered(before, event, after) for chunk in message.chunks}
 
 
@@ -101,9 +102,9 @@ def nack_delay_is_nonnegative(cfg: Config, before: State, event: Event, after: S
 
 @always(negative_acks, on=("nack",))
 def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The delay of an accepted nack is the requested one, or the minimum delay if that is longer.
+    """The delay of an accepted nack is the configured delay, or the minimum delay if that is longer.
 
-    This holds for the fixed delay and for a backoff; negative delays are the subject of another property.
+    The property covers the fixed delay and backoffs. `nack_delay_is_nonnegative` covers negative delays.
     """
     if was_rejected(event) or event.outcome.delay < 0:
         return True
@@ -113,8 +114,9 @@ def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event,
 
 @always(negative_acks, on=("nack",))
 def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack reports whether a backoff gave its delay and whether it changed the timer; a rejected one
-    changes no bucket, timer or retained id.
+    """An accepted nack reports whether a backoff computed its delay and whether the timer changed.
+
+    A rejected nack changes no bucket, timer, retained id or chunked message.
     """
     if was_rejected(event):
         kept = after.buckets, after.timer, after.retained_ids, after.chunked_messages
@@ -126,9 +128,9 @@ def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, aft
 
 @always(negative_acks, on=("nack",))
 def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a nack its entry is in a bucket at the due time or before it by less than the bucket length.
+    """After a nack, the entry is in a bucket whose time is at most the due time, by less than the bucket length.
 
-    With the option `earliest_due`, an earlier bucket of the entry remains its only one.
+    With the option `earliest_due`, an entry that is pending in an earlier bucket stays in that bucket only.
     """
     if was_rejected(event):
         return True
@@ -142,7 +144,7 @@ def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Eve
 
 @always(negative_acks, on=("nack",), given=lambda cfg: cfg.repeated_nack != "earliest_due")
 def nack_leaves_other_nacks_pending(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack adds at most its entry to one bucket; all nacks pending before it are pending after it."""
+    """A nack adds at most one entry to one bucket, and all earlier nacks stay pending."""
     old, new = pending(before), pending(after)
     others = {pair for pair in new - old if pair[1] != event.arguments["entry"]}
     return old <= new and not others and len(new - old) <= 1
@@ -165,7 +167,7 @@ def bucket_times_are_multiples_of_length(cfg: Config, s: State) -> bool:
 
 @always(negative_acks)
 def buckets_are_sorted_and_nonempty(cfg: Config, s: State) -> bool:
-    """Buckets are in strict order of time, and each has at least one entry, sorted and distinct."""
+    """Bucket times are strictly increasing. Each bucket has at least one entry; its entries are sorted and distinct."""
     times = [bucket.time for bucket in s.buckets]
     return times == sorted(set(times)) and all(
         bucket.entries and list(bucket.entries) == sorted(set(bucket.entries)) for bucket in s.buckets
@@ -191,7 +193,7 @@ def timer_deadline_is_at_most_first_bucket(cfg: Config, s: State) -> bool:
 
 @always(negative_acks, on=("advance_time",))
 def redelivery_is_not_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pending nack is redelivered before its bucket ends, or at once if it has ended, plus the lag of the timer."""
+    """A pending nack is redelivered at most the timer lag after its bucket ends, or after now if it has ended."""
     if before.status != "open":
         return True
     lag, last = event.arguments["timer_lag"], bucket_length(cfg) - 1
@@ -205,7 +207,7 @@ def redelivery_is_not_late(cfg: Config, before: State, event: Event, after: Stat
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_is_not_early(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every redelivered entry was pending in a due bucket, or is a chunk of a message whose last chunk was."""
+    """Every redelivered entry was pending in a due bucket, or is a chunk of a message whose last chunk was pending."""
     chunks = chunks_redelivered(before, event, after)
     for command in commands(event):
         due = {entry for time, entry in pending(before) if monotonic(before, time) <= command.at}
@@ -216,7 +218,7 @@ def redelivery_is_not_early(cfg: Config, before: State, event: Event, after: Sta
 
 @always(negative_acks, on=DELIVERING)
 def nack_is_redelivered_iff_removed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry is redelivered at least once, and at most once per bucket, if it leaves a bucket; else it stays."""
+    """An entry that is removed from buckets is redelivered at least once, and at most once per bucket."""
     old, new = pending(before), pending(after)
     redelivered = [(command.at, each.position) for command in commands(event) for each in command.ids]
     removed = {entry for _, entry in old - new}
@@ -234,7 +236,7 @@ def redelivery_command_has_no_duplicate_id(cfg: Config, before: State, event: Ev
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_command_has_one_id_per_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two different ids in a redelivery command are of different entries, except those of chunks."""
+    """Different ids in a redelivery command belong to different entries, except for the ids of chunks."""
     chunks = chunks_redelivered(before, event, after)
     for command in commands(event):
         positions = [each.position for each in set(command.ids) if each.position not in chunks]
@@ -245,13 +247,13 @@ def redelivery_command_has_one_id_per_entry(cfg: Config, before: State, event: E
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_command_is_nonempty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivery command contains at least one id: the broker takes an empty one for all unacknowledged messages."""
+    """A redelivery command has at least one id: the broker reads an empty command as all unacknowledged messages."""
     return all(len(command.ids) > 0 for command in commands(event))
 
 
 @always(negative_acks, on=RUNS)
 def timer_run_leaves_no_due_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a run of the timer task, every remaining bucket is in the future."""
+    """After a run of the timer task, no remaining bucket is due."""
     if event.name == "advance_time":
         first_run = None if before.timer is None else max(before.timer + event.arguments["timer_lag"], before.now)
         ran_now = first_run == after.now or any(command.at == after.now for command in commands(event))
@@ -262,7 +264,7 @@ def timer_run_leaves_no_due_bucket(cfg: Config, before: State, event: Event, aft
 
 @always(negative_acks, on=("advance_time",))
 def timer_runs_only_to_redeliver(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every run of the timer task redelivers something."""
+    """Every run of the timer task sends a redelivery command."""
     return bool(event.outcome.timer_runs == len(event.outcome.redeliveries))
 
 
@@ -293,13 +295,13 @@ def ack_leaves_tracker_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks)
 def only_advance_time_moves_clock(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The monotonic clock advances by the argument of `advance_time`, and by nothing else."""
+    """Only `advance_time` advances the monotonic clock, by its argument."""
     return after.now == before.now + (event.arguments["by"] if event.name == "advance_time" else 0)
 
 
 @always(negative_acks, on=("step_wall_clock",))
 def wall_clock_step_moves_no_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step of the wall clock leaves every due time at the same monotonic time."""
+    """A step of the wall clock does not change the monotonic time of any bucket."""
     old, new = ([monotonic(s, bucket.time) for bucket in s.buckets] for s in (before, after))
     return old == new
 
@@ -317,7 +319,7 @@ def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Even
 
 @always(negative_acks, on=DELIVERING)
 def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The chunks of a message are forgotten when they are redelivered, and not before."""
+    """A chunked message is removed from the map when, and only when, its chunks are redelivered."""
     due, left = set(chunked_redelivered(before, event, after)), set(after.chunked_messages)
     removed = set(before.chunked_messages) - left
     is_subset = left <= set(before.chunked_messages) and removed <= due
@@ -326,7 +328,7 @@ def chunks_are_forgotten_when_redelivered(cfg: Config, before: State, event: Eve
 
 @always(negative_acks, on=DELIVERING, given=lambda cfg: cfg.retained_ids == "traced")
 def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A retained id is in the next redelivery command with its entry, and is then no longer retained."""
+    """A retained id is in the first redelivery command that has its entry, and is then no longer retained."""
     retained = {each.position: each for each in before.retained_ids}
     for command in commands(event):
         for position in [position for position in retained if any(each.position == position for each in command.ids)]:
@@ -339,7 +341,7 @@ def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, af
 
 @always(negative_acks, on=("nack",), given=lambda cfg: cfg.retained_ids == "traced")
 def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack by the id of a traced or chunked message retains this id; others retain what was retained."""
+    """An accepted nack by a traced or chunked message's id retains this id. Other nacks change no retained id."""
     if was_rejected(event):
         return after.retained_ids == before.retained_ids
     nacked, entry = event.arguments["message_id"], event.arguments["entry"]
@@ -354,7 +356,7 @@ def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks, on=("receive_chunks",))
 def received_chunks_are_remembered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The chunks of a received chunked message are remembered as received."""
+    """The chunks of a received chunked message are stored in their order."""
     if was_rejected(event):
         return after == before
     last, chunks = event.arguments["last_chunk"], event.arguments["chunks"]
@@ -366,14 +368,14 @@ def received_chunks_are_remembered(cfg: Config, before: State, event: Event, aft
 
 @always(negative_acks)
 def close_is_final(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Close leaves the tracker closed; a closed tracker has no pending nack and no timer, and redelivers nothing."""
+    """A closed tracker stays closed: it has no pending nack and no armed timer, and redelivers nothing."""
     if event.name == "close" and before.status != "failed":
         return after.status == "closed" and is_empty(after)
     return before.status != "closed" or (after.status == "closed" and is_empty(after) and not commands(event))
 
 
 def is_empty(s: State) -> bool:
-    """Returns whether nothing is pending or retained and no timer is armed."""
+    """Returns whether the tracker has no pending nack, no retained id and no armed timer."""
     return not s.buckets and not s.retained_ids and s.timer is None
 
 
@@ -390,13 +392,13 @@ def timer_task_after_close_is_a_no_op(cfg: Config, before: State, event: Event, 
 
 @sometimes(negative_acks, on=("nack",), given=lambda cfg: bool(cfg.backoff.delays))
 def nack_brings_timer_forward(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack is due before all pending ones and re-arms the timer."""
+    """A nack that is due before all pending nacks re-arms the timer."""
     return before.timer is not None and after.timer is not None and before.now < after.timer < before.timer
 
 
 @sometimes(negative_acks, on=("nack",))
 def entry_is_nacked_twice_in_one_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack changes no bucket, because its entry is in the bucket already."""
+    """An accepted nack changes no bucket, because the entry is already in the bucket."""
     return not was_rejected(event) and after.buckets == before.buckets
 
 
@@ -408,21 +410,21 @@ def entry_is_in_three_buckets(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(negative_acks, on=("nack",))
 def equal_delays_straddle_bucket_boundary(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two nacks of an entry with the same delay are in adjacent buckets: it will be redelivered twice."""
+    """Two nacks of an entry with the same delay are in adjacent buckets: the entry will be redelivered twice."""
     new = pending(after) - pending(before)
     return not cfg.backoff.delays and any((time - bucket_length(cfg), e) in pending(before) for time, e in new)
 
 
 @sometimes(negative_acks, on=("nack",))
 def nack_is_added_to_past_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack with a positive delay is in a bucket before now, because buckets are longer than the delay."""
+    """The bucket time of a nack with a positive delay is before now, because a bucket is longer than the delay."""
     past = [time for time, _ in pending(after) - pending(before) if monotonic(after, time) < before.now]
     return not was_rejected(event) and event.outcome.delay > 0 and bool(past)
 
 
 @sometimes(negative_acks, on=("advance_time",))
 def one_command_covers_three_buckets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The only command redelivers three buckets, two of which have an entry in common."""
+    """One redelivery command covers three buckets, two of which have a common entry."""
     if len(commands(event)) != 1:
         return False
     removed = pending(before) - pending(after)
@@ -439,7 +441,7 @@ def redelivered_entry_is_still_pending(cfg: Config, before: State, event: Event,
 
 @sometimes(negative_acks, on=("advance_time",))
 def timer_task_runs_late(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The timer task runs after its deadline and redelivers something."""
+    """The timer task runs after its deadline and sends a redelivery command."""
     return any(before.timer is not None and command.at > before.timer for command in commands(event)[:1])
 
 
@@ -451,13 +453,13 @@ def twenty_buckets_are_pending(cfg: Config, s: State) -> bool:
 
 @sometimes(negative_acks, on=("advance_time",))
 def command_mixes_retained_and_plain_ids(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A command has retained ids of two kinds and a plain id."""
+    """A redelivery command has a plain id and retained ids of two kinds."""
     return any(len({each.kind for each in command.ids}) >= 3 for command in commands(event))
 
 
 @sometimes(negative_acks, on=("advance_time",))
 def one_of_two_chunked_messages_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A chunked message is redelivered while another one is still remembered."""
+    """One of two received chunked messages is redelivered; the other one stays in the map."""
     return bool(after.chunked_messages) and len(after.chunked_messages) < len(before.chunked_messages)
 
 
@@ -484,5 +486,5 @@ def pending_entry_is_acknowledged(cfg: Config, before: State, event: Event, afte
 
 @eventually(negative_acks, fair=("advance_time", "run_timer_task"))
 def every_nack_is_redelivered(cfg: Config, s: State) -> bool:
-    """If time passes, the timer task runs and no new nack is made, no nack stays pending."""
+    """If time advances and the timer task runs fairly, and nacks stop, every pending nack is eventually redelivered."""
     return not s.buckets

@@ -1,1 +1,1 @@
-"""Negative-ack tracker in little memory, with runs that cost what they redeliver."""
+"""Negative-ack tracker with compressed buckets. The cost of a timer run is proportional to what it redelivers."""

@@ -1,4 +1,4 @@
-"""Buckets of pending entries in little memory.
+"""Compressed buckets of pending entries.
 
     open buckets    the latest created; per ledger a progression (first, step, last) while entry ids are evenly spaced,
                     as in a stream, and a bitmap from the first irregular entry on
@@ -316,7 +316,7 @@ def parts_of(page: Page) -> Iterator[tuple[int, Entries]]:
 
 
 def joined(parts: list[tuple[int, Entries]]) -> list[tuple[int, Entries]]:
-    """Returns buckets in order, given their parts in any order. O(parts), and the entries of divided buckets."""
+    """Returns the buckets in order, from their parts in any order. O(parts + entries of divided buckets)."""
     whole: dict[int, Entries] = {}
     for time, bucket in parts:
         whole[time] = merged(whole[time], bucket) if time in whole else bucket

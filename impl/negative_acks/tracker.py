@@ -1,4 +1,4 @@
-"""Negative-ack tracker with compressed buckets; a run of the timer costs what it redelivers.
+"""Negative-ack tracker with compressed buckets. The cost of a timer run is proportional to what it redelivers.
 
 Implements the reference rules of `model/negative_acks/machine.py` with all its settings. Buckets are kept in
 `impl/negative_acks/buckets.py`. Times are monotonic milliseconds.
@@ -16,7 +16,7 @@ from model.positions import Position
 
 
 class MessageIds:
-    """Retained message ids by entry, and the chunks of chunked messages by their last entry."""
+    """Retained message ids by entry, and received chunked messages by the position of their last chunk."""
 
     def __init__(self) -> None:
         self.retained: dict[Position, MessageId] = {}
@@ -29,11 +29,11 @@ class MessageIds:
             self.retained[position] = MessageId(position, partition, kind, first_chunk, batch_index)
 
     def received(self, whole: MessageId, chunks: tuple[Position, ...]) -> None:
-        """Remembers a chunked message. O(1)."""
+        """Stores a received chunked message. O(1)."""
         self.chunked.setdefault(whole.position, {})[whole] = chunks
 
     def take(self, buckets: list[tuple[int, Entries]]) -> tuple[MessageId, ...]:
-        """Returns the ids to redeliver for the entries of buckets, and forgets them. O(k log k) for k ids."""
+        """Returns the ids to redeliver for the entries of buckets, and removes them. O(k log k) for k ids."""
         entries = {Position(ledger, entry): None for _, bucket in buckets for ledger, ids in bucket for entry in ids}
         retained = self.retained
         if retained:
@@ -105,7 +105,7 @@ class NegativeAcks:
         return Nacked(delay, uses_backoff, self._arm(time))
 
     def _arm(self, time: int) -> bool:
-        """Arms the timer for a bucket if that is earlier, and returns whether it was. An overdue timer stays."""
+        """Arms the timer for a bucket if its time is earlier. Returns whether it did. An overdue timer is unchanged."""
         timer, now = self._timer, self.now
         if timer is not None and (timer <= now or timer <= time):
             return False
@@ -149,14 +149,14 @@ class NegativeAcks:
         return self._ids.take(due) if due else ()
 
     def run_timer_task(self) -> Redelivery | None:
-        """Runs a timer task that had started before. As a run."""
+        """Runs a timer task that started before the timer was re-armed or cancelled. Costs as one run."""
         if self._is_closed:
             return None
         ids = self._trigger()
         return Redelivery(self.now, ids) if ids else None
 
     def fail_redelivery(self) -> Failed | None:
-        """Runs the timer task, and the consumer throws. As a run."""
+        """Runs the timer task; the consumer throws. Costs as one run."""
         if self.run_timer_task() is None:
             return None
         return Failed("consumer_failed", "the due entries were not redelivered")

@@ -1,11 +1,13 @@
 """AVL tree of bucket times that the Go client walks while it removes keys (gods 1.18, `avltree.Iterator`).
 
-Models the walk in `negativeAcksTracker.track` since apache/pulsar-client-go#1410. Only the shape of the tree decides
-which due buckets a walk skips.
+Models the iteration in `negativeAcksTracker.track` since apache/pulsar-client-go#1410, called a walk below. A removal
+during the iteration can move the iterator past due keys; a walk skips these buckets. The shape of the tree determines
+which keys are skipped.
 
-    node with a right child       removal copies its successor's key into it; the iterator continues after that key
-    node without a right child    removal unlinks it; the iterator continues at its former parent
-    end of the walk               at the first key that is not due, at a missing parent, or after the last key
+    node with a right child       the removal copies the successor's key into the node; the iterator then continues with
+                                  the key after the successor's
+    node without a right child    the removal unlinks the node; the iterator continues with its former parent
+    end of the walk               the next key is not due, or there is no parent or no larger key
 
 A tree is nested tuples; the empty tree is None.
 """
@@ -30,12 +32,12 @@ class Node(NamedTuple):
 
 
 def height(tree: Tree) -> int:
-    """Returns the number of nodes on the longest path down."""
+    """Returns the height of a tree: the number of nodes on its longest path from the root."""
     return 0 if tree is None else tree.height
 
 
 def balanced(time: int, left: Tree, right: Tree) -> Node:
-    """Returns a node of these subtrees, rotated if their heights differ by two."""
+    """Returns the tree with this key and these subtrees, rotated if the heights of the subtrees differ by two."""
     if height(left) > height(right) + 1 and left is not None:
         if height(left.left) < height(left.right):
             left = rotated_left(left)
@@ -48,26 +50,26 @@ def balanced(time: int, left: Tree, right: Tree) -> Node:
 
 
 def node(time: int, left: Tree, right: Tree) -> Node:
-    """Returns a node of these subtrees."""
+    """Returns the node with this key and these subtrees. Does not rotate."""
     return Node(time, max(height(left), height(right)) + 1, left, right)
 
 
 def rotated_left(tree: Node) -> Node:
     """Returns the tree with the right child as its root."""
-    up = tree.right
-    assert up is not None
-    return node(up.time, node(tree.time, tree.left, up.left), up.right)
+    root = tree.right
+    assert root is not None
+    return node(root.time, node(tree.time, tree.left, root.left), root.right)
 
 
 def rotated_right(tree: Node) -> Node:
     """Returns the tree with the left child as its root."""
-    up = tree.left
-    assert up is not None
-    return node(up.time, up.left, node(tree.time, up.right, tree.right))
+    root = tree.left
+    assert root is not None
+    return node(root.time, root.left, node(tree.time, root.right, tree.right))
 
 
 def inserted(tree: Tree, time: int) -> Node:
-    """Returns the tree with a key, which may be present already. O(log n)."""
+    """Returns the tree with a key added; a present key changes nothing. O(log n)."""
     if tree is None:
         return node(time, None, None)
     if time == tree.time:
@@ -78,7 +80,7 @@ def inserted(tree: Tree, time: int) -> Node:
 
 
 def removed(tree: Tree, time: int) -> Tree:
-    """Returns the tree without a key, which must be present. O(log n)."""
+    """Returns the tree with a key removed. The key must be present. O(log n)."""
     assert tree is not None
     if time < tree.time:
         return balanced(tree.time, removed(tree.left, time), tree.right)
@@ -91,7 +93,7 @@ def removed(tree: Tree, time: int) -> Tree:
 
 
 def first(tree: Node) -> int:
-    """Returns the smallest key."""
+    """Returns the smallest key of a tree."""
     return tree.time if tree.left is None else first(tree.left)
 
 
@@ -107,24 +109,24 @@ def after(tree: Tree, time: int) -> int | None:
 
 
 def walk(tree: Tree, now: int) -> tuple[tuple[int, ...], Tree]:
-    """Returns the keys that a walk up to `now` removes, in its order, and the remaining tree. O(n log n)."""
-    taken: list[int] = []
+    """Returns the keys that a walk at time `now` removes, in removal order, and the remaining tree. O(n log n)."""
+    removed_keys: list[int] = []
     at = None if tree is None else first(tree)
     while at is not None and at <= now:
-        taken.append(at)
-        above, has_right = parent_and_right(tree, at)
+        removed_keys.append(at)
+        parent, has_right = parent_and_right(tree, at)
         successor = after(tree, at)
         tree = removed(tree, at)
-        at = after(tree, successor) if has_right and successor is not None else above
-    return tuple(taken), tree
+        at = after(tree, successor) if has_right and successor is not None else parent
+    return tuple(removed_keys), tree
 
 
 def parent_and_right(tree: Tree, time: int) -> tuple[int | None, bool]:
-    """Returns the parent key of a present key (None for the root), and whether the key has a right child."""
-    above = None
+    """Returns the key of a node's parent (None for the root), and whether the node has a right child."""
+    parent = None
     while tree is not None and tree.time != time:
-        above, tree = tree.time, tree.left if time < tree.time else tree.right
-    return above, tree is not None and tree.right is not None
+        parent, tree = tree.time, tree.left if time < tree.time else tree.right
+    return parent, tree is not None and tree.right is not None
 
 
 def shifted(tree: Tree, by: int) -> Tree:

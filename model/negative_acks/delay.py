@@ -5,7 +5,7 @@ Models `MultiplierRedeliveryBackoff` (Java), `defaultNackBackoffPolicy` (Go) and
     delay         fixed, or given by a backoff for the message's redelivery count
     bucket time   the due time with its lowest bits cleared: at most 2^bits - 1 ms early, never late
 
-PIP-393 states that a redelivery may be 512 ms early with 8 bits. The bound is 255 ms.
+PIP-393 states that with 8 bits a redelivery may be 512 ms early. The actual bound is 2^8 - 1 = 255 ms.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from model.values import UNITS_PER_MS
 
 Unit = Literal["ms", "ns"]
 
-#: `1 s << count` is 0 in 64 bits from this count on, and `defaultNackBackoffPolicy` then returns its maximum.
+#: From this redelivery count on, `1 s << count` is 0 in 64 bits, and `defaultNackBackoffPolicy` returns its maximum.
 _GO_COUNTS = 56
 _GO_MIN_NS = 1_000_000_000
 _GO_MAX_NS = 600_000_000_000
 
 
 class Backoff(NamedTuple):
-    """Delays by redelivery count, with their unit. The last delay applies to all larger counts; empty: no backoff."""
+    """Delays by redelivery count. The last delay applies to all larger counts. Without delays there is no backoff."""
 
     unit: Unit = "ms"
     delays: tuple[int, ...] = ()

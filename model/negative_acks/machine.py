@@ -2,7 +2,7 @@
 
 Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the C++ client (on which the Python and
 Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call of the tracker or one run
-of its timer task; `advance_time` performs every run that becomes due.
+of its timer task. One `advance_time` step includes all runs that become due.
 
     nack     adds the entry to the bucket of its due time: now + delay, with the lowest `precision_bits` bits cleared
     timer    one timer, armed for the first bucket; no timer is armed while nothing is pending
@@ -21,13 +21,13 @@ Differences from the shipped clients (each a rule of `Config`; see the table of 
   * a nack that is due before all others re-arms the timer, so redelivery is not late;
   * a nack never postpones the timer;
   * due times follow the monotonic clock, so a wall clock step does not move them;
-  * the minimum delay applies to backoffs, too, and negative delays and negative ids are rejected;
+  * the minimum delay applies to backoffs, too; negative delays and negative ids are rejected;
   * a closed tracker stays closed, and a timer task that runs after close does nothing;
-  * a chunked message is redelivered whole, whichever id it was nacked by.
+  * all chunks of a chunked message are redelivered, whichever of its ids was nacked.
 
 Not modelled: the tracker's lock, and the time between the removal of the due buckets and the call of
-`redeliverUnacknowledgedMessages`; the consumer's part (all messages are redelivered unless the subscription is Shared
-or Key_Shared, dead-letter topic, lost connections); ack timeout (`UnAckedMessageTracker`).
+`redeliverUnacknowledgedMessages`; the consumer (it redelivers all messages unless the subscription is Shared or
+Key_Shared; dead-letter topic; lost connections); ack timeout (`UnAckedMessageTracker`).
 """
 
 from __future__ import annotations
@@ -52,18 +52,18 @@ CPP, GO = "C++ NegativeAcksTracker, client 4.2.0", "Go negativeAcksTracker, mast
 class Config(NamedTuple):
     """Settings, then the rules on which the clients differ."""
 
-    #: what the clock shows when the tracker is created, in clock units
+    #: time of both clocks when the tracker is created, in clock units
     initial_time: Annotated[int, AtLeast(0)] = 0
     #: delay of a nack without a backoff; the consumer's default is the same in 4.0, 4.1, 4.2 and 5.0
     redelivery_delay_ms: Annotated[int, AtLeast(0), Setting("negativeAckRedeliveryDelay", 60_000)] = 60_000
-    #: buckets are 2^precision_bits long; the Java and Go builders accept any value from 0 on
+    #: a bucket is 2^precision_bits long; the Java and Go builders accept every nonnegative value
     precision_bits: Annotated[int, Between(0, 40), Setting("negativeAckPrecisionBitCnt", (("4.1", 8),))] = 8
     #: delays by redelivery count
     backoff: Annotated[Backoff, Setting("negativeAckRedeliveryBackoff", "none")] = Backoff()
     #: `MIN_NACK_DELAY_MS`
     min_delay_ms: Annotated[int, AtLeast(0)] = 100
 
-    #: the unit of the clock
+    #: the unit of both clocks
     clock_unit: Annotated[
         Unit, Rule(Origin.RECORDED, f"ns: System.nanoTime in {JAVA_OLD}; time.Time in {GO}; steady_clock in {CPP}")
     ] = "ms"
@@ -75,26 +75,26 @@ class Config(NamedTuple):
     min_delay_applies_to: Annotated[
         Literal["all", "fixed", "none"], Rule(Origin.RECORDED, f"fixed: add in {JAVA} and before; none: {GO}")
     ] = "all"
-    #: a delay below zero, from a backoff that has overflowed
+    #: whether a nack with a negative delay, computed by a backoff that overflowed, is rejected
     negative_delay: Annotated[
         Literal["rejected", "accepted"], Rule(Origin.RECORDED, f"accepted: defaultNackBackoffPolicy.Next in {GO}")
     ] = "rejected"
-    #: a nack of a message, which carries a redelivery count, without a backoff
+    #: the delay of a nack by message (which has a redelivery count) if no backoff is configured
     message_without_backoff: Annotated[
         Literal["fixed_delay", "null_pointer"], Rule(Origin.RECORDED, f"null_pointer: AddMessage in {GO}")
     ] = "fixed_delay"
-    #: the redelivery count of a nack by message id, which carries none
+    #: the redelivery count that the backoff gets for a nack by message id, which has none
     redelivery_count_of_id: Annotated[
         int, Between(0, 1), Rule(Origin.RECORDED, f"1: newNegativeAcksTracker in {GO}")
     ] = 0
-    #: what `precision_bits` are bits of
+    #: the unit of the time whose lowest `precision_bits` bits are cleared
     precision_unit: Annotated[
         Literal["milliseconds", "clock_units"],
         Rule(Origin.READ, "clock_units: trimLowerBits on nanoseconds in C++ since apache/pulsar-client-cpp#497"),
     ] = "milliseconds"
-    #: for which time the timer is armed. first_bucket: the first bucket. delay_when_idle, interval_when_idle: a nack
-    #: arms it if it is not armed, for the nack's delay or for an interval. interval_on_each_nack: every nack re-arms it
-    #: for an interval. ticker: always the next interval, counted from creation. An interval is a third of the delay.
+    #: when the timer fires. first_bucket: at the first bucket time. delay_when_idle, interval_when_idle: a nack arms
+    #: an unarmed timer with the nack's delay, or with an interval. interval_on_each_nack: every nack re-arms the timer
+    #: with an interval. ticker: once per interval from creation. An interval is a third of the delay of a nack by id.
     timer: Annotated[
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
         Rule(
@@ -103,26 +103,27 @@ class Config(NamedTuple):
             f"interval_on_each_nack, scheduleTimer in {CPP}",
         ),
     ] = "first_bucket"
-    #: to which unit the timer's interval, a third of the delay, is rounded down
+    #: the unit to which the timer's interval is rounded down
     interval_unit: Annotated[
         Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, f"milliseconds: timerInterval_ in {CPP}")
     ] = "clock_units"
-    #: a nack of a pending entry: both nacks stay, or one of them: the earliest due, the latest made, or the first made
+    #: which nacks of an entry stay pending when a pending entry is nacked again: both, the one that is due first, the
+    #: later call, or the first call
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
         Rule(Origin.RECORDED, f"latest: {JAVA_OLD}; read: first, Go before #1410; earliest_due is an option of ours"),
     ] = "both"
-    #: whether a bucket is due at its own time
+    #: whether a bucket is due at its bucket time, or one clock unit later
     due_at_bucket_time: Annotated[bool, Rule(Origin.RECORDED, f"false: triggerRedelivery in {JAVA_OLD}")] = True
-    #: which due buckets a run removes: all, or those that a walk over the AVL tree meets while it removes keys
+    #: which due buckets a run removes: all, or those that an iteration over the AVL tree visits while it removes keys
     due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, f"avl_walk: track in {GO}")] = "all"
     #: what a redelivery command contains only once
     unique_in_command: Annotated[
         Literal["entry", "message_id", "nothing"],
         Rule(Origin.RECORDED, f"message_id: triggerRedelivery in {JAVA}; nothing: track in {GO}"),
     ] = "entry"
-    #: after close: final rejects nacks; reopens starts anew at the next nack; stores_nacks and keeps_buckets accept
-    #: nacks that are never redelivered, and keeps_buckets does not even remove the pending ones
+    #: after close. final: nacks are rejected. reopens: the next nack reopens the tracker. stores_nacks: nacks are
+    #: accepted and never redelivered. keeps_buckets: as stores_nacks, and close does not remove pending nacks
     after_close: Annotated[
         Literal["final", "reopens", "stores_nacks", "keeps_buckets"],
         Rule(
@@ -158,7 +159,7 @@ class Config(NamedTuple):
 
 @record
 class Bucket(NamedTuple):
-    """The entries that are redelivered at the same time."""
+    """The pending entries of one bucket time."""
 
     time: int
     entries: tuple[Position, ...]  # in order
@@ -166,17 +167,18 @@ class Bucket(NamedTuple):
 
 @record
 class State(NamedTuple):
-    """A consumer's tracker."""
+    """The tracker of a consumer, and the clocks."""
 
     now: int  # monotonic clock
     wall_offset: int  # wall clock minus monotonic clock
-    #: new: `nackedMessages` is null, before the first nack and, if it reopens, after close; failed: not constructed
+    #: new: `nackedMessages` is null: before the first nack, and after close if the tracker reopens.
+    #: failed: the constructor panicked
     status: Literal["new", "open", "closed", "failed"]
     buckets: tuple[Bucket, ...]  # by time
     timer: int | None  # deadline, on the monotonic clock
     retained_ids: tuple[MessageId, ...]
     chunked_messages: tuple[ChunkedMessage, ...]
-    avl_tree: Tree  # of the bucket times, if a run walks it
+    avl_tree: Tree  # of the bucket times; empty unless `due_buckets` is avl_walk
 
 
 def start(cfg: Config) -> State:
@@ -193,7 +195,7 @@ class Nacked(NamedTuple):
     """Outcome of an accepted nack."""
 
     delay: int
-    backoff_used: bool  # for a redelivery count
+    backoff_used: bool  # the backoff computed the delay from the message's redelivery count
     timer_changed: bool
 
 
@@ -220,9 +222,9 @@ RedeliveryCount = Annotated[int, AtLeast(0)]
 
 
 def delay_of(cfg: Config, redelivery_count: int | None) -> int | None:
-    """Returns the delay of a message with this redelivery count, or of a message id (`add`, `RedeliveryBackoff.next`).
+    """Returns the delay of a nack by message with this redelivery count, or by message id if the count is None.
 
-    None: the client dereferences a null backoff.
+    Models `add` and `RedeliveryBackoff.next`. Returns None if the client dereferences a null backoff.
     """
     minimum = cfg.min_delay_ms * UNITS_PER_MS[cfg.clock_unit]
     if cfg.backoff.delays:
@@ -237,7 +239,7 @@ def delay_of(cfg: Config, redelivery_count: int | None) -> int | None:
 
 
 def timer_interval(cfg: Config) -> int:
-    """Returns the interval of periodic timers: a third of an id's delay (`timerIntervalNanos`, `timerInterval_`)."""
+    """Returns the timer interval: a third of the delay of a nack by id (`timerIntervalNanos`, `timerInterval_`)."""
     delay = delay_of(cfg, None) or 0
     if cfg.timer == "ticker":
         return max(delay, 0) // 3
@@ -253,7 +255,7 @@ def bucket_time(cfg: Config, due: int) -> int:
 
 
 def with_entry(buckets: tuple[Bucket, ...], time: int, entry: Position) -> tuple[Bucket, ...]:
-    """Returns the buckets with an entry added to the bucket of that time. Adding it again changes nothing."""
+    """Returns the buckets with an entry added to the bucket of that time. Idempotent."""
     i = bisect_left(buckets, (time,))
     if i == len(buckets) or buckets[i].time != time:
         return (*buckets[:i], Bucket(time, (entry,)), *buckets[i:])
@@ -271,7 +273,7 @@ def without_entry(buckets: tuple[Bucket, ...], entry: Position) -> tuple[Bucket,
 
 
 def with_single_nack(cfg: Config, s: State, time: int, entry: Position) -> tuple[Bucket, ...]:
-    """Returns the buckets after a nack where an entry is pending at most once (`repeated_nack` is not both)."""
+    """Returns the buckets after a nack under rules that keep one nack of an entry (`repeated_nack` is not both)."""
     pending = [bucket.time for bucket in s.buckets if entry in bucket.entries]
     if pending and (cfg.repeated_nack == "first" or (cfg.repeated_nack == "earliest_due" and min(pending) <= time)):
         return s.buckets
@@ -279,7 +281,7 @@ def with_single_nack(cfg: Config, s: State, time: int, entry: Position) -> tuple
 
 
 def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
-    """Returns when a bucket is due on the monotonic clock, or now if it is due already."""
+    """Returns the monotonic time at which a bucket is due, or `now` if the bucket is due already."""
     at = time - s.wall_offset if cfg.due_at_bucket_time else time - s.wall_offset + 1
     return at if at > s.now else s.now
 
@@ -287,7 +289,7 @@ def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
 def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None:
     """Returns the timer's deadline after an entry was added to a bucket (`add`, `scheduleTimer`).
 
-    The reference arms the timer for an earlier bucket and leaves it as it is for a later one.
+    The reference moves the deadline forward for an earlier bucket and never postpones it.
     """
     if s.status == "closed":
         return s.timer
@@ -306,7 +308,7 @@ def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None
 def timer_after_run(cfg: Config, s: State, remaining: tuple[Bucket, ...]) -> int | None:
     """Returns the timer's deadline after a run that leaves these buckets (`triggerRedelivery`, `handleTimer`).
 
-    A periodic timer is not re-armed by a run that finds no bucket.
+    An interval timer is not re-armed by a run that starts with no bucket.
     """
     if cfg.timer in ("first_bucket", "delay_when_idle"):
         return timer_for_bucket(cfg, s, remaining[0].time) if remaining else None
@@ -322,7 +324,7 @@ def is_due(cfg: Config, s: State, time: int) -> bool:
 
 
 def split_due(cfg: Config, s: State) -> tuple[list[Bucket], tuple[Bucket, ...], Tree]:
-    """Returns the buckets that a run removes, those that it leaves, and the AVL tree of the latter."""
+    """Returns the buckets that a run removes, the remaining buckets, and the AVL tree of the remaining bucket times."""
     if cfg.due_buckets == "avl_walk":
         times, tree = avl_tree.walk(s.avl_tree, s.now + s.wall_offset)
         return (
@@ -363,8 +365,8 @@ def nack(
 ) -> Step[State, Nacked]:
     """Adds an entry to the bucket of its due time and arms the timer (`NegativeAcksTracker.add`).
 
-    A nack of a message has its redelivery count, a nack of a message id has none. Other nacks of the entry stay
-    pending. A closed tracker rejects the nack.
+    A nack by message has the message's redelivery count; a nack by message id has none. In the reference, earlier nacks
+    of the entry stay pending, and a closed tracker rejects the nack.
     """
     if s.status == "failed":
         return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
@@ -396,7 +398,7 @@ def nack(
 def receive_chunks(
     cfg: Config, s: State, last_chunk: Position, partition: Annotated[int, AtLeast(-1)], chunks: tuple[Position, ...]
 ) -> Step[State, None]:
-    """Remembers the chunks of a received chunked message (`unAckedChunkedMessageIdSequenceMap`)."""
+    """Stores the chunks of a received chunked message (`unAckedChunkedMessageIdSequenceMap`)."""
     if len(chunks) < 2:
         return refused(s, "illegal_argument", f"a chunked message has at least 2 chunks, got {len(chunks)}")
     message = ChunkedMessage(MessageId(last_chunk, partition, "chunk", chunks[0]), chunks)
@@ -411,9 +413,9 @@ def ack(cfg: Config, s: State, entry: Position) -> Step[State, None]:
 
 @negative_acks.action
 def close(cfg: Config, s: State) -> Step[State, None]:
-    """Closes the tracker with its consumer: pending nacks are removed and the timer is cancelled. Idempotent.
+    """Closes the tracker: removes pending nacks and cancels the timer. Idempotent.
 
-    The broker redelivers the unacknowledged messages of a closed consumer.
+    The consumer is closed too; the broker redelivers its unacknowledged messages.
     """
     if s.status == "failed":
         return s, None
@@ -430,7 +432,7 @@ def close(cfg: Config, s: State) -> Step[State, None]:
 def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> Step[State, Elapsed]:
     """Advances the clock. The timer task runs `timer_lag` after each deadline.
 
-    A run that would happen after the end of the step is left to a later step.
+    A run that is due after the end of the step belongs to a later step.
     """
     end, runs = s.now + by, 0
     redeliveries: list[Redelivery] = []
@@ -449,7 +451,7 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
 
 @negative_acks.action
 def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """Runs a timer task that had started before the timer was re-armed or cancelled (`triggerRedelivery`)."""
+    """Runs a timer task that started before the timer was re-armed or cancelled (`triggerRedelivery`)."""
     if s.status == "failed":
         return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
     if s.status != "open":
@@ -462,7 +464,7 @@ def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
 
 @negative_acks.fault
 def fail_redelivery(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """Runs the timer task, and the consumer throws: the due nacks are lost, later ones stay, the timer is armed."""
+    """Runs the timer task; the consumer throws. Due nacks are lost; the timer is re-armed for other pending nacks."""
     before = s
     s, outcome = run_timer_task(cfg, before)
     if isinstance(outcome, Redelivery):
@@ -483,7 +485,7 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Moves the clock to the earliest time with the same future: only its position within a bucket matters."""
+    """Moves both clocks to the wall clock's offset in its bucket. States with equal offsets have the same future."""
     unit = 1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]
     clock = s.now + s.wall_offset
     now = clock % (unit << cfg.precision_bits)
@@ -514,8 +516,8 @@ reference = negative_acks.profile("reference", "the decisions of this specificat
 
 pip_393 = negative_acks.profile(
     "pip-393",
-    "the text of PIP-393: wall-clock milliseconds, and nothing stored but time, ledger and entry; where the text is "
-    "silent, the reference",
+    "the text of PIP-393: wall-clock milliseconds; only time, ledger id and entry id are stored; the rules of the "
+    "reference where the text defines none",
     Config(due_clock="wall", retained_ids="none"),
 )
 
@@ -590,7 +592,7 @@ cpp = negative_acks.profile(
 
 coalescing = negative_acks.profile(
     "coalescing",
-    "an option of the reference: an entry is pending once, for the earliest of its due times",
+    "option: an entry is pending once, at the earliest of its due times",
     Config(repeated_nack="earliest_due"),
 )
 

@@ -1,12 +1,13 @@
-"""Message ids of negative acks: what is retained of them, and the chunks of chunked messages.
+"""Message ids of negative acks: which ids the tracker retains, and the chunks of chunked messages.
 
 Models the id handling of the Java client's `NegativeAcksTracker` and
-`ConsumerImpl.unAckedChunkedMessageIdSequenceMap`. The tracker (model/negative_acks/machine.py) reports every nack and
-asks for the ids to redeliver.
+`ConsumerImpl.unAckedChunkedMessageIdSequenceMap`. The tracker (model/negative_acks/machine.py) calls
+`retained_after_nack` for every nack and `ids_to_redeliver` for every redelivery command.
 
     plain id      ledger and entry; partition and batch index are dropped (`MessageIdAdvUtils.discardBatch`)
-    retained id   the id of a traced message or of a chunked message; it is redelivered once in place of the plain id
-    chunks        when the last chunk of a chunked message is redelivered, all its chunks are, and are then forgotten
+    retained id   the id of a traced message or of a chunked message; it is redelivered once, in place of the plain id
+    chunks        when the last chunk of a chunked message is redelivered, all its chunks are redelivered and removed
+                  from the map
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DUMMY_PARTITION = -2
 
 
 class NackedId(NamedTuple):
-    """The fields of a nacked message id besides ledger and entry (those of the last chunk, for a chunked message)."""
+    """A nacked message id without ledger id and entry id. For a chunked message it is the id of the last chunk."""
 
     kind: Kind = "plain"
     partition: Annotated[int, AtLeast(-1)] = -1
@@ -54,7 +55,7 @@ class ChunkedMessage(NamedTuple):
 def retained_after_nack(
     rule: str, retained: tuple[MessageId, ...], position: Position, nacked: NackedId
 ) -> tuple[MessageId, ...]:
-    """Returns the retained ids after a nack. The latest retained id of an entry replaces the earlier one."""
+    """Returns the retained ids after a nack. A newly retained id replaces the retained id of the same entry."""
     if rule == "traced" and (nacked.traced or nacked.kind == "chunk"):
         new = MessageId(position, nacked.partition, nacked.kind, nacked.first_chunk, nacked.batch_index)
         return with_id(retained, new)
@@ -62,13 +63,13 @@ def retained_after_nack(
 
 
 def with_id(retained: tuple[MessageId, ...], new: MessageId) -> tuple[MessageId, ...]:
-    """Returns the ids, sorted by position, with `new` as the only id of its entry."""
+    """Returns the retained ids, sorted by position. `new` replaces the retained id of the same entry."""
     others = [each for each in retained if each.position != new.position]
     return tuple(sorted([*others, new]))
 
 
 def with_chunked_message(messages: tuple[ChunkedMessage, ...], new: ChunkedMessage) -> tuple[ChunkedMessage, ...]:
-    """Returns the chunked messages, sorted by id, with `new` as the only one of its id."""
+    """Returns the chunked messages, sorted by id. `new` replaces a chunked message with the same id."""
     others = [each for each in messages if each.id != new.id]
     return tuple(sorted([*others, new]))
 
@@ -76,8 +77,9 @@ def with_chunked_message(messages: tuple[ChunkedMessage, ...], new: ChunkedMessa
 def ids_to_redeliver(retained: tuple[MessageId, ...], entries: list[Position], unique: str) -> list[MessageId]:
     """Returns the ids of one redelivery command for the entries of the due buckets.
 
-    An entry of several due buckets occurs several times in `entries`. Depending on `unique`, the command contains
-    each entry once, each id once (a retained id and the plain id of its entry differ), or one id per bucket.
+    An entry that is in several due buckets occurs several times in `entries`. `unique` is `Config.unique_in_command`:
+    the command contains each entry once, each id once (a retained id and the plain id of its entry are different ids),
+    or one id for each bucket of an entry.
     """
     if not retained and unique != "nothing":
         return [MessageId(entry) for entry in dict.fromkeys(entries)]
@@ -89,13 +91,13 @@ def ids_to_redeliver(retained: tuple[MessageId, ...], entries: list[Position], u
 
 
 def is_found(rule: str, message: ChunkedMessage, ids: list[MessageId]) -> bool:
-    """Returns whether a redelivered id matches a chunked message: by the last chunk's entry, or by the whole id."""
+    """Returns whether a redelivered id matches a chunked message: has the last chunk's position, or is the same id."""
     if rule == "message_id":
         return message.id in ids
     return any(each.position == message.id.position for each in ids)
 
 
 def without(retained: tuple[MessageId, ...], positions: Iterable[Position]) -> tuple[MessageId, ...]:
-    """Returns the retained ids of all other entries."""
+    """Returns the retained ids without those of the entries at these positions."""
     removed = set(positions)
     return tuple([each for each in retained if each.position not in removed])
