@@ -1,7 +1,7 @@
 """Guarantees of the buffered writer to its callers and to readers of the log.
 
-Records are numbered in call order. Isolation of writers that share an object pool, and release of buffers, are not
-stated: the model has one writer and no buffers; the implementation's `check` covers its own pool.
+Records are numbered in call order. No property covers the isolation of writers that share an object pool, or the
+release of buffers: the model has one writer and no pool. `check` of the implementation covers its pool.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def batches(cfg: Config) -> bool:
 
 
 def effects_of(event: Event) -> Effects:
-    """The effects of an event; none if it was rejected."""
+    """Returns the effects of a step, or no effects if the action was rejected."""
     return Effects(0) if isinstance(event.outcome, Refused) else event.outcome
 
 
@@ -63,7 +63,7 @@ def tasks_run(cfg: Config, before: State, event: Event) -> tuple[Task, ...]:
 
 
 def sizes_of(write: Write, before: State, event: Event) -> list[int]:
-    """The sizes of the records of a write."""
+    """Returns the sizes of the records of a write, from the state before the step and the step's own record."""
     known = {each.number: each.size for each in before.buffer}
     known.update({task.number: task.size for task in before.tasks if isinstance(task, Record)})
     if event.name == "add":
@@ -72,7 +72,7 @@ def sizes_of(write: Write, before: State, event: Event) -> list[int]:
 
 
 def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
-    """Whether an entry is one plain record, or a batch in which only the last record reached a threshold."""
+    """Whether an entry is one plain record, or a batch that was below both thresholds without its last record."""
     size = sum(sizes)
     if write.size != size + (cfg.header_bytes if write.batched else 0):
         return False
@@ -86,7 +86,7 @@ def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
 
 
 def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
-    """Whether a task can trigger such a flush."""
+    """Whether a task can trigger a flush of this size with this trigger."""
     if not isinstance(task, Record):
         return flush.reason == ("delay" if task == "tick" else "close")
     if task.size >= cfg.max_bytes or flush.reason not in ("records", "size"):
@@ -100,9 +100,9 @@ def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
 
 @always(txn_writer, given=lambda cfg: batches(cfg) or cfg.unserialisable_alone == "callback")
 def record_without_callback_is_pending(cfg: Config, s: State) -> bool:
-    """A record whose callback has not completed is queued, buffered or in flight: none is lost.
+    """A record whose callback has not completed is queued, buffered or in flight.
 
-    Without batching, records whose call threw are covered by `add_never_throws`.
+    Without batching, `add_never_throws` covers records whose call threw.
     """
     return sorted(pending_records(s)) == list(s.pending_callbacks)
 
@@ -138,9 +138,9 @@ def successful_callback_names_stored_position(cfg: Config, before: State, event:
 
 @always(txn_writer, on=ENDS)
 def write_result_reaches_exactly_its_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The result of a write completes the callbacks of exactly its records, in order and with one result.
+    """The result of a write completes the callbacks of exactly its records, in order and with the same result.
 
-    Other writes are unaffected.
+    Other writes in flight are unchanged.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -191,8 +191,8 @@ def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch has 1 to max_records records; all but its last record have less than max_bytes, and all together less
-    than twice that. A plain entry has one record. The entry size is that of its records, plus the header of a batch.
+    """A batch has 1 to max_records records. Their total size is below 2 * max_bytes, and without the last record below
+    max_bytes. A plain entry has one record. The size of an entry is that of its records, plus the header in a batch.
     """
     shapes = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
     shaped = all(1 <= count <= (cfg.max_records if batched else 1) for batched, count in shapes)
@@ -203,8 +203,8 @@ def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after:
 
 @always(txn_writer, on=TASKS, given=batches)
 def only_large_records_are_written_alone(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record of max_bytes or more is written alone and plain; a smaller one is always in a batch, even if it is the
-    only one.
+    """A record of max_bytes or more is written as a plain entry; a smaller record is always in a batch, even if it is
+    the batch's only record.
     """
     for write in effects_of(event).writes:
         if any(write.batched != (size < cfg.max_bytes) for size in sizes_of(write, before, event)):
@@ -214,8 +214,8 @@ def only_large_records_are_written_alone(cfg: Config, before: State, event: Even
 
 @always(txn_writer, given=lambda cfg: not batches(cfg))
 def entries_are_plain_without_batching(cfg: Config, s: State) -> bool:
-    """Without batching no entry starts with the magic number, nothing is buffered, no timer is armed and no task is
-    queued.
+    """Without batching, every entry is plain (without magic number), no record is buffered, no timer is armed, and no
+    task is queued.
     """
     batched = [entry.batched for entry in s.log] + [write.batched for write in s.in_flight]
     return not any(batched) and not s.buffer and s.timer is None and not s.tasks
@@ -230,7 +230,7 @@ def batch_respects_size_cap(cfg: Config, before: State, event: Event, after: Sta
 
 @always(txn_writer, on=("roll_ledger",))
 def rollover_returns_next_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A rollover returns the id of the new ledger, the next one, which has no entry yet."""
+    """A rollover returns the id of the new ledger: the next id. The new ledger has no entry."""
     ledger = before.ledger + 1
     return event.outcome == Effects(ledger) and (after.ledger, after.next_entry) == (ledger, 0)
 
@@ -240,7 +240,7 @@ def rollover_returns_next_ledger(cfg: Config, before: State, event: Event, after
 
 @always(txn_writer)
 def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
-    """The buffer of an open writer is below both thresholds."""
+    """The buffer of a writer that is not closed is below both thresholds, and its size is that of its records."""
     if s.size != sum([each.size for each in s.buffer]):
         return False
     return s.status == "closed" or not s.buffer or (len(s.buffer) < cfg.max_records and s.size < cfg.max_bytes)
@@ -248,10 +248,11 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
 
 @always(txn_writer, on=TASKS)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush has exactly one trigger, caused by its own task.
+    """Each flush has one trigger, and a task of its own that can cause it.
 
-    It is `records` if and only if the batch has max_records; otherwise `size` if it has max_bytes, or would exceed the
-    cap; otherwise `large`, `delay` or `close`, as the task says.
+    The trigger is `records` if and only if the batch has max_records records. Otherwise it is `size` if the batch has
+    max_bytes, or if the next record would exceed the cap. Otherwise the task determines it: a large record (`large`), a
+    tick (`delay`) or a close (`close`).
     """
     flushes = effects_of(event).flushes
     if not flushes:
@@ -263,14 +264,14 @@ def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: St
             return False
         if flush.size >= cfg.max_bytes and not enough and flush.reason != "size":
             return False
-        if not any(can_trigger(cfg, task, flush) for task in tasks):  # of those after the task of the flush before it
+        if not any(can_trigger(cfg, task, flush) for task in tasks):  # only tasks after the previous flush's task
             return False
     return True
 
 
 @always(txn_writer, on=TASKS)
 def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every flush becomes one batch, or fails all records of the buffer."""
+    """Every flush submits all records of the buffer as one batch, or fails all of them."""
     happened = effects_of(event)
     written = [len(write.records) for write in happened.writes if write.batched]
     flushed = [flush.records for flush in happened.flushes]
@@ -282,8 +283,8 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
 
 @always(txn_writer)
 def buffered_record_is_flushed_within_max_delay(cfg: Config, s: State) -> bool:
-    """While the writer is open, the timer is due within max_delay after each buffered record was added, or its tick is
-    queued.
+    """While an open writer has a buffered record, the timer is due at most max_delay after the record was added, or a
+    tick is queued.
     """
     if not s.buffer or s.status != "open" or has_tick(s):
         return True
@@ -294,7 +295,7 @@ def buffered_record_is_flushed_within_max_delay(cfg: Config, s: State) -> bool:
 def at_most_one_timer_or_tick_is_outstanding(cfg: Config, s: State) -> bool:
     """At most one timer or queued tick is outstanding, and an armed timer is not overdue.
 
-    An open batching writer with a free-running tick has one; a closed writer never re-arms it.
+    An open batching writer with a free-running timer has exactly one. A closed writer has no armed timer.
     """
     count = (s.timer is not None) + sum([task == "tick" for task in s.tasks])
     if count > 1 or (s.timer is not None and s.timer <= s.now) or (s.status == "closed" and s.timer is not None):
@@ -304,8 +305,8 @@ def at_most_one_timer_or_tick_is_outstanding(cfg: Config, s: State) -> bool:
 
 @always(txn_writer, given=lambda cfg: cfg.delay_from == "first_record")
 def timer_is_armed_for_first_record_of_batch(cfg: Config, s: State) -> bool:
-    """With the delay counted from the first record, the timer is armed exactly for max_delay after the first record of
-    the batch.
+    """If the delay counts from the first record, the deadline of the timer is exactly max_delay after the first record
+    of the batch was added.
     """
     if s.timer is None:
         return not s.buffer or has_tick(s) or s.status == "closed"
@@ -314,19 +315,19 @@ def timer_is_armed_for_first_record_of_batch(cfg: Config, s: State) -> bool:
 
 @eventually(txn_writer, fair=("advance_time", "run_writer_tasks"))
 def buffer_is_eventually_flushed(cfg: Config, s: State) -> bool:
-    """With fair time and executor, the buffer of an open writer is empty again and again."""
+    """If time and the executor are fair, the buffer of an open writer is empty infinitely often."""
     return not s.buffer or s.status != "open"
 
 
 @eventually(txn_writer, fair=("run_writer_tasks",))
 def close_terminates(cfg: Config, s: State) -> bool:
-    """With a fair executor, every close completes."""
+    """If the executor is fair, every close completes."""
     return s.status != "closing"
 
 
 @eventually(txn_writer, fair=("advance_time", "run_writer_tasks", "complete_write"))
 def every_callback_completes(cfg: Config, s: State) -> bool:
-    """With fair time, executor and ledger, every callback completes."""
+    """If time, executor and ledger are fair, every callback completes."""
     return not s.pending_callbacks
 
 
@@ -335,15 +336,15 @@ def every_callback_completes(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def closed_writer_has_empty_buffer(cfg: Config, s: State) -> bool:
-    """A closed writer has no record and no byte in its buffer."""
+    """The buffer of a closed writer is empty, and its size is 0."""
     return s.status != "closed" or (not s.buffer and s.size == 0)
 
 
 @always(txn_writer)
 def closing_writer_submits_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After close was called no entry is submitted, except by a writer that flushes on close before it is closed.
+    """After the call of close, no entry is submitted; a writer with `flush-on-close` may submit until it is closed.
 
-    A closed writer fails every record as closed.
+    A closed writer fails every record with the result `closed`.
     """
     happened = effects_of(event)
     if before.status == "open" or (before.status == "closing" and cfg.close_buffered == "flushes"):
@@ -355,8 +356,9 @@ def closing_writer_submits_nothing(cfg: Config, before: State, event: Event, aft
 
 @always(txn_writer, on=TASKS, given=lambda cfg: cfg.close_buffered == "fails")
 def close_fails_unsubmitted_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After close was called, every buffered or queued record fails as closed, buffered ones no later than the close
-    future completes. Records of an unserialisable batch may fail as such if a tick flushes it first.
+    """After the call of close, every buffered or queued record fails with the result `closed`. Buffered records fail no
+    later than the close future completes. If a tick flushes them first and they cannot be serialised, their result is
+    `serialization`.
     """
     if after.status == "open" or before.status == "closed":
         return True
@@ -376,14 +378,14 @@ def close_preserves_writes_in_flight(cfg: Config, before: State, event: Event, a
 
 @always(txn_writer, on=("close",))
 def completed_close_means_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A close is complete on return exactly when the writer is closed, also for a second caller."""
+    """A close, including a second one, is complete on return if and only if the writer is closed."""
     return (effects_of(event).number == 1) == (after.status == "closed")
 
 
 @always(txn_writer)
 def every_close_future_completes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every pending close future completes when the writer is closed; close futures are pending exactly while it is
-    closing.
+    """Every pending close future completes when the writer is closed. Close futures are pending if and only if the
+    writer is closing.
     """
     done = effects_of(event).closed
     came = event.name == "close" and (done > 0 or event.outcome.number == 0)
@@ -392,7 +394,7 @@ def every_close_future_completes_once(cfg: Config, before: State, event: Event, 
 
 @always(txn_writer)
 def time_status_and_log_are_monotone(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The status goes from open over closing to closed; time advances by what was given; the log only grows."""
+    """The status moves only from open to closing to closed, time advances by the argument, and the log only grows."""
     order = ("open", "closing", "closed")
     if order.index(after.status) < order.index(before.status):
         return False
@@ -401,7 +403,7 @@ def time_status_and_log_are_monotone(cfg: Config, before: State, event: Event, a
 
 @always(txn_writer)
 def fenced_ledger_accepts_no_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A fenced ledger accepts no write and is not fenced again. Fencing it changes nothing else."""
+    """A fenced ledger accepts no write, stays fenced, and rejects a second fence. Fencing changes no other state."""
     if event.name == "fence":
         fences = after == before._replace(fenced=True, flushes=()) and event.outcome == Effects(0)
         return isinstance(event.outcome, Refused) if before.fenced else fences
@@ -456,19 +458,19 @@ def failed_record_is_durable(cfg: Config, before: State, event: Event, after: St
 
 @sometimes(txn_writer, on=("complete_write",))
 def write_succeeds_after_failed_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write succeeds after an earlier one failed: acknowledged entries are no prefix."""
+    """A write succeeds after an earlier durable write failed: the acknowledged entries are not a prefix of the log."""
     return bool(before.log) and not before.log[-1].acknowledged and len(after.log) > len(before.log)
 
 
 @sometimes(txn_writer, on=TASKS)
 def failure_overtakes_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A fenced ledger fails a record while an earlier one is in flight."""
+    """A fenced ledger fails a record while an earlier record is in flight."""
     return bool(after.in_flight) and any(a.outcome == "fenced" for a in effects_of(event).callbacks)
 
 
 @sometimes(txn_writer, on=TASKS, given=lambda cfg: batches(cfg) and cfg.thread == "queued")
 def later_record_fails_first_while_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """While the writer closes, a queued record fails before buffered ones."""
+    """While the writer is closing, a queued record fails before earlier, buffered records."""
     numbers = [a.record for a in effects_of(event).callbacks if a.outcome == "closed"]
     return numbers != sorted(numbers)
 

@@ -3,28 +3,28 @@
 Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, a batch of
 executor tasks, or an advance of the clock.
 
-    add       appends a record to the buffer; a batch is flushed at max records, else at max size. A record of max size
-              or more is written alone, as a plain entry, after the buffer
-    tick      the free-running timer flushes the buffer and is re-armed, whatever the outcome
+    add       appends a record to the buffer; flushes the buffer at max records, else at max size. A record of max size
+              or more flushes the buffer and is then written alone, as a plain entry
+    tick      the free-running timer flushes the buffer and is re-armed, even if the flush fails
     write     an entry is one batch or one plain record; several may be in flight
     complete  the callbacks of an entry complete in order, with position, batch size and batch index, or all fail
-    close     buffered records fail, writes in flight complete, later records fail
+    close     buffered and later records fail; writes in flight complete
 
-A failed write may be durable; a reader then finds records whose callbacks failed. Without batching each record is
-written within its call, as a plain entry.
+A failed write may be durable; a reader of the log then finds records whose callbacks failed. Without batching, each
+call writes its record as a plain entry.
 
-Decisions (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`): the delay is a free-running tick as shipped;
-the text of PIP-160 is the profile `proposal`, and both respect the bound. The size limit is a trigger as shipped;
-`size-is-a-cap` flushes before exceeding it. A batch of one record is framed. A serialisation failure completes the
-callback in every mode, and fails the whole batch. A closed writer drops its buffer, because the recycled
-`FlushContext` may belong to another writer. Close fails buffered records, so that it does not wait for the ledger;
-`flush-on-close` writes them. A second close completes with the first.
+Decisions (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`): the delay is a free-running timer as shipped;
+the profile `pip-160` has the text of PIP-160; both flush a record within max delay. The size limit is a trigger as
+shipped; the profile `size-is-a-cap` flushes before exceeding it. A batch of one record is framed. A serialisation
+failure completes the callback in every mode, and fails the whole batch. A closed writer drops its buffer, because the
+recycled `FlushContext` may belong to another writer. Close fails buffered records, so close does not wait for the
+ledger; the profile `flush-on-close` writes them. A second close completes with the first.
 
 Not modelled: bytes; exceptions thrown by callbacks or during their registration; records mutated after the call; timer
-granularity; a timer that cannot be submitted or re-armed; object pools (the implementation's `check` covers its own)
-and writers that share one; metrics (`model/txn_writer/wire.py` names them); a fenced or failed ledger that accepts
-writes again; the order in which stores close ledger and writer; the broker's startup checks (at least 10 records and
-131072 bytes).
+granularity; a timer that cannot be submitted or re-armed; object pools, and writers that share a pool (`check` of the
+implementation covers its pool); metrics (`model/txn_writer/wire.py` names them); a fenced or failed ledger that accepts
+writes again; the order in which a store closes its ledger and its writer; the broker's startup checks (at least 10
+records and 131072 bytes).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EffectCollector:
         self.callbacks += [Callback(number, why) for number in numbers]
 
     def step(self, s: State, number: int, *, thrown: bool = False) -> tuple[State, Effects]:
-        """The state after the step, and its effects."""
+        """Returns the state without the completed callbacks, and the effects of the step."""
         flushes = tuple(self.flushes)
         if self.callbacks:
             answered = {callback.record for callback in self.callbacks}
@@ -90,7 +90,7 @@ class EffectCollector:
 
 
 def submitted(cfg: Config, s: State, batched: bool, records: tuple[int, ...], size: int, out: EffectCollector) -> State:
-    """Submits an entry to the managed ledger (`asyncAddEntry`). A fenced ledger fails it at once."""
+    """Submits an entry to the managed ledger (`asyncAddEntry`). A fenced ledger fails the write at once."""
     if s.fenced:
         out.fail(records, "fenced")
         return s
@@ -121,7 +121,7 @@ def completed(s: State, write: Write, out: EffectCollector) -> State:
 def flushed(cfg: Config, s: State, reason: Reason, out: EffectCollector) -> tuple[State, bool]:
     """Flushes the buffer as one batch (`doFlush`).
 
-    Returns false if an exception escaped and left the buffer unchanged.
+    Returns the state, and false if an exception escaped and left the buffer unchanged.
     """
     records = tuple([each.number for each in s.buffer])
     out.flushes.append(Flush(reason, len(records), s.size, s.now - s.buffer[0].since))
@@ -148,9 +148,9 @@ def alone(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
 
 
 def taken(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
-    """Adds a record to the buffer, or writes a large one alone after flushing the buffer (`internalAsyncAddData`).
+    """Adds a record to the buffer; a large record flushes the buffer and is written alone (`internalAsyncAddData`).
 
-    A closing writer fails it.
+    A closing writer fails the record.
     """
     if s.status != "open":
         out.fail((record.number,), "closed")
@@ -180,7 +180,7 @@ def buffered(cfg: Config, s: State, record: Record, out: EffectCollector) -> Sta
 
 
 def ticked(cfg: Config, s: State, out: EffectCollector) -> State:
-    """The delay trigger (`trigFlushByTimingTask`): flushes the buffer, re-arms the timer unless the writer closes."""
+    """Flushes the buffer by max delay, and re-arms the timer unless the writer is closing (`trigFlushByTimingTask`)."""
     if s.buffer and s.status != "closed":
         s, _ = flushed(cfg, s, "delay", out)
     if s.status == "open" and (cfg.delay_from == "tick" or s.buffer):
@@ -189,7 +189,7 @@ def ticked(cfg: Config, s: State, out: EffectCollector) -> State:
 
 
 def ended(cfg: Config, s: State, out: EffectCollector) -> State:
-    """Completes a close: buffered records fail (or are flushed), the timer is cancelled, close futures complete."""
+    """Completes a close: fails (or flushes) buffered records, cancels the timer, completes the close futures."""
     went = bool(s.buffer) and cfg.close_buffered == "flushes"
     if went:
         s, went = flushed(cfg, s, "close", out)
@@ -221,7 +221,8 @@ def given(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Effects]:
     """Adds a record (`asyncAddData`).
 
-    Returns its number. Its callback completes later, or within this call. `fails_on` is where its serialisation fails.
+    Returns the record's number. Its callback completes in this call or in a later step. `fails_on` is where the
+    serialisation of the record fails.
     """
     number, out = s.next_record, EffectCollector()
     record = Record(number, size, fails_on)
@@ -238,7 +239,7 @@ def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Eff
 
 @txn_writer.action
 def close(cfg: Config, s: State) -> Step[State, Effects]:
-    """Starts to close the writer. Returns 1 if it is closed on return, which is always so without batching."""
+    """Starts to close the writer. Returns 1 if the close is complete on return, as always without batching, else 0."""
     out = EffectCollector()
     if s.status == "closed" or (s.status == "closing" and cfg.second_close == "returns"):
         return out.step(s, 1)
@@ -253,7 +254,7 @@ def close(cfg: Config, s: State) -> Step[State, Effects]:
 
 @txn_writer.action
 def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects]:
-    """Runs up to `count` executor tasks in order. Returns their number."""
+    """Runs up to `count` executor tasks in order. Returns the number of tasks run."""
     out, tasks = EffectCollector(), s.tasks[:count]
     if tasks:
         s = s._replace(tasks=s.tasks[count:])
@@ -264,7 +265,7 @@ def run_writer_tasks(cfg: Config, s: State, count: Count) -> Step[State, Effects
 
 @txn_writer.action
 def advance_time(cfg: Config, s: State, by: Span) -> Step[State, Effects]:
-    """Advances the clock; each time the timer is due, a tick is submitted to the executor.
+    """Advances the clock. Each time the timer is due, it submits a tick to the executor.
 
     Returns the number of ticks.
     """
@@ -279,13 +280,13 @@ def advance_time(cfg: Config, s: State, by: Span) -> Step[State, Effects]:
 
 
 def no_write(s: State) -> tuple[State, Refused]:
-    """Rejects the completion of a write when none is in flight."""
+    """Returns the rejection of `complete_write` and `fail_write` when no write is in flight."""
     return refused(s, "illegal_state", "no write is in flight")
 
 
 @txn_writer.action
 def complete_write(cfg: Config, s: State) -> Step[State, Effects]:
-    """Completes the first write in flight: its entry is durable and its callbacks succeed."""
+    """Completes the first write in flight: the entry is durable, and the callbacks of its records succeed."""
     if not s.in_flight:
         return no_write(s)
     write, out = s.in_flight[0], EffectCollector()
@@ -305,7 +306,7 @@ def fail_write(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
 
 @txn_writer.action
 def roll_ledger(cfg: Config, s: State) -> Step[State, Effects]:
-    """Rolls over to a new ledger: writes that complete later, including those in flight, are stored there.
+    """Rolls over to a new ledger, which stores all writes that complete later, including writes in flight.
 
     Returns the id of the new ledger.
     """
@@ -325,7 +326,7 @@ def fence(cfg: Config, s: State) -> Step[State, Effects]:
 
 @txn_writer.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Times count from now; known records and writes are renumbered from 1."""
+    """Makes times relative to now, and renumbers records and writes from 1 in order."""
     known = {each.number for each in s.tasks if isinstance(each, Record)}
     known.update([each.number for each in s.buffer], s.pending_callbacks)
     known.update(*[each.records for each in s.in_flight], *[each.records for each in s.log])
@@ -350,7 +351,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @txn_writer.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """The buffer, timer, queue, writes in flight and durable entries."""
+    """Returns the buffer, timer, queued tasks, writes in flight and durable entries."""
     return {
         "state": s.status,
         "buffered_records": len(s.buffer),

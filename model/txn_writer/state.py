@@ -16,17 +16,17 @@ from model.values import AtLeast, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, the circumstances of a run, then the rules on which versions and proposals differ.
+    """Broker settings, the environment of the writer, then the rules on which versions and proposals differ.
 
-    The settings are those of the transaction log. The pending-ack store uses the same writer with
-    `transactionPendingAckBatchedWriteEnabled` and so on, and the same defaults.
+    The settings are those of the transaction log. The pending-ack store uses the same writer with the settings
+    `transactionPendingAckBatchedWrite*`, which have the same defaults.
     """
 
     #: whether records are batched; effective only with `max_records` above 1
     batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", False)] = True
     #: a batch is flushed when it has this many records
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", 512)] = 512
-    #: a batch is flushed when its records have this many bytes; a record of this size is written alone
+    #: a batch is flushed when its records have this many bytes; a record of this size or more is written alone
     max_bytes: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxSize", 4_194_304)] = 4194304
     #: the period of the delay trigger in milliseconds
     max_delay_ms: Annotated[int, AtLeast(1), Setting("transactionLogBatchedWriteMaxDelayInMillis", 1)] = 1
@@ -35,43 +35,44 @@ class Config(NamedTuple):
     start: int = 0
     #: bytes of magic and version before a batch
     header_bytes: Annotated[int, AtLeast(0)] = 4
-    #: whether executor tasks run within the call that submits them, or on `run_writer_tasks`
+    #: whether an executor task runs within the call that submits it, or in `run_writer_tasks`
     thread: Literal["immediate", "queued"] = "immediate"
-    #: whether a ledger write completes within the call that submits it, or on `complete_write`, first in first out
+    #: whether a ledger write completes within the call that submits it, or in `complete_write`, in submission order
     writes: Literal["at_once", "queued"] = "queued"
 
-    #: a batch that cannot be serialised fails all its records; or the exception escapes to the executor, the batch
-    #: stays in the buffer, and a large record that triggered the flush is lost
+    #: fails: a batch that cannot be serialised fails all its records. escapes: the exception reaches the executor, the
+    #: batch stays in the buffer, and a large record that triggered the flush is lost
     unserialisable_batch: Annotated[
         Literal["fails", "escapes"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.doFlush, master 2026-07")
     ] = "fails"
-    #: without batching, a record that cannot be serialised fails its callback, or throws to the caller
+    #: without batching: whether a record that cannot be serialised fails its callback, or the call throws
     unserialisable_alone: Annotated[
         Literal["callback", "exception"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.asyncAddData, master 2026-07")
     ] = "callback"
-    #: the future of a second close: that of the first close, or already completed
+    #: waits: a second close completes with the first close. returns: a second close is complete on return
     second_close: Annotated[
         Literal["waits", "returns"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.close, master 2026-07")
     ] = "waits"
-    #: the buffer of a closed writer: empty, or a reference to the recycled `FlushContext`
+    #: whether the buffer of a closed writer is empty, or still refers to the recycled `FlushContext`
     closed_buffer: Annotated[
         Literal["empty", "stale"],
         Rule(Origin.RECORDED, "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"),
     ] = "empty"
-    #: `max_bytes` triggers a flush, so a batch is smaller than twice that; or caps a batch, which is flushed before
+    #: trigger: a batch that reaches `max_bytes` is flushed; its size is below twice `max_bytes`. cap: a batch is
+    #: flushed before a record that would make it exceed `max_bytes`
     size_limit: Annotated[
         Literal["trigger", "cap"], Rule(Origin.INFERRED, "option: PIP-160 says that a batch never exceeds the size")
     ] = "trigger"
-    #: the delay trigger is a free-running tick, or counts from the first record of the batch
+    #: whether the delay trigger is a free-running timer, or counts from the first record of the batch
     delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, "PIP-160, Approach")] = "tick"
-    #: buffered records fail at close, or are flushed
+    #: whether close fails buffered records, or flushes them
     close_buffered: Annotated[
         Literal["fails", "flushes"], Rule(Origin.INFERRED, "option: PIP-160 does not define close")
     ] = "fails"
 
 
 def is_batching(cfg: Config) -> bool:
-    """Whether records are batched (`TxnLogBufferedWriter.batchEnabled`: at most one record per batch disables it)."""
+    """Whether records are batched (`TxnLogBufferedWriter.batchEnabled`). `max_records` below 2 disables batching."""
     return cfg.batching and cfg.max_records > 1
 
 
@@ -112,7 +113,7 @@ class Write(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A durable entry; its callbacks succeeded (acknowledged) or failed."""
+    """A durable entry. If it is not acknowledged, its callbacks failed."""
 
     position: Position
     batched: bool
@@ -121,7 +122,7 @@ class Entry(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """A flush: its trigger, number of records, bytes, and age of its oldest record."""
+    """A flush: its trigger, number of records, bytes, and the age of its oldest record in milliseconds."""
 
     reason: Reason
     records: int
@@ -147,7 +148,7 @@ class State(NamedTuple):
     pending_callbacks: tuple[int, ...]  # records whose callbacks have not completed
     closers: int  # pending close futures
     fenced: bool  # the ledger rejects further writes
-    ledger: int  # id of the ledger of the next entry
+    ledger: int  # ledger id of the next entry
     next_entry: int
     log: tuple[Entry, ...]
     next_record: int
@@ -156,7 +157,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """An empty open writer; a free-running tick is armed."""
+    """Returns an open writer with an empty buffer. A free-running timer is armed."""
     ticks = is_batching(cfg) and cfg.delay_from == "tick"
     timer = cfg.start + cfg.max_delay_ms if ticks else None
     return State(cfg.start, "open", (), (), 0, timer, (), (), 0, False, 1, 0, (), 1, 1, ())
@@ -166,8 +167,9 @@ def start(cfg: Config) -> State:
 
 
 class Callback(NamedTuple):
-    """The completion of a record's callback: the result, and for success the position, with batch index and size in a
-    batch.
+    """The completion of a record's callback: `TxnLogBufferedWriter.AddDataCallback`.
+
+    A successful callback has the position; in a batch, also the batch index and the number of records of the batch.
     """
 
     record: int
@@ -180,8 +182,9 @@ class Callback(NamedTuple):
 class Effects(NamedTuple):
     """Effects of a step.
 
-    `number` depends on the action: the record, ledger or write; the number of tasks run or timer ticks; for a close, 1
-    if it is complete on return.
+    `number` depends on the action: the record (`add`), the ledger id (`roll_ledger`), the write (`complete_write`,
+    `fail_write`), the number of tasks run (`run_writer_tasks`) or of ticks (`advance_time`), 1 if a `close` is complete
+    on return, else 0.
     """
 
     number: int

@@ -1,8 +1,8 @@
 """Wire format, metric names and admin statistics of PIP-160, as data.
 
-A plain entry is one serialised record. A batched entry is `MAGIC`, `VERSION` (two bytes each, big-endian), then a
-message with all records of the batch in its only field, `BATCH_FIELD`. The layout is proto2: fields are identified by
-number and type. Source: PIP-160 (protocol changes, metrics changes, CLI), PIP-31.
+A plain entry is one serialised record. A batched entry is `MAGIC` and `VERSION` (two bytes each, big-endian), then a
+protobuf (proto2) message whose only field, `BATCH_FIELD`, has all records of the batch. Source: PIP-160 (protocol
+changes, metrics changes, CLI), PIP-31.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from model.txn_writer.state import Reason
 
 # ---- entries ------------------------------------------------------------------------------------------
 
-#: The first two bytes of a batched entry. A plain entry starts with a protobuf tag; 0x0e has wire type 6, which does
-#: not exist.
+#: The first two bytes of a batched entry. No plain entry starts with 0x0e: its first byte is a protobuf tag, and 0x0e
+#: would be wire type 6, which does not exist.
 MAGIC = b"\x0e\x01"
 VERSION = 1
 HEADER = MAGIC + VERSION.to_bytes(2, "big")
@@ -32,7 +32,7 @@ ENUMS: dict[str, dict[str, int]] = {
 
 
 class Field(NamedTuple):
-    """A field of a message."""
+    """A field of a protobuf message."""
 
     number: int
     name: str
@@ -84,20 +84,20 @@ MESSAGES: dict[str, tuple[Field, ...]] = {
 
 # ---- metrics ------------------------------------------------------------------------------------------
 
-#: The transaction coordinators' logs, or the pending-ack stores.
+#: The kind of log: of transaction coordinators, or of pending-ack stores.
 Log = Literal["txn_tc", "pending_ack"]
 
 
 class Metric(NamedTuple):
-    """A metric: PIP-160's name after its prefix, the shipped name after its own prefix, and the buckets of a histogram.
+    """A metric: PIP-160's name and the shipped name, each without its prefix, and the buckets of a histogram.
 
-    The client library appends `_total` to a counter, and `_bucket`, `_count` and `_sum` to a histogram.
+    The Prometheus client library appends `_total` to a counter, and `_bucket`, `_count` and `_sum` to a histogram.
     """
 
     name: str
     shipped: str
     about: str
-    reason: Reason | None = None  # of a counter: the trigger
+    reason: Reason | None = None  # the flush trigger that a counter counts
     buckets: tuple[float, ...] = ()
 
 
@@ -107,23 +107,24 @@ PREFIXES: dict[Log, tuple[str, str, tuple[str, ...]]] = {
     "pending_ack": ("pulsar_pending_ack", "pulsar_txn_pending_ack_store_bufferedwriter", ("cluster",)),
 }
 
-#: Names that end in `_count` got a second one, `_record_count_count`, until apache/pulsar#17905 and #17921.
+#: Until apache/pulsar#17905 and #17921 the shipped name ended in `_record_count`; the histogram's count was
+#: `_record_count_count`.
 RECORDS = Metric(
     "_batched_log_records_count_per_entry",
     "_batch_records",
     "Records in a batch.",
     buckets=(10, 50, 100, 200, 500, 1000),
 )
-#: Bytes of the records without framing. PIP-160 prints 12400 for the bucket of 100 KiB; the bucket that it calls 1 MB
-#: is 1232896 in both.
+#: Bytes of the records without framing. PIP-160 has 12400 where the code has 102400 (100 KiB). The bucket that PIP-160
+#: calls 1 MB is 1232896 in PIP-160 and in the code.
 SIZE = Metric(
     "_batched_log_entry_size_bytes",
     "_batch_size_bytes",
     "Bytes of the records of a batch.",
     buckets=(128, 512, 1024, 2048, 4096, 16384, 102400, 1232896),
 )
-#: PIP-160's buckets are milliseconds; the spelling is PIP-160's. The shipped histogram observes seconds with the
-#: buckets 1, 5 and 10, so nearly everything falls into the first.
+#: "olderst" is PIP-160's spelling, and its buckets are in milliseconds. The shipped histogram observes seconds with the
+#: buckets 1, 5 and 10, so nearly every value is in the first bucket.
 DELAY = Metric(
     "_batched_log_olderst_record_delay_time_seconds",
     "_batch_oldest_record_delay_seconds",
@@ -154,16 +155,16 @@ TRIGGERS = (
 )
 METRICS = (RECORDS, SIZE, DELAY, *TRIGGERS)
 
-#: Names that PIP-160 prints otherwise; apache/pulsar#16758 has them regular.
+#: Names that are irregular in the text of PIP-160, by the regular name of apache/pulsar#16758.
 PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_log_records_count_per_entry"}
 
 # ---- admin commands -----------------------------------------------------------------------------------
 
 
 class Commands(NamedTuple):
-    """The two commands of PIP-160 on a kind of log: one enables batching, one returns which stores batch.
+    """The two admin commands of PIP-160 for a kind of log: `enable` enables batching, `stat` lists batching stores.
 
-    Neither shipped; apache/pulsar#16748 proposed the statistics. The setter is the dynamic setting `setting`.
+    Neither command was shipped. apache/pulsar#16748 proposed `stat`; the dynamic setting `setting` replaces `enable`.
     """
 
     enable: str
@@ -192,6 +193,6 @@ COMMANDS: dict[Log, Commands] = {
 
 
 def batch_log_stat(log: Log, enabled: bool, stores: Mapping[str, bool]) -> dict[str, object]:
-    """The response of the statistics command of a broker: its setting, and whether each of its open stores batches."""
+    """Returns a broker's response to `stat`: its setting, and for each open store whether the store batches."""
     command = COMMANDS[log]
     return {command.enabled: enabled, command.stores: [{name: batches} for name, batches in stores.items()]}
