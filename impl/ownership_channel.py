@@ -1,8 +1,8 @@
 """The ownership channel: the `reference` behaviour of `model/ownership_channel`.
 
-The log is kept whole, and each broker has a position in it. Requests and stale records are sets of bundles, clean-ups
-are a table by target. Reading a message is O(1), or O(bundles) while the broker has a clean-up; a jump is O(messages
-passed); all else is O(1), O(brokers) or O(bundles).
+The log is never trimmed; each broker has a read position. Requests and stale records are sets of bundles; clean-ups are
+a table by target. Reading a message costs O(1), or O(bundles) while the broker has a clean-up. A jump costs O(messages
+skipped). Every other action costs O(1), O(brokers) or O(bundles).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from model.ownership_channel.records import BLANK, FIRST_VERSION, LAST_VERSION, 
 from model.ownership_channel.state import Broker, CleanUp, Message, State, Task
 
 _FLYING = ("Assigning", "Releasing", "Splitting")
-#: The pairs of states that may follow each other, over both storages, and those of the topic alone.
+#: The valid transitions of both storages, then those of the system topic.
 _PAIRS = {
     ("Owned", "Releasing"),
     ("Owned", "Splitting"),
@@ -26,7 +26,7 @@ _PAIRS = {
     ("Free", "Assigning"),
 }
 _TOPIC_PAIRS = _PAIRS | {("Free", "Init")} | {("Init", to) for to in ("Free", "Owned", *_FLYING, "Deleted")}
-#: The pairs in which both brokers stay.
+#: The transitions that change neither broker of the record.
 _SAME_BROKERS = {
     ("Assigning", "Owned"),
     ("Releasing", "Assigning"),
@@ -98,7 +98,7 @@ class _Broker:
         self.jobs: dict[int, bool] = {}  # the targets of clean-ups, and whether they run
 
     def as_model(self) -> Broker:
-        """The model's form."""
+        """Returns the broker in the model's representation."""
         every = range(len(self.view))
         return Broker(
             self.up,
@@ -123,7 +123,7 @@ def _serving(data: Data | None) -> int | None:
 
 
 def _needs(data: Data | None, broker: int) -> bool:
-    """Whether a record is an orphan without the broker."""
+    """Whether the record is an orphan of the broker."""
     if data is None:
         return False
     if data.state in _FLYING:
@@ -170,7 +170,7 @@ class OwnershipChannel:
             self._take(broker, bundle, data)
 
     def _take(self, broker: int, bundle: int, data: Data | None) -> None:
-        """A view takes a record, and its handler begins."""
+        """Puts a record into a broker's view and calls the handler."""
         at = self._brokers[broker]
         at.view[bundle] = data
         heard = not at.disabled or (data is not None and data.force)

@@ -1,4 +1,4 @@
-"""Guarantees of the ownership channel (PIP-192): versions, views, roles, removal, lookups, recovery, liveness."""
+"""Properties of the ownership channel (PIP-192): versions, views, roles, removal, requests, recovery, liveness."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from model.machine import Failed, Refused
 from model.ownership_channel.records import Config, Data
 from model.ownership_channel.state import Broker, State, Task, ownership_channel
 
-#: States in which a broker has to act, and states in which a bundle belongs to somebody.
+#: States in which a broker has to act, and states in which a bundle has an owner or is in flight.
 IN_FLIGHT = ("Assigning", "Releasing", "Splitting")
 ACTIVE = (*IN_FLIGHT, "Owned")
-#: Actions by which a view takes records.
+#: Actions in which a view accepts records.
 READS = ("read", "jump", "notify")
 #: Actions that write records.
 WRITES = ("lookup", "unload", "split", "finish", "override", "override_stuck", "remove_old")
@@ -21,19 +21,22 @@ WRITES = ("lookup", "unload", "split", "finish", "override", "override_stuck", "
 
 
 def state(data: Data | None) -> str:
-    """The state of a bundle with this record."""
+    """Returns the state of a bundle with this record."""
     return "Init" if data is None else data.state
 
 
 def names(data: Data | None, broker: int) -> bool:
-    """Whether a record needs the broker: as destination of an active bundle, or as source of one in flight."""
+    """Whether a record names the broker as destination of an active bundle, or as source of a bundle in flight."""
     if data is None or data.state not in ACTIVE:
         return False
     return data.dst_broker == broker or (data.state in IN_FLIGHT and data.source_broker == broker)
 
 
 def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None, Data | None]]:
-    """The bundles whose stored record a step changes, with both records. A split writes two halves in one step."""
+    """Yields each bundle whose accepted record a step changes, with the old and the new record.
+
+    A step of a split changes both halves.
+    """
     if after.settled is not before.settled:
         for bundle, (old, new) in enumerate(zip(before.settled, after.settled, strict=True)):
             if old != new:
@@ -41,13 +44,13 @@ def acceptances(before: State, after: State) -> Iterator[tuple[int, Data | None,
 
 
 def reader(s: State, event: Event) -> Broker:
-    """The broker of an event."""
+    """Returns the broker that the action names, in this state."""
     at: Broker = s.brokers[event.arguments["broker"]]
     return at
 
 
 def taken(before: State, event: Event, after: State) -> Iterator[tuple[int, Data | None]]:
-    """The bundles of which a broker's view takes a record, with the record."""
+    """Yields each bundle whose record in the broker's view a step changes, with the new record."""
     for bundle, (old, new) in enumerate(zip(reader(before, event).view, reader(after, event).view, strict=True)):
         if old != new:
             yield bundle, new
@@ -58,7 +61,7 @@ def taken(before: State, event: Event, after: State) -> Iterator[tuple[int, Data
 
 @always(ownership_channel, on=WRITES)
 def accepted_versions_are_consecutive(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The records of a bundle that are accepted have the versions 1, 2, 3 and so on."""
+    """The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps."""
     return all(
         new is not None and new.version_id == (1 if old is None else old.version_id + 1)
         for _, old, new in acceptances(before, after)
@@ -68,7 +71,7 @@ def accepted_versions_are_consecutive(cfg: Config, before: State, event: Event, 
 
 @always(ownership_channel)
 def caught_up_view_has_accepted_records(cfg: Config, s: State) -> bool:
-    """A broker that has read the whole topic has the accepted record of every bundle."""
+    """The view of a broker that has read the whole topic has the accepted record of every bundle."""
     return cfg.storage != "system_topic" or all(
         at.view == s.settled for at in s.brokers if at.is_up and at.read == len(s.log)
     )
@@ -76,7 +79,7 @@ def caught_up_view_has_accepted_records(cfg: Config, s: State) -> bool:
 
 @always(ownership_channel, on=("notify",))
 def notified_view_has_stored_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that reads the metadata store has the stored record, and its view is not stale."""
+    """After a broker reads the metadata store, its view has the stored record, and the record is not stale."""
     if isinstance(event.outcome, Refused):
         return True
     bundle, at = event.arguments["bundle"], reader(after, event)
@@ -85,13 +88,13 @@ def notified_view_has_stored_record(cfg: Config, before: State, event: Event, af
 
 @always(ownership_channel, on=("should_keep_left",))
 def conflict_resolution_does_not_fail(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Of any two records one is kept."""
+    """Conflict resolution of any two records keeps one of them: it does not throw."""
     return not isinstance(event.outcome, Failed)
 
 
 @always(ownership_channel, on=("should_keep_left",), given=lambda cfg: cfg.versions == "checked")
 def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record whose version is not after that of the existing one is rejected, even if it is forced."""
+    """A record whose version is not greater than the existing record's version is rejected, even if it is forced."""
     left, right = event.arguments["left"], event.arguments["right"]
     if left is None or right is None or right.version_id > left.version_id or left.version_id == 2**63 - 1:
         return True
@@ -100,7 +103,9 @@ def stale_record_is_rejected(cfg: Config, before: State, event: Event, after: St
 
 @always(ownership_channel, on=("is_valid_transition",))
 def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A Free bundle becomes only Assigning or is removed; an Owned one is first released; no state follows itself."""
+    """A Free bundle becomes only Assigning or Init. An Owned bundle is released before it is assigned. No state follows
+    itself.
+    """
     old, new = event.arguments["old"], event.arguments["new"]
     if not event.outcome.is_valid:
         return True
@@ -113,7 +118,7 @@ def bundle_is_assigned_only_without_owner(cfg: Config, before: State, event: Eve
 
 @always(ownership_channel, on=WRITES)
 def owned_bundle_is_given_up_by_its_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Unless a record is forced, an Owned bundle becomes only a bundle that its owner releases or splits."""
+    """Unless a record is forced, an Owned bundle becomes only Releasing or Splitting, with its owner as source."""
     for _, old, new in acceptances(before, after):
         if old is not None and new is not None and old.state == "Owned" and not new.force:
             in_order = new.state in ("Releasing", "Splitting") or cfg.transfer_order == "assigning_first"
@@ -124,7 +129,7 @@ def owned_bundle_is_given_up_by_its_owner(cfg: Config, before: State, event: Eve
 
 @always(ownership_channel, on=WRITES)
 def only_destination_writes_owned(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Unless it is forced or a half of a split bundle, an Owned record is written by its destination, once assigned."""
+    """Only the destination of an Assigning record writes Owned, except for forced records and halves of a split."""
     for bundle, old, new in acceptances(before, after):
         if new is not None and new.state == "Owned" and not new.force and cfg.transfer_order == "releasing_first":
             is_half = after.is_split[(bundle - 1) // 2] if bundle else False
@@ -136,7 +141,7 @@ def only_destination_writes_owned(cfg: Config, before: State, event: Event, afte
 
 @always(ownership_channel, on=WRITES)
 def only_source_ends_release(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Unless a record is forced, a Releasing bundle changes only by its source's handler."""
+    """Unless the new record is forced, only the handler of the source ends a Releasing state."""
     for _, old, new in acceptances(before, after):
         is_ended = old is not None and old.state == "Releasing" and new is not None and not new.force
         if is_ended and (event.name != "finish" or event.arguments["broker"] != old.source_broker):  # type: ignore[union-attr]
@@ -146,7 +151,7 @@ def only_source_ends_release(cfg: Config, before: State, event: Event, after: St
 
 @always(ownership_channel, on=("finish",))
 def halves_are_owned_by_the_splitting_broker(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a bundle is split, both halves are owned by the broker that splits it."""
+    """When a bundle is split, both halves are Owned by the broker that splits it."""
     for bundle, (old, new) in enumerate(zip(before.is_split, after.is_split, strict=True)):
         halves = after.settled[2 * bundle + 1 : 2 * bundle + 3]
         if new and not old and not all(state(half) == "Owned" for half in halves):
@@ -157,9 +162,9 @@ def halves_are_owned_by_the_splitting_broker(cfg: Config, before: State, event: 
 
 
 @always(ownership_channel, on=READS)
-def handler_begins_where_it_should(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A handler begins at the destination of Assigning, and at the source of Releasing, Splitting and Deleted and of a
-    forced Free; in a disabled channel only for forced records.
+def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A handler begins at the destination of an Assigning record, and at the source of a Releasing, Splitting, Deleted
+    or forced Free record. In a disabled channel, it begins only for forced records.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -180,7 +185,7 @@ def handler_begins_where_it_should(cfg: Config, before: State, event: Event, aft
 
 @always(ownership_channel, on=("finish", "remove_old"))
 def removal_removes_the_record_that_was_seen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record is removed only if it is the one that the removing broker has seen."""
+    """A removal removes only the record that the removing broker has read."""
     if isinstance(event.outcome, Refused):
         return True
     for bundle, old, new in acceptances(before, after):
@@ -196,7 +201,7 @@ def removal_removes_the_record_that_was_seen(cfg: Config, before: State, event: 
 
 @always(ownership_channel, on=("remove_old",))
 def monitor_removes_no_active_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The monitor removes no record that the leader sees as active."""
+    """The monitor removes no record that is active in the leader's view."""
     if isinstance(event.outcome, Refused):
         return True
     return state(before.brokers[before.leader or 0].view[event.arguments["bundle"]]) not in ACTIVE
@@ -204,7 +209,7 @@ def monitor_removes_no_active_record(cfg: Config, before: State, event: Event, a
 
 @always(ownership_channel, on=WRITES)
 def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A bundle that was split and is Deleted, or removed, gets no active record."""
+    """A split bundle that is Deleted or has no record does not become active again."""
     return not any(
         state(new) in ACTIVE and before.is_split[bundle] and state(old) in ("Deleted", "Init")
         for bundle, old, new in acceptances(before, after)
@@ -216,8 +221,8 @@ def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Even
 
 @always(ownership_channel, on=READS)
 def record_that_settles_ownership_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup is parked until its broker reads a record that is not in flight; in a disabled channel none is parked
-    longer. An unload waits for a transferred, freed or removed bundle.
+    """A parked lookup ends when the broker reads a record that is not in flight, or any record in a disabled channel. A
+    pending unload ends when the bundle is transferred, freed or removed.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -235,7 +240,7 @@ def record_that_settles_ownership_ends_requests(cfg: Config, before: State, even
 
 @always(ownership_channel, on=("lookup",))
 def lookup_at_source_of_transfer_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """During a transfer, brokers other than the destination answer a lookup with the destination at once."""
+    """During a transfer, every broker but the destination answers a lookup at once, with the destination."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     data = reader(before, event).view[event.arguments["bundle"]]
@@ -257,7 +262,7 @@ def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event
 
 @always(ownership_channel, on=("lookup",))
 def registered_owner_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup of a bundle whose owner is registered is answered with the owner at once."""
+    """A lookup of an Owned bundle whose owner is registered is answered at once, with the owner."""
     data = reader(before, event).view[event.arguments["bundle"]]
     if isinstance(event.outcome, Refused) or data is None or data.state != "Owned" or data.dst_broker is None:
         return True
@@ -266,7 +271,7 @@ def registered_owner_is_answered(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("time_out_lookup",))
 def timed_out_lookup_is_not_answered_from_stale_view(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup that times out is answered only from a record that was read in the broker's present session."""
+    """A lookup that times out is answered only from a record that was read in the broker's current session."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     return not reader(before, event).is_stale[event.arguments["bundle"]]
@@ -274,7 +279,7 @@ def timed_out_lookup_is_not_answered_from_stale_view(cfg: Config, before: State,
 
 @always(ownership_channel, on=("lookup",))
 def disabled_channel_assigns_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that shuts down assigns no bundle."""
+    """A broker that is shutting down assigns no bundle."""
     if not reader(before, event).is_disabled:
         return True
     return after.settled == before.settled and after.log == before.log
@@ -284,7 +289,7 @@ def disabled_channel_assigns_nothing(cfg: Config, before: State, event: Event, a
 
 
 def resumed(before: State, event: Event, after: State, states: tuple[str, ...]) -> bool:
-    """Whether a restarted broker has a task for each record in these states that names it as its actor."""
+    """Whether a restarted broker has a task for each record in these states on which it has to act."""
     broker = event.arguments["broker"]
     at = after.brokers[broker]
     return isinstance(event.outcome, Refused) or all(
@@ -298,19 +303,19 @@ def resumed(before: State, event: Event, after: State, states: tuple[str, ...]) 
 
 @always(ownership_channel, on=("restart",))
 def restarted_broker_resumes_assignments(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that starts acts on the bundles that were assigned to it."""
+    """A starting broker begins a handler for each Assigning record with itself as destination."""
     return resumed(before, event, after, ("Assigning",))
 
 
 @always(ownership_channel, on=("restart",))
 def restarted_broker_resumes_releases(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that starts acts on the bundles that it was releasing or splitting."""
+    """A starting broker begins a handler for each Releasing or Splitting record with itself as source."""
     return resumed(before, event, after, ("Releasing", "Splitting"))
 
 
 @always(ownership_channel, on=("stop",))
 def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a broker stops, no record in its view needs it."""
+    """When a broker stops, its view has no bundle that this broker owns, or that is in flight from or to it."""
     if isinstance(event.outcome, Refused):
         return True
     return not any(names(data, event.arguments["broker"]) for data in reader(before, event).view)
@@ -318,7 +323,7 @@ def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up of a broker overrides no bundle that another broker owns."""
+    """A clean-up overrides an Owned record only if the target of the clean-up is its destination."""
     data = reader(before, event).view[event.arguments["bundle"]]
     if isinstance(event.outcome, Refused) or data is None or data.state != "Owned":
         return True
@@ -327,7 +332,7 @@ def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, af
 
 @always(ownership_channel, on=("override", "override_stuck"))
 def override_names_registered_broker(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An override is forced and gives the bundle to a registered broker other than its target, or to none."""
+    """An override is forced. It names a registered broker other than the clean-up's target, or frees the bundle."""
     dst = event.arguments["dst"]
     if isinstance(event.outcome, Refused):
         return True
@@ -341,7 +346,7 @@ def override_names_registered_broker(cfg: Config, before: State, event: Event, a
 
 @always(ownership_channel)
 def registered_broker_is_not_cleaned_up(cfg: Config, s: State) -> bool:
-    """No other broker has a clean-up of a registered broker."""
+    """No broker has a clean-up of another broker that is registered."""
     return not any(
         job.target != number and s.brokers[job.target].is_registered
         for number, at in enumerate(s.brokers)
@@ -351,13 +356,13 @@ def registered_broker_is_not_cleaned_up(cfg: Config, s: State) -> bool:
 
 @always(ownership_channel, on=("recheck_election",))
 def reconnected_leader_knows_that_it_leads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A leader that reconnects learns that it is the leader."""
+    """A leader that reconnects learns that it was elected."""
     return after.leader is None or after.leader_knows
 
 
 @always(ownership_channel)
 def leader_is_running(cfg: Config, s: State) -> bool:
-    """The leader is a running broker that does not shut down."""
+    """The leader is running and is not shutting down."""
     return s.leader is None or (s.brokers[s.leader].is_up and not s.brokers[s.leader].is_disabled)
 
 
@@ -366,7 +371,7 @@ def leader_is_running(cfg: Config, s: State) -> bool:
 
 @sometimes(ownership_channel, on=("finish",))
 def transfer_completes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The destination of a transfer owns the bundle."""
+    """The destination of a transfer becomes the owner of the bundle."""
     return any(
         new is not None and new.state == "Owned" and new.source_broker is not None and not new.force
         for _, _, new in acceptances(before, after)
@@ -374,8 +379,8 @@ def transfer_completes(cfg: Config, before: State, event: Event, after: State) -
 
 
 @sometimes(ownership_channel)
-def two_brokers_believe_that_they_own(cfg: Config, s: State) -> bool:
-    """The views of two brokers each say that this broker owns one bundle."""
+def two_brokers_own_bundle_in_their_own_views(cfg: Config, s: State) -> bool:
+    """In the views of two running brokers, each of them owns the same bundle."""
     views = [(number, at.view) for number, at in enumerate(s.brokers) if at.is_up]
     return any(
         len([1 for number, view in views if (data := view[b]) and data.state == "Owned" and data.dst_broker == number])
@@ -386,13 +391,13 @@ def two_brokers_believe_that_they_own(cfg: Config, s: State) -> bool:
 
 @sometimes(ownership_channel, on=("read",), given=lambda cfg: cfg.storage == "system_topic")
 def conflicting_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reader rejects a record."""
+    """A reader of the topic rejects a record."""
     return event.outcome is False
 
 
 @sometimes(ownership_channel, on=("jump", "notify"))
-def record_is_missed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A view goes from a record to one that does not directly follow it."""
+def view_skips_record(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A view changes to a record whose version is not the next version."""
     return not isinstance(event.outcome, Refused) and any(
         old is not None and new is not None and new.version_id > old.version_id + 1
         for old, new in zip(reader(before, event).view, reader(after, event).view, strict=True)
@@ -401,14 +406,14 @@ def record_is_missed(cfg: Config, before: State, event: Event, after: State) -> 
 
 @sometimes(ownership_channel, on=("override",))
 def bundle_of_running_broker_is_overridden(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The clean-up after a false suspicion moves a bundle of a running broker."""
+    """After a failed health check, a clean-up overrides a bundle of a running broker."""
     target, broker = event.arguments["target"], event.arguments["broker"]
     return not isinstance(event.outcome, Refused) and target != broker and before.brokers[target].is_up
 
 
 @sometimes(ownership_channel, on=("stop",))
 def broker_that_owned_bundles_stops(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker stops after it gave a bundle away."""
+    """A broker stops after it transferred or freed a bundle."""
     return not isinstance(event.outcome, Refused) and any(
         data is not None and data.source_broker == event.arguments["broker"] for data in reader(before, event).view
     )
@@ -416,13 +421,13 @@ def broker_that_owned_bundles_stops(cfg: Config, before: State, event: Event, af
 
 @sometimes(ownership_channel)
 def split_bundle_is_deleted(cfg: Config, s: State) -> bool:
-    """The record of a bundle that was split is Deleted."""
+    """The record of a split bundle is Deleted."""
     return cfg.bundles < 3 or any(state(data) == "Deleted" for data in s.settled)
 
 
 # ---- liveness -------------------------------------------------------------------------------------------
 
-#: What goes on once faults and requests have ended.
+#: The actions that continue after faults and requests have ended.
 RECOVERY = (
     "read",
     "notify",
@@ -441,8 +446,8 @@ RECOVERY = (
 
 @eventually(ownership_channel, fair=RECOVERY)
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
-    """If brokers read and answer fairly, and leaders are elected and recover fairly, every bundle is Owned by a running
-    broker, or has no owner and is not in flight, unless no broker runs. Nobody restarts a broker.
+    """If the recovery actions are fair, every bundle is eventually Owned by a running registered broker, or has no
+    owner and is not in flight; or no broker runs. No broker is restarted.
     """
     return not any(at.is_up for at in s.brokers) or not any(
         state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))
@@ -457,6 +462,8 @@ def owner_runs(s: State, data: Data) -> bool:
 
 @eventually(ownership_channel, fair=("read", "notify", "reconnect", "time_out_lookup", "time_out_unload"))
 def views_agree_and_requests_end(cfg: Config, s: State) -> bool:
-    """If brokers read fairly and requests time out fairly, running brokers have equal views and no request waits."""
+    """If brokers read fairly and requests time out fairly, running brokers eventually have equal views and no pending
+    request.
+    """
     running = [at for at in s.brokers if at.is_up]
     return not any(any(at.lookups) or any(at.unloads) or at.view != running[0].view for at in running)

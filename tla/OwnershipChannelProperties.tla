@@ -5,18 +5,18 @@
 (***************************************************************************)
 EXTENDS OwnershipChannel
 
-\* The records of a bundle that are accepted have the versions 1, 2, 3 and so on.
+\* The accepted records of a bundle have the versions 1, 2, 3 and so on, without gaps.
 AcceptedVersionsAreConsecutive ==
   [][\A k \in Bundles :
        \/ settled'[k] = settled[k]
        \/ settled'[k] = None /\ removal = "tombstone"
        \/ (IF settled'[k] = None THEN FALSE ELSE settled'[k].version = NextVersion(settled[k]))]_vars
 
-\* A broker that has read the whole topic has the accepted record of every bundle.
+\* The view of a broker that has read the whole topic has the accepted record of every bundle.
 CaughtUpViewHasAcceptedRecords ==
   OnTopic => \A b \in Brokers : cluster[b].up /\ cluster[b].read = Len(log) => cluster[b].view = settled
 
-\* Unless a record is forced, an Owned bundle becomes only a bundle that its owner releases or splits.
+\* Unless a record is forced, an Owned bundle becomes only Releasing or Splitting, with its owner as source.
 OwnedBundleIsGivenUpByItsOwner ==
   [][\A k \in Bundles :
        LET old == settled[k]
@@ -24,14 +24,14 @@ OwnedBundleIsGivenUpByItsOwner ==
        IN StateOf(old) = "Owned" /\ new # old /\ (IF new = None THEN FALSE ELSE ~new.force) =>
             new.source = old.dst /\ (new.state \in {"Releasing", "Splitting"} \/ IsFirst)]_vars
 
-\* A bundle that was split and is Deleted, or removed, gets no active record.
+\* A split bundle that is Deleted or has no record does not become active again.
 DeletedBundleIsNotAssignedAgain ==
   [][\A k \in Bundles :
        is_split[k] /\ StateOf(settled[k]) \in {"Deleted", "Init"} =>
          StateOf(settled'[k]) \notin InFlight \cup {"Owned"}]_vars
 
 -----------------------------------------------------------------------------
-(* What must come in the end, once only the fair actions go on happening. *)
+(* Liveness properties, when only the fair actions continue.               *)
 
 \* Every bundle is Owned by a running broker, or has no owner and is not in flight, unless no broker runs.
 EveryBundleHasARunningOwnerOrNone ==
@@ -39,7 +39,7 @@ EveryBundleHasARunningOwnerOrNone ==
     /\ StateOf(settled[k]) \notin InFlight
     /\ StateOf(settled[k]) = "Owned" => cluster[settled[k].dst].up /\ cluster[settled[k].dst].registered
 
-\* Running brokers have equal views and no request waits.
+\* Running brokers have equal views and no pending request.
 ViewsAgreeAndRequestsEnd ==
   \A b \in Brokers : cluster[b].up =>
     /\ \A k \in Bundles : ~cluster[b].lookups[k] /\ ~cluster[b].unloads[k]

@@ -130,10 +130,10 @@ def accepted_versions_are_consecutive() -> Answer:
         following = z3.If(it.old.defined, it.old_version + 1, 1)
         proof.show("the next version", it.version == following, [*known, it.accepted], direct=True)
     data, cfg = unknown(Data, "data"), lifted(Config())
-    for way in Reader([]).paths(requests.answer_to, cfg, data):
+    for way in Reader([]).paths(requests.next_record, cfg, data):
         if way.value is not None and getattr(way.value, "fields", None):
             proof.show(
-                "an answer", way.value.fields["version_id"] == data.fields["version_id"] + 1, way.when, direct=True
+                "next record", way.value.fields["version_id"] == data.fields["version_id"] + 1, way.when, direct=True
             )
     target, dst = unknown(int | None, "target"), unknown(int | None, "dst")
     for graceful in (True, False):

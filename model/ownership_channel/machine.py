@@ -3,22 +3,23 @@
 Models `ServiceUnitStateChannelImpl` over both of its table views, the system topic and the metadata store (PIP-378).
 One step is one write or one read of a record with the beginning of its handler, or one event of a broker or a session.
 
-    lookup      assigns a bundle without owner; is answered from the view, or parked until the view has an owner
+    lookup      returns the owner in the broker's view, or is parked until the view has one; assigns a bundle without
+                owner
     unload      Owned -> Releasing; the source closes its topics, then writes Assigning (transfer) or Free
-    assign      the destination sees Assigning and writes Owned; it loads nothing first
+    assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     split       Owned -> Splitting; the source writes the halves as Owned, then Deleted
-    read        a reader of the topic takes or rejects the next message
+    read        a reader of the topic accepts or rejects the next message
     jump        a reader behind the compaction horizon reads the last record of each bundle
     notify      a reader of the metadata store reads a stored record
-    finish      a handler writes its answer; its version is that after the record that it handles
+    finish      a handler writes the bundle's next record, with the next version after the record that it handled
     recovery    see `recovery.py`
 
-Decisions (each a rule of `Config`; see `fuzz/defects/ownership_channel.toml`). The largest: a record is removed by a
-forced Init record with the next version, since a tombstone has no version. After a tombstone versions begin at 1 again,
-and a record of the bundle's earlier life can be accepted.
+Decisions: see the rules of `Config` and `fuzz/defects/ownership_channel.toml`. The most important one: a record is
+removed by a forced Init record with the next version. A tombstone has no version; after it, versions restart at 1, and
+a late record from before the tombstone can be accepted.
 
-Not modelled: topics and clients; time (a timeout may fire at any moment); the choice of a broker by load; two leaders;
-compaction (its horizon is the end of the log at the jump); mirroring of one storage in the other.
+Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any step); the choice of a
+broker by load; two leaders; compaction (a jump reads to the end of the log); `ServiceUnitStateTableViewSyncer`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ ownership_channel.diagrams = {storage.replace("_", " "): table for storage, tabl
 
 
 class Transition(NamedTuple):
-    """Whether a state may follow another, and whether the later one is in flight, and active."""
+    """Whether a transition is valid, and whether its new state is in flight and is active."""
 
     is_valid: bool
     is_in_flight: bool
@@ -111,7 +112,7 @@ release_3_1 = ownership_channel.profile(
 )
 early = ownership_channel.profile(
     "master-2023-03",
-    "after the order of a transfer changed, before compaction jumps were accepted",
+    "master between apache/pulsar#19683 (transfer order) and #20110 (version gaps are accepted)",
     release_3_1.config._replace(monitor_removes="semi_terminal", version_gap="rejected"),
 )
 proposal = ownership_channel.profile(

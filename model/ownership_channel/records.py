@@ -6,7 +6,7 @@ one bundle (service unit); the channel keeps the last accepted record of each. A
     Free        released; the source is the former owner
     Assigning   the destination was chosen; in a transfer the source has released the bundle
     Owned       by the destination; after a transfer the source is the former owner
-    Releasing   the source closes its topics; a destination, if there is one, receives the bundle (transfer)
+    Releasing   the source closes its topics; in a transfer, the destination will receive the bundle
     Splitting   the source, still the owner, splits the bundle
     Deleted     the bundle was split
 
@@ -23,34 +23,34 @@ from model.values import AtLeast, Origin, Rule, record
 ServiceUnitState = Literal["Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"]
 Storage = Literal["system_topic", "metadata_store"]
 
-#: `isInFlightState`: a broker has to act.
+#: `isInFlightState`: the states in which a broker has to act.
 IN_FLIGHT: frozenset[str] = frozenset({"Assigning", "Releasing", "Splitting"})
-#: `isActiveState`.
+#: `isActiveState`: the states in which a bundle has an owner or is in flight.
 ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
-#: The bundle has no owner and needs none.
+#: The states in which a bundle needs no owner; the monitor removes old records in these states.
 SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 
-#: A broker's name that is an empty text. It is no broker, and is not equal to a missing name.
+#: The empty broker name. It names no broker, and is not equal to a missing name (null).
 BLANK = -1
 #: `VERSION_ID_INIT`.
 VERSION_ID_INIT = 1
-#: The ends of Java's `long`: a version after the last is the first.
+#: The largest and the smallest `long` of Java: the version after the largest is the smallest.
 LAST_VERSION, FIRST_VERSION = 2**63 - 1, -(2**63)
 
-#: A broker, `BLANK` or nothing, as records name brokers.
+#: A broker field of a record: a broker's number, `BLANK`, or None.
 BrokerName = Annotated[int, AtLeast(BLANK)] | None
 
 
 class Config(NamedTuple):
     """The cluster, broker settings, then the rules on which versions differ."""
 
-    #: number of brokers; they are named by numbers from 0
+    #: number of brokers; brokers are numbered from 0
     brokers: Annotated[int, AtLeast(1)] = 3
     #: number of bundles; bundle b splits into bundles 2b + 1 and 2b + 2
     bundles: Annotated[int, AtLeast(1)] = 1
-    #: how many of the last bundles are of the system namespace
+    #: number of bundles in the system namespace; they are the last ones
     system_bundles: Annotated[int, AtLeast(0)] = 0
-    #: where records are kept
+    #: the storage of records
     storage: Annotated[
         Storage,
         Setting("loadManagerServiceUnitStateTableViewClassName", "ServiceUnitStateTableViewImpl (system topic)"),
@@ -60,11 +60,11 @@ class Config(NamedTuple):
         Literal["reconnect", "shutdown"], Setting("zookeeperSessionExpiredPolicy", "reconnect")
     ] = "reconnect"
 
-    #: whether a transfer is Releasing, then Assigning, or the destination acknowledges first
+    #: the states of a transfer: Releasing, Assigning, Owned; or Assigning, Releasing, Owned
     transfer_order: Annotated[
         Literal["releasing_first", "assigning_first"], Rule(Origin.READ, "PIP-192; changed by apache/pulsar#19683")
     ] = "releasing_first"
-    #: whether a record needs the version after that of the record that it replaces
+    #: whether the version of a record is compared with that of the existing record
     versions: Annotated[Literal["checked", "unchecked"], Rule(Origin.READ, "PIP-192; added by apache/pulsar#19620")] = (
         "checked"
     )
@@ -72,7 +72,7 @@ class Config(NamedTuple):
     version_gap: Annotated[Literal["accepted", "rejected"], Rule(Origin.READ, "before apache/pulsar#20110")] = (
         "accepted"
     )
-    #: whether a transition from an Owned record without destination is rejected or fails
+    #: whether a transition from an Owned record without destination is rejected, or throws
     owned_without_destination: Annotated[
         Literal["rejected", "null_pointer"], Rule(Origin.RECORDED, "ServiceUnitStateDataConflictResolver")
     ] = "rejected"
@@ -82,16 +82,17 @@ class Config(NamedTuple):
     ] = "init_record"
     #: whether the record of a bundle that was split is Deleted, or removed at once
     split_bundle: Annotated[Literal["deleted", "removed"], Rule(Origin.READ, "before apache/pulsar#19546")] = "deleted"
-    #: whether a write to the metadata store is decided on the stored record, or on the writer's view and then repeated
+    #: whether a write to the metadata store is checked against the stored record, or against the writer's view, and
+    #: after BadVersion repeated without a check
     metadata_put: Annotated[
         Literal["compare_and_set", "blind_retry"], Rule(Origin.READ, "before apache/pulsar#24186")
     ] = "compare_and_set"
-    #: which in-flight records that name a broker it acts on when it starts
+    #: for which in-flight records a starting broker begins a handler
     restart_resumes: Annotated[
         Literal["in_flight", "assigning", "nothing"],
         Rule(Origin.READ, "ServiceUnitStateChannelImpl.handleExisting; assigning since apache/pulsar#25379"),
     ] = "in_flight"
-    #: which bundles a clean-up reads again until they no longer name the broker
+    #: which bundles a clean-up retries until their records no longer name its target
     clean_up_retries: Annotated[
         Literal["all", "ordinary", "none"],
         Rule(Origin.READ, "ordinary since apache/pulsar#26520; all is proposed in apache/pulsar#26634"),
@@ -102,17 +103,17 @@ class Config(NamedTuple):
     monitor_removes: Annotated[
         Literal["semi_terminal", "any"], Rule(Origin.READ, "apache/pulsar#21213; fixed by apache/pulsar#21721")
     ] = "semi_terminal"
-    #: whether an Owned record is an orphan of its source
+    #: whether a clean-up treats an Owned record as an orphan of its source, too
     source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#23064")] = False
     #: whether a lookup at the source of a transfer waits for the destination
     lookup_at_source: Annotated[Literal["answered", "parked"], Rule(Origin.READ, "before apache/pulsar#22112")] = (
         "answered"
     )
-    #: whether a broker that is not registered parks lookups, or answers at once with the destination in its view
+    #: whether a broker that is not registered parks lookups, or answers with the destination in its view
     unregistered_broker_parks: Annotated[bool, Rule(Origin.READ, "ServiceUnitStateChannelImpl.getActiveOwnerAsync")] = (
         True
     )
-    #: whether a lookup that timed out is answered from a view that a lost session made stale
+    #: whether a lookup that timed out is answered from a record that was read before the session was lost
     stale_view_answers: Annotated[bool, Rule(Origin.INFERRED, "apache/pulsar#24478")] = False
     #: whether a broker that reconnects learns that it was elected
     election_is_rechecked: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#23138")] = True
@@ -143,14 +144,14 @@ _FROM_ANY_VIEW = {
 }
 TRANSITIONS: dict[str, dict[str, frozenset[str]]] = {
     "system_topic": {
-        # a reader that starts at the compaction horizon sees any state first
+        # the first record that a reader of the compacted topic sees can have any state
         "Init": frozenset({"Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted"}),
         "Free": frozenset({"Init", "Assigning"}),
         **_FROM_ANY_VIEW,
     },
     "metadata_store": {"Init": frozenset({"Assigning"}), "Free": frozenset({"Assigning"}), **_FROM_ANY_VIEW},
 }
-#: What PIP-192's first order of a transfer has instead: the destination acknowledges before the source releases.
+#: The transitions that differ in the text of PIP-192: the destination acknowledges before the source releases.
 ASSIGNING_FIRST: dict[str, frozenset[str]] = {
     "Owned": frozenset({"Assigning", "Releasing", "Splitting"}),
     "Assigning": frozenset({"Releasing", "Owned"}),
@@ -169,12 +170,12 @@ def follows(cfg: Config, storage: str, old: str, new: str) -> bool:
 
 
 def state_of(data: Data | None) -> ServiceUnitState:
-    """The state of a bundle with this record."""
+    """Returns the state of a bundle with this record."""
     return "Init" if data is None else data.state
 
 
 def next_version(data: Data | None) -> int:
-    """The version of the record that a writer with this view writes (`getNextVersionId`)."""
+    """Returns the version that a writer gives to the record after this one (`getNextVersionId`)."""
     return VERSION_ID_INIT if data is None else data.version_id + 1
 
 
@@ -184,7 +185,7 @@ def is_blank(broker: int | None) -> bool:
 
 
 def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None, right: Data | None) -> bool | None:
-    """Whether the existing record is kept and the new one rejected (`shouldKeepLeft`); None if that fails."""
+    """Whether the existing record is kept and the new one rejected (`shouldKeepLeft`); None if the check throws."""
     if right is None:
         return False
     if left is not None and cfg.versions == "checked":
@@ -205,25 +206,25 @@ def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None
 
 
 def is_rejected(cfg: Config, left: Data | None, right: Data | None) -> bool:
-    """Whether a writer or reader of the channel rejects a record; one on which the resolution fails is rejected."""
+    """Whether the channel rejects a record. A record on which `shouldKeepLeft` throws counts as rejected."""
     kept = keeps_left(cfg, cfg.storage, True, left, right)
     return kept is None or kept
 
 
 def is_next_version(old: int, new: int) -> bool:
-    """Whether a version directly follows another; after the last `long` comes the first."""
+    """Whether a version directly follows another, with the overflow of Java's `long`."""
     return new == (FIRST_VERSION if old == LAST_VERSION else old + 1)
 
 
 def is_owner_compared(right: Data) -> bool:
-    """Whether the check of this record reads the existing Owned record's destination."""
+    """Whether the check of a new record dereferences the destination of the existing Owned record."""
     if right.state == "Splitting":
         return is_blank(right.dst_broker)
     return right.state == "Releasing" and not is_blank(right.source_broker)
 
 
 def disagrees_on_brokers(left: Data, right: Data) -> bool:
-    """Whether a record with a valid transition names other brokers than the existing one allows."""
+    """Whether a new record with a valid transition names brokers that the existing record does not allow."""
     if left.state == "Owned" and right.state == "Splitting":
         return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker
     if left.state == "Owned":

@@ -1,10 +1,11 @@
 """Recovery of the ownership channel: sessions, the leader, its monitor, clean-ups and shutdown (PIP-192).
 
-deletion    the registry entry of a broker is deleted; the leader schedules a clean-up, unless it has no session
-clean-up    checks the broker's health, then overrides each of its records: to another broker, or to Free
+deletion    the registry entry of a broker is deleted; the leader schedules a clean-up if the leader has a session
+clean-up    checks the health of a broker, its target; if the check fails, overrides each record of the target: to
+            another broker, or to Free
 monitor     the leader schedules clean-ups of brokers that its view names and the registry does not have, overrides
-            records that are in flight for too long, and removes old Free and Deleted records
-shutdown    the channel is disabled, the broker cleans up after itself, then stops
+            records that have been in flight for too long, and removes old Free and Deleted records
+shutdown    the channel is disabled; the broker runs a clean-up of itself, then stops
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from model.ownership_channel.state import (
 
 
 def deregistered(s: State, broker: int) -> State:
-    """The broker's registry entry is deleted. The leader, if it has a session, schedules a clean-up."""
+    """Deletes a broker's registry entry. The leader schedules a clean-up of the broker if the leader has a session."""
     s = with_broker(s, broker, is_registered=False)
     leader = acting_leader(s)
     if leader is None or leader == broker or s.brokers[leader].session == "Unstable":
@@ -45,7 +46,7 @@ def deregistered(s: State, broker: int) -> State:
 
 
 def registered(s: State, broker: int) -> State:
-    """The broker registers: clean-ups of it are cancelled, since it answers the health check."""
+    """Cancels the scheduled and running clean-ups of a broker that registered, because it answers the health check."""
     for number, other in enumerate(s.brokers):
         if number != broker and clean_up_of(other, broker) is not None:
             s = with_broker(s, number, clean_ups=tuple([job for job in other.clean_ups if job.target != broker]))
@@ -53,7 +54,7 @@ def registered(s: State, broker: int) -> State:
 
 
 def scheduled(s: State, broker: int, target: int) -> State:
-    """A broker schedules a clean-up of a target, unless it has one."""
+    """Schedules a clean-up of a target at a broker, unless the broker already has a clean-up of the target."""
     at = s.brokers[broker]
     if clean_up_of(at, target) is not None:
         return s
@@ -61,7 +62,7 @@ def scheduled(s: State, broker: int, target: int) -> State:
 
 
 def crashed(cfg: Config, s: State, broker: int) -> State:
-    """The broker is down; it loses its view, its handlers, its requests, its clean-ups and the lead."""
+    """Stops a broker: its view, handlers, requests, clean-ups and leadership are lost."""
     at = down(cfg, is_registered=s.brokers[broker].is_registered)
     if s.leader == broker:
         s = s._replace(leader=None, leader_knows=False)
@@ -78,9 +79,9 @@ def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.action
 def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """Starts a broker that is down. It reads all records, then acts on those in flight that name it.
+    """Starts a broker. It reads all records and begins a handler for in-flight records (`handleExisting`).
 
-    Returns the number of handlers that begin.
+    `Config.restart_resumes` selects the records. Returns the number of handlers that begin.
     """
     if s.brokers[broker].is_up:
         return refused(s, "not_enabled", "the broker is up")
@@ -105,9 +106,9 @@ def expire(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.fault
 def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """The session of a running broker expires: its registry entry is deleted although it lives.
+    """The session of a running broker expires: its registry entry is deleted although the broker runs.
 
-    Records that it has read from the metadata store become stale. Under the policy `shutdown` it ends.
+    All records in its view of the metadata store become stale. Under the policy `shutdown` the broker stops.
     """
     at = s.brokers[broker]
     if not at.is_up or at.session == "Unstable":
@@ -121,7 +122,7 @@ def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, Non
 
 @ownership_channel.action
 def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker gets a new session and registers again, unless it shuts down."""
+    """A broker gets a new session, and registers again unless the broker is shutting down."""
     at = s.brokers[broker]
     if not at.is_up or at.session != "Unstable":
         return refused(s, "not_enabled", "the broker has a session")
@@ -141,18 +142,18 @@ def stabilize(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 
 def acting_leader(s: State) -> int | None:
-    """The leader, if it knows that it is."""
+    """Returns the leader if it knows that it was elected, else None."""
     return s.leader if s.leader_knows else None
 
 
 def monitoring_leader(s: State) -> int | None:
-    """The leader, if it runs the monitor: its session is stable."""
+    """Returns the leader if it runs the monitor, that is, if its session is stable, else None."""
     leader = acting_leader(s)
     return None if leader is None or s.brokers[leader].session != "Stable" else leader
 
 
 def elected(s: State, broker: int, *, knows: bool) -> Step[State, None]:
-    """A registered broker becomes the leader, if there is none that is registered."""
+    """Elects a registered broker if no registered broker is the leader. `knows`: whether it learns of its election."""
     at = s.brokers[broker]
     if s.leader is not None and s.brokers[s.leader].is_registered:
         return refused(s, "not_enabled", "there is a leader")
@@ -169,13 +170,13 @@ def elect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.fault
 def elect_unnoticed(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker is elected leader while it is disconnected: it takes itself for a follower."""
+    """A broker is elected leader while it is disconnected. It does not learn of its election."""
     return elected(s, broker, knows=False)
 
 
 @ownership_channel.action
 def recheck_election(cfg: Config, s: State) -> Step[State, None]:
-    """The leader reconnects, reads the election node, and learns that it is the leader."""
+    """The leader reconnects, reads the election node, and learns that it was elected."""
     if s.leader is None or s.leader_knows or not cfg.election_is_rechecked:
         return refused(s, "not_enabled", "no leader takes itself for a follower, or it never checks")
     return s._replace(leader_knows=True), None
@@ -183,9 +184,9 @@ def recheck_election(cfg: Config, s: State) -> Step[State, None]:
 
 @ownership_channel.action
 def monitor(cfg: Config, s: State) -> Step[State, int]:
-    """The leader schedules a clean-up of each broker that a record needs and that is not registered.
+    """The leader schedules a clean-up of each unregistered broker that a record needs (`monitorOwnerships`).
 
-    Returns the number of clean-ups that it schedules (`monitorOwnerships`).
+    Returns the number of scheduled clean-ups.
     """
     leader = monitoring_leader(s)
     if leader is None:
@@ -199,7 +200,7 @@ def monitor(cfg: Config, s: State) -> Step[State, int]:
 
 
 def needed_by(cfg: Config, data: Data | None) -> list[int]:
-    """The brokers without which a record makes no progress."""
+    """Returns the brokers that must be registered for the bundle to be served or to leave its in-flight state."""
     if data is None or data.state in ("Init", "Free", "Deleted"):
         return []
     of_source = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
@@ -209,9 +210,9 @@ def needed_by(cfg: Config, data: Data | None) -> list[int]:
 
 @ownership_channel.action
 def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> Step[State, int]:
-    """The monitor overrides a record that is in flight for too long although its brokers are registered.
+    """The monitor overrides a record that has been in flight for too long, although its brokers are registered.
 
-    No broker is excluded from the choice of `dst`. Returns the version of the override.
+    `dst` may be any registered broker, including those of the record. Returns the version of the override.
     """
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
@@ -225,7 +226,7 @@ def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> 
 
 @ownership_channel.action
 def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
-    """The monitor removes a Free or Deleted record that is older than the tombstone delay."""
+    """The monitor removes an old record: a Free or Deleted one, or any (`Config.monitor_removes`)."""
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
     if leader is None or data is None or data.state == "Init":
@@ -239,7 +240,7 @@ def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
 
 
 def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful: bool) -> Data:
-    """The record that overrides an orphan of a target, or a stuck record; without `dst` the bundle becomes Free."""
+    """Returns the record that overrides an orphan of a target or a stuck record. Without `dst` it is Free."""
     version, source = next_version(data), data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:
         return Data("Free", None, source, version, force=True)
@@ -254,9 +255,9 @@ def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful:
 def start_clean_up(
     cfg: Config, s: State, broker: BrokerNumber, target: BrokerNumber, healthy: bool
 ) -> Step[State, bool]:
-    """A scheduled clean-up checks the health of its target, and begins if there is no answer.
+    """A scheduled clean-up checks the health of its target. It begins if the check fails, else it is cancelled.
 
-    A running target may fail the check. Returns whether the clean-up begins.
+    The check of a running target may fail. Returns whether the clean-up begins.
     """
     at = s.brokers[broker]
     job = clean_up_of(at, target)
@@ -300,7 +301,7 @@ def override(
 
 @ownership_channel.action
 def disable(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker begins to shut down: it gives up the lead, disables its channel and begins to clean up after itself."""
+    """A broker begins to shut down: it resigns as leader, disables its channel, and begins a clean-up of itself."""
     at = s.brokers[broker]
     if not at.is_up or at.is_disabled:
         return refused(s, "not_enabled", "the broker is down or shuts down")
@@ -311,7 +312,7 @@ def disable(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.action
 def stop(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker that shuts down stops when its clean-up has nothing left to do."""
+    """A broker that is shutting down stops when its clean-up has no orphan left."""
     at = s.brokers[broker]
     job = clean_up_of(at, broker)
     if job is None or orphans_left(cfg, at, job):

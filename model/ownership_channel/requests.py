@@ -1,4 +1,4 @@
-"""Requests, views and handlers of the ownership channel; see `machine.py`."""
+"""Actions of the ownership channel: requests, reads of records, and handlers; see `machine.py`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ Index = Annotated[int, AtLeast(0)]
 
 @ownership_channel.action
 def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber) -> Step[State, int | None]:
-    """Looks up the owner of a bundle at a broker, which selects `dst` if it has to assign the bundle.
+    """Looks up the owner of a bundle at a broker (`getOwnerAsync`). The broker assigns a bundle without owner to `dst`.
 
-    Returns the broker that the client is sent to, or None if the lookup is parked.
+    Returns the broker to which the client is redirected, or None if the lookup is parked (`getOwnerRequests`).
     """
     at = s.brokers[broker]
     if not at.is_up:
@@ -51,12 +51,12 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     if data is not None and data.state == "Deleted":
         return s, Failed("illegal_state", "the bundle was split")
     owner = owner_of(data)
-    answers_raw = not at.is_registered and not cfg.unregistered_broker_parks
+    trusts_view = not at.is_registered and not cfg.unregistered_broker_parks
     if owner is not None:
-        return (s, owner) if s.brokers[owner].is_registered or answers_raw else (parked, None)
+        return (s, owner) if s.brokers[owner].is_registered or trusts_view else (parked, None)
     if data is not None and data.state in IN_FLIGHT and data.dst_broker is not None:
         waits = data.dst_broker == broker or (cfg.lookup_at_source == "parked" and data.source_broker == broker)
-        return (parked, None) if waits and not answers_raw else (s, data.dst_broker)
+        return (parked, None) if waits and not trusts_view else (s, data.dst_broker)
     if at.lookups[bundle]:
         return s, None
     if at.is_disabled and not cfg.disabled_channel_assigns:
@@ -68,7 +68,7 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
 
 @ownership_channel.action
 def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
-    """A parked lookup times out. It is answered from the view, if the view has an owner and is not stale."""
+    """A parked lookup times out. Returns the owner in the view, or fails if there is none or the record is stale."""
     at = s.brokers[broker]
     if not at.lookups[bundle]:
         return refused(s, "not_enabled", "no lookup is parked")
@@ -83,9 +83,10 @@ def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle)
 def unload(
     cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber | None, force: bool
 ) -> Step[State, int]:
-    """A broker unloads a bundle that its view has as Owned, to `dst` or to none; `force` is for a removed bundle.
+    """Transfers an Owned bundle to `dst`, or frees it (`publishUnloadEventAsync`); the owner need not be this broker.
 
-    Returns the version of the Releasing record.
+    With `force`, which is for a deleted bundle, the source removes the record after the release. Returns the version of
+    the record that the broker writes.
     """
     at = s.brokers[broker]
     data = at.view[bundle]
@@ -104,7 +105,7 @@ def unload(
 
 @ownership_channel.action
 def time_out_unload(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, None]:
-    """An unload that waits times out."""
+    """A pending unload times out."""
     if not s.brokers[broker].unloads[bundle]:
         return refused(s, "not_enabled", "no unload waits")
     return with_broker(s, broker, unloads=with_item(s.brokers[broker].unloads, bundle, False)), None
@@ -112,7 +113,7 @@ def time_out_unload(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle)
 
 @ownership_channel.action
 def split(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, int]:
-    """The owner begins to split a bundle. Returns the version of the Splitting record."""
+    """The owner starts to split a bundle (`publishSplitEventAsync`). Returns the version of the Splitting record."""
     at = s.brokers[broker]
     data = at.view[bundle]
     if not at.is_up or at.is_disabled:
@@ -125,12 +126,12 @@ def split(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[S
     return put(cfg, s, broker, bundle, new), new.version_id
 
 
-# ---- views ----------------------------------------------------------------------------------------------
+# ---- reads of records -----------------------------------------------------------------------------------
 
 
 @ownership_channel.action
 def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
-    """A broker reads the next message of the topic. Returns whether its view takes the record."""
+    """A broker reads the next message of the topic. Returns whether its view accepts the record."""
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
         return refused(s, "not_enabled", "there is no message to read")
@@ -140,9 +141,10 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 
 @ownership_channel.action
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """The topic was compacted: a broker reads the last record of each bundle instead of all that it has not read.
+    """A broker reads the compacted topic: of its unread messages, only the last accepted record of each bundle.
 
-    A removed key is not in the compacted topic. Returns the number of records that its view takes.
+    The compacted topic has no record of a bundle whose last message is a tombstone. Returns the number of records that
+    the view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
@@ -158,10 +160,10 @@ def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.fault
 def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """A cumulative acknowledgement of the topic's reader arrives after the topic was loaded elsewhere.
+    """A cumulative ack of a broker's reader arrives after the channel's topic was loaded by another broker.
 
-    It is ignored. If it moves the reader's cursor, the reader never reads what lies between. Returns the number of
-    messages that are skipped.
+    The ack is ignored, or moves the reader's cursor to the end of the log (`Config.late_ack_moves_reader`): the reader
+    then skips its unread messages. Returns the number of skipped messages.
     """
     at = s.brokers[broker]
     if not at.is_up or cfg.storage != "system_topic":
@@ -173,7 +175,7 @@ def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.action
 def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[State, bool]:
-    """A broker reads a stored record, after a notification or at the periodic refresh. Returns whether it is new."""
+    """A broker reads a stored record, when notified or at the periodic refresh. Returns whether its view changes."""
     at = s.brokers[broker]
     if cfg.storage != "metadata_store" or not at.is_up or at.session == "Unstable":
         return refused(s, "not_enabled", "the broker has no session with the metadata store")
@@ -188,10 +190,10 @@ def notify(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle) -> Step[
 
 @ownership_channel.action
 def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, str]:
-    """A handler has done its work and writes its answer. Returns the state that it writes.
+    """A handler ends: it writes the next record of the bundle. Returns the state of that record.
 
-    The source of a split, once it has a session, changes the namespace and writes the halves, and Deleted in a second
-    step.
+    A handler of Splitting takes two steps. The first needs a session: it splits the bundle in the namespace and writes
+    the halves. The second writes the next record of the split bundle.
     """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):
@@ -205,22 +207,22 @@ def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[Sta
             s = put(cfg, s, broker, half, Data("Owned", broker, None, VERSION_ID_INIT))
         return s, "Owned"
     s = with_broker(s, broker, tasks=(*tasks[:task], *tasks[task + 1 :]))
-    new = answer_to(cfg, data)
+    new = next_record(cfg, data)
     if new is None:
         return removed(cfg, s, broker, bundle, data), "Init"
     return put(cfg, s, broker, bundle, new), new.state
 
 
-def answer_to(cfg: Config, data: Data) -> Data | None:
-    """The record with which the actor answers a record; None if it removes it."""
+def next_record(cfg: Config, data: Data) -> Data | None:
+    """Returns the record that the handler of a record writes, or None if it removes the record."""
     new = data._replace(version_id=next_version(data), force=False)
-    acknowledges_first = cfg.transfer_order == "assigning_first"
+    assigning_first = cfg.transfer_order == "assigning_first"
     if data.state == "Assigning":
-        return new._replace(state="Releasing" if acknowledges_first and data.source_broker is not None else "Owned")
+        return new._replace(state="Releasing" if assigning_first and data.source_broker is not None else "Owned")
     if data.state == "Releasing" and data.dst_broker is None:
         return new._replace(state="Free", force=data.force)
     if data.state == "Releasing":
-        return new._replace(state="Owned" if acknowledges_first else "Assigning")
+        return new._replace(state="Owned" if assigning_first else "Assigning")
     if data.state == "Splitting" and cfg.split_bundle == "deleted":
         return new._replace(state="Deleted")
     return None
@@ -228,7 +230,7 @@ def answer_to(cfg: Config, data: Data) -> Data | None:
 
 @ownership_channel.fault
 def fail_append(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[State, None]:
-    """A handler fails, or the write of its answer does: nothing is written, and the handler does not run again."""
+    """A handler fails, or its write fails: no record is written, and the handler is not retried."""
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):
         return refused(s, "not_enabled", "there is no such task")

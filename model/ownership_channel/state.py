@@ -22,19 +22,19 @@ from model.ownership_channel.records import (
 )
 from model.values import record
 
-#: `MetadataState`: of the session of a broker.
+#: The state of a broker's session with the metadata store (`MetadataState`).
 Session = Literal["Stable", "Jittery", "Unstable"]
 
 
 class Message(NamedTuple):
-    """A message of the system topic; without data it is a tombstone."""
+    """A message of the system topic. A message without data is a tombstone."""
 
     bundle: int
     data: Data | None
 
 
 class Task(NamedTuple):
-    """A bundle and a record of it: a handler that has not written its answer, or a record that a clean-up read."""
+    """A bundle and one of its records: the record of a running handler, or an orphan in a clean-up's snapshot."""
 
     bundle: int
     data: Data
@@ -42,44 +42,44 @@ class Task(NamedTuple):
 
 @record
 class CleanUp(NamedTuple):
-    """A job that moves the bundles of a broker (`doCleanup`)."""
+    """A clean-up of a broker, its target (`doCleanup`): it moves the target's bundles to other brokers."""
 
-    target: int  # the broker
+    target: int
     is_running: bool  # false until the health check failed
-    snapshot: tuple[Task, ...]  # orphans that are overridden once, from the record read at the start
+    snapshot: tuple[Task, ...]  # orphans whose override is not retried, with their records at the start
 
 
 @record
 class Broker(NamedTuple):
-    """A broker."""
+    """A broker, its view and its pending work."""
 
     is_up: bool
     is_registered: bool  # in the broker registry
     is_disabled: bool  # the channel is closed, because the broker shuts down
     session: Session
-    view: tuple[Data | None, ...]  # of each bundle, as this broker knows it
-    is_stale: tuple[bool, ...]  # of each bundle: the session was lost since the record was read (metadata store)
-    read: int  # how many messages of the log it has read
-    tasks: tuple[Task, ...]  # handlers that have not written their answer
-    lookups: tuple[bool, ...]  # of each bundle: a lookup is parked
-    unloads: tuple[bool, ...]  # of each bundle: an unload waits for its end
+    view: tuple[Data | None, ...]  # by bundle: the record in the table view of this broker
+    is_stale: tuple[bool, ...]  # by bundle: the session was lost after the record was read (metadata store)
+    read: int  # number of messages of the log that this broker has read
+    tasks: tuple[Task, ...]  # running handlers
+    lookups: tuple[bool, ...]  # by bundle: a lookup is parked (`getOwnerRequests`)
+    unloads: tuple[bool, ...]  # by bundle: an unload is pending
     clean_ups: tuple[CleanUp, ...]
 
 
 @record
 class State(NamedTuple):
-    """A cluster and the channel."""
+    """The brokers of a cluster, and the records of the channel."""
 
     leader: int | None
-    leader_knows: bool  # whether the leader knows that it is
-    settled: tuple[Data | None, ...]  # of each bundle: the stored record, or what a reader of the whole log has
-    log: tuple[Message, ...]  # of the system topic
-    is_split: tuple[bool, ...]  # of each bundle
+    leader_knows: bool  # whether the leader knows that it was elected
+    settled: tuple[Data | None, ...]  # by bundle: the stored record, or the one in the view after the whole log
+    log: tuple[Message, ...]  # the messages of the system topic
+    is_split: tuple[bool, ...]  # by bundle
     brokers: tuple[Broker, ...]
 
 
 def started(cfg: Config, view: tuple[Data | None, ...], read: int) -> Broker:
-    """A broker that has just started with this view."""
+    """Returns a broker that has started with this view."""
     none = (False,) * cfg.bundles
     return Broker(True, True, False, "Stable", view, none, read, (), none, none, ())
 
@@ -101,17 +101,17 @@ ownership_channel = Machine("ownership_channel", Config, start, source="PIP-192"
 
 
 def with_item(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
-    """The items with one replaced."""
+    """Returns the items with the one at `index` replaced."""
     return (*items[:index], item, *items[index + 1 :])
 
 
 def with_broker(s: State, broker: int, **changes: Any) -> State:
-    """The state with a broker changed."""
+    """Returns the state with fields of a broker changed."""
     return s._replace(brokers=with_item(s.brokers, broker, s.brokers[broker]._replace(**changes)))
 
 
 def is_system(cfg: Config, bundle: int) -> bool:
-    """Whether the bundle is of the system namespace."""
+    """Whether the bundle is in the system namespace."""
     return bundle >= cfg.bundles - cfg.system_bundles
 
 
@@ -121,7 +121,7 @@ def can_split(cfg: Config, bundle: int) -> bool:
 
 
 def exists(cfg: Config, s: State, bundle: int) -> bool:
-    """Whether the namespace has the bundle: it is not split, and the bundle of which it is a half is."""
+    """Whether the namespace has the bundle: the bundle is not split, and its parent, if it has one, is split."""
     parent = (bundle - 1) // 2
     return not s.is_split[bundle] and (bundle == 0 or not can_split(cfg, parent) or s.is_split[parent])
 
@@ -132,7 +132,7 @@ def is_candidate(s: State, broker: int) -> bool:
 
 
 def actor_of(data: Data) -> int | None:
-    """The broker that has to act on a record."""
+    """Returns the broker that has to act on a record, or None."""
     if data.state == "Assigning":
         return data.dst_broker
     if data.state in IN_FLIGHT or data.state == "Deleted" or (data.state == "Free" and data.force):
@@ -141,14 +141,14 @@ def actor_of(data: Data) -> int | None:
 
 
 def owner_of(data: Data | None) -> int | None:
-    """The broker that serves a bundle with this record."""
+    """Returns the broker that serves a bundle with this record, or None."""
     if data is None:
         return None
     return {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
 
 
 def is_orphan(cfg: Config, data: Data | None, broker: int) -> bool:
-    """Whether a bundle with this record has to be moved when the broker is gone."""
+    """Whether a clean-up of the broker has to override this record."""
     if data is None or data.state not in ACTIVE:
         return False
     of_source = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
@@ -159,9 +159,10 @@ def is_orphan(cfg: Config, data: Data | None, broker: int) -> bool:
 
 
 def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> State:
-    """Writes a record. A record that conflicts is rejected later, or silently: the writer learns of no conflict.
+    """Writes a record. The writer is not informed of a conflict.
 
-    Without a session nothing is written to the metadata store.
+    A conflicting message is appended to the system topic, and readers reject it. The metadata store does not store a
+    conflicting record, and stores nothing from a broker without session.
     """
     old = s.settled[bundle]
     if cfg.storage == "system_topic":
@@ -176,7 +177,7 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 
 
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
-    """A broker reads the stored record; its handler is called if the record differs from its view."""
+    """A broker reads the stored record. If the record differs from the broker's view, the handler is called."""
     at, stored = s.brokers[broker], s.settled[bundle]
     s = with_broker(s, broker, is_stale=with_item(at.is_stale, bundle, False)) if at.is_stale[bundle] else s
     old = at.view[bundle]
@@ -187,16 +188,16 @@ def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
 
 
 def offered(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> tuple[State, bool]:
-    """A reader of the topic takes a record, or rejects it. Returns whether it took it."""
+    """A reader of the topic accepts or rejects a record. Returns the state, and whether the record was accepted."""
     if is_rejected(cfg, s.brokers[broker].view[bundle], data):
         return s, False
     return applied(cfg, s, broker, bundle, data), True
 
 
 def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> State:
-    """A broker's view takes a record, and its handler begins (`handleEvent`).
+    """Puts a record into a broker's view and calls the handler (`handleEvent`).
 
-    Clean-ups of other brokers end when the view names their broker no more.
+    A clean-up of another broker completes when no record in the view is an orphan of that broker.
     """
     at = s.brokers[broker]._replace(view=with_item(s.brokers[broker].view, bundle, data))
     at = handled(cfg, at, broker, bundle, data)
@@ -205,9 +206,9 @@ def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) 
 
 
 def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None) -> Broker:
-    """The handler of a record: it ends requests that waited for the record, or begins a task.
+    """Handles a record: completes the requests that the record settles, and begins a task if this broker has to act.
 
-    A disabled channel ignores a record that is not forced; the lookup that waits fails.
+    In a disabled channel, a record that is not forced only fails the parked lookup.
     """
     state = state_of(data)
     if state not in ("Assigning", "Releasing", "Splitting") and at.lookups[bundle]:
@@ -223,7 +224,7 @@ def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None
 
 
 def removed(cfg: Config, s: State, broker: int, bundle: int, data: Data) -> State:
-    """Removes the record that the broker saw: by a forced Init record, or by a tombstone, which has no version."""
+    """Removes a record that the broker has read: by a forced Init record, or by a tombstone, which has no version."""
     init = Data("Init", None, data.source_broker, next_version(data), force=True)
     return put(cfg, s, broker, bundle, init if cfg.removal == "init_record" else None)
 
@@ -231,23 +232,23 @@ def removed(cfg: Config, s: State, broker: int, bundle: int, data: Data) -> Stat
 # ---- clean-ups ------------------------------------------------------------------------------------------
 
 
-def reads_again(cfg: Config, bundle: int) -> bool:
-    """Whether a clean-up retries the bundle until its record no longer names the broker."""
+def is_retried(cfg: Config, bundle: int) -> bool:
+    """Whether a clean-up retries the bundle until its record no longer names the target."""
     return cfg.clean_up_retries == "all" or (cfg.clean_up_retries == "ordinary" and not is_system(cfg, bundle))
 
 
 def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[Task, ...]:
-    """The bundles that a clean-up has still to override, each with the record that it acts on."""
+    """Returns the orphans that a clean-up has still to override, with their records."""
     again = [
         Task(bundle, data)
         for bundle, data in enumerate(at.view)
-        if data is not None and reads_again(cfg, bundle) and is_orphan(cfg, data, job.target)
+        if data is not None and is_retried(cfg, bundle) and is_orphan(cfg, data, job.target)
     ]
     return (*again, *job.snapshot)
 
 
 def unfinished(cfg: Config, at: Broker, broker: int) -> tuple[CleanUp, ...]:
-    """The clean-ups that go on; that of a broker that shuts down ends when the broker stops."""
+    """Returns the clean-ups that are not complete. A clean-up of the broker itself completes when the broker stops."""
     if not at.clean_ups:
         return ()
     return tuple(
@@ -256,16 +257,16 @@ def unfinished(cfg: Config, at: Broker, broker: int) -> tuple[CleanUp, ...]:
 
 
 def clean_up_of(at: Broker, target: int) -> CleanUp | None:
-    """The broker's clean-up of a target."""
+    """Returns the broker's clean-up of a target, or None."""
     return next((job for job in at.clean_ups if job.target == target), None)
 
 
 def begun(cfg: Config, at: Broker, target: int) -> CleanUp:
-    """A running clean-up of a target: bundles that are not read again are in the snapshot."""
+    """Returns a running clean-up of a target. Its snapshot has the orphans that are not retried."""
     snapshot = [
         Task(bundle, data)
         for bundle, data in enumerate(at.view)
-        if data is not None and not reads_again(cfg, bundle) and is_orphan(cfg, data, target)
+        if data is not None and not is_retried(cfg, bundle) and is_orphan(cfg, data, target)
     ]
     return CleanUp(target, True, tuple(snapshot))
 
@@ -275,7 +276,7 @@ def begun(cfg: Config, at: Broker, target: int) -> CleanUp:
 
 @ownership_channel.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Messages that every running broker has read are dropped."""
+    """Drops the messages that every running broker has read."""
     dropped = min([at.read for at in s.brokers if at.is_up], default=len(s.log))
     if not dropped:
         return s
