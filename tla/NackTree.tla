@@ -20,7 +20,7 @@ Node(time, left, right) ==
 RotatedLeft(t) == Node(t.right.time, Node(t.time, t.left, t.right.left), t.right.right)
 RotatedRight(t) == Node(t.left.time, t.left.left, Node(t.time, t.left.right, t.right))
 
-\* A node of these subtrees, rotated if their heights differ by two.
+\* The tree with this key and these subtrees, rotated if the heights of the subtrees differ by two.
 Balanced(time, left, right) ==
   CASE Height(left) > Height(right) + 1 ->
          RotatedRight(Node(time, IF Height(left.left) < Height(left.right) THEN RotatedLeft(left) ELSE left, right))
@@ -30,17 +30,17 @@ Balanced(time, left, right) ==
 
 RECURSIVE Inserted(_, _), First(_), Removed(_, _), After(_, _, _), ParentAndRight(_, _, _), Shifted(_, _)
 
-\* The tree with a key, which may be present already.
+\* The tree with a key added; a present key changes nothing.
 Inserted(t, time) ==
   CASE t = None      -> Node(time, None, None)
     [] t # None /\ time = t.time -> t
     [] t # None /\ time < t.time -> Balanced(t.time, Inserted(t.left, time), t.right)
     [] t # None /\ time > t.time -> Balanced(t.time, t.left, Inserted(t.right, time))
 
-\* The smallest key.
+\* The smallest key of a tree.
 First(t) == IF t.left = None THEN t.time ELSE First(t.left)
 
-\* The tree without a key, which must be present.
+\* The tree with a key removed. The key must be present.
 Removed(t, time) ==
   CASE time < t.time -> Balanced(t.time, Removed(t.left, time), t.right)
     [] time > t.time -> Balanced(t.time, t.left, Removed(t.right, time))
@@ -52,12 +52,12 @@ After(t, time, found) ==
   IF t = None THEN found
   ELSE IF time < t.time THEN After(t.left, time, t.time) ELSE After(t.right, time, found)
 
-\* The parent of a present key, or None, and whether the key has a right child.
+\* The key of a node's parent, or None, and whether the node has a right child.
 ParentAndRight(t, time, parent) ==
   IF t.time = time THEN [parent |-> parent, has_right |-> t.right # None]
   ELSE ParentAndRight(IF time < t.time THEN t.left ELSE t.right, time, t.time)
 
-\* The keys that a walk from a key removes up to `now`, and the remaining tree.
+\* The keys that a walk from a key removes at time `now`, and the remaining tree.
 RECURSIVE WalkFrom(_, _, _, _)
 WalkFrom(t, at, now, removed) ==
   IF at = None THEN [times |-> removed, tree |-> t]

@@ -27,7 +27,7 @@ VARIABLES
   status,    \* new, open, closed or failed
   nacks,     \* pending: <<bucket time, entry>>
   deadline,  \* of the timer, or None
-  avl_tree   \* of the bucket times, if a run walks it
+  avl_tree   \* of the bucket times; None unless due_buckets is avl_walk
 
 vars == <<now, status, nacks, deadline, avl_tree>>
 
@@ -44,7 +44,7 @@ Units == PerMs(clock_unit)
 BucketLength == (IF precision_unit = "clock_units" THEN 1 ELSE Units) * 2^precision_bits
 MinDelay == min_delay_ms * Units
 
-\* The delay of a message with redelivery count c, or of a message id (c = None); None: the backoff is null.
+\* The delay of a nack by message with redelivery count c, or by message id (c = None); None: the backoff is null.
 DelayOf(c) ==
   LET count == IF c = None THEN redelivery_count_of_id ELSE c
       listed == (backoff.delays[Min(count + 1, Len(backoff.delays))] * Units) \div PerMs(backoff.unit)
@@ -54,7 +54,7 @@ DelayOf(c) ==
        [] backoff.delays = <<>> /\ c # None /\ message_without_backoff = "null_pointer" -> None
        [] OTHER -> IF fixed < MinDelay /\ min_delay_applies_to # "none" THEN MinDelay ELSE fixed
 
-\* The interval of periodic timers: a third of the delay of an id.
+\* The timer interval: a third of the delay of a nack by id.
 Interval ==
   LET delay == IF DelayOf(None) = None THEN 0 ELSE DelayOf(None)
       unit == IF interval_unit = "milliseconds" THEN Units ELSE 1
@@ -75,7 +75,7 @@ WithNack(ns, time, e) ==
        [] repeated_nack = "earliest_due" /\ own # {} -> IF FirstTime(own) <= time THEN ns ELSE single
        [] OTHER -> single
 
-\* When a bucket is due on the monotonic clock, or now if it is due already.
+\* The monotonic time at which a bucket is due, or now if the bucket is due already.
 TimerForBucket(s, time) == Max(s.now, IF due_at_bucket_time THEN time - s.offset ELSE time - s.offset + 1)
 
 DeadlineAfterNack(s, time, delay) ==
@@ -98,7 +98,7 @@ IsDue(s, time) == IF due_at_bucket_time THEN time <= s.now + s.offset ELSE time 
 -----------------------------------------------------------------------------
 (* Actions as functions: the state after each, and what the properties need of its outcome. *)
 
-\* A command: its time, and the nacks that it redelivers.
+\* A redelivery command: its time, and the nacks that it redelivers.
 AfterRun(s) ==
   LET walk == Walk(s.avl_tree, s.now + s.offset)
       due == {n \in s.nacks : IF due_buckets = "avl_walk" THEN n[1] \in walk.times ELSE IsDue(s, n[1])}
@@ -133,7 +133,7 @@ AfterClose(s) ==
     [] OTHER -> [s EXCEPT !.status = IF after_close = "reopens" THEN "new" ELSE "closed", !.nacks = {},
                           !.deadline = None, !.avl_tree = None]
 
-\* All runs up to `end`, each after its deadline by the lag.
+\* All timer task runs up to `end`; each run is at its deadline plus the lag.
 RECURSIVE RunsUntil(_, _, _, _)
 RunsUntil(s, end, late, commands) ==
   LET at == IF s.deadline = None THEN end + 1 ELSE Max(s.deadline + late, s.now)

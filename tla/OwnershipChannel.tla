@@ -6,9 +6,9 @@
 (* canonical states. One step is one write or one read of a record with    *)
 (* the beginning of its handler, or one event of a broker or a session.    *)
 (*                                                                         *)
-(* Brokers and bundles are named by numbers from 0. The log has only what  *)
-(* some running broker has not read. The two functions of the model, which *)
-(* change nothing, have no operator.                                       *)
+(* Brokers and bundles are numbered from 0. The log has only the messages  *)
+(* that some running broker has not read. `is_valid_transition` and        *)
+(* `should_keep_left` change no state and have no operator.                *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -23,10 +23,10 @@ CONSTANTS
 
 VARIABLES
   leader, leader_knows,
-  settled,   \* of each bundle the stored record, or what a reader of the whole log has
+  settled,   \* by bundle: the stored record, or the one in the view after the whole log
   log,       \* a message is [bundle, data]
-  is_split,  \* of each bundle
-  cluster    \* of each broker [up, registered, disabled, session, view, stale, read, tasks, lookups, unloads, jobs]
+  is_split,  \* by bundle
+  cluster    \* by broker: [up, registered, disabled, session, view, stale, read, tasks, lookups, unloads, jobs]
 
 vars == <<leader, leader_knows, settled, log, is_split, cluster>>
 
@@ -57,7 +57,7 @@ Follows(old, new) ==
       [] old = "Free" -> {"Assigning"} \cup IF OnTopic THEN {"Init"} ELSE {}
       [] OTHER -> {"Assigning"} \cup IF OnTopic THEN {"Free", "Owned", "Deleted"} \cup InFlight ELSE {}
 
-\* Whether a record with a valid transition names other brokers than the existing one allows.
+\* Whether a new record with a valid transition names brokers that the existing record does not allow.
 Disagrees(l, r) ==
   LET changed == l.dst # r.dst \/ l.source # r.source
   IN CASE l.state = "Owned" /\ r.state = "Splitting" -> r.dst # None \/ l.dst # r.source
@@ -92,7 +92,7 @@ IsOrphan(r, b) ==
 IsSystem(k) == k >= bundles - system_bundles
 ReadsAgain(k) == clean_up_retries = "all" \/ (clean_up_retries = "ordinary" /\ ~IsSystem(k))
 
-\* The orphans of a target in a view, of the bundles that are read again, or of the others.
+\* The orphans of a target in a view: those whose override is retried, or the others.
 OrphansIn(view, b, again) ==
   LET Is(k) == ReadsAgain(k) = again /\ IsOrphan(view[k], b)
       found == SelectSeq([i \in 1..bundles |-> i - 1], Is)
@@ -103,7 +103,7 @@ HasJob(at, b) == \E i \in DOMAIN at.jobs : at.jobs[i].target = b
 JobOf(at, b) == CHOOSE job \in {at.jobs[i] : i \in DOMAIN at.jobs} : job.target = b
 WithoutJob(at, b) == LET Others(job) == job.target # b IN [at EXCEPT !.jobs = SelectSeq(@, Others)]
 
-\* The broker without the clean-ups that have ended.
+\* The broker without its completed clean-ups.
 Pruned(at, b) ==
   LET GoesOn(job) == job.target = b \/ ~job.running \/ Left(at, job) # <<>>
   IN [at EXCEPT !.jobs = SelectSeq(@, GoesOn)]
@@ -111,7 +111,7 @@ Pruned(at, b) ==
 -----------------------------------------------------------------------------
 (* Writing and reading. *)
 
-\* The handler of a record: it ends requests, or begins a task.
+\* Handles a record: completes the requests that the record settles, and begins a task if the broker has to act.
 Handled(at, b, k, r) ==
   LET isSettled == StateOf(r) \notin InFlight
       isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)
@@ -212,7 +212,7 @@ Split ==
        /\ Become(Put(S, b, k, Data("Splitting", None, b, r.version + 1, FALSE)))
 
 -----------------------------------------------------------------------------
-(* Views. *)
+(* Reads of records. *)
 
 HasUnread(b) == cluster[b].up /\ cluster[b].read < Len(log)
 
@@ -247,7 +247,7 @@ Notify ==
 Tasks(b) == cluster[b].tasks
 Without(tasks, i) == SubSeq(tasks, 1, i - 1) \o SubSeq(tasks, i + 1, Len(tasks))
 
-\* The state with which the actor of a record answers it; Init removes it.
+\* The state of the record that the handler of a record writes; with Init it removes the record.
 AnswerTo(r) ==
   CASE r.state = "Assigning" -> IF IsFirst /\ r.source # None THEN "Releasing" ELSE "Owned"
     [] r.state = "Releasing" -> IF r.dst = None THEN "Free" ELSE IF IsFirst THEN "Owned" ELSE "Assigning"
@@ -339,7 +339,7 @@ AllScheduled(s, targets) ==
                     Tail(targets))
 Monitor == IsMonitoring /\ Become(AllScheduled(S, Needed(cluster[leader].view, 0)))
 
-\* The record that overrides an orphan of a target, or a stuck record; without d the bundle becomes Free.
+\* The record that overrides an orphan of a target or a stuck record. Without d it is Free.
 Replacement(r, t, d, isGraceful) ==
   LET source == IF r.state \in InFlight THEN r.source ELSE t
   IN CASE d = None -> Data("Free", None, source, r.version + 1, TRUE)

@@ -18,7 +18,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, the circumstances of a run, and rules on which versions differ.
+  \* Settings, the environment of the writer, and rules on which versions differ.
   batching, max_records, max_bytes, max_delay_ms, header_bytes, thread, writes, unserialisable_batch,
   unserialisable_alone, second_close, closed_buffer, size_limit, delay_from, close_buffered,
   \* The values of the actions' arguments.
@@ -26,15 +26,15 @@ CONSTANTS
 
 VARIABLES
   status,      \* open, closing, or closed
-  tasks,       \* those that wait for the writer's thread
+  tasks,       \* queued tasks of the executor
   buffer,      \* [number, size, fails_on, since]
-  size,        \* of the buffer's records
-  timer,       \* its deadline, or None
+  size,        \* bytes of the buffered records
+  timer,       \* deadline of the armed timer, or None
   in_flight,   \* [batched, records, size]
   pending_callbacks,  \* records whose callbacks have not completed
-  closers,     \* callers of close who wait
-  fenced,      \* the ledger takes no further write
-  ledger,      \* of the next entry
+  closers,     \* pending close futures
+  fenced,      \* the ledger rejects further writes
+  ledger,      \* ledger id of the next entry
   next_entry,
   log          \* [position, batched, records, acknowledged]
 
@@ -101,7 +101,7 @@ Stored(s, write, is_acknowledged) ==
 \* Stores an entry and completes its callbacks.
 Completed(s, write) == Stored(Answered(s, write.records), write, TRUE)
 
-\* Submits an entry to the ledger; a fenced ledger fails it at once.
+\* Submits an entry to the ledger. A fenced ledger fails the write at once.
 Submitted(s, batched, records, bytes) ==
   LET write == [batched |-> batched, records |-> records, size |-> bytes]
       Begun(t) == IF writes = "at_once" THEN Completed(t, write) ELSE [t EXCEPT !.in_flight = Append(@, write)]
@@ -125,7 +125,7 @@ Alone(s, record) ==
   ELSE Submitted(s, FALSE, <<record.number>>, record.size)
 
 -----------------------------------------------------------------------------
-(* Tasks of the writer's thread. *)
+(* Tasks of the executor. *)
 
 \* Appends a record and flushes at max records, else at max size.
 Buffered(s, record) ==
@@ -135,7 +135,7 @@ Buffered(s, record) ==
   IN With([s EXCEPT !.buffer = Append(@, each), !.size = @ + record.size,
                     !.timer = IF begins THEN max_delay_ms ELSE @], Then)
 
-\* Adds a record to the buffer, or writes a large one alone after flushing the buffer.
+\* Adds a record to the buffer; a large record flushes the buffer and is written alone.
 Taken(s, record) ==
   LET is_large == record.size >= max_bytes
       is_due == s.buffer # <<>> /\ (is_large \/ (size_limit = "cap" /\ s.size + record.size > max_bytes))
@@ -145,13 +145,13 @@ Taken(s, record) ==
      ELSE IF IsStuck(s) THEN s
      ELSE With(Flushed(s), Then)
 
-\* The delay trigger: flushes the buffer and re-arms the timer unless the writer closes.
+\* Flushes the buffer by max delay, and re-arms the timer unless the writer is closing.
 Ticked(s) ==
   LET SetAnew(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
                     THEN [t EXCEPT !.timer = max_delay_ms] ELSE t
   IN With(IF s.buffer # <<>> /\ s.status # "closed" THEN Flushed(s) ELSE s, SetAnew)
 
-\* Completes a close: buffered records fail (or are flushed), the timer is cancelled, close futures complete.
+\* Completes a close: fails (or flushes) buffered records, cancels the timer, completes the close futures.
 Ended(s) ==
   LET flushes == s.buffer # <<>> /\ close_buffered = "flushes"
       gone == IF flushes THEN Flushed(s) ELSE s
@@ -195,7 +195,7 @@ AfterTasks(s, n) ==
   LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
   IN Told(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
 
-\* Advances the time, within which the timer is not due.
+\* Advances the clock by ms, at most to the deadline of the timer.
 Later(s, ms) ==
   [s EXCEPT !.buffer = [k \in DOMAIN @ |-> [@[k] EXCEPT !.since = @ - ms]],
             !.timer = IF @ = None THEN None ELSE @ - ms]
@@ -242,7 +242,7 @@ Become(given) ==
     /\ next_entry' = s.next_entry
     /\ log' = s.log
 
-\* An empty open writer; a free-running tick is armed.
+\* An open writer with an empty buffer. A free-running timer is armed.
 Init == /\ status = "open"
         /\ tasks = <<>>
         /\ buffer = <<>>

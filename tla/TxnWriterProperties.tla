@@ -25,7 +25,7 @@ Held == RecordsOf(in_flight) \o (IF status = "closed" THEN <<>> ELSE NumbersOf(b
 HasTick == Tick \in Members(tasks)
 
 -----------------------------------------------------------------------------
-(* Answers. *)
+(* Callbacks. *)
 
 RecordWithoutCallbackIsPending == HasAll(Held, Members(pending_callbacks)) /\ IsRising(pending_callbacks)
 
@@ -55,7 +55,7 @@ ClosedWriterHasEmptyBuffer == status = "closed" => buffer = <<>> /\ size = 0
 CompletedCloseMeansClosed == LET after == AfterClose(Contents) IN after.is_done = (after.status = "closed")
 
 -----------------------------------------------------------------------------
-(* What must come in the end, once only the fair actions go on happening. *)
+(* Liveness properties, when only the fair actions continue.               *)
 
 BufferIsEventuallyFlushed == buffer = <<>> \/ status # "open"
 
