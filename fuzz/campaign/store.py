@@ -1,15 +1,16 @@
-"""Where a campaign's tables are stored: a folder on this machine, or on any file system that Spark knows.
+"""Where a campaign's tables are stored: a folder on this machine, or on any file system that Spark supports.
 
-No file system is trusted to rename atomically: an object store renames by copying, and HDFS shows a file before it is
-complete. Files are therefore created under their final name and believed only when a commit names them:
+The protocol needs no atomic rename: an object store renames by copying, and HDFS shows a file before it is complete.
+A table is valid only if a complete commit file names it:
 
-    commit(number)   writes the tables of a round under names that no earlier attempt used, then the commit file of the
-                     round, which lists the tables with their lengths and digests, and its own digest
-    commits()        the rounds whose commit file is complete; an incomplete commit file or a table that no commit
-                     names is what a dead driver left, and counts as nothing
+    commit     writes the tables of a round, then its commit file. The name of a table contains its digest, so a retry
+               never replaces it with other content. The commit file has the path, length and digest of each table,
+               and its own digest.
+    commits    returns the rounds whose commit file is complete. Incomplete commit files, and tables that no commit
+               file names, are left over from a driver that died; they are ignored.
 
-A driver may die at any call: either the commit file is complete, and so is everything that it names, or the round is
-run again.
+The driver may die at any call. Either the commit file is complete, and with it every table that it names, or the round
+is run again.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ class Store(Protocol):
         """The files of a folder by name, with their lengths in bytes."""
 
     def path(self, name: str) -> str:
-        """The path or URI of a file, for people."""
+        """The path or URI of a file, for messages."""
 
 
 class LocalStore:
-    """A folder on this machine. A write is atomic: the file is written under another name and renamed."""
+    """A folder on this machine. `write` is atomic here: it writes another file and renames it."""
 
     def __init__(self, root: Path) -> None:
-        """Nothing is created before something is written."""
+        """Creates nothing; the first `write` creates the folder."""
         self.root = root
 
     def read(self, name: str) -> bytes | None:
@@ -85,10 +86,10 @@ class LocalStore:
 
 
 class MemoryStore:
-    """No folder: files are kept until the process ends."""
+    """A store in memory, for a campaign without a folder."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Creates an empty store."""
         self.files: dict[str, bytes] = {}
 
     def read(self, name: str) -> bytes | None:
@@ -112,7 +113,7 @@ class MemoryStore:
 
 
 class HadoopStore:
-    """A folder on a file system that Spark knows, reached through the driver's JVM.
+    """A folder on a file system that Spark supports, accessed through the driver's JVM.
 
     It creates, reads and lists files. It neither renames nor deletes.
     """
@@ -166,17 +167,17 @@ class HadoopStore:
 
 
 def _is_visible(name: str) -> bool:
-    """Neither being written by LocalStore, nor hidden: some file systems keep checksums beside a file."""
+    """Whether a file is neither unfinished nor hidden. Hidden files are, for example, Hadoop's `.crc` checksums."""
     return not name.endswith(_UNFINISHED) and not name.startswith(".")
 
 
 def is_local(uri: str) -> bool:
-    """Whether a URI is a path on this machine, plain or with the scheme file; anything else is left to Spark."""
+    """Whether a URI is a path on this machine: it has no scheme, or the scheme `file`."""
     return urlsplit(uri).scheme in ("", "file")
 
 
 def local_path(uri: str) -> Path:
-    """The path of a local URI. Only the driver reads and writes it."""
+    """The path of a local URI. Only the driver accesses it."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri)
 
@@ -192,7 +193,7 @@ class Commit(NamedTuple):
 
 
 def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
-    """Writes a round's tables, then the commit file that makes them count. Cost: the size of the tables."""
+    """Writes a round's tables, then its commit file. Returns the commit. Cost: the size of the tables."""
     attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(_round(number))])
     files = {}
     for name, table in tables.items():
@@ -209,8 +210,8 @@ def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
 def commits(store: Store) -> list[Commit]:
     """The committed rounds in order.
 
-    Raises BadValue when a round between two others is missing, or a table that a commit names is missing or has
-    another length: its findings would be lost silently.
+    Raises BadValue when a round below the last is missing, or a table that a commit names is missing or has another
+    length: findings would be lost silently.
     """
     found: dict[int, dict[str, Any]] = {}
     for name in store.sizes(_COMMITS):

@@ -1,7 +1,7 @@
-"""`brokerproof check`: everything that fits a tier, for continuous integration.
+"""`brokerproof check`: the checks of a tier, for continuous integration.
 
-The checks are discovered from the components' files. A check that passed is not repeated until a file changes that it
-depends on.
+The checks are discovered from the components' files. A check that passed without findings is skipped until a
+file changes that it depends on.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fuzz.subject import Subject, find_subject, subject_names
 from fuzz.trace.recording import recorded_traces, recording_of
 from model.machine import BadValue
 
-#: Verdicts of checks that passed.
+#: The default file of the cache of passed checks.
 CACHE = Path("build/check/passed.json")
 _SMALLEST_TIER = {
     "replay": 0,
@@ -46,7 +46,7 @@ _SMALLEST_TIER = {
 
 
 class Tier(StrEnum):
-    """How much is checked: within two minutes, half an hour, a night."""
+    """How much is checked. The checks of a tier take about two minutes, half an hour, or a night."""
 
     QUICK = "quick"
     FULL = "full"
@@ -54,22 +54,22 @@ class Tier(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The tiers in the order of their length."""
+        """The index of the tier, shortest first."""
         return list(Tier).index(self)
 
     @property
     def fuzz_seconds(self) -> float:
-        """How long each component is fuzzed."""
+        """Seconds of fuzzing for each component."""
         return (2.0, 30.0, 120.0)[self.rank]
 
     @property
     def most_transitions(self) -> float:
-        """The largest scope that is explored."""
+        """The number of transitions of the largest scope that is explored."""
         return (50_000, 1_000_000, float("inf"))[self.rank]
 
 
 class CheckRow(Record):
-    """A check. `findings` are what it found, `known` those of them that the baseline has."""
+    """A check. `known` are those of its `findings` that are in the baseline."""
 
     name: str
     passed: bool
@@ -81,7 +81,7 @@ class CheckRow(Record):
 
 
 class CheckResult(Result):
-    """A row for each check of the tier. An earlier result is a baseline."""
+    """A row for each check that was selected. `--baseline` takes the JSON output of an earlier run."""
 
     tier: Tier
     checks: list[CheckRow]
@@ -93,7 +93,7 @@ class CheckResult(Result):
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     tier: Tier = Tier.QUICK
     since: str | None = None
@@ -103,7 +103,7 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a check found, and what else is wrong."""
+    """The findings of a check. `message` is shown if it passed; `failure` is a problem that no baseline excuses."""
 
     message: str
     findings: list[str]
@@ -122,7 +122,7 @@ class Check(NamedTuple):
 
 
 def checks_of(tier: Tier) -> Iterator[Check]:
-    """The checks that fit a tier, by kind, then by component."""
+    """Yields the checks of a tier: recordings by file, then each other kind by component."""
     names = subject_names()
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         component = recording_of(next(recorded_traces(path))).subject
@@ -229,7 +229,7 @@ def _replay(path: Path, console: Console) -> Outcome:
 
 
 def run(options: Options, console: Console) -> CheckResult:
-    """Runs the checks of a tier; with `since` only those that a change affects.
+    """Runs the checks of a tier, with `since` only those that depend on a file changed since that revision.
 
     Raises BadValue for an unknown revision or an unreadable baseline.
     """
@@ -260,7 +260,7 @@ def run(options: Options, console: Console) -> CheckResult:
 
 
 def _row(check: Check, known: frozenset[str]) -> CheckRow:
-    """Runs one check. Its own progress is not shown."""
+    """Runs one check, without showing its progress. Returns its row."""
     started = time.monotonic()
     try:
         outcome = check.run(Console(quiet=True))
@@ -280,7 +280,7 @@ def _row(check: Check, known: frozenset[str]) -> CheckRow:
 
 
 def _baseline(path: Path) -> frozenset[str]:
-    """The findings of an earlier result."""
+    """Returns the findings in the JSON output of an earlier run."""
     try:
         data = from_json(path.read_bytes())
         return frozenset(str(each) for row in data["checks"] for each in row["findings"])
@@ -306,7 +306,7 @@ def _write_cache(path: Path, passed: dict[str, dict[str, str]]) -> None:
 
 
 def _write_junit(path: Path, result: CheckResult) -> None:
-    """Writes the result as JUnit XML, a test case a check."""
+    """Writes the result as JUnit XML, one test case for each check."""
     failed = [row for row in result.checks if not row.passed]
     suite = ET.Element("testsuite", name=f"brokerproof {result.tier}", tests=str(len(result.checks)))
     suite.set("failures", str(len(failed)))
@@ -323,7 +323,7 @@ def _write_junit(path: Path, result: CheckResult) -> None:
 
 
 def show(console: Console, result: CheckResult) -> None:
-    """Prints a line for each check, then how many passed."""
+    """Prints a line for each check and its known findings, then the number of checks that passed."""
     for row in result.checks:
         verdict = "[green]passed[/]" if row.passed else "[bold red]failed[/]"
         took = "cached" if row.cached else f"{row.seconds:.1f} s"

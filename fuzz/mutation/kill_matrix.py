@@ -1,16 +1,19 @@
 """The kill matrix: which mutants the engines kill, what kills them, and how fast.
 
-    bug in impl/      model and implementation are compared, as in any run; generated mutants under every profile; then
-                      states made wrong are loaded, which the implementation's own check must notice; then the explorer
-                      visits a small scope, and runs every transition of it from the first state
-    bug in model/     the properties alone; the implementation is left out
-    generated bug     the properties, under the other profiles, too, if the original model does not break them in the
-      in model/       same trace; then the defect table, whose rows must fit their profiles; then recordings, which the
-                      model must still replay; then the worked examples of the component's tests; then, on request and
-                      for the canonical form, which only explorers use, the graph of a small scope, which must be the
-                      twin's
+    bug in impl/      1. lockstep of model and implementation; a generated mutant under every profile
+                      2. corrupted states are loaded: the implementation's own check must detect them
+                      3. the explorer exhausts the smoke scope; then every transition runs on the implementation
+    bug in model/     1. the properties, without the implementation
+    generated bug     1. the properties under every profile; a violation counts only if the original model does not
+      in model/          violate a property in the same trace
+                      2. the defect table: its rows must fit their profiles
+                      3. the recordings: the model must still replay them
+                      4. the worked examples in the component's tests
+                      5. the state graph of the smoke scope must be the original's. Only on request, and for the
+                         canonical form, which only explorers use
 
-A mutant that nothing kills is a gap, or is equivalent: then a row `[[equivalent]]` of its file says why.
+The steps run in order until one kills the mutant. A survivor is a gap, or it is equivalent: then a row `[[equivalent]]`
+in the component's file gives the reason.
 """
 
 from __future__ import annotations
@@ -48,18 +51,18 @@ from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from model.machine import BadValue
 
-#: Traces in which the properties that a bug of the specification breaks are gathered.
+#: Number of traces in which `killers` looks for violated properties.
 _PROPERTY_TRACES = 512
-#: Traces at whose ends states are made wrong.
+#: Number of traces whose final states are corrupted.
 _CORRUPTED_TRACES = 32
-#: The properties of a mutated model are checked every so many steps: nothing else can find anything.
+#: Interval, in steps, at which the properties of a mutated model are checked. Nothing else can kill it there.
 _CHECK_EVERY = 4
-#: The scope for what fuzzing lets live.
+#: The scope that is explored if fuzzing does not kill a mutant.
 _SCOPE = "smoke"
 
 
 class Kill(NamedTuple):
-    """What became of one mutant."""
+    """The result for one mutant: killed or survived."""
 
     id: str
     subject: str
@@ -68,27 +71,27 @@ class Kill(NamedTuple):
     killed_by: str  # engine and cause
     seconds_to_kill: float | None
     steps_to_kill: int | None
-    length: int | None  # steps of the trace that shows it, not shrunk
-    excuse: str  # why a survivor is equivalent, if its file says so
-    place: str  # file, and line of a generated mutant
+    length: int | None  # steps of the trace that kills it, not shrunk
+    excuse: str  # the reason why it is equivalent, if a row gives one
+    place: str  # file; with the line for a generated mutant
 
 
 class Job(NamedTuple):
-    """One mutant to kill: seeded or generated, by names, as it travels to a worker."""
+    """A mutant to kill, seeded or generated, in a form that can be sent to a worker."""
 
     subject: str
     mutant: str | None
     generated: Generated | None
     seconds: float
     seed: int
-    twin: bool = False  # compare the graph of a mutated model with its twin's
+    twin: bool = False  # compare the state graphs of the mutated and the original model
 
 
 # ---- one mutant ---------------------------------------------------------------------------------------
 
 
 def run_job(job: Job) -> Kill:
-    """Kills one mutant, or not. Cost: at most the job's seconds, and the smoke scope for a survivor."""
+    """Tries to kill a mutant. Cost: at most the job's seconds of fuzzing, and the later steps if it survives them."""
     if job.generated is not None:
         return _kill_generated(job, job.generated)
     [mutant] = [m for m in mutants_of(job.subject) if m.id == job.mutant]
@@ -96,7 +99,7 @@ def run_job(job: Job) -> Kill:
 
 
 def is_of_model(mutant: Mutant | Generated) -> bool:
-    """Whether a mutant is a bug of the specification."""
+    """Returns whether a mutant is in `model/`."""
     return mutant.module.startswith("model.")
 
 
@@ -121,7 +124,7 @@ def _kill_generated(job: Job, generated: Generated) -> Kill:
 
 
 def _kill_specification(job: Job, generated: Generated, subject: Subject, text: str) -> Kill:
-    """Half of the seconds are the reference's, the other profiles share the rest."""
+    """Tries to kill a mutated model. The reference profile gets half of the seconds; the others share the rest."""
     started, steps, finding, by = time.perf_counter(), 0, None, ""
     others = [p for p in subject.machine.profiles if p != "reference"]
     try:
@@ -133,7 +136,7 @@ def _kill_specification(job: Job, generated: Generated, subject: Subject, text: 
             if finding is not None:
                 by = f"fuzz {finding.cause} of {profile}"
                 break
-    except Exception as problem:  # a first state that cannot be made
+    except Exception as problem:  # the initial state cannot be created
         by = f"fuzz crash {type(problem).__name__}"
     in_canonical = generated.part == find_subject(job.subject).machine.canonical.__name__
     by = by or killer(subject, generated.module, text, twin=job.twin or in_canonical)
@@ -144,12 +147,12 @@ def _kill_specification(job: Job, generated: Generated, subject: Subject, text: 
     return row if by else row._replace(seconds_to_kill=None, steps_to_kill=None)
 
 
-#: By subject and profile, the properties that the original model was seen to break there.
+#: By subject and profile: the properties that the original model violated in a trace.
 _broken_anyway: dict[tuple[str, str], frozenset[str]] = {}
 
 
 def _hunt_profile(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
-    """Fuzzes a mutated model under another profile until a finding that the original model does not have there."""
+    """Fuzzes a mutated model under a profile until a trace in which the original model violates no property."""
     key, original = (subject.name, profile), find_subject(subject.name)
     lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
     lockstep.skipped, lockstep.check_every = _broken_anyway.get(key, NONE_SKIPPED), _CHECK_EVERY
@@ -193,11 +196,12 @@ def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: t
 def hunt(
     subject: Subject, profile: str, *, of_model: bool, seconds: float, seed: int = 0
 ) -> tuple[Finding | None, int]:
-    """Fuzzes a subject with a bug until the first finding; returns it and the steps taken until then.
+    """Fuzzes a subject with a bug. Returns the first finding, if there is one, and the number of steps.
 
-    The seconds are processor time, so that a busy machine lets no mutant survive.
+    `seconds` is processor time: a mutant does not survive because the machine is busy.
 
-    Properties are checked under the reference only: other profiles break some without a seeded bug.
+    Under other profiles than the reference, properties of a bug in `impl/` are not checked: the profile itself violates
+    some.
     """
     cfg = find_profile(subject, profile)
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
@@ -215,16 +219,16 @@ def hunt(
 
 
 def _is_slow_only(target: Target, finding: Finding) -> bool:
-    """Whether a finding is a hang that comes to an end: on a busy machine, a long trace takes more processor time."""
+    """Returns whether a finding is a hang that ends within ten times the limit, for example on a busy machine."""
     if finding.cause.kind is not Kind.HANG:
         return False
     return replay(replace(target, config=finding.config), finding.calls, hang_seconds=10 * HANG_SECONDS) is None
 
 
 def let_pass(subject: Subject) -> str | None:
-    """A way of making a state wrong that the implementation's own check does not notice, if there is one.
+    """Returns the name of a corruption that the implementation's own check does not detect, or None.
 
-    An implementation that cannot be loaded with such a state, or whose check fails or hangs on it, has noticed.
+    A corruption also counts as detected if loading or checking the state raises or hangs.
     """
     profile = find_profile(subject, "reference")
     for seed in range(_CORRUPTED_TRACES):
@@ -260,7 +264,7 @@ def _explored(subject: Subject) -> tuple[Finding | None, str]:
 
 
 def killers(mutant: Mutant) -> list[str]:
-    """The properties that a bug of the specification breaks, each looked for on its own; other causes by their name."""
+    """Returns all causes of findings of a bug in `model/`, also those that another hides; a property by its name."""
     subject = seed_bug(mutant)
     cfg = find_profile(subject, mutant.profile)
     findings = one_by_one(Lockstep(Target(subject, cfg, model_only=True)), range(_PROPERTY_TRACES))
@@ -268,18 +272,18 @@ def killers(mutant: Mutant) -> list[str]:
 
 
 def one_by_one(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
-    """All findings of the seeds' traces. A broken property is then skipped, so that it does not hide the next."""
+    """Yields all findings of the seeds. After its first violation a property is skipped: it would hide others."""
     for seed in seeds:
         while (finding := lockstep.run(seed)) is not None:
             name = finding.broken_property
             lockstep.skipped |= {name} if name is not None else NONE_SKIPPED
             yield finding
-            if name is None:  # nothing that could be skipped: the trace would show it again
+            if name is None:  # cannot be skipped: the trace would fail again
                 break
 
 
 def lonely_properties(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """For each `always` property: the mutants that only it kills, or why it stays without one."""
+    """Returns for each `always` property the mutants that only it kills, and the reason if it may have none."""
     stays = reasons_of(subject.name)
     return {
         p.name: {
@@ -304,9 +308,10 @@ def jobs_of(
     sample: int = 0,
     twin: bool = False,
 ) -> list[Job]:
-    """The mutants of the subjects' tables, or those that operators make of their implementations or models.
+    """Returns jobs for the seeded bugs of the subjects, or for generated mutants of their implementations or models.
 
-    With a sample, that many of each subject, evenly spread. Raises BadValue if an equivalent mutant is not made.
+    `sample` limits the generated mutants of each subject; they are evenly spread. Raises BadValue if a row
+    `[[equivalent]]` names a mutant that is not generated.
     """
     jobs = []
     for name in names:
@@ -324,7 +329,7 @@ def jobs_of(
 
 
 def check_all_apply(names: Sequence[str]) -> None:
-    """Raises BadValue when a mutant no longer applies, or a sentence speaks of what is not there."""
+    """Raises BadValue if a seeded bug no longer applies, or a reason names a property that does not exist."""
     for name in names:
         known = [p.name for p in find_subject(name).properties]
         for mutant in mutants_of(name):
@@ -335,7 +340,7 @@ def check_all_apply(names: Sequence[str]) -> None:
 
 
 def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
-    """Runs jobs in processes of this machine, in any order. A process is renewed now and then, to give memory back."""
+    """Runs jobs in local processes. Yields results in any order. Processes are replaced regularly to free memory."""
     if processes == 1:
         yield from map(run_job, jobs)
         return
@@ -345,12 +350,12 @@ def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
 
 
 def leave_interrupts() -> None:
-    """In a process of a pool: an interrupt from the keyboard is its parent's business, which then ends it."""
+    """Initializes a process of a pool to ignore SIGINT: the parent handles it and terminates the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
-    """Runs jobs on a cluster, a few to a task."""
+    """Runs jobs on a Spark cluster, several in each task."""
     texts = [job_text(job) for job in jobs]
     pieces = max(1, min(len(texts), 4 * slots))
 
@@ -363,20 +368,20 @@ def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
 
 
 def job_text(job: Job) -> str:
-    """A job as JSON."""
+    """Returns a job as JSON."""
     generated = job.generated._asdict() if job.generated is not None else None
     return to_json({**job._asdict(), "generated": generated}).decode()
 
 
 def job_from(text: str) -> Job:
-    """A job from JSON."""
+    """Returns the job that a JSON text encodes."""
     data = from_json(text)
     generated = Generated(**data["generated"]) if data["generated"] is not None else None
     return Job(**{**data, "generated": generated})
 
 
 def in_order(jobs: Sequence[Job], kills: Iterable[Kill], tell: Callable[[int, int], None]) -> list[Kill]:
-    """Kills in the order of their jobs, however they come."""
+    """Returns the results in the order of the jobs; calls `tell` after each."""
     places = {(j.subject, j.mutant or (j.generated.id if j.generated else "")): i for i, j in enumerate(jobs)}
     done: list[Kill] = []
     for kill in kills:
@@ -386,5 +391,5 @@ def in_order(jobs: Sequence[Job], kills: Iterable[Kill], tell: Callable[[int, in
 
 
 def default_processes() -> int:
-    """As many as there are cores."""
+    """Returns the number of cores."""
     return os.cpu_count() or 1

@@ -1,10 +1,12 @@
-"""Generated mutants: the operators of cosmic-ray at every node of a module's syntax tree.
+"""Generated mutants: the mutation operators of cosmic-ray, applied at every node of a module's syntax tree.
 
-The operators change comparisons, arithmetic, logic, numbers, loops and decorators. An arithmetic operator is replaced
-by its opposite, a comparison by its negation and by those that differ at the border: whatever kills these kills the
-other replacements, too. A change of an annotation, a type alias, a docstring, a cache or `strict` of `zip` makes no
-mutant, and no text is compared by order. A mutant is named by its function and the lines before and after, so that a
-reason for a survivor stays valid when lines move.
+The operators change comparisons, arithmetic, logic, numbers, loops and decorators. `_REPLACED_BY` limits the
+replacements: an arithmetic operator is replaced by its inverse, a comparison by its negation or by one that differs at
+the boundary. The other replacements are left out, because a test that kills these usually kills the others.
+
+A change of an annotation, a type alias, a docstring, a cache decorator or `strict` of `zip` is no mutant; nor is an
+order comparison of strings. The id of a mutant is its function and the lines before and after the change: it stays
+valid when lines move.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import NamedTuple
 from fuzz.seeding import source_of
 from model.machine import BadValue
 
-#: By which operators an operator is replaced.
+#: The operators that replace an operator.
 _REPLACED_BY = {
     "Add": "Sub",
     "Sub": "Add",
@@ -44,7 +46,7 @@ _REPLACED_BY = {
 
 
 class Generated(NamedTuple):
-    """One occurrence of what an operator applies to, counted within a function or statement of a module."""
+    """A generated mutant: an operator, and the index of the occurrence in `part` to which it is applied."""
 
     id: str
     module: str
@@ -55,21 +57,21 @@ class Generated(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A function or method of a module, or a statement outside of them: what is mutated at a time, for speed."""
+    """A function, a method, or a statement outside of functions. Each is parsed and mutated alone, for speed."""
 
     name: str
-    first: int  # line, from 0
+    first: int  # index of the first line, from 0
     end: int
     indent: str
-    text: str  # without its indentation
+    text: str  # dedented
 
 
 def generated_of(module: str) -> list[Generated]:
-    """The mutants that the operators make of a module. Takes seconds. Raises BadValue without the library."""
+    """Returns the generated mutants of a module. Takes seconds. Raises BadValue if cosmic-ray is not installed."""
     found: dict[str, Generated] = {}
     for part in parts_of(source_of(module)).values():
         if part.name.startswith("Config.line of ") and "Rule(" not in part.text:
-            continue  # whoever drives the model chooses a number of caches or a setting; every trace draws it
+            continue  # a default value of the config: every trace draws its own
         original = _what_runs(part.text)
         for operator, places in _places(part.text):
             for occurrence in range(places):
@@ -81,12 +83,12 @@ def generated_of(module: str) -> list[Generated]:
 
 
 def any_change(mutant_id: str) -> str:
-    """The beginning of the ids of all changes of the same line."""
+    """Returns the common prefix of the ids of all mutants of the same line."""
     return mutant_id.partition(" => ")[0] + " =>"
 
 
 def source_with(mutant: Generated) -> str:
-    """The text of a mutant's module with its change. Raises BadValue if the operator no longer applies there."""
+    """Returns the source of the mutated module. Raises BadValue if the operator no longer applies."""
     source = source_of(mutant.module)
     part = parts_of(source).get(mutant.part)
     if part is None or dict(_places(part.text)).get(mutant.operator, 0) <= mutant.occurrence:
@@ -97,7 +99,7 @@ def source_with(mutant: Generated) -> str:
 
 
 def parts_of(source: str) -> dict[str, Part]:
-    """The parts of a module by name, in the order of their lines."""
+    """Returns the parts of a module by name, in source order."""
     lines = source.splitlines(keepends=True)
     parts: dict[str, Part] = {}
 
@@ -122,7 +124,7 @@ def parts_of(source: str) -> dict[str, Part]:
 
 @lru_cache(maxsize=1)
 def _operators() -> tuple[str, ...]:
-    """The library's operators that need no arguments, in order, without the replacements that are left out."""
+    """Returns the names of the operators without arguments, sorted, limited by `_REPLACED_BY`."""
     try:
         from cosmic_ray import plugins
     except ImportError:
@@ -142,7 +144,7 @@ def _operators() -> tuple[str, ...]:
 
 
 def _places(text: str) -> list[tuple[str, int]]:
-    """The operators that apply to a text, each with its number of occurrences."""
+    """Returns the operators that apply to a source text, each with its number of occurrences."""
     from cosmic_ray import plugins
     from cosmic_ray.ast import ast_nodes, get_ast
 
@@ -157,14 +159,14 @@ def _places(text: str) -> list[tuple[str, int]]:
 
 
 def _mutated(text: str, operator: str, occurrence: int) -> str:
-    """The text with the operator applied at one of its occurrences."""
+    """Returns the source text with the operator applied at one occurrence."""
     from cosmic_ray import plugins
     from cosmic_ray.mutating import mutate_code
 
     return str(mutate_code(text, plugins.get_operator(operator)(), occurrence))
 
 
-#: The order of texts means nothing: a comparison by it makes no mutant.
+#: The order of strings has no meaning: for them, `<=` is the same mutant as `==`, and `<` as `!=`.
 _UNORDERED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.LtE: ast.Eq,
     ast.GtE: ast.Eq,
@@ -178,7 +180,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _what_runs(source: str) -> str:
-    """The program without annotations, aliases of annotated types, `strict`, docstrings and the order of texts."""
+    """Returns the syntax tree without the parts that make no mutant; equal results mean that nothing was mutated."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -209,7 +211,7 @@ def _what_runs(source: str) -> str:
 
 
 def _name(part: Part, changed: str) -> tuple[str, int]:
-    """The part's name and the lines before and after; the number of the first of them."""
+    """Returns the id of a mutant, and the number of its first changed line."""
     before, after = part.text.splitlines(), changed.splitlines()
     blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     _, i1, i2, j1, j2 = next(each for each in blocks if each[0] != "equal")

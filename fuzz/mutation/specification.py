@@ -1,13 +1,14 @@
-"""Judges of a mutated model that look at neither the implementation nor the properties.
+"""Checks that can kill a mutated model without the implementation and the properties.
 
     defects       a row of the defect table no longer fits its profile
     recordings    a recorded trace no longer agrees under the profile of its version
-    examples      a worked example of the component's tests fails; tests that reach into `impl/` or an engine are left
-                  out, and a test ends where it makes an implementation
-    twin          the graph of the smallest scope is not that of the original model, which the twin's graph is equal to
+    examples      a worked example in the component's tests fails. Tests that use `impl/` or an engine are deselected; a
+                  test that creates an implementation is skipped at that point
+    twin          the state graph of the smoke scope differs from the original model's, which equals the TLA+ twin's
 
-All but the last run in a process in which the mutated text is the module. A server without any component forks one for
-each mutant: `python -m fuzz.mutation.specification` reads a JSON object a line and answers with a JSON string each.
+All but the last run in a process that imports the mutated source as the module. A server that has not imported any
+component forks one process for each mutant: `python -m fuzz.mutation.specification` reads a JSON object from each line
+and answers with a JSON string.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from model.machine import BadValue
 
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
-#: Seconds for the recordings and the examples of a component.
+#: Timeout of all checks but the last for one mutant, in seconds. A timeout kills the mutant.
 _SECONDS = 60.0
 _RECORDINGS, _EXAMPLES = "recordings", "examples"
 
 
 def killer(subject: Subject, module: str, source: str, *, twin: bool = False) -> str:
-    """The first judge that rejects a subject whose model has other text for one module; empty if none does."""
+    """Returns the first check that kills a subject whose model has a mutated module; empty if it survives."""
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
@@ -54,7 +55,7 @@ def killer(subject: Subject, module: str, source: str, *, twin: bool = False) ->
 
 @functools.lru_cache(maxsize=1)
 def _server() -> subprocess.Popen[bytes]:
-    """The server of this process. It ends with its standard input."""
+    """Starts the server of this process. It exits when its standard input is closed."""
     return subprocess.Popen(
         [sys.executable, "-m", "fuzz.mutation.specification"],
         stdin=subprocess.PIPE,
@@ -91,18 +92,18 @@ def _graph_of(subject: Subject) -> Graph:
     return graph
 
 
-# ---- in the process -----------------------------------------------------------------------------------
+# ---- in the forked process ----------------------------------------------------------------------------
 
 
 def _disagreement(name: str) -> str:
-    """The id of the first recorded trace that does not agree; empty if all agree."""
+    """Returns the id of the first recorded trace that does not agree; empty if all agree."""
     from fuzz.trace.recording import Replayer, recorded_traces, recording_of, recordings
 
     components = {each.component for each in recordings() if each.subject == name}
     for path in sorted((_ROOT / "tests" / "recordings").glob("*.gz")) if components else ():
         for trace in recorded_traces(path):
             if trace.component not in components:
-                break  # a file has the traces of one component
+                break  # all traces of a file are of one component
             recording = recording_of(trace)
             if recording.subject != name:
                 continue
@@ -115,7 +116,7 @@ def _disagreement(name: str) -> str:
 
 
 def _failing_example(name: str) -> str:
-    """The first worked example that fails; empty if all pass or there is none."""
+    """Returns the first worked example that fails; empty if all pass or there is none."""
     import pytest
 
     plugin = _Examples()
@@ -127,12 +128,12 @@ def _failing_example(name: str) -> str:
 
 
 class _Examples:
-    """Pytest plugin: keeps tests of the model alone, and the first failure."""
+    """Pytest plugin: deselects all tests but those of the model, and records the first failure."""
 
     failed = ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Hook of pytest: drops each test that reaches into the implementation or the engines."""
+        """Hook of pytest: deselects each test that uses the implementation or an engine."""
         items[:] = [item for item in items if not _reaches(item)]
         _forbid_implementations()
 
@@ -142,13 +143,13 @@ class _Examples:
             self.failed = self.failed or str(report.nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Hook of pytest: notes the first failure."""
+        """Hook of pytest: records the first failure."""
         if report.failed:
             self.failed = self.failed or str(report.nodeid)
 
 
 def _forbid_implementations() -> None:
-    """From now on, a test that makes an object of `impl/` is skipped there."""
+    """Makes every constructor of a class in `impl/` skip the test that calls it."""
     import pytest
 
     def skip(*_args: object, **_named: object) -> None:
@@ -173,12 +174,12 @@ def _is_of_engines(value: Any) -> bool:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     modules = {str(each) for each in (name, type(value).__module__)} - {"fuzz.subject"}
     if isinstance(value, type):
-        modules = {each for each in modules if not each.startswith("impl.")}  # skipped when it is made
+        modules = {each for each in modules if not each.startswith("impl.")}  # its constructor skips the test
     return not {each.partition(".")[0] for each in modules}.isdisjoint(("impl", "fuzz", "invariants"))
 
 
 def _named_in(function: FunctionType, seen: set[int]) -> Iterator[Any]:
-    """The global values that a function names, and those that the functions among them name."""
+    """Yields the global values that a function uses, directly or through functions of its module."""
     todo: list[CodeType] = [function.__code__]
     inner = getattr(getattr(function, "hypothesis", None), "inner_test", None)
     if inner is not None:
@@ -211,7 +212,7 @@ def _judge(name: str, module: str, source: str) -> str:
 
 
 def _serve() -> None:
-    """Answers requests with a verdict each. Everything but components is imported before, so a fork is ready."""
+    """Serves requests. Imports everything but the components first, so that a forked process starts fast."""
     import hypothesis  # noqa: F401
     import pytest  # noqa: F401
 
@@ -219,7 +220,7 @@ def _serve() -> None:
     import fuzz.trace.recording  # noqa: F401
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what examples print
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for the output of examples
     for line in sys.stdin.buffer:
         request = from_json(line)
         reader, writer = os.pipe()

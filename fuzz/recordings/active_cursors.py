@@ -1,10 +1,11 @@
 """How recordings of the three containers of active cursors map to the machine.
 
-A cursor has a name in a recording and a number in the machine. A rebuild of the linked list iterates over a Java hash
-map, and the machine over numbers; a number therefore starts with the bucket of the name in a table of 32.
+A cursor has a name in a recording and a number in the machine. When the linked list is rebuilt, Pulsar iterates over a
+`HashMap` of names; the machine iterates over numbers in ascending order. To give both the same order, the high bits of
+a number are the name's bucket in a hash table of 32 buckets.
 
-An observation after every operation flushes the list each time, so the queries of the observation come before the next
-operation.
+An observation queries every cursor, which flushes pending updates of the linked list. If the recording observes after
+every operation, each operation is therefore preceded by the queries of the previous observation.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from model.machine import plain
 
 Names = Mapping[str, Any]
 
-#: A name has no more bytes than this.
+#: The maximum length of a cursor's name.
 _BYTES = 16
 _BUCKETS = 32
 
 
 def number_of(name: str) -> int:
-    """Returns the number of a name. Raises ValueError for a name that is too long."""
+    """Returns the number of a cursor's name. Raises ValueError for a name that is too long."""
     letters = name.encode()
     if len(letters) > _BYTES:
         raise ValueError(f"the cursor's name {name} has more than {_BYTES} bytes")
@@ -33,12 +34,12 @@ def number_of(name: str) -> int:
 
 
 def name_of(number: int) -> str:
-    """Returns the name of a number."""
+    """Returns the cursor's name that a number encodes."""
     return (number & ((1 << (8 * _BYTES)) - 1)).to_bytes(_BYTES, "big").lstrip(b"\0").decode()
 
 
 def bucket_of(name: str) -> int:
-    """Returns the bucket of a string in a Java hash map of 32: its hash, the upper half folded into the lower."""
+    """Returns the bucket of a string in a `java.util.HashMap` with 32 buckets."""
     code = 0
     for letter in name:
         code = (31 * code + ord(letter)) & 0xFFFFFFFF
@@ -46,7 +47,7 @@ def bucket_of(name: str) -> int:
 
 
 def settings(recorded: Names) -> Names:
-    """Returns the settings of the machine, from those of a recording."""
+    """Returns the settings of the machine for the config of a recording."""
     given = {"cursors": _BUCKETS << (8 * _BYTES), "start_ms": recorded["start_ms"]}
     if "continue_caching_after_last_cursor_leaves_ms" in recorded:
         given["grace_ms"] = recorded["continue_caching_after_last_cursor_leaves_ms"]
@@ -97,7 +98,10 @@ def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
 
 
 def as_recorded(seen: Any, recorded: Any) -> Any:
-    """Returns the recorded keys; of several slowest cursors, the recorded one is chosen."""
+    """Returns the part of an observation that was recorded.
+
+    Several cursors may be slowest; a container may return any. The recorded one is returned if it is among them.
+    """
     chosen = {key: value for key, value in seen.items() if key in recorded}
     for key in {"slowest_cursor", "oldest"} & set(chosen):
         possible = chosen[key]
@@ -106,7 +110,7 @@ def as_recorded(seen: Any, recorded: Any) -> Any:
 
 
 def recording(container: str, profile: str, defects: Mapping[str, str], *others: Deviation) -> Recording:
-    """Returns the recordings of one container."""
+    """Returns the mapping of the recordings of one container."""
     return Recording(
         component="active_cursor_container",
         subject="active_cursors",
@@ -123,7 +127,7 @@ def recording(container: str, profile: str, defects: Mapping[str, str], *others:
 
 
 def no_grace_period(smallest: str) -> Deviation:
-    """The heap and the set cache added entries only while cursors exist: another design, which breaks no property."""
+    """The heap and the set cache added entries only while cursors exist. This design breaks no property."""
     return Deviation("added_entries_are_not_cached_after_the_last_cursor_left", ("has_grace_period",), "", smallest)
 
 

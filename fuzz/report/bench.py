@@ -1,7 +1,7 @@
 """Benchmarks as one HTML file: the table, and the plots of each component's benchmarks.
 
-A plot is data beside the benchmarks (`plots` in a module of `fuzz/benchmarks/`): lines through results by their
-names. A plot is left out if one of its results was not measured in this run.
+Plots are declared as `plots` in the modules of `fuzz/benchmarks/`: each line of a plot lists the names of its results.
+A plot is omitted if one of its results was not measured in this run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COLOURS = (BLUE, RED, INK, "#1b7f4b", "#8a5a00")
 
 
 def stated_plots() -> list[Plot]:
-    """All plots that benchmarks state."""
+    """Returns the plots that the benchmarks declare."""
     return [plot for module in of_components() for plot in getattr(module, "plots", ())]
 
 

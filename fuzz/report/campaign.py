@@ -25,7 +25,7 @@ INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 
 
 def render(plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str]) -> str:
-    """The report as HTML. Cost: a few pictures for each component."""
+    """Returns the report as HTML. Cost: a few figures for each component."""
     groups: dict[tuple[str, str, str], list[Shown]] = {}
     for each in sorted(findings, key=lambda f: (f.shrunk_length, f.seed)):
         groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
@@ -46,7 +46,7 @@ def render(plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence
 
 
 def page(template: str, **values: Any) -> str:
-    """A page from one of the templates, which share their style."""
+    """Returns a page rendered from a template of `fuzz/templates/`."""
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {"said": said, "call": call_text, "change": change_text, "sentence": first_sentence}
@@ -114,16 +114,16 @@ def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -
 
 
 def _is_expected(p: Property, configs: Sequence[Any]) -> bool:
-    """Whether a coverage goal is meant for a config that the seeds of the campaign draw."""
+    """Returns whether a coverage goal applies to one of the configs that the campaign's seeds drew."""
     return any(p.given(cfg) for cfg in configs)
 
 
-# ---- pictures -----------------------------------------------------------------------------------------
+# ---- figures ------------------------------------------------------------------------------------------
 
 
 @cache
 def pyplot() -> Any:
-    """The plotting library, set up for files; it is slow to import."""
+    """Imports and configures matplotlib for output to files. The import is slow."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -134,7 +134,7 @@ def pyplot() -> Any:
 
 
 def picture(figure: Any) -> str:
-    """A figure as a data URI, so that the report is one file."""
+    """Returns a figure as a data URI: the report is one file."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=150, bbox_inches="tight")
     pyplot().close(figure)
@@ -142,7 +142,7 @@ def picture(figure: Any) -> str:
 
 
 def _heat_map(subject: Subject, total: Total) -> str:
-    """How often each action followed each other action, on a logarithmic scale; white: never."""
+    """Draws the number of times each action followed each other one, on a logarithmic scale; white means never."""
     from matplotlib.colors import LogNorm
 
     names = list(subject.machine.actions)
@@ -165,7 +165,7 @@ def _heat_map(subject: Subject, total: Total) -> str:
 
 
 def _diagrams(subject: Subject) -> str:
-    """The machine's state diagrams, side by side; empty if it has none."""
+    """Draws the machine's state diagrams in one figure; returns an empty string if it has none."""
     tables = subject.machine.diagrams
     if not tables:
         return ""
@@ -176,7 +176,7 @@ def _diagrams(subject: Subject) -> str:
 
 
 def _saturation(total: Total, first_seed: int, traces: int) -> str:
-    """Abstract states seen, over traces: a flat curve means that more traces find little new."""
+    """Draws the number of abstract states over the number of traces. It flattens when traces reach few new ones."""
     firsts = sorted(first - first_seed + 1 for _, first in total.of("abstract").values())
     figure, axes = pyplot().subplots(figsize=(4.6, 2.6))
     if firsts:
@@ -195,12 +195,12 @@ def _saturation(total: Total, first_seed: int, traces: int) -> str:
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """The style of a line: ten colours, solid, then dashed, then dotted."""
+    """Returns the style of a line: ten colours, solid, then dashed, then dotted."""
     return {"color": f"C{index % 10}", "linestyle": ("-", "--", ":")[index // 10 % 3]}
 
 
 def _throughput(state: State) -> str:
-    """Steps a second of one worker in each round, a line for each component."""
+    """Draws the steps per second of one worker in each round, with a line for each component."""
     figure, axes = pyplot().subplots(figsize=(6.4, 2.6))
     for index, subject in enumerate(sorted({r["subject"] for r in state.runs})):
         rounds: dict[int, list[dict[str, Any]]] = {}
@@ -219,6 +219,6 @@ def _throughput(state: State) -> str:
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.grid(alpha=0.25)
-    # beside the plot, where it hides no line; handles long enough to show dashes
+    # outside the axes; long handles show the dashes
     axes.legend(frameon=False, handlelength=4, loc="center left", bbox_to_anchor=(1.02, 0.5))
     return picture(figure)

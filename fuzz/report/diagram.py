@@ -1,4 +1,4 @@
-"""State diagrams of machines, from the machines' own tables: a figure for the report, and Mermaid for documents.
+"""State diagrams, drawn from the transition tables of machines: figures for the report, Mermaid for documents.
 
 python -m fuzz.report.diagram model/README.md    all diagrams, between the marks of the document
 """
@@ -18,12 +18,12 @@ Table = Mapping[str, Iterable[str]]
 
 
 def arrows(table: Table) -> list[tuple[str, str]]:
-    """The transitions in the order of the table; the targets of a state in alphabetic order."""
+    """Returns the transitions in the order of the table; the targets of a state are sorted."""
     return [(old, new) for old, following in table.items() for new in sorted(following)]
 
 
 def draw(axes: Any, title: str, table: Table) -> None:
-    """Draws the states on a circle, and an arrow for each transition."""
+    """Draws the states on a circle, with an arrow for each transition."""
     names = list(dict.fromkeys(name for pair in arrows(table) for name in pair))
     turns = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
     places = {name: (math.sin(turn), math.cos(turn)) for name, turn in turns.items()}
@@ -39,13 +39,13 @@ def draw(axes: Any, title: str, table: Table) -> None:
 
 
 def mermaid(table: Table) -> str:
-    """The diagram as Mermaid text, which a browser draws."""
+    """Returns the diagram as Mermaid text."""
     lines = [f"    {old} --> {new}" for old, new in arrows(table)]
     return "\n".join(["```mermaid", "stateDiagram-v2", *lines, "```"])
 
 
 def all_diagrams() -> str:
-    """The diagrams of all machines as Markdown."""
+    """Returns the diagrams of all machines as Markdown."""
     return "\n\n".join(
         f"`{name}`, {title}:\n\n{mermaid(table)}"
         for name in subject_names()

@@ -1,7 +1,7 @@
-"""A finding as a person reads it: each step with what it changed, the guarantee, and the condition that is false.
+"""The explanation of a finding: its steps and their changes, the guarantee, and the condition that is false.
 
-The terminal, the JSON output and the HTML report show the same record. It is made from the trace alone, by running the
-trace once more with every step checked.
+The terminal, the JSON output and the HTML report show the same record. It is computed from the trace alone, which is
+replayed with every step checked.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ GUARANTEES = {
     Kind.UNSTABLE: "A replay with every step checked shows what the run showed.",
     Kind.CANONICAL: "The canonical form maps different states to different forms.",
 }
-#: Kinds where expected and actual are two states, or parts of them.
+#: Kinds of findings whose expected and actual values are states, or parts of states.
 OF_STATES = (Kind.VIEW, Kind.LOAD, Kind.STUTTER)
-#: Longer values are cut in the terminal; the trace file has them.
+#: Characters of a value after which the terminal truncates it; the trace file has the whole value.
 _WIDTH = 240
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One part of the state that a step changed, by its path, such as `cursors[2].position`."""
+    """A change of the state by a step. `path` is the changed part, such as `cursors[2].position`."""
 
     path: str
     kind: Literal["added", "removed", "changed"]
@@ -60,7 +60,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step of a trace. `other_outcome` is the implementation's, or the other profile's, where it differs."""
+    """One step of a trace. `other_outcome` is the second side's outcome, set only if it differs."""
 
     action: str
     arguments: dict[str, Any]
@@ -71,7 +71,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """A part of a property's expression, whether it is true, and the values in it."""
+    """A part of a property's expression, its truth value, and the values of its subexpressions."""
 
     text: str
     value: bool
@@ -79,7 +79,7 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 class KnownDefect(msgspec.Struct, frozen=True):
-    """The row of the component's defect table that explains a finding."""
+    """The row of the component's defect table for the property that a finding violates."""
 
     id: str
     symptom: str
@@ -91,20 +91,20 @@ class KnownDefect(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trace shows."""
+    """The explanation of a trace. `kind` is None if the replay shows no difference."""
 
     kind: Kind | None
     guarantee: str
     steps: list[Step]
-    conditions: list[Condition]  # of a broken property: why it is false
+    conditions: list[Condition]  # why a violated property is false
     expected: Any = None
     actual: Any = None
-    state: Any = None  # after the last step
+    state: Any = None  # the model's, after the last step
     problem: str = ""  # why this version of the code cannot run the trace
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding of a run, explained."""
+    """A finding with its explanation."""
 
     subject: str
     profile: str
@@ -124,7 +124,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown(found: Found, path: str) -> Shown:
-    """A finding with its explanation. `path` is where its trace file is. Cost: one checked run of the trace."""
+    """Returns a finding with its explanation. `path` is its trace file. Cost: one replay with every step checked."""
     trace = trace_in(found.trace)
     return Shown(
         subject=found.subject,
@@ -143,7 +143,7 @@ def shown(found: Found, path: str) -> Shown:
 
 
 def trace_in(text: str) -> Trace:
-    """The one trace of a text."""
+    """Returns the trace that a text in the trace format contains."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
         path.write_text(text, encoding="utf-8")
@@ -151,7 +151,7 @@ def trace_in(text: str) -> Trace:
 
 
 def known_defect(subject: str, profile: str, cause: str) -> KnownDefect | None:
-    """The row of the defect table with this cause under this profile."""
+    """Returns the row of the defect table for a profile and the property in `cause`, or None."""
     name = Cause.parse(cause).broken_property
     for each in defects_of(subject):
         if each.profile == profile and each.property == name:
@@ -162,7 +162,7 @@ def known_defect(subject: str, profile: str, cause: str) -> KnownDefect | None:
 
 
 def explain(trace: Trace) -> Explanation:
-    """Runs a trace that the engines wrote, with every step checked, up to the first difference."""
+    """Replays a trace that the engines wrote, with every step checked, up to the first difference."""
     try:
         return _explain(trace)
     except Exception as problem:  # a trace of another version of the code
@@ -177,7 +177,7 @@ def _explain(trace: Trace) -> Explanation:
     against = machine.configure(trace.header["against"]) if "against" in trace.header else None
     cause = Cause.parse(trace.header["cause"])
     skipped = all_but(subject, cause.broken_property)
-    is_foreign = "program" in trace.header  # it is not run: what it did stands in the header
+    is_foreign = "program" in trace.header  # not run: its results are in the header
     pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
     difference, conditions = None, list[Condition]()
     for operation in trace.operations:
@@ -219,7 +219,7 @@ def _step(pair: Pair, operation: Operation, before: Any, difference: Difference 
 
 
 def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Condition]:
-    """Why the first property is false that the last step, or the state after it, breaks."""
+    """Returns why the first property is false that the last state or the last step violates."""
     checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
     event = event_of(pair.subject, call.action, call.arguments, pair.outcome)
     for holds, _, slots in checks.of_states:
@@ -235,13 +235,15 @@ def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Con
 
 def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
     return [
-        Condition(reason.condition, reason.value, _apart({text: readable(value) for text, value in reason.values}))
+        Condition(
+            reason.condition, reason.value, _differing_keys({text: readable(value) for text, value in reason.values})
+        )
         for reason in why(holds, arguments)
     ]
 
 
 def readable(value: Any) -> Any:
-    """A value of a property's expression as plain data; a set becomes a list in order."""
+    """Returns a value of a property's expression as plain data; a set becomes a sorted list."""
     if isinstance(value, set | frozenset):
         return [readable(each) for each in sorted(value, key=repr)]
     if isinstance(value, dict):
@@ -251,8 +253,8 @@ def readable(value: Any) -> Any:
     return shown_value(value)
 
 
-def _apart(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a comparison; of two objects or two lists that are compared, only what differs."""
+def _differing_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values of a condition. If the first two are objects with equal keys, only the keys that differ."""
     texts = list(values)
     if len(texts) < 2:
         return values
@@ -265,7 +267,7 @@ def _apart(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def guarantee_of(subject: Subject, cause: Cause) -> str:
-    """The guarantee that a finding breaks, in one sentence."""
+    """Returns the guarantee that a finding violates, in one sentence."""
     for each in subject.properties:
         if cause.kind in (Kind.PROPERTY, Kind.EVENTUALLY) and each.name == cause.what:
             return first_sentence(each.guarantee)
@@ -273,13 +275,13 @@ def guarantee_of(subject: Subject, cause: Cause) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """The text up to the first full stop that ends a sentence."""
+    """Returns the first sentence of a text."""
     head, stop, _ = text.partition(". ")
     return head + stop.strip()
 
 
 def changes(before: Any, after: Any, path: str = "") -> Iterator[Change]:
-    """What differs between two values of plain data: the smallest parts that differ."""
+    """Yields the smallest parts in which two values of plain data differ."""
     if isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
         for key, value in before.items():
             if value != after[key]:
@@ -309,7 +311,7 @@ def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Ch
 
 
 def said(data: Any) -> str:
-    """Plain data in one line, objects as name=value."""
+    """Returns plain data as one line of text, with objects as name=value."""
     if isinstance(data, dict):
         return "{" + ", ".join(f"{k}={said(v)}" for k, v in data.items()) + "}"
     if isinstance(data, list):
@@ -318,12 +320,12 @@ def said(data: Any) -> str:
 
 
 def call_text(step: Step) -> str:
-    """An action with its arguments, such as `put(position=[1,2], bytes=10)`."""
+    """Returns an action with its arguments as text, such as `put(position=[1,2], bytes=10)`."""
     return f"{step.action}({', '.join(f'{k}={said(v)}' for k, v in step.arguments.items())})"
 
 
 def change_text(change: Change) -> str:
-    """A change in one line."""
+    """Returns a change as one line of text."""
     if change.kind == "added":
         return f"{change.path} added: {said(change.after)}"
     if change.kind == "removed":
@@ -332,7 +334,7 @@ def change_text(change: Change) -> str:
 
 
 def show_findings(console: Console, findings: list[Shown], replay: str = "brokerproof replay {}") -> None:
-    """Prints findings, grouped by what fails: the shortest of each group step by step, the others in a line each.
+    """Prints findings grouped by what fails: the shortest of each group with its steps, the others as one line each.
 
     `replay` is the command that replays a trace.
     """
@@ -368,7 +370,7 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """Prints the guarantee, the steps, and what is false after the last one."""
+    """Prints the guarantee, the steps, and the conditions that are false after the last one."""
     if explanation.guarantee:
         _show_line(console, "guarantee", explanation.guarantee)
     if explanation.problem:

@@ -1,14 +1,14 @@
-"""Why a predicate is false: the part of its expression that decides, with the values in it.
+"""Why a predicate is false: the part of its expression that determines the result, with its values.
 
-A property is an ordinary function. It is called once more with its `return` watched; the returned expression is then
-taken apart as Python would evaluate it:
+A property is an ordinary function. It is called again under a tracer that records which `return` is executed. The
+returned expression is decomposed in the order in which Python evaluates it:
 
     a and b           the first operand that is false
     all(... for x)    the first x for which the condition is false
-    p(state)          the part of p that decides, if p is a function with source
+    p(state)          the part of p that determines the result, if p is a function with source
     a <= b            the values of a and b
 
-A predicate has no effects, so evaluating parts of it again changes nothing.
+Predicates have no side effects, so their parts may be evaluated again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-#: Calls that are followed into a function, one inside the other.
+#: Maximum depth of nested calls that are decomposed.
 _DEPTH = 3
-#: Names with nothing to show: a whole config or state is printed elsewhere.
+#: Names whose values are not shown: the config and the states are printed elsewhere.
 _WHOLE = frozenset({"_", "cfg", "config", "s", "state", "before", "after", "event"})
 _ITEM = "__item"
 
@@ -31,7 +31,7 @@ Environment = dict[str, Any]
 
 
 class Reason(NamedTuple):
-    """A condition, whether it is true, and the values in it by the text of the expression."""
+    """A condition, its truth value, and the values of its subexpressions by their source text."""
 
     condition: str
     value: bool
@@ -39,18 +39,18 @@ class Reason(NamedTuple):
 
 
 def why(predicate: Callable[..., Any], arguments: Sequence[Any]) -> list[Reason]:
-    """The conditions that decide the predicate's answer; empty where its source is not at hand.
+    """Returns the conditions that determine the predicate's result; an empty list if its source is not available.
 
     Cost: a few evaluations of the predicate.
     """
     try:
         return list(_of_call(predicate, tuple(arguments), 0))
-    except Exception:  # a source that does not match the code, or a form that cannot be evaluated in parts
+    except Exception:  # outdated source, or an expression that cannot be decomposed
         return []
 
 
 class _Returned(NamedTuple):
-    """How a function returned."""
+    """The local variables, line and value of an executed `return`."""
 
     environment: Environment
     line: int
@@ -97,7 +97,7 @@ def _of_call(function: Callable[..., Any], arguments: tuple[Any, ...], depth: in
 def _of_statement(
     node: ast.AST, parents: dict[ast.AST, ast.AST], environment: Environment, depth: int
 ) -> Iterator[Reason]:
-    """Why a `return False` was reached: the condition of the `if` around it."""
+    """Yields the reasons for a constant `return`: those of the condition of the enclosing `if`."""
     while node in parents:
         parent = parents[node]
         if isinstance(parent, ast.If) and node is not parent.test:
@@ -131,7 +131,7 @@ def _of(node: ast.expr, environment: Environment, depth: int) -> Iterator[Reason
 
 
 def _of_function(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
-    """Why a call of one of our own functions answers as it does."""
+    """Returns the reasons for the result of a called predicate; none if it cannot be decomposed."""
     function = inspect.unwrap(_evaluate(node.func, environment))
     if not inspect.isfunction(function) or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
         return iter(())
@@ -145,7 +145,7 @@ def _of_function(node: ast.Call, environment: Environment, depth: int) -> Iterat
 
 
 def _deciding_element(node: ast.Call, value: bool, environment: Environment) -> tuple[ast.expr, Environment] | None:
-    """The condition of a false `all` or a true `any`, and the first element that decides it."""
+    """Returns the condition of a false `all` or true `any`, and the variables of the first element that decides it."""
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name not in ("all", "any") or value != (name == "any") or len(node.args) != 1:
         return None
@@ -159,7 +159,7 @@ def _deciding_element(node: ast.Call, value: bool, environment: Environment) -> 
 
 
 def _bindings(generators: list[ast.comprehension], environment: Environment) -> Iterator[Environment]:
-    """What the variables of a comprehension are bound to, in turn."""
+    """Yields the variables of a comprehension for each element."""
     if not generators:
         yield {}
         return
@@ -173,7 +173,7 @@ def _bindings(generators: list[ast.comprehension], environment: Environment) -> 
 
 
 def _bound(target: ast.expr, item: Any) -> Environment:
-    """The variables of an assignment target, such as `i, (a, b)`."""
+    """Returns the variables that assigning `item` to a target such as `i, (a, b)` binds."""
     if isinstance(target, ast.Name):
         return {target.id: item}
     assert isinstance(target, ast.Tuple | ast.List)
@@ -181,7 +181,7 @@ def _bound(target: ast.expr, item: Any) -> Environment:
 
 
 def _values(node: ast.expr, environment: Environment) -> Iterator[tuple[str, Any]]:
-    """The operands of a condition with their values, then the fields that stand in them."""
+    """Yields the operands of a condition with their values, then the fields and names that occur in them."""
     operands = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node]
     for operand in operands:
         if not isinstance(operand, ast.Constant | ast.Tuple) and operand is not node:
@@ -201,7 +201,7 @@ def _names(node: ast.AST) -> list[ast.Name]:
 
 
 def _distinct(values: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """One value for each text: a name that is a part of a shown operand is shown once."""
+    """Returns the values without repeated source texts."""
     return tuple({text: (text, value) for text, value in reversed(values)}.values())[::-1]
 
 

@@ -1,10 +1,12 @@
 """Traces: one JSON Lines format for findings, recordings, corpora and foreign implementations.
 
     {"trace": id, "component": name, "config": {...}, ...}        opens a trace
-    {"op": name, "args": {...}, "result": ..., "observe": ...}    one operation of it, the last two if recorded
-    {"op": ..., "thread": name, "invoked": 3, "returned": 8}      one of a concurrent history; null: it did not return
+    {"op": name, "args": {...}, "result": ..., "observe": ...}    an operation
+    {"op": ..., "thread": name, "invoked": 3, "returned": 8}      an operation of a concurrent history
 
-Plain or gzip'd, UTF-8, one object a line. A trace is data: reading one runs nothing that stands in it.
+`result` and `observe` are optional. `returned` is null if the operation did not return.
+
+A file is plain or gzip'd UTF-8 text with one object on each line. A trace is data: reading it executes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from model.machine import BadValue
 
 
 class Absent:
-    """The value of a field that is not there, which is not the same as null."""
+    """The value of a missing field, as opposed to null."""
 
     def __repr__(self) -> str:
         return "absent"
@@ -33,7 +35,7 @@ ABSENT = Absent()
 
 
 class BadTrace(BadValue):
-    """A trace file that cannot be read; the message has file, line, what and what to do."""
+    """A trace file that cannot be read. The message has the file, the line, the problem and the fix."""
 
     def __init__(self, path: object, line: int, what: str) -> None:
         super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
@@ -41,7 +43,7 @@ class BadTrace(BadValue):
 
 
 class Span(NamedTuple):
-    """The thread of an operation, and the times of its invocation and return, on a clock of the history's own."""
+    """The thread of an operation, and the times of its invocation and return, on one clock for each history."""
 
     thread: str | int
     invoked: int
@@ -49,19 +51,19 @@ class Span(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One line of a trace."""
+    """An operation of a trace, with its line in the file."""
 
     op: str
     args: dict[str, Any]
     result: Any
     observe: Any
     line: int
-    span: Span | None = None  # of a concurrent history
+    span: Span | None = None  # in a concurrent history
 
 
 @dataclass
 class Trace:
-    """One run: where it started and what was done, with what was seen."""
+    """A trace: the config, and the operations with their results and observations, if recorded."""
 
     id: str
     component: str
@@ -72,7 +74,7 @@ class Trace:
     line: int = 0
 
     def lines(self) -> Iterator[bytes]:
-        """The trace as it stands in a file, a line at a time, newlines included."""
+        """Yields the lines of the trace's file, with newlines."""
         opening = {"trace": self.id, "component": self.component, "config": self.config}
         yield to_json({**opening, **self.header, "operations": len(self.operations)}) + b"\n"
         for each in self.operations:
@@ -86,12 +88,12 @@ class Trace:
 
 
 def content_name(data: bytes) -> str:
-    """A file name that says what is in the file."""
+    """Returns a file name that is a digest of the content."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
 def write_traces(path: Path, traces: Iterable[Trace]) -> None:
-    """Writes traces one after another, gzip'd if the name ends so; the file appears whole or not at all."""
+    """Writes a file of traces, gzip'd if its name ends in `.gz`. The write is atomic."""
     data = b"".join(line for trace in traces for line in trace.lines())
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".unfinished")
@@ -100,11 +102,10 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 
 
 def read_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
-    """The traces of a file, one at a time; of several parts, every so many-th trace from the part-th on.
+    """Yields the traces of a file whose index % parts == part.
 
-    Raises BadTrace at the first line that does not fit the format, when the file is cut off, or when it
-    holds no trace. Cost: the size of the file; one trace is in memory at a time. Operations of traces that
-    are not in the part are passed over unread.
+    Raises BadTrace at the first line that does not fit the format, if the file is truncated, or if it has no trace.
+    Cost: the size of the file; one trace is in memory at a time. Operations of the other traces are not parsed.
     """
     trace: Trace | None = None
     count = 0
@@ -133,7 +134,7 @@ def read_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
 
 
 def read_table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a CSV file by column, each with its line. Raises BadTrace for a row with other columns."""
+    """Yields the line number and the fields by column of each row of a CSV file. Raises BadTrace for other columns."""
     try:
         rows = csv.DictReader(line.decode() for line in _lines(path))
         for row in rows:
@@ -194,7 +195,7 @@ def _operation(path: Path, number: int, data: dict[str, Any]) -> Operation:
 
 
 def _whole(path: Path, trace: Trace) -> Trace:
-    """The trace, if it has as many operations as its opening line says, where it says so."""
+    """Returns the trace. Raises BadTrace if its opening line has another number of operations."""
     said = trace.header.pop("operations", None)
     if said is not None and said != len(trace.operations):
         what = f"trace {trace.id} should have {said} operations and has {len(trace.operations)}"

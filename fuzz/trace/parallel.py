@@ -18,12 +18,12 @@ from fuzz.trace.file import BadTrace, Trace
 from fuzz.trace.recording import OWN, Mismatch, Replayer, recorded_traces, recording_of, recordings
 from model.machine import BadValue
 
-#: Files that together have at least this many bytes are replayed on all cores.
+#: Files are replayed on all cores if their total size is at least this many bytes.
 _WORTH_SHARING = 100_000
 
 
 class ReplayedTrace(NamedTuple):
-    """A trace's mismatches, with the trace if there are any; or what is wrong with the file at that line."""
+    """The mismatches of a trace, and the trace if there are any; or, in `problem`, why the file cannot be read."""
 
     position: tuple[int, int]  # file and line
     operations: int
@@ -33,15 +33,15 @@ class ReplayedTrace(NamedTuple):
 
 
 def replay_files(paths: Sequence[Path], profile: str | None, update: Update | None = None) -> list[ReplayedTrace]:
-    """Replays every trace of the files, in their order; on all cores if the files are large.
+    """Returns the results of all traces in the order of the files; replays on all cores if the files are large.
 
-    Raises BadValue at the first line that is no trace.
+    Raises BadValue for the first line that cannot be read.
     """
     sizes = [path.stat().st_size if path.is_file() else 0 for path in paths]
     jobs = os.cpu_count() or 1 if sum(sizes) >= _WORTH_SHARING else 1
     if jobs > 1 and threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods():
         for recording in recordings():
-            find_subject(recording.subject)  # imported before the fork: once, not once in each process
+            find_subject(recording.subject)  # import before the fork, not in each process
         with multiprocessing.get_context("fork").Pool(jobs, initializer=_begin) as pool:
             shares = pool.starmap(_replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
     else:
@@ -54,7 +54,7 @@ def replay_files(paths: Sequence[Path], profile: str | None, update: Update | No
 
 
 def _begin() -> None:
-    """In a process of the pool: it ends before garbage matters, and its parent handles interrupts."""
+    """Initializes a short-lived process of the pool: no garbage collection; its parent handles SIGINT."""
     gc.disable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -62,7 +62,7 @@ def _begin() -> None:
 def _replay_share(
     paths: Sequence[Path], profile: str | None, part: int, parts: int, update: Update | None = None
 ) -> list[ReplayedTrace]:
-    """Replays the traces whose index in their file % parts == part. Stops at the first line that is no trace."""
+    """Replays the traces whose index in their file % parts == part. Stops at the first line that cannot be read."""
     replayers: dict[tuple[str, str | None, Any], Replayer] = {}
     done: list[ReplayedTrace] = []
     operations = 0
@@ -81,7 +81,7 @@ def _replay_share(
 
 
 def _replayer(made: dict[tuple[str, str | None, Any], Replayer], trace: Trace, profile: str | None) -> Replayer:
-    """The replayer of a trace's component, made once for each; with the trace's mutant, if it names one."""
+    """Returns the cached replayer for a trace: its recording, and its mutant, if the trace names one."""
     mutant = trace.header.get("mutant") if OWN in trace.header else None
     recording = recording_of(trace)
     key = f"{recording.component} {recording.subject} {recording.profile}", mutant, OWN in trace.header

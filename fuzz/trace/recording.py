@@ -1,16 +1,15 @@
 """Recordings of a real system: how they map to a machine, and how a trace is replayed.
 
-A recording module in `fuzz/recordings/` says which subject and profile a recorded component stands for, which
-actions a recorded operation is, how an outcome and an observation look in the recording, and in which named
-ways the recorded version deviates from the reference. A trace that the engines wrote needs none of that: its
-operations are the actions themselves.
+A recording module in `fuzz/recordings/` maps a recorded component to a subject and a profile. It maps each recorded
+operation to actions, and outcomes and observations to their recorded form. It lists the known deviations of the
+recorded version from the reference. A trace that the engines wrote needs no mapping: its operations are actions.
 
-A recorded decision table is a CSV file, named after its component: a row is an operation, and the recording says which
-columns are its result.
+A recorded decision table is a CSV file, named after its component. Each row is an operation; `Recording.results` names
+the columns of its result.
 
-Each operation of a sequential trace runs on model and implementation. A history of several threads is checked for
-linearizability against the model alone. Three comparisons must agree: model and implementation, the outcome and
-the recorded result, the model's observation and the recorded one.
+Each operation of a sequential trace runs on model and implementation. Their outcomes and states must be equal, the
+outcome must equal the recorded result, and the model's observation the recorded one. A concurrent history is checked
+for linearizability against the model alone.
 """
 
 from __future__ import annotations
@@ -38,17 +37,17 @@ from fuzz.target import Target
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_table, read_traces
 from model.machine import BadValue, Failed, Refused, plain
 
-#: The key in the opening line of a trace that the engines wrote; its value is the version of the code.
+#: The key that marks the opening line of a trace that the engines wrote. Its value is the version of the code.
 OWN = "brokerproof"
 
 
 class Deviation(NamedTuple):
-    """A named way in which a recorded version departs from the reference."""
+    """A known deviation of a recorded version from the reference."""
 
     name: str
-    settings: tuple[str, ...]  # the config fields in which the two profiles differ for it
-    breaks: str  # the property that it breaks; empty if the version has another design
-    smallest: str = ""  # the trace of the component that shows it after the fewest operations, if one at hand does
+    settings: tuple[str, ...]  # the config fields that the deviation changes
+    breaks: str  # the property that it violates; empty for a different design
+    smallest: str = ""  # the recorded trace that shows it after the fewest operations; empty if none does
 
 
 @dataclass(frozen=True)
@@ -62,19 +61,19 @@ class Recording:
     actions: Callable[[Any, Any, Operation, Mapping[str, Any]], Sequence[tuple[str, Mapping[str, Any]]]]
     result: Callable[[Any, str, Any, Mapping[str, Any]], Any]  # (config, op, outcome, recorded config) -> recorded form
     observation: Callable[[Any, Any, Mapping[str, Any]], Any]  # (config, observation, recorded config) -> recorded form
-    #: (observation in recorded form, what was recorded) -> what must be equal to it: an observation may say more than
-    #: was recorded, or leave a choice, of which any is right
+    #: (observation in recorded form, recorded one) -> the value that must equal the recorded one. It drops fields that
+    #: were not recorded, and resolves a choice that the specification leaves
     as_recorded: Callable[[Any, Any], Any] = lambda seen, recorded: seen
-    kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # which of the component's recordings these are
-    results: frozenset[str] = frozenset()  # of a decision table: the columns that are results
-    #: known deviations: ids of the defect table, each with the recorded trace that shows it after the fewest operations
+    kind: Callable[[Mapping[str, Any]], bool] = lambda config: True  # whether the mapping applies to a recorded config
+    results: frozenset[str] = frozenset()  # the columns of a decision table that are results
+    #: known deviations: ids of the defect table, each with its `Deviation.smallest`
     defects: Mapping[str, str] = field(default_factory=dict)
-    #: those that are no defects of their own: another design, or a part of a defect with other rules
+    #: known deviations without a row in the defect table: a different design, or a part of a defect
     others: tuple[Deviation, ...] = ()
 
     @cached_property
     def deviations(self) -> tuple[Deviation, ...]:
-        """The named ways in which the recorded version departs from the reference."""
+        """The known deviations of the recorded version from the reference."""
         rows = {row.id: row for row in defects_of(self.subject)} if self.defects else {}
         known = [Deviation(name, rows[name].rules, rows[name].property, trace) for name, trace in self.defects.items()]
         of_component = f"{self.component}/dev/"
@@ -82,7 +81,7 @@ class Recording:
 
 
 class Mismatch(NamedTuple):
-    """The first operation at which a trace does not agree, and how."""
+    """An operation at which a replay does not agree with its trace, and how."""
 
     trace: str
     line: int
@@ -92,7 +91,7 @@ class Mismatch(NamedTuple):
     fields: list[str]
     known_deviation: str | None = None
     message: str | None = None
-    prefix: tuple[Operation, ...] | None = None  # of a concurrent history: the longest order that the model can take
+    prefix: tuple[Operation, ...] | None = None  # the longest order found of a concurrent history
 
 
 @dataclass
@@ -125,7 +124,7 @@ def recording_of(trace: Trace) -> Recording:
 
 
 def recorded_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
-    """The traces of a file, as `read_traces`, or the one of a decision table. Raises BadTrace."""
+    """Yields the traces of a file, as `read_traces`; a decision table is one trace. Raises BadTrace."""
     if ".csv" not in path.suffixes:
         yield from read_traces(path, part, parts)
     elif part == 0:
@@ -142,7 +141,7 @@ def recorded_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace
 
 
 def own_recording(subject: str) -> Recording:
-    """The mapping of traces that the engines wrote: an operation is an action, a result an outcome."""
+    """Returns the mapping of traces that the engines wrote: operations are actions, results are outcomes."""
     return Recording(
         component=subject,
         subject=subject,
@@ -163,13 +162,13 @@ class Replayer:
         self.recording = recording
         self.subject = subject
         self.profile = profile
-        self.model_only = model_only  # leave the implementation out
+        self.model_only = model_only  # without the implementation
 
     def replay(self, trace: Trace) -> Replayed:
-        """Replays a trace. Returns its mismatches, each with the known deviation that explains it, if one does.
+        """Returns the mismatches of a trace, each with the known deviation that explains it, if there is one.
 
-        Raises BadTrace for an unknown operation or bad arguments. Cost: one run, and one more for each deviation
-        that is tried.
+        Raises BadTrace for an unknown operation or invalid arguments. Cost: one run, and after a mismatch one for each
+        set of deviations that is tried.
         """
         with watchdog(HANG_SECONDS * (1 + len(trace.operations) / 100)):
             try:
@@ -238,7 +237,7 @@ class Replayer:
         return replayed
 
     def _outcomes(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], Iterator[tuple[Any, Any]]]:
-        """A function from an operation and a state to every allowed step: the state after it, and its recorded form."""
+        """Returns a function from operation and state to the allowed steps: next state, outcome in recorded form."""
         machine, form, config = self.subject.machine, self.recording.result, trace.config
         fixed = {id(each): self.calls(trace, cfg, None, each) for each in trace.operations if OWN in trace.header}
 
@@ -252,7 +251,7 @@ class Replayer:
         return outcomes
 
     def _explanation(self, trace: Trace, base: Any, known: list[Deviation], mismatch: Mismatch) -> list[Deviation]:
-        """The fewest deviations with which the trace agrees up to a later place: one, or several where they meet."""
+        """Returns the smallest set of deviations with which the first mismatch comes later, or there is none."""
         others = [each for each in self.recording.deviations if each not in known]
         for count in range(1, len(others) + 1):
             for together in itertools.combinations(others, count):
@@ -262,7 +261,7 @@ class Replayer:
         return []
 
     def _with(self, base: Any, trace: Trace, deviations: list[Deviation]) -> Any:
-        """The config with the recorded version's settings for some deviations."""
+        """Returns the config in which the given deviations are enabled."""
         recorded = self._config(trace, None)
         return base._replace(**{name: getattr(recorded, name) for d in deviations for name in d.settings})
 
@@ -282,7 +281,10 @@ class Replayer:
         return next(self.mismatches(trace, cfg), None)
 
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
-        """Every operation at which the trace does not agree; only the first can be trusted."""
+        """Yields the operations at which the trace does not agree. Those after the first may be consequences of it.
+
+        Ends at a difference between model and implementation.
+        """
         recording, config, observe = self.recording, trace.config, self.subject.machine.observe
         pair, depth = self._pair(trace, cfg), Depth.ALL if OWN in trace.header else Depth.VIEW
         for operation in trace.operations:
@@ -305,7 +307,7 @@ class Replayer:
                     yield self._unlike(trace, operation, seen)
 
     def _pair(self, trace: Trace, cfg: Any) -> Pair:
-        """Model and second side in the state in which the trace starts."""
+        """Returns the model and the second side in the initial state of the trace."""
         machine = self.subject.machine
         against, started = trace.header.get("against"), trace.config.get("start_ns")
         target = Target(self.subject, cfg, machine.configure(against) if against else None, self.model_only)
@@ -315,7 +317,7 @@ class Replayer:
         return Pair(target)
 
     def calls(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[Call]:
-        """The calls that an operation stands for, their arguments checked. Raises BadTrace."""
+        """Returns the calls of an operation, with validated arguments. Raises BadTrace."""
         actions, calls = self.subject.machine.actions, list[Call]()
         try:
             for name, arguments in self.recording.actions(cfg, state, operation, trace.config):
@@ -327,7 +329,7 @@ class Replayer:
         return calls
 
     def _unlike(self, trace: Trace, operation: Operation, seen: Any) -> Mismatch:
-        """Where an observation is not as recorded: the fields, and only their values."""
+        """Returns the mismatch of an observation: the fields that differ, with their values."""
         recorded = operation.observe
         if not isinstance(recorded, dict) or not isinstance(seen, dict):
             return Mismatch(trace.id, operation.line, operation.op, recorded, seen, ["observe"])
@@ -337,7 +339,7 @@ class Replayer:
 
 
 def _field(cause: Cause) -> str:
-    """The field of a mismatch in which a difference shows."""
+    """Returns the entry of `Mismatch.fields` for a difference between model and implementation."""
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH) else str(cause)
 
 
@@ -371,12 +373,12 @@ def replayer_of(trace: Trace, profile: str | None = None, *, subject: Subject | 
 
 
 def _said(problem: Exception) -> str:
-    """A problem in words: a missing key is an argument that is not there."""
+    """Returns the message of an exception; a KeyError is a missing argument."""
     if isinstance(problem, KeyError):
         return f"lacks {problem.args[0]!r}"
     return str(problem)
 
 
 def error_or(outcome: Any, otherwise: Callable[[Any], Any]) -> Any:
-    """A refusal or failure as recordings write it, anything else as `otherwise` has it."""
+    """Returns a refusal or failure in recorded form, and `otherwise(outcome)` for any other outcome."""
     return {"error": outcome.kind} if isinstance(outcome, Refused | Failed) else otherwise(outcome)

@@ -1,11 +1,11 @@
-"""Records concurrent histories of Python objects: which thread called what when, and what it returned.
+"""Records concurrent histories of Python objects: thread, invocation, return and outcome of each call.
 
-    recorder = Recorder(body)
-    recorder.call("add", (3,))         from any thread
-    recorder.history("id", subject, cfg)
+    recorder = Recorder(act)
+    recorder.call(Call("add", (3,)))    from any thread
+    recorder.history("id", target)
 
-Times are numbers of a counter, so that no two are equal. `run_threads` drives one of our implementations, which are not
-thread-safe by themselves, through a `Guard`.
+Times are taken from a counter: no two are equal. `run_threads` drives one of our implementations. They are not
+thread-safe, so it wraps them in a guard such as `Locked`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fuzz.trace.file import ABSENT, Operation, Span, Trace
 from fuzz.trace.recording import OWN
 from model.machine import plain
 
-#: While threads run, Python switches between them about this often, so that calls overlap.
+#: The switch interval of the interpreter while threads run. A short one makes calls overlap.
 _SWITCH_SECONDS = 2e-6
 
 #: (action, arguments) -> outcome, callable from any thread.
@@ -48,12 +48,12 @@ class Locked:
             return getattr(self._body, action)(*arguments)
 
     def view(self) -> Any:
-        """The model's state, when no thread runs."""
+        """Returns the implementation's view. No thread may be running."""
         return self._body.view()
 
 
 class LostUpdate(Locked):
-    """A seeded race: a call changes a copy, which then replaces the implementation without compare-and-set."""
+    """A seeded race: a call changes a copy, which replaces the original without compare-and-set. Updates are lost."""
 
     def __init__(self, subject: Subject, cfg: Any) -> None:
         super().__init__(subject, cfg)
@@ -71,7 +71,7 @@ class LostUpdate(Locked):
 class Recorder:
     """Records calls from any number of threads.
 
-    `pauses` is the probability with which another thread gets the turn before a call, and after it: calls overlap more.
+    `pauses` is the probability that the thread yields before a call, and after it, so that more calls overlap.
     """
 
     def __init__(self, act: Act, pauses: float = 0.0) -> None:
@@ -81,7 +81,7 @@ class Recorder:
         self._calls: list[tuple[Call, Any, Span]] = []
 
     def call(self, call: Call) -> Any:
-        """Takes a call in the present thread. An exception is recorded as outcome, and raised."""
+        """Executes a call in the current thread. An exception is recorded as the outcome and re-raised."""
         invoked, outcome = next(self._time), None
         try:
             self._pause()
@@ -99,7 +99,7 @@ class Recorder:
             time.sleep(0)
 
     def history(self, name: str, target: Target, **header: Any) -> Trace:
-        """The calls so far as a trace, which `brokerproof replay` checks."""
+        """Returns the recorded calls as a trace that `brokerproof replay` can check."""
         actions = target.subject.machine.actions
         operations = [
             Operation(call.action, actions[call.action].named(call.arguments), shown(outcome), ABSENT, 0, span)
@@ -117,9 +117,9 @@ def run_threads(
     guard: Callable[[Subject, Any], Locked] = Locked,
     pauses: float = 0.0,
 ) -> Trace:
-    """Runs a seed's calls on the implementation, dealt out to threads. Returns the history, with the final observation.
+    """Distributes a seed's calls to threads. Returns their history, with the final observation.
 
-    The calls are a function of the seed; how they overlap is up to the machine.
+    The calls are determined by the seed; how they overlap is not.
     """
     subject = target.subject
     plan, _ = recipe(subject, target.config, seed)
@@ -133,7 +133,7 @@ def run_threads(
             try:
                 recorder.call(call)
             except Exception:
-                return  # recorded; no order can place it
+                return  # recorded; the model allows no such outcome
 
     workers = [threading.Thread(target=work, args=(calls[i::threads],), name=f"{i}") for i in range(threads)]
     interval = sys.getswitchinterval()

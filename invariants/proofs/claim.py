@@ -1,15 +1,15 @@
-"""Claims: what a solver is asked about a component, and the verdict.
+"""Claims about components, proved by Z3 or confirmed by CrossHair.
 
-`claims` of `invariants/proofs/<component>` lists them. A claim is a sentence and a check, which reads the source as it
-is imported and answers. Its control is a seeded bug: the engine runs the same check on the changed source, where the
-statement that the control names must fail.
+`claims` of `invariants/proofs/<component>` lists the claims about a component. A claim has a sentence and a check. The
+check translates the source of the imported modules and returns an `Answer`. The claim's control is a seeded bug: the
+engine runs the same check on the changed source. There the statement that the control names must fail.
 
     @claim("half-is-less", "z3", "Half of a positive number is less than it.", Control(...))
     def half_is_less() -> Answer:
         '''Source: toy.'''
 
-A proved claim is scrutinised (`scrutiny.py`): no statement may hold of an arbitrary program, and no assumption may be
-impossible or exclude a reachable state.
+A proved claim is scrutinised (`scrutiny.py`): no statement may hold of an arbitrary program, and the premises of every
+statement must be satisfiable, also in a reachable state.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from invariants.proofs.symbolic import FORGETS, UnsupportedError, as_term
 Verdict = Literal["proved", "confirmed_over_all_paths", "no_counterexample", "refuted", "unknown"]
 Tool = Literal["z3", "crosshair"]
 
-#: Milliseconds that the solver may take for one statement of a proof. Elapsed time counts: on a busy machine, rounding
-#: and the trigger take more than 20 s.
+#: Timeout of the solver for one statement of a proof, in milliseconds of elapsed time. On a busy machine the statements
+#: about rounding and about the eviction trigger take more than 20 s.
 STEP_MS = 60_000
-#: Seconds that CrossHair may take for one contract.
+#: Timeout of CrossHair for one contract, in seconds.
 CONTRACT_SECONDS = 20.0
-#: What the control of a contract refutes.
+#: The statement that fails under the control of a contract.
 POSTCONDITION = "the postcondition"
 
 
 class Control(NamedTuple):
-    """A seeded bug: in `module`, `find`, which occurs exactly once, becomes `replace`.
+    """A seeded bug: replaces the only occurrence of `find` in `module` by `replace`.
 
-    `refutes` names the statement of the proof, or the run, that fails then.
+    `refutes` names the statement of the proof that fails on the changed source.
     """
 
     about: str
@@ -50,11 +50,11 @@ class Control(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What came of a check.
+    """The result of a check.
 
-    `paths` were followed by running, `steps` are those of a proof; `compared` counts the random states on which terms
-    and program, or claim and program, were compared; `failed` names the statements that failed; `assumes` has what the
-    check assumes, as far as it is short enough to be read.
+    `paths` is the number of paths that CrossHair executed, `steps` the number of steps of a proof, `compared` the
+    number of runs of the program with which the claim or its terms were compared. `failed` names the statements that
+    failed. `assumes` lists the assumptions that are short enough to be read.
     """
 
     verdict: Verdict
@@ -67,7 +67,7 @@ class Answer(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A sentence, the tool that is asked, the control and the check; `source` says where the sentence comes from."""
+    """A claim. `says` is its sentence; `source` cites where the sentence comes from."""
 
     id: str
     tool: Tool
@@ -78,7 +78,7 @@ class Claim(NamedTuple):
 
 
 def claim(name: str, tool: Tool, says: str, control: Control) -> Callable[[Callable[[], Answer]], Claim]:
-    """Decorator: this function is the check of a claim. Its docstring, which it must have, gives the source."""
+    """Returns a decorator that makes a claim of its check. The docstring of the check is the claim's source."""
 
     def made(check: Callable[[], Answer]) -> Claim:
         if not check.__doc__:
@@ -91,9 +91,10 @@ def claim(name: str, tool: Tool, says: str, control: Control) -> Callable[[Calla
 def contract(
     name: str, says: str, control: Control, *, seconds: float = CONTRACT_SECONDS
 ) -> Callable[[Callable[..., bool]], Claim]:
-    """Decorator: CrossHair is asked whether this function can return False.
+    """Returns a decorator that makes a claim of a function: CrossHair searches for arguments that make it return False.
 
-    Its docstring gives the source first, then restricts the arguments by `pre:` lines and ends with `post: _`.
+    The first paragraph of the function's docstring is the claim's source. Lines with `pre:` restrict the arguments; the
+    last line is `post: _`.
     """
 
     def made(function: Callable[..., bool]) -> Claim:
@@ -104,12 +105,12 @@ def contract(
 
 
 def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:
-    """The claims that the modules define, in order."""
+    """Returns the claims that the modules define, in the order of their definitions."""
     return tuple([each for module in modules for each in vars(module).values() if isinstance(each, Claim)])
 
 
 class Statement(NamedTuple):
-    """A statement of a proof: a goal that follows from premises. A lemma is about no program."""
+    """A statement of a proof: the premises `given` imply the goal. A lemma is a statement that mentions no program."""
 
     what: str
     goal: Any
@@ -118,17 +119,18 @@ class Statement(NamedTuple):
 
 
 class Proof:
-    """Collects the statements of a proof, and runs of the program beside it.
+    """Collects the statements of a proof, and compares the claim with runs of the program.
 
-    A counterexample to a `direct` statement is one to the claim. Any other statement may fail although the claim holds,
-    since an induction may assume too little: then a run that breaks the claim refutes it. If every statement was shown
-    and a run breaks the claim, or if terms and program differ, the reading is wrong and the verdict is `unknown`.
+    A counterexample to a `direct` statement refutes the claim. Any other statement may fail although the claim holds,
+    because the invariant of an induction may be too weak: the claim is refuted only if a run violates it, too. If a run
+    violates the claim although every statement was proved, or if terms and program differ, the translation is wrong and
+    the verdict is `unknown`. The verdict is also `unknown` if premises are impossible.
     """
 
     def __init__(self) -> None:
         self.steps = self.compared = 0
         self.statements: list[Statement] = []
-        self.open: list[tuple[str, str]] = []  # statements that were not shown, and why
+        self.open: list[tuple[str, str]] = []  # statements that were not proved, and the reason
         self.doubts: list[str] = []
         self.counterexamples: list[tuple[str, str]] = []
         self.runs_against: list[tuple[str, str]] = []
@@ -139,11 +141,11 @@ class Proof:
     def show(
         self, what: str, goal: Any, given: Sequence[Any] = (), *, direct: bool = False, solver: Any = None
     ) -> bool:
-        """Asks whether the goal follows from the premises. At most STEP_MS."""
+        """Proves that the premises imply the goal. Returns whether it was proved, within STEP_MS."""
         return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], False), direct, solver)
 
     def lemma(self, what: str, goal: Any, given: Sequence[Any] = (), *, solver: Any = None) -> bool:
-        """Asks for a statement about no program: it needs its premises."""
+        """Proves a statement that mentions no program. The scrutiny rejects it if it holds without its premises."""
         return self._ask(Statement(what, as_term(goal), [as_term(g) for g in given], True), False, solver)
 
     def _ask(self, statement: Statement, direct: bool, solver: Any) -> bool:
@@ -162,7 +164,7 @@ class Proof:
         return False
 
     def possible(self, what: str, given: Sequence[Any]) -> None:
-        """Asks for an example of what is given: an impossible premise implies anything."""
+        """Checks that the premises are satisfiable; otherwise they would imply any goal."""
         self.steps += 1
         if FORGETS.get():
             return
@@ -173,25 +175,25 @@ class Proof:
             self.doubts.append(f"there is no example of {what}")
 
     def need(self, what: str, holds: bool) -> None:
-        """A step that needs no solver."""
+        """Adds a step that needs no solver."""
         self.steps += 1
         if not holds:
             self.open.append((what, "it is not so"))
 
     def run(self, what: str, holds: bool, example: object = "") -> None:
-        """One run of the program: it must not break the claim."""
+        """Adds a run of the program, and whether the claim holds in it."""
         self.compared += 1
         if not holds:
             self.runs_against.append((what, str(example)))
 
     def compare(self, what: str, terms: object, program: object) -> None:
-        """Terms that were evaluated, and what the program gives. A difference leaves the claim open."""
+        """Compares the value of terms with the program's result. If they differ, the verdict is not `proved`."""
         self.compared += 1
         if terms != program:
             self.doubts.append(f"the terms are not the program: {what}: {terms}, but it runs to {program}")
 
     def answer(self) -> Answer:
-        """Proved if every statement was shown and no run disagrees. With it, the shortest run that disagrees."""
+        """Returns the verdict, as the class describes it. The detail has the shortest run that violates the claim."""
         verdict, detail = self._verdict()
         failed = tuple(dict.fromkeys(what for what, _ in (*self.counterexamples, *self.open)))
         return Answer(verdict, detail, None, self.steps, self.compared, failed)
@@ -211,13 +213,13 @@ class Proof:
         return ("unknown", f"not shown: {not_shown[0]}") if not_shown else ("proved", "")
 
 
-#: the proofs that are made while a check is recorded
+#: The list to which new proofs are added inside `recorded`.
 _RECORDING: ContextVar[list[Proof] | None] = ContextVar("_RECORDING", default=None)
 
 
 @contextmanager
 def recorded() -> Iterator[list[Proof]]:
-    """Within it, every new proof is added to the list."""
+    """Returns a list to which every proof is added that is created inside the `with` statement."""
     proofs: list[Proof] = []
     token = _RECORDING.set(proofs)
     try:
@@ -227,13 +229,13 @@ def recorded() -> Iterator[list[Proof]]:
 
 
 def _shown(model: Any) -> str:
-    """A model's constants, in the order of their names."""
+    """Returns the constants of a Z3 model as text, sorted by name."""
     constants = sorted((str(d.name()), str(model[d])) for d in model.decls() if d.arity() == 0)
     return ", ".join(f"{name} = {value}" for name, value in constants)[:400]
 
 
 def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) -> Answer:
-    """Asks CrossHair about a function whose docstring has `pre:` and `post:` lines. Takes at most about `seconds`."""
+    """Returns CrossHair's answer about a function whose docstring has a contract. Takes at most about `seconds`."""
     from collections import Counter
 
     from crosshair.core_and_libs import MessageType, analyze_function, run_checkables
@@ -264,7 +266,7 @@ def explored(contract: Callable[..., Any], seconds: float = CONTRACT_SECONDS) ->
 
 
 def answer(check: Callable[[], Answer]) -> Answer:
-    """Runs a check; source outside the subset leaves the claim open, and says why."""
+    """Runs a check. The verdict is `unknown` if the source is outside the subset that can be translated."""
     try:
         return check()
     except UnsupportedError as problem:

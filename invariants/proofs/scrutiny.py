@@ -1,9 +1,12 @@
-"""What a proved claim must show of itself, so that a proof that has become weaker is noticed.
+"""Checks that a proved claim is not vacuous, to detect proofs that have become weaker.
 
-no statement is empty     a statement fails where nothing is known of the program's results; a lemma, which is about
-                          no program, fails without its premises
-no premise is impossible  for each statement, the premises of one path at least can hold
-no premise is too narrow  the assumptions of a claim, without the program's own conditions, exclude no reachable state
+no statement is empty     a statement fails if the program's results are unconstrained; a lemma, which mentions no
+                          program, fails without its premises
+no premise is impossible  the premises of each statement are satisfiable on at least one path
+no premise is too narrow  the assumptions of each statement, without the path conditions, hold in a sampled reachable
+                          state, as far as the solver can tell
+
+Statements with the same name are the instances of one statement, on different paths.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Proof, Statement, recorded
 from invariants.proofs.symbolic import PathCondition, bind, forgotten_results
 
-#: Milliseconds that the solver may take to find a statement empty or an assumption too narrow.
+#: Timeout of the solver for one question of the scrutiny, in milliseconds. A timeout raises no objection.
 SCRUTINY_MS = 1_000
-#: Characters of the longest assumption that is listed.
+#: The maximum length of an assumption that is listed, in characters.
 SHORT = 90
-#: Parts of the largest term that is written down.
+#: The maximum size of a term that is printed, in subterms.
 SMALL = 30
 
 
@@ -35,10 +38,10 @@ class Sample(NamedTuple):
 
 
 def objection(check: Callable[[], Answer], proofs: Sequence[Proof], samples: Sequence[Sample]) -> str | None:
-    """Why a proof of that check shows less than it says, if it does."""
+    """Returns why the proofs that a check made are vacuous, or None if nothing was found."""
     steps = _by_name(proofs)
     with forgotten_results(), recorded() as again, suppress(Exception):
-        check()  # it may end early: claims go on with results that now have any value
+        check()  # may fail: a check may not expect an unconstrained result
     return next(chain(_impossible(steps), _empty(steps, _by_name(again)), _out_of_reach(steps, samples)), None)
 
 
@@ -51,21 +54,20 @@ def _by_name(proofs: Sequence[Proof]) -> dict[str, list[Statement]]:
 
 
 def assumptions(statement: Statement) -> list[Any]:
-    """The premises of a statement that are not the program's own conditions."""
+    """Returns the premises of a statement that are not path conditions."""
     return [each for each in statement.given if not isinstance(each, PathCondition)]
 
 
 def listed(proofs: Sequence[Proof]) -> list[str]:
-    """The assumptions of proofs that are short enough to be read: all but instances of invariants, and of sums."""
+    """Returns the short assumptions of proofs as text. Long ones are instances of invariants and of prefix sums."""
     facts = {fact.get_id(): fact for p in proofs for s in p.statements for fact in assumptions(s)}
     found = {" ".join(str(fact).split()) for fact in facts.values() if _is_small(fact)}
-    return sorted(
-        text for text in found if len(text) <= SHORT and "!" not in text
-    )  # names with ! differ from run to run
+    # names with ! are fresh constants, which Z3 numbers differently in each run
+    return sorted(text for text in found if len(text) <= SHORT and "!" not in text)
 
 
 def _is_small(term: Any) -> bool:
-    """Whether a term has few parts: writing down a large one takes long."""
+    """Returns whether a term has at most SMALL subterms; printing a large one is slow."""
     count, todo = 0, [term]
     while todo and count <= SMALL:
         part = todo.pop()
@@ -75,7 +77,7 @@ def _is_small(term: Any) -> bool:
 
 
 def _can_hold(facts: Sequence[Any]) -> bool:
-    """Whether the solver cannot rule the facts out."""
+    """Returns whether the facts are satisfiable, or the solver cannot tell."""
     solver = z3.Solver()
     solver.set("timeout", SCRUTINY_MS)
     solver.add(*facts)
@@ -84,7 +86,7 @@ def _can_hold(facts: Sequence[Any]) -> bool:
 
 def _impossible(steps: dict[str, list[Statement]]) -> Iterator[str]:
     for what, each in steps.items():
-        if z3.is_false(each[0].goal):  # that its premises exclude each other is what is shown
+        if z3.is_false(each[0].goal):  # a proof by contradiction: its premises must be impossible
             possible = any(_can_hold(assumptions(s)) for s in each)
         else:
             possible = any(_can_hold(s.given) for s in each)
@@ -115,15 +117,14 @@ def _out_of_reach(steps: dict[str, list[Statement]], samples: Sequence[Sample]) 
 def _bound(sample: Sample) -> dict[str, Any]:
     bound: dict[str, Any] = {}
     for name, value in (("cfg", sample.cfg), ("s", sample.state)):
-        with suppress(
-            NameError, TypeError, ValueError
-        ):  # a type that is not read as a whole: what came before it counts
+        # an unsupported type raises: the fields before it stay bound
+        with suppress(NameError, TypeError, ValueError):
             bind(type(value), name, value, bound)
     return bound
 
 
 def _values(facts: Sequence[Any], bound: dict[str, Any]) -> Iterator[Any]:
-    """What the constants in some facts are in a sample, as equations."""
+    """Yields an equation for each constant in the facts that has a value in the sample."""
     seen, todo = set(), list(facts)
     while todo:
         term = todo.pop()

@@ -1,11 +1,14 @@
-"""The range caches as terms: every action but the eviction passes, on caches of any size.
+"""Symbolic execution of the range caches' actions, on caches of any size.
 
-Most actions have no loop and are read whole. Three functions iterate over any number of entries, and are read as one
-round of their loops, or as one comprehension. The actions that end in them are shown to change nothing else.
+An edit is one path through an action, or through one iteration of a loop. Actions without loops are executed as a
+whole. Three functions iterate over any number of entries:
 
-    look_up             get, get_range          sets `accessed`; a reader may hold the entry
-    change_read_count   release, replay         changes the read count that an entry held by a reader shares
-    remove_entries      remove_range, invalidate_ledger, clear: the wrappers of removed entries stay in the queue
+    function            called by                                effect
+    look_up             get, get_range                           sets `accessed`; a reader may retain the entry
+    change_read_count   release, replay                          changes the read count that a retained entry shares
+    remove_entries      remove_range, invalidate_ledger, clear   removes entries; their wrappers stay in the queue
+
+The eviction passes have proofs of their own (`passes.py`). `non_evictable_size` is left out.
 """
 
 from __future__ import annotations
@@ -38,16 +41,16 @@ from model.machine import Param
 from model.positions import Position
 from model.range_cache import Config, Entry, Hit, OrphanedCopies, Removed, State
 
-#: Not read here: the passes have their own proofs, and `non_evictable_size` only drops wrappers of removed entries.
+#: Actions without edits. `non_evictable_size` only drops wrappers of removed entries.
 LEFT_OUT = ("time_pass", "size_pass", "evict_to_watermark", "non_evictable_size")
 
 
-#: the functions that iterate over any number of entries; actions end in them
+#: The functions that iterate over any number of entries. Some actions end in a call of one.
 INNER = (model.look_up, model.change_read_count, model.remove_entries)
 
 
 class Edit(NamedTuple):
-    """One path through an action or one round of a loop: the path, the state after it, and the outcome."""
+    """One path through an action, or through one iteration of a loop, with the final state and the outcome."""
 
     name: str
     way: Path
@@ -56,7 +59,7 @@ class Edit(NamedTuple):
 
 
 class Edits:
-    """All edits of any state; `measures` are sums over the slots of the queue."""
+    """All edits of an unconstrained state. `measures` are the measures that the queue sums over its slots."""
 
     def __init__(self, measures: Measures | None = None) -> None:
         self.proof = Proof()
@@ -64,23 +67,27 @@ class Edits:
         queue, sizes = Seq.unknown(Entry | None, "s.queue", measures), Seq.unknown(int, "s.sizes", {SUM: lambda n: n})
         self.s = state.replace({"queue": queue, "sizes": sizes})
         self.arguments: dict[str, Any] = {}
-        self.ways: dict[str, list[Path]] = {}  # of the actions that were read whole
+        self.ways: dict[str, list[Path]] = {}  # paths of the actions that call no function of INNER, by name
         cache = self.argument("cache", int)
         self.given = [cache >= 0, cache < sizes.length]
 
     def argument(self, name: str, kind: Any) -> Any:
-        """The symbolic value of all arguments of that name."""
+        """Returns the symbolic value of an argument; arguments with equal names share it."""
         return self.arguments.setdefault(name, unknown(kind, f"arg.{name}"))
 
     def all(self) -> Iterator[Edit]:
-        """Every edit. Also shows that no action changes more than the function of `INNER` that it ends in."""
+        """Yields every edit."""
         yield from self.straight()
         yield from self.looks()
         yield from self.changes(model.marked_read)
         yield from self.detaches()
 
     def straight(self) -> Iterator[Edit]:
-        """The paths of the actions, with stubs for the functions of `INNER`."""
+        """Yields the paths of the actions that change the state without calling a function of `INNER`.
+
+        The functions of `INNER` are stubs that ignore their arguments: a change of the state before such a call is not
+        noticed.
+        """
         mark = (self.s.replace({}), None)
 
         def marked(*_: Any, **__: Any) -> tuple[Rec, None]:
@@ -104,7 +111,7 @@ class Edits:
                         yield Edit(name, way, after, outcome)
 
     def looks(self) -> Iterator[Edit]:
-        """One entry of a lookup."""
+        """Yields the paths of one iteration of `look_up`."""
         loop = Reader().loop(model.look_up)
         found, hits = Seq.unknown(Entry, "found"), Seq.unknown(Hit, "hits")
         names = {"s": self.s, "found": found, "hold": z3.Bool("hold"), "hits": hits, OVER: found, AT: z3.Int("at")}
@@ -112,7 +119,10 @@ class Edits:
             yield Edit("look_up", way, way.names["s"], way.names["hits"])
 
     def changes(self, change: Any) -> Iterator[Edit]:
-        """A change of the read count of a held entry, shared with a cached entry or with `OrphanedCopies` only."""
+        """Yields the paths that change a read count: that of a cached entry, or of `OrphanedCopies`.
+
+        `change` is the function from the old read count to the new one.
+        """
         names = {"s": self.s, "copy": z3.Int("copy"), "change": change, "keep_copy": z3.Bool("keep_copy")}
         reader = Reader(stubs={model.add_orphaned_copies: add_orphaned_copies})
         for which in (0, 1):
@@ -124,7 +134,7 @@ class Edits:
                     yield Edit("change_read_count", way, after, outcome)
 
     def detaches(self) -> Iterator[Edit]:
-        """The paths of `remove_entries`, for any entries."""
+        """Yields the paths of `remove_entries`, for any entries."""
 
         def leave(cfg: Rec, s: Rec, gone: Any) -> tuple[Rec, Rec]:
             left = {
@@ -138,7 +148,7 @@ class Edits:
             yield Edit("remove_entries", way, *way.value)
 
     def show(self, edits: Iterator[Edit], kept: Invariant, given: Sequence[Any] = ()) -> None:
-        """Shows that what holds of a state, given as the name `s`, holds after every edit."""
+        """Proves that every edit preserves an invariant, whose names include the state `s`."""
         anywhere = [z3.Int(f"any{i}") for i in range(kept.places)]
         for edit in edits:
             self.follows(
@@ -154,16 +164,16 @@ class Edits:
         kept: Invariant | None = None,
         given: Sequence[Any] = (),
     ) -> None:
-        """Shows a goal after an edit."""
+        """Proves a goal about the state after an edit."""
         names: Names = {"s": self.s}
         values = (self.s, edit.after, edit.outcome, *[v for v in edit.way.names.values() if isinstance(v, Seq)])
         known = [*self.given, *given, *edit.way.when]
         follows(self.proof, f"{edit.name}: {what}", goal, places, (kept,) if kept else (), names, known, values)
 
-    # ---- the program beside the terms
+    # ---- comparison with runs of the program
 
     def against(self, holds: Callable[[Config, State], bool]) -> None:
-        """Holds the claim against random histories, and the terms of actions that were read whole against them."""
+        """Checks the claim on random traces, and compares the paths in `ways` with each step of their actions."""
         ready = {name: [self._ready(way) for way in ways] for name, ways in self.ways.items()}
         for history in histories(20, 60):
             for cfg, before, name, arguments, after, outcome in history:
@@ -171,14 +181,14 @@ class Edits:
                 if name in ready:
                     bound = self._bound(cfg, before, name, arguments)
                     taken = [value for when, value in ready[name] if all(each(bound) for each in when)]
-                    worked_out = [(_in_some_order(value(bound)[0]), value(bound)[1]) for value in taken]
-                    self.proof.compare(f"{name}{arguments}", worked_out, [(_in_some_order(after), outcome)])
+                    evaluated = [(_canonical(value(bound)[0]), value(bound)[1]) for value in taken]
+                    self.proof.compare(f"{name}{arguments}", evaluated, [(_canonical(after), outcome)])
 
     def _ready(self, way: Path) -> tuple[list[Evaluator], Evaluator]:
         return [evaluator(each) for each in way.conditions()], evaluator(way.value)
 
     def _bound(self, cfg: Config, s: State, name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
-        """What the names in the terms of an action stand for, in a state: also what it finds, and where."""
+        """Returns the values of the names in the terms of an action, including the results of `find` and `index`."""
         bound: dict[str, Any] = {}
         bind(Config, "cfg", cfg, bound)
         bind(State, "s", s, bound)
@@ -194,18 +204,18 @@ class Edits:
         return bound
 
 
-def _in_some_order(s: State) -> State:
-    """The state with the groups of copies in one order, and without those that nobody holds."""
+def _canonical(s: State) -> State:
+    """Returns the state with `orphaned_copies` sorted and without groups of which no copy is retained."""
     return s._replace(orphaned_copies=tuple(sorted(g for g in s.orphaned_copies if g.copies)))
 
 
-# ---- running histories ------------------------------------------------------------------------------------
+# ---- random traces ----------------------------------------------------------------------------------------
 
 POSITIONS = (Position(1, 0), Position(1, 1), Position(2, 0))
 
 
 def histories(count: int, steps: int) -> Iterator[Iterator[tuple[Config, State, str, tuple[Any, ...], State, Any]]]:
-    """Random runs of all actions but the faults, always the same: each as its steps."""
+    """Yields random traces without faults, each as an iterator over its steps. The seed is fixed."""
     draw = random.Random(54)  # noqa: S311
     for _ in range(count):
         yield _history(draw, steps)
@@ -229,7 +239,7 @@ def _history(draw: random.Random, steps: int) -> Iterator[tuple[Config, State, s
 
 
 def _drawn(draw: random.Random, s: State, param: Param) -> Any:
-    """A value of a parameter that makes sense."""
+    """Returns a random value for a parameter, small or close to values in the state."""
     name = param.name
     if name in ("position", "value_position", "first", "last"):
         return draw.choice(POSITIONS)

@@ -1,8 +1,8 @@
-"""Whole numbers as sets of the places of their bits, for masks of any length.
+"""Integers as sets of bit positions, for bit masks of any length.
 
-A mask is a truth for each place: bit i of the number. No bit stands below place 0, and of a number that is below zero
-all bits from some place on are set. So `&`, `|`, `^`, `~` and shifts are said of any number at once, and without an
-end. A sum or difference is not, but for one less than a mask.
+A mask is a function from bit position to bool (two's complement). It is false at negative positions. For a negative
+integer it is true from some position on. `&`, `|`, `^`, `~` and shifts are therefore supported without a bound on the
+length. The only arithmetic operation is the subtraction of 1.
 """
 
 from __future__ import annotations
@@ -12,41 +12,41 @@ from typing import Any
 
 import z3  # type: ignore[import-untyped]
 
-#: what a solver works on
+#: the Z3 sort of a mask
 MASK = z3.ArraySort(z3.IntSort(), z3.BoolSort())
 NONE = z3.K(z3.IntSort(), z3.BoolVal(False))
 
 
 def is_mask(value: Any) -> bool:
-    """Whether a term is a mask."""
+    """Returns whether a term is a mask."""
     return bool(z3.is_expr(value) and value.sort() == MASK)
 
 
 def made(place: Any, holds: Any) -> Any:
-    """The mask of the places from 0 on of which something holds."""
+    """Returns the mask of the nonnegative positions for which `holds` is true."""
     return z3.Lambda([place], z3.And(place >= 0, holds))
 
 
 def unknown_mask(name: str) -> Any:
-    """Any mask."""
+    """Returns an unconstrained mask."""
     place = z3.Int("(bit)")
     return made(place, z3.Const(name, MASK)[place])
 
 
 def below(end: Any) -> Any:
-    """The bits before a place."""
+    """Returns the mask of all positions below `end`."""
     place = z3.Int("(bit)")
     return made(place, place < end)
 
 
 def from_on(first: Any) -> Any:
-    """The bits from a place on."""
+    """Returns the mask of all positions at or above `first`."""
     place = z3.Int("(bit)")
     return made(place, place >= first)
 
 
 def of_number(number: int) -> Any:
-    """The mask of a known number, which is not below zero."""
+    """Returns the mask of a nonnegative integer constant."""
     mask = NONE
     for place in range(number.bit_length()):
         if number >> place & 1:
@@ -55,14 +55,14 @@ def of_number(number: int) -> Any:
 
 
 def number_in(value: Any) -> int | None:
-    """The number that is known, if it is, and if it is not below zero."""
+    """Returns the value of a nonnegative integer constant, or None for anything else."""
     if z3.is_expr(value) and z3.is_int_value(value):
         value = value.as_long()
     return value if isinstance(value, int) and value >= 0 else None
 
 
 def as_mask(value: Any) -> Any:
-    """A mask as it is, a known number as a mask; None for anything else."""
+    """Returns a mask unchanged, a nonnegative constant as a mask, and None for anything else."""
     if is_mask(value):
         return value
     number = number_in(value)
@@ -70,7 +70,7 @@ def as_mask(value: Any) -> Any:
 
 
 def binary(operator: ast.operator, left: Any, right: Any) -> Any:
-    """The value of an operation on masks; None for one that is not understood."""
+    """Returns the result of an operation on masks, or None if it is not supported."""
     place = z3.Int("(bit)")
     if isinstance(operator, ast.LShift | ast.RShift):
         mask = as_mask(left)
@@ -100,14 +100,14 @@ def binary(operator: ast.operator, left: Any, right: Any) -> Any:
 
 
 def one_less(mask: Any) -> Any:
-    """The number before: its first bit is taken away, and all bits before that one are set."""
+    """Returns the mask minus 1: the lowest bit is cleared, and all bits below it are set."""
     place, lower = z3.Int("(bit)"), z3.Int("(lower bit)")
     is_behind = z3.Exists([lower], z3.And(lower >= 0, lower < place, mask[lower]))
     return made(place, mask[place] == is_behind)
 
 
 def _picked(mask: Any, number: int) -> Any:
-    """The bits of a mask that are those of a known number, too: so few that each is named."""
+    """Returns `mask & number` for a constant, as one store for each bit of the constant."""
     chosen = NONE
     for place in range(number.bit_length()):
         if number >> place & 1:
@@ -116,6 +116,6 @@ def _picked(mask: Any, number: int) -> Any:
 
 
 def inverted(mask: Any) -> Any:
-    """All bits but those of the mask."""
+    """Returns the complement of a mask."""
     place = z3.Int("(bit)")
     return made(place, z3.Not(mask[place]))

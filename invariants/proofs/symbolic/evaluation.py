@@ -1,8 +1,8 @@
-"""Terms evaluated for given values, so that a translation can be compared with the function that runs.
+"""Evaluates symbolic values for given inputs, to compare a translation with a run of the function.
 
-bind     one value in the place of an unknown of the same type: names -> what they stand for
-known    a value made of terms -> the Python value, with the names standing for what was bound
-LoopEvaluator   a loop, run by working out the terms of its rounds
+bind, bind_seq       assign a Python value to the constants of an unknown
+evaluate, evaluator  return the Python value of a symbolic value under such an assignment
+LoopEvaluator        runs a loop by evaluating the paths through one iteration
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from invariants.proofs.symbolic.values import (
 )
 from model.values import fields_of
 
-#: What names stand for; the name of a column of a sequence stands for its values by place.
+#: Values of constants by name; for a column of a sequence, its values by index.
 Bound = dict[str, Any]
 
 
 def bind(kind: Any, name: str, value: Any, bound: Bound, *, element: bool = False) -> None:
-    """Puts a value where `unknown(kind, name)` stands. Cost: the size of the value."""
+    """Assigns a value to the constants of `unknown(kind, name)`, in `bound`. Cost: the size of the value."""
     origin = get_origin(kind)
     if origin is Annotated:
         bind(get_args(kind)[0], name, value, bound, element=element)
@@ -56,7 +56,7 @@ def bind(kind: Any, name: str, value: Any, bound: Bound, *, element: bool = Fals
 
 
 def bind_seq(kind: Any, name: str, values: Sequence[Any], bound: Bound) -> None:
-    """Puts values where `Seq.unknown(kind, name)` stands."""
+    """Assigns a sequence of values to the constants of `Seq.unknown(kind, name)`, in `bound`."""
     bound[f"{name}.length"] = len(values)
     columns: dict[str, dict[int, Any]] = {}
     for i, each in enumerate(values):
@@ -67,21 +67,21 @@ def bind_seq(kind: Any, name: str, values: Sequence[Any], bound: Bound) -> None:
     bound.update(columns)
 
 
-#: Works a value out, given what names stand for.
+#: Returns a value for given values of the constants.
 Evaluator = Callable[[Mapping[str, Any]], Any]
 
-#: the place in a sequence, while its elements are evaluated
+#: the index in a sequence whose elements are evaluated
 _PLACE = z3.Int("(place)")
 _NUMBER = re.compile(r"#\d+")
 
 
 def evaluate(value: Any, bound: Mapping[str, Any]) -> Any:
-    """The Python value of terms. Raises UnsupportedError for a name that nothing was bound to."""
+    """Returns the Python value of a symbolic value. Raises UnsupportedError for a constant without a value."""
     return evaluator(value)(bound)
 
 
 def evaluator(value: Any) -> Evaluator:
-    """How the Python value of terms is evaluated, made ready once for many uses."""
+    """Compiles a symbolic value to a function that evaluates it, for repeated use."""
     if FORGETS.get():
         return lambda bound: None
     if isinstance(value, Maybe):
@@ -106,7 +106,7 @@ def evaluator(value: Any) -> Evaluator:
 
 
 def _term(term: Any) -> Evaluator:
-    """A term's value; only the branch that counts is evaluated, as in the program."""
+    """Compiles a term. Only the selected branch of an if-then-else is evaluated, as in the program."""
     if z3.is_int_value(term) or z3.is_rational_value(term):
         number = term.as_long() if z3.is_int_value(term) else term.as_fraction()
         return lambda bound: number
@@ -127,9 +127,9 @@ def _term(term: Any) -> Evaluator:
 
 
 def _named(name: str, parts: list[Evaluator], nothing: Any) -> Evaluator:
-    """What a name stands for, or, of a column of a sequence, what stands at a place of it.
+    """Compiles a constant, or the application of a column of a sequence to an index.
 
-    A name that a reader made up, such as `found#3.bytes`, may also be bound without its number.
+    A constant that a reader created, such as `found#3.bytes`, may also be bound without its number.
     """
     plain = _NUMBER.sub("", name)
     if name in _OF_TERMS:
@@ -148,11 +148,11 @@ def _named(name: str, parts: list[Evaluator], nothing: Any) -> Evaluator:
 
 
 def _nothing(sort: Any) -> Any:
-    """What stands where a sequence has no element, or None: never looked at by a sound translation."""
+    """Returns a value for an index outside a sequence, or for None. A sound translation does not depend on it."""
     return False if sort == z3.BoolSort() else () if sort == TOKEN else 0
 
 
-#: the functions of `values.py` that have a meaning of their own
+#: the interpretation of the uninterpreted functions of `values.py`
 _OF_TERMS: dict[str, Callable[..., Any]] = {
     "rounded": lambda exact: Fraction(float(exact)),
     "power": lambda base, exponent: Fraction(float(base) ** exponent),
@@ -184,10 +184,9 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 
 
 class LoopEvaluator:
-    """A loop that is run by working out the terms of its rounds.
+    """Runs a loop by evaluating the paths through one iteration.
 
-    `ways` are the ways through one round; `kinds` says of which type the names are that change, list[...] for a
-    sequence.
+    `ways` are these paths. `kinds` has the type of each name that the loop changes, list[...] for a sequence.
     """
 
     def __init__(self, goes_on: Any, ways: Sequence[Path], kinds: Mapping[str, Any]) -> None:
@@ -199,9 +198,9 @@ class LoopEvaluator:
         return {name: evaluator(way.names[name]) for name in self.kinds}
 
     def run(self, bound: Mapping[str, Any], names: Mapping[str, Any], most: int = 1000) -> dict[str, Any]:
-        """The names where the loop is left. `bound` is what does not change.
+        """Returns the values of the names at the loop's exit. `bound` has the values that the loop does not change.
 
-        Raises UnsupportedError if not exactly one way can be taken, or after more than `most` rounds.
+        Raises UnsupportedError if not exactly one path is feasible, or after more than `most` iterations.
         """
         now = dict(names)
         if FORGETS.get():

@@ -1,4 +1,4 @@
-"""What an expression of a rule stands for, said in terms; see `reader.py`."""
+"""Symbolic evaluation of expressions; statements, paths and loops are in `reader.py`."""
 
 from __future__ import annotations
 
@@ -34,70 +34,70 @@ from invariants.proofs.symbolic.values import (
     unknown,
 )
 
-#: under this name, which no program has, a path keeps the parameters that still are what was handed in
+#: The key in `Path.names` of the set of parameters that were not assigned. No program has a variable of this name.
 HANDED_IN = ""
 
 
 class PathCondition(z3.BoolRef):  # type: ignore[misc]
-    """A condition that comes from the source that was read, and not from whoever asked for the reading."""
+    """A condition from the source of the function, in contrast to an assumption of the caller of the reader."""
 
     @staticmethod
     def of(condition: Any) -> Any:
-        """The condition, marked."""
+        """Returns the condition as a PathCondition."""
         term = as_term(condition)
         return PathCondition(term.as_ast(), term.ctx)
 
 
 class Path:
-    """One way through a function: what it assumes, what its names stand for, and how it ends."""
+    """A path through a function: its conditions, the values of its names, and how it ends."""
 
     def __init__(self, names: Mapping[str, Any], when: Sequence[Any] = (), how: str = "next", value: Any = None):
-        """`how` is next, return, break or continue; `value` is what is returned."""
+        """`how` is next, return, break or continue; `value` is the returned value."""
         self.names, self.when, self.how, self.value = dict(names), list(when), how, value
 
     def also(self, condition: Any) -> Path:
-        """The same path under one more condition."""
+        """Returns the path with one more condition, which is not marked as a path condition."""
         return Path(self.names, [*self.when, condition], self.how, self.value)
 
     def conditions(self) -> list[Any]:
-        """The program's own conditions on this path; for given inputs, exactly one path has all of them true."""
+        """Returns the path conditions. For given inputs, exactly one path of a function has only true ones."""
         return [each for each in self.when if isinstance(each, PathCondition)]
 
     def branch(self, condition: Any) -> Path:
-        """The same path where the program's own condition holds."""
+        """Returns the path with one more path condition."""
         return self.also(PathCondition.of(condition))
 
     def named(self, name: str, value: Any) -> Path:
-        """The same way with another value for a name."""
+        """Returns the path after an assignment to a name."""
         own = {HANDED_IN: self.names.get(HANDED_IN, frozenset()) - {name}}
         return Path({**self.names, **own, name: value}, self.when, self.how, self.value)
 
 
 class Place:
-    """Where an expression stands: the path, the module's names, and the conditions that hold just there."""
+    """The context of an expression: its path, the module's names, and the conditions under which it is evaluated."""
 
     def __init__(self, path: Path, space: Mapping[str, Any], extra: tuple[Any, ...] = (), index: tuple[Any, ...] = ()):
-        """`index` is the place in the sequence that a comprehension goes over."""
+        """`index` has the index in the sequence over which a comprehension iterates, if there is one."""
         self.path, self.space, self.extra, self.index = path, space, extra, index
 
     def also(self, condition: Any) -> Place:
-        """The same place, where a condition holds."""
+        """Returns the context with one more condition."""
         return Place(self.path, self.space, (*self.extra, as_term(condition)), self.index)
 
     def learn(self, fact: Any) -> None:
-        """A fact without which the program would have stopped here with an error."""
+        """Adds a fact to the path conditions, under the conditions of this context."""
         self.path.when.append(PathCondition.of(z3.Implies(z3.And(*self.extra), fact) if self.extra else fact))
 
 
 class Some(NamedTuple):
-    """What is known of an `any`: where one is found, if any is; and of a place, that any is if what is there is."""
+    """The facts about an `any`: an index with a true element if it is true; `fact(i)`: it is true if element i is."""
 
     where: Any
     fact: Callable[[Any], Any]
 
 
 class Expressions:
-    """Follows expressions. What it assumes of unknown values is in `given`."""
+    """Evaluates expressions symbolically, under the assumptions `given`."""
 
     def __init__(
         self,
@@ -108,22 +108,22 @@ class Expressions:
         self.given, self.havoc = list(given), tuple([uncached(each) for each in havoc])
         self.stubs = {uncached(each): other for each, other in stubs.items()}
         self._made, self._prefix = 0, ""
-        self.chosen: list[Chosen] = []  # what comprehensions with a condition have chosen, in the order of the source
-        self.anys: list[Some] = []  # of each `any` over a sequence, in the order of the source
-        self.sums: list[Tally] = []  # what was added up, in the order of the source
+        self.chosen: list[Chosen] = []  # comprehensions with a condition, in the order of the source
+        self.anys: list[Some] = []  # each `any` over a sequence, in the order of the source
+        self.sums: list[Tally] = []  # each `sum` without a prefix sum, in the order of the source
         self._handlers: dict[type[ast.expr], Callable[[Any, Place], Any]] = {
             ast.Constant: lambda node, place: node.value,
             ast.Name: self._name,
             ast.Attribute: lambda node, place: self._attribute(self.value(node.value, place), node.attr, node, place),
             ast.Tuple: self._tuple,
             ast.List: self._tuple,
-            ast.BoolOp: self._last_looked_at,
+            ast.BoolOp: self._and_or_value,
             ast.UnaryOp: self._unary,
             ast.BinOp: self._binary,
             ast.Compare: self._compared,
             ast.IfExp: self._either,
             ast.Subscript: self._subscript,
-            ast.JoinedStr: lambda node, place: self.fresh(object, "text", place),  # nothing is known of what it says
+            ast.JoinedStr: lambda node, place: self.fresh(object, "text", place),  # unconstrained
             ast.ListComp: self._comprehended,
             ast.Call: self._called,
         }
@@ -135,33 +135,33 @@ class Expressions:
         when: Sequence[Any] = (),
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
-        """Every feasible path through a function; `Reader` implements it."""
+        """Returns the feasible paths through a function; `Reader` implements it."""
         raise NotImplementedError
 
     def call(self, function: Callable[..., Any], *arguments: Any, when: Sequence[Any] = ()) -> Any:
-        """What a function returns, put together from all its paths. Raises UnsupportedError."""
-        return handed_out(_together(self.follow(function, arguments, when), len(when)))
+        """Returns the value of a call, merged from all paths. Raises UnsupportedError."""
+        return handed_out(_merged_paths(self.follow(function, arguments, when), len(when)))
 
     def can_be(self, conditions: Sequence[Any]) -> bool:
-        """Whether the solver cannot rule the conditions out."""
+        """Returns whether the conditions are satisfiable, or the solver cannot tell."""
         solver = z3.Solver()
         solver.set("timeout", 1000)
         solver.add(*self.given, *conditions)
         return bool(solver.check() != z3.unsat)
 
     def require(self, condition: Any, place: Place, node: ast.AST, what: str) -> None:
-        """Raises UnsupportedError unless the condition holds here."""
+        """Raises UnsupportedError unless the condition is proved in this context."""
         if not FORGETS.get() and self.can_be([*place.path.when, *place.extra, z3.Not(as_term(condition))]):
             refuse(node, f"cannot show that {what}")
 
     def fresh(self, kind: Any, about: str, place: Place | None = None) -> Any:
-        """A new value of a type, of which nothing is known; in a comprehension it depends on the place."""
+        """Returns a fresh unconstrained value of a type; in a comprehension it is a function of the index."""
         self._made += 1
         item = get_origin(kind) not in (list, tuple)
         return unknown(kind, f"{self._prefix}{about}#{self._made}", *(place.index if place else ()), item=item)
 
     def value(self, node: ast.expr, place: Place) -> Any:
-        """What an expression stands for. Raises UnsupportedError."""
+        """Returns the value of an expression. Raises UnsupportedError."""
         handler = self._handlers.get(type(node))
         return handler(node, place) if handler else refuse(node, "this expression is not supported")
 
@@ -175,13 +175,13 @@ class Expressions:
         return operators.binary(node.op, left, right, node)
 
     def not_none(self, value: Any, place: Place, node: ast.AST) -> Any:
-        """A value, where None would be an error. Raises UnsupportedError unless it is shown not to be None."""
+        """Returns the value of a Maybe. Raises UnsupportedError unless it is proved not to be None."""
         if isinstance(value, Maybe):
             self.require(value.defined, place, node, "this is not None")
             return value.value
         return value
 
-    # ---- names, fields, places
+    # ---- names, fields, indexes
 
     def _name(self, node: ast.Name, place: Place) -> Any:
         for space in (place.path.names, place.space, operators.BUILT_IN):
@@ -207,26 +207,26 @@ class Expressions:
                 before = self._with_all(joined or Seq.empty(value.kind, value.measures), values, place, node)
                 joined, values = (before.joined(value) if joined or values else value), []
             elif isinstance(part, ast.Starred) and not isinstance(value, tuple):
-                return self.fresh(object, "tuple", place)  # one that cannot be looked into
+                return self.fresh(object, "tuple", place)  # a token: its elements are not known
             else:
                 values += value if isinstance(part, ast.Starred) else [value]
         return self._with_all(joined, values, place, node) if joined else tuple(values)
 
     def _with_all(self, seq: Seq, values: Sequence[Any], place: Place, node: ast.AST) -> Seq:
-        """A sequence with more elements, which may be None only where its own may."""
+        """Returns a sequence with values appended; they may be None only if the element type is optional."""
         may_be_none = type(None) in get_args(seq.kind)
         for each in values:
             seq = seq.appended(each if may_be_none else self.not_none(each, place, node))
         return seq
 
     def inside(self, index: ast.expr, seq: Seq, place: Place, node: ast.AST) -> Any:
-        """A place in a sequence. Raises UnsupportedError unless it is shown to be inside."""
+        """Returns an index. Raises UnsupportedError unless it is proved to be within the sequence."""
         where = self._place_in(index, seq, place)
         self.require(z3.And(where >= 0, where < seq.length), place, node, "the place is inside")
         return where
 
     def _place_in(self, index: ast.expr, seq: Seq, place: Place) -> Any:
-        """Where an index stands; a negative number, written as one, counts from the end."""
+        """Returns an index; a negative literal counts from the end."""
         where = as_term(self.not_none(self.value(index, place), place, index))
         match index:
             case ast.UnaryOp(ast.USub(), ast.Constant(int(number))) if number > 0:
@@ -234,7 +234,7 @@ class Expressions:
         return where
 
     def _end_in(self, index: ast.expr, seq: Seq, place: Place) -> Any:
-        """Where a part ends: at the end of the sequence, if the index is further on."""
+        """Returns the end of a slice, at most the length of the sequence."""
         end = self._place_in(index, seq, place)
         if not self.can_be([*place.path.when, *place.extra, end > seq.length]):
             return end
@@ -246,7 +246,7 @@ class Expressions:
             return self._looked_up(value, self.value(index, place), place, node)
         if isinstance(value, tuple) and value and not isinstance(index, ast.Slice):
             return self._one_of(value, self.value(index, place), place, node)
-        if isinstance(value, Rec) and hasattr(value.kind, "item_of"):  # it stands for a tuple
+        if isinstance(value, Rec) and hasattr(value.kind, "item_of"):  # represents a tuple
             return value.kind.item_of(value, self.value(index, place))
         if isinstance(value, Seq) and isinstance(index, ast.Slice) and index.step is None:
             first = as_term(0) if index.lower is None else self._place_in(index.lower, value, place)
@@ -258,7 +258,7 @@ class Expressions:
         return refuse(node, "this index is not supported")
 
     def _looked_up(self, table: Mapping[Any, Any], key: Any, place: Place, node: ast.AST) -> Any:
-        """What a table of the module has for a key. Raises UnsupportedError unless the key is shown to be there."""
+        """Returns the value for a key of a dict constant. Raises UnsupportedError unless the key is proved present."""
         is_key = [as_term(equal(key, each)) for each in table]
         self.require(z3.Or(*is_key), place, node, "the key is there")
         *others, found = table.values()
@@ -267,7 +267,7 @@ class Expressions:
         return found
 
     def _one_of(self, values: Sequence[Any], index: Any, place: Place, node: ast.AST) -> Any:
-        """One of several values that are known one by one. Raises UnsupportedError unless the place is inside."""
+        """Returns an element of a tuple of known length. Raises UnsupportedError unless the index is proved valid."""
         if isinstance(index, int) and -len(values) <= index < len(values):
             return values[index]
         if not z3.is_expr(index):
@@ -278,7 +278,7 @@ class Expressions:
             found = merged(index == i, value, found)
         return found
 
-    # ---- truths
+    # ---- conditions
 
     def _unary(self, node: ast.UnaryOp, place: Place) -> Any:
         if isinstance(node.op, ast.Not):
@@ -290,27 +290,27 @@ class Expressions:
         return -value if isinstance(node.op, ast.USub) else refuse(node, "this operation is not supported")
 
     def condition(self, node: ast.expr, place: Place) -> Any:
-        """Whether an expression is true, where only this is asked of it."""
-        return self._all_or_any(node, place) if isinstance(node, ast.BoolOp) else truth(self.value(node, place))
+        """Returns the truth value of an expression."""
+        return self._and_or_truth(node, place) if isinstance(node, ast.BoolOp) else truth(self.value(node, place))
 
-    def _last_looked_at(self, node: ast.BoolOp, place: Place) -> Any:
-        """`and`, `or` give the value that they looked at last, which is a truth only where all of them are."""
+    def _and_or_value(self, node: ast.BoolOp, place: Place) -> Any:
+        """Returns the value of `and` or `or`: the operand that was evaluated last, a bool only if all operands are."""
         is_all, at, values = isinstance(node.op, ast.And), place, []
         for part in node.values:
             values.append(self.value(part, at))
             said = as_term(truth(values[-1]))
             at = at.also(said if is_all else z3.Not(said))
         if all(isinstance(each, bool) or (z3.is_bool(each) and not bitmasks.is_mask(each)) for each in values):
-            return self._all_or_any(node, place)
+            return self._and_or_truth(node, place)
         *before, last = [int(v) if isinstance(v, bool) else operators.as_number(v) for v in values]
         for value in reversed(before):
-            known = value.value if isinstance(value, Maybe) and not is_all else value  # `or` gives no None from here
+            known = value.value if isinstance(value, Maybe) and not is_all else value  # a true operand is not None
             said = truth(value)
             last = merged(said, last, known) if is_all else merged(said, known, last)
         return last
 
-    def _all_or_any(self, node: ast.BoolOp, place: Place) -> Any:
-        """`and`, `or`: what comes later is only worked out where what comes before lets it."""
+    def _and_or_truth(self, node: ast.BoolOp, place: Place) -> Any:
+        """Returns the truth value of `and` or `or`. Operands are evaluated with short-circuiting."""
         is_all, said = isinstance(node.op, ast.And), []
         for part in node.values:
             one = self.condition(part, place)
@@ -329,7 +329,7 @@ class Expressions:
         for operator, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.value(comparator, place)
             if isinstance(operator, ast.In | ast.NotIn) and not isinstance(right, tuple):
-                inside = self.fresh(bool, "in", place)  # in a sequence of any length: it may be so or not
+                inside = self.fresh(bool, "in", place)  # in a sequence of any length: unconstrained
                 said.append(inside if isinstance(operator, ast.In) else z3.Not(inside))
             elif isinstance(operator, ast.Is | ast.IsNot) and isinstance(right, Rec | Maybe):
                 same = self._same_object(left, right, place)
@@ -343,7 +343,7 @@ class Expressions:
         return said[0] if len(said) == 1 else z3.And(*[as_term(each) for each in said])
 
     def _same_object(self, left: Any, right: Any, place: Place) -> Any:
-        """`is` between records: a thing is equal to itself, and an element is what stands at its place."""
+        """Returns `left is right` for records. Identity implies equality; elements at the same index are identical."""
         if left is right:
             return z3.BoolVal(True)
         same = self.fresh(bool, "is", place)
@@ -368,9 +368,9 @@ class Expressions:
     # ---- comprehensions and calls
 
     def _comprehended(self, node: ast.ListComp | ast.GeneratorExp, place: Place) -> Any:
-        """A sequence made from another: element by element, or, if some are left out, any at all of that kind."""
+        """Returns the sequence of a comprehension: element by element, or, with a condition, see `_chosen`."""
         [generator, *more] = node.generators
-        inner, number, name = _gone_over(generator)
+        inner, number, name = _iterated(generator)
         over = self.value(inner, place)
         if more or place.index or not name:
             return refuse(node, "this comprehension is not supported")
@@ -392,7 +392,7 @@ class Expressions:
             return self._chosen(node, about, over, place)
 
         def at(where: Any) -> Any:
-            kept = self._made, self._prefix  # what is unknown of an element depends on its place and on nothing else
+            kept = self._made, self._prefix  # fresh values of an element depend on its index only
             self._made, self._prefix = 0, f"{about}."
             inner = Place(named(over.at(where), where), place.space, place.extra, (as_term(where),))
             element = coerced(over.kind, self.value(node.elt, inner))
@@ -402,7 +402,7 @@ class Expressions:
         return Seq(over.kind, over.length, at, {}, {}, over.roots)
 
     def _chosen(self, node: ast.ListComp | ast.GeneratorExp, about: str, over: Seq | Chosen, place: Place) -> Any:
-        """The elements that meet a condition. What they are is looked into only where a sum or the like asks for it."""
+        """Returns the result of a comprehension with a condition. Elements are evaluated only on demand."""
         [generator] = node.generators
         target = cast(ast.Name, generator.target)
         seen: dict[str, tuple[Any, Any, list[Any]]] = {}
@@ -411,9 +411,9 @@ class Expressions:
             where = as_term(where)
             text = where.sexpr()
             if text not in seen:
-                kept = self._made, self._prefix  # as in a sequence: what is made up here depends on the place only
+                kept = self._made, self._prefix  # as above
                 self._made, self._prefix = 0, f"{about}."
-                seen[text] = self._looked_at(node, target.id, over, where, place)
+                seen[text] = self._chosen_at(node, target.id, over, where, place)
                 self._made, self._prefix = kept
             return seen[text]
 
@@ -423,10 +423,10 @@ class Expressions:
             return replace(Seq.unknown(over.kind, about), origin=chosen)
         return chosen
 
-    def _looked_at(
+    def _chosen_at(
         self, node: ast.ListComp | ast.GeneratorExp, name: str, over: Seq | Chosen, where: Any, place: Place
     ) -> tuple[Any, Any, list[Any]]:
-        """Whether an element is chosen, what stands for it then, and what is known of both."""
+        """Returns whether an element is included, the resulting element, and the facts about both."""
         was, element, known = (True, over.at(where), []) if isinstance(over, Seq) else over.look(where)
         inner = Place(place.path.named(name, element), place.space, (*place.extra, as_term(was)), (where,))
         before, conditions = len(inner.path.when), [as_term(was)]
@@ -439,7 +439,7 @@ class Expressions:
         return handed_out(z3.And(*conditions)), handed_out(item), [*known, *inner.path.when[before:]]
 
     def is_followed(self, function: Any) -> bool:
-        """Whether a call of it goes into its source."""
+        """Returns whether calls of a function are inlined."""
         return isinstance(function, types.FunctionType) and function not in self.stubs and function not in self.havoc
 
     def _called(self, node: ast.Call, place: Place) -> Any:
@@ -473,7 +473,7 @@ class Expressions:
         return self._result(function, arguments, named, node, place)
 
     def _argument(self, node: ast.expr, place: Place) -> Sequence[Any]:
-        """The value of an argument, or the values of one that stands for several."""
+        """Returns the value of an argument, or the values of a starred one."""
         if not isinstance(node, ast.Starred):
             return [self.value(node, place)]
         several = self.value(node.value, place)
@@ -482,7 +482,7 @@ class Expressions:
         return several if isinstance(several, tuple) else refuse(node, "how many these are is not known")
 
     def _summed(self, seq: Seq, place: Place) -> Any:
-        """A sum that nobody keeps: any number, of which `sums` says how it grows. Of truths it counts some or all."""
+        """Returns a fresh integer for a sum without a prefix sum; `sums` has its recursive definition."""
         any_item = seq.at(z3.Int("(place)"))
         if place.index or not z3.is_expr(operators.as_number(any_item)) or bitmasks.is_mask(any_item):
             return self.fresh(int, "sum", place)
@@ -494,7 +494,7 @@ class Expressions:
         return tally.whole()
 
     def _any_of(self, seq: Seq, place: Place, node: ast.AST) -> Any:
-        """Whether any is true of a sequence: then some is, as `anys` has it."""
+        """Returns a fresh bool for `any` over a sequence; `anys` has the facts about it."""
         if place.index:
             return refuse(node, "any in a comprehension")
         said, where = self.fresh(bool, "any", place), self.fresh(int, "any at", place)
@@ -527,7 +527,7 @@ class Expressions:
         ways = self.follow(function, bound.args, when, bound.kwargs)
         if any(len(way.when) > len(when) for way in ways):
             place.learn(z3.Or(*[z3.And(*way.when[len(when) :]) for way in ways]))  # one of them was taken
-        return _together(ways, len(when))
+        return _merged_paths(ways, len(when))
 
     def _method(self, value: Any, name: str, node: ast.Call, place: Place) -> Any:
         value = self.not_none(value, place, node)
@@ -541,8 +541,8 @@ class Expressions:
         return refuse(node, f"{name} is not understood")
 
 
-def _gone_over(generator: ast.comprehension) -> tuple[ast.expr, str, str]:
-    """What a comprehension goes over, and its names for places, if it counts them, and for elements; else no name."""
+def _iterated(generator: ast.comprehension) -> tuple[ast.expr, str, str]:
+    """Returns the sequence of a comprehension, its index name if it enumerates, and its element name; '' for none."""
     match generator.iter, generator.target:
         case ast.Call(ast.Name("enumerate"), [inner], []), ast.Tuple([ast.Name(number), ast.Name(name)]):
             return inner, number, name
@@ -551,8 +551,8 @@ def _gone_over(generator: ast.comprehension) -> tuple[ast.expr, str, str]:
     return generator.iter, "", ""
 
 
-def _together(ways: Sequence[Path], known: int) -> Any:
-    """The value of one of several ways, whichever is taken; their first so many conditions are known to hold."""
+def _merged_paths(ways: Sequence[Path], known: int) -> Any:
+    """Returns the merged value of several paths. The first `known` conditions of each are known to hold."""
     if not ways:
         raise UnsupportedError("a function that never comes to an end")
     value = ways[-1].value
@@ -562,10 +562,10 @@ def _together(ways: Sequence[Path], known: int) -> Any:
 
 
 def uncached(function: Any) -> Any:
-    """A function that remembers its results, as the function that it is: values do not change."""
+    """Returns the function behind `lru_cache`, or the function itself."""
     return function.__wrapped__ if isinstance(function, functools._lru_cache_wrapper) else function
 
 
 def refuse(node: ast.AST, why: str) -> NoReturn:
-    """Raises UnsupportedError with the source that it is about."""
+    """Raises UnsupportedError with the offending source."""
     raise UnsupportedError(f"{why}: {ast.unparse(node)}")

@@ -19,7 +19,7 @@ from model.values import fields_of
 
 @contextmanager
 def forgotten_results() -> Iterator[None]:
-    """Within it, readers hand out values of which nothing is known."""
+    """Inside the `with` statement, readers return unconstrained values."""
     token = FORGETS.set(True)
     try:
         yield
@@ -28,12 +28,12 @@ def forgotten_results() -> Iterator[None]:
 
 
 def handed_out(value: Any) -> Any:
-    """A value as a reader hands it out: as it is, or, within `forgotten_results`, of the same shape only."""
+    """Returns a value unchanged, or, inside `forgotten_results`, an unconstrained value of the same shape."""
     return _forgotten(value, _fresh) if FORGETS.get() else value
 
 
 def handed_out_names(names: Mapping[str, Any]) -> dict[str, Any]:
-    """What names stand for, as a reader hands it out."""
+    """Returns the values of names, each as `handed_out` returns it."""
     return {name: handed_out(value) for name, value in names.items()}
 
 
@@ -51,7 +51,7 @@ def _forgotten(value: Any, leaf: Callable[[Any, str], Any], path: str = "") -> A
         return Double(leaf(z3.RealSort(), path))
     if isinstance(value, Rec):
         fields = {
-            # a number in the place of another type stands for a bit mask, and is merged with one
+            # an int in a field of another type is a bit mask: it stays, because it is merged with masks
             name: each
             if type(each) is int and not _is_int(value.kind, name)
             else _forgotten(each, leaf, f"{path}.{name}")

@@ -1,8 +1,8 @@
-"""What Python's operators and small built-in functions do to terms.
+"""Python's operators and built-in functions on symbolic values.
 
-Whole numbers are Z3's integers, without bounds, as Python's are. Floats come in two forms: `Double`, a real
-number with a rounding wherever the program rounds, about which one can reason for all numbers; and Z3's
-own floating point, bit by bit, together with whole numbers of 64 bits, which are only compared and cast.
+Integers are Z3's unbounded integers. Floats have two representations: `Double`, a real number that is rounded after
+every operation, for proofs over all values; and Z3's floating-point sort, together with 64-bit vectors, which are only
+compared and cast.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NEAREST, TOWARDS_ZERO = z3.RNE(), z3.RTZ()
 
 @dataclass(frozen=True, eq=False)
 class BuiltIn:
-    """A function of Python's own, on terms; most take no None."""
+    """A built-in function of Python on symbolic values. Unless `takes_none`, its arguments must not be None."""
 
     of: Callable[..., Any]
     takes_none: bool = False
 
 
 def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
-    """The value of an arithmetic expression. Raises UnsupportedError."""
+    """Returns the value of a binary operation. Raises UnsupportedError."""
     if isinstance(left, Seq) and isinstance(right, Seq | tuple) and isinstance(operator, ast.Add):
         if isinstance(right, Seq):
             return left.joined(right)
@@ -57,13 +57,13 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
     if _is_float(left) or _is_float(right):
         return _of_floats(operator, left, right, node)
     left, right = as_number(left), as_number(right)
-    if _is_whole(left) and _is_whole(right) and not (z3.is_bv(left) or z3.is_bv(right)):  # those could overflow
+    if _is_whole(left) and _is_whole(right) and not (z3.is_bv(left) or z3.is_bv(right)):  # a bit vector could overflow
         return _of_wholes(operator, left, right, node)
     return _refuse(node)
 
 
 def _shifts_by_unknown(operator: ast.operator, right: Any) -> bool:
-    """A shift by a number that is not known makes a mask of a number that is."""
+    """Returns whether an operation is a shift by a number that is no constant; its result is a mask."""
     return isinstance(operator, ast.LShift | ast.RShift) and z3.is_expr(right) and bitmasks.number_in(right) is None
 
 
@@ -82,7 +82,7 @@ def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> 
         case ast.LShift() if isinstance(right, int) and right >= 0:
             return left * 2**right
         case ast.Mod() if isinstance(right, int) and right > 0:
-            return left % right  # as in Python, not below zero
+            return left % right  # nonnegative, as in Python
         case ast.Pow() if isinstance(left, int) and isinstance(right, int) and right >= 0:
             return left**right
         case ast.Div():
@@ -91,13 +91,13 @@ def _of_wholes(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> 
 
 
 def as_number(value: Any) -> Any:
-    """A truth counts as one or nothing."""
+    """Returns a bool as 1 or 0, anything else unchanged."""
     is_truth = z3.is_expr(value) and z3.is_bool(value) and not bitmasks.is_mask(value)
     return z3.If(value, z3.IntVal(1), z3.IntVal(0)) if is_truth else value
 
 
 def _floor(left: Any, right: Any) -> Any:
-    """Python rounds down, and so does Z3 for a divisor above zero."""
+    """Returns `left // right`, rounded down. Z3 rounds down only if the divisor is positive."""
     if not (z3.is_expr(left) or z3.is_expr(right)):
         return left // right
     a, b = as_term(left), as_term(right)
@@ -113,7 +113,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _of_floats(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
-    """A whole number that meets a float is cast to one; the result is rounded to the nearest."""
+    """Returns the value of a float operation, rounded to nearest. An integer operand is cast to a float first."""
     if any(z3.is_fp(each) or z3.is_bv(each) for each in (left, right)):
         a, b = _as_fp(left), _as_fp(right)
         match operator:
@@ -146,7 +146,7 @@ def _as_fp(value: Any) -> Any:
 
 
 def compared(operator: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
-    """The truth of one comparison. Raises UnsupportedError."""
+    """Returns the truth value of a comparison. Raises UnsupportedError."""
     match operator:
         case ast.Is() | ast.IsNot() if right is None:
             said = equal(left, None)
@@ -164,7 +164,7 @@ def compared(operator: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
 
 
 def ordered(symbol: str, left: Any, right: Any) -> Any:
-    """The term of `left < right`, or of <=, > or >=."""
+    """Returns the term of `left < right`, or of <=, > or >=."""
     node = ast.parse(f"left {symbol} right", mode="eval").body
     return as_term(compared(node.ops[0], left, right, node))  # type: ignore[attr-defined]
 
@@ -193,14 +193,14 @@ def _ordered(order: type[ast.cmpop], left: Any, right: Any, node: ast.AST) -> An
 
 
 def _as_double(value: Any, other: Any) -> Any:
-    """A whole number that is compared with a float is not rounded for it."""
+    """Returns an operand of a comparison. An integer that is compared with a float is not rounded."""
     if _is_whole(value) and not z3.is_bv(value) and isinstance(other, Double | float):
         return Double(z3.ToReal(as_term(value)))
     return lifted(value)
 
 
 def _in_order_of_fields(order: type[ast.cmpop], left: list[Any], right: list[Any], node: ast.AST) -> Any:
-    """Tuples are compared by the first field in which they differ."""
+    """Returns the lexicographic comparison of two tuples."""
     if not left:
         return order in (ast.LtE, ast.GtE)
     strict = ast.Lt if order in (ast.Lt, ast.LtE) else ast.Gt
@@ -213,7 +213,7 @@ def _in_order_of_fields(order: type[ast.cmpop], left: list[Any], right: list[Any
 
 
 def _whole_part(value: Any) -> Any:
-    """`int`: a float is cut off towards zero."""
+    """`int`: truncates a float towards zero."""
     if z3.is_fp(value):
         return z3.fpToSBV(TOWARDS_ZERO, value, z3.BitVecSort(64))
     if isinstance(value, Double):
@@ -225,7 +225,7 @@ def _whole_part(value: Any) -> Any:
 
 
 def _length(value: Any) -> Any:
-    if isinstance(value, Rec) and hasattr(value.kind, "length_of"):  # it stands for a tuple
+    if isinstance(value, Rec) and hasattr(value.kind, "length_of"):  # represents a tuple
         return value.kind.length_of(value)
     return value.length if isinstance(value, Seq) else len(value)
 
@@ -260,7 +260,7 @@ def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
 
 
 def _same(value: Any = ()) -> Any:
-    """`tuple`, `list`: sequences do not change here, so a copy is as good as the sequence."""
+    """`tuple`, `list`: returns the sequence itself, because symbolic sequences are immutable."""
     if isinstance(value, Seq | tuple | list):
         return tuple(value) if isinstance(value, list) else value
     raise UnsupportedError(f"a sequence made of {type(value).__name__}")
@@ -271,13 +271,13 @@ def _sorted(value: Any) -> Any:
 
 
 def _range(first: Any, end: Any) -> Seq:
-    """`range` from a number up to, not including, another."""
+    """`range(first, end)`."""
     first, end = as_term(first), as_term(end)
     length = z3.If(end > first, end - first, 0)
     return Seq(int, length, lambda place: first + as_term(place), {}, {})
 
 
-#: `sorted`: of the result nothing is known but the sums; the reader of expressions gives it a name
+#: `sorted`: `Expressions` returns an unconstrained sequence with the same total of each measure.
 SORTED = BuiltIn(_sorted)
 
 
@@ -287,13 +287,13 @@ def _any(value: Any) -> Any:
     raise UnsupportedError(f"any of {type(value).__name__}")
 
 
-#: `any`: of a sequence, the reader of expressions gives it a name
+#: `any`: over a sequence of unknown length, `Expressions` returns a fresh bool and adds its facts to `anys`.
 ANY_OF = BuiltIn(_any)
 
-#: `sum`: of a sequence whose sum nobody keeps, any number
+#: `sum`: over a sequence without a prefix sum, `Expressions` returns a fresh integer and adds it to `sums`.
 SUM_OF = BuiltIn(_sum)
 
-#: Python's own functions that may be called.
+#: The built-in functions that are supported.
 BUILT_IN: dict[str, Any] = {
     "bool": BuiltIn(truth, takes_none=True),
     "int": BuiltIn(_whole_part),
