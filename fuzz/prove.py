@@ -1,9 +1,9 @@
-"""Asks solvers about the claims of the components, and refutes each claim's control.
+"""Checks the claims about the components, and refutes each claim's control.
 
-Each check runs in a process of its own, twice: on the source as it is, and with the control's change in one module.
-Everything in that process, the solver included, sees the changed text. A process that does not end is stopped, and its
-claim stays open. A proof is scrutinised where it was made (`invariants/proofs/scrutiny.py`), with states that random
-runs of the model reach.
+Each check runs twice, in a process of its own: on the unchanged source, and with the control's change in one module,
+which everything in that process imports. A process that exceeds its time limit is killed; the verdict is `unknown`. A
+proof is scrutinised in the same process (`invariants/proofs/scrutiny.py`), with states that random traces of the model
+reach.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from model.machine import BadValue
 #: Seconds that one check may take before it is stopped.
 LIMIT = 240.0
 
-#: Random runs of which states are sampled, their length, and how many steps lie between two samples.
+#: Number of random traces from which states are sampled, their length, and the interval between samples, in steps.
 SAMPLED_RUNS, SAMPLED_STEPS, SAMPLED_EVERY = 6, 60, 12
 
-#: The verdicts under which nothing was found.
+#: The verdicts with which a claim holds.
 HOLDS = ("proved", "confirmed_over_all_paths", "no_counterexample")
 
 
 def claims_about(subject: str) -> tuple[Claim, ...]:
-    """The claims about a component, in the order of its file; none if it has no file."""
+    """Returns the claims about a component, in the order of its file; empty if it has no file."""
     module = f"invariants.proofs.{subject}"
     if importlib.util.find_spec(module) is None:
         return ()
@@ -48,9 +48,9 @@ def claims_about(subject: str) -> tuple[Claim, ...]:
 
 
 def run_prove(names: list[str], console: Console) -> dict[str, Any]:
-    """Checks all claims about the named components, by default about all that have any: one row for each claim.
+    """Checks all claims about the named components, by default about all. Returns a row for each claim.
 
-    Raises BadValue for a component that there is not, or about which nothing is claimed. Takes seconds for a claim.
+    Raises BadValue for an unknown component, or one without claims. Cost: seconds for each claim.
     """
     chosen = _chosen(names)
     rows: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ def _chosen(names: list[str]) -> list[tuple[str, Claim]]:
 
 
 def row_of(subject: str, claim: Claim) -> dict[str, Any]:
-    """A claim with its verdict, and what came of its control."""
+    """Returns the row of a claim: its verdict, and whether its control was refuted."""
     started = time.perf_counter()
     said = ask(subject, claim.id)
     seconds = time.perf_counter() - started
@@ -100,7 +100,7 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
 
 
 def refutes(claim: Claim) -> str:
-    """The statement that the control of a claim refutes."""
+    """Returns the statement that must fail under the control of a claim."""
     return claim.control.refutes or (POSTCONDITION if claim.tool == "crosshair" else "")
 
 
@@ -111,15 +111,15 @@ def _not_refuted(claim: Claim, broken: Answer) -> str:
 
 
 def holds(row: dict[str, Any]) -> bool:
-    """Whether nothing was found against a claim, and its check can tell the broken from the whole."""
+    """Returns whether a claim holds and its control was refuted."""
     return row["verdict"] in HOLDS and bool(row["control_refuted"])
 
 
 def ask(subject: str, claim: str, change: Control | None = None, limit: float = LIMIT) -> Answer:
-    """What comes of a claim's check, on the source as it is or with a change, in a process of its own.
+    """Runs a claim's check in a process of its own, on the unchanged source or with a change. Returns its answer.
 
-    Raises BadValue when the change does not apply, and RuntimeError when the check itself fails on the source as it is.
-    Takes at most `limit` seconds and a little.
+    Raises BadValue if the change does not apply, and RuntimeError if the check raises on the unchanged source.
+    Cost: little more than `limit` seconds at most.
     """
     if change is None:
         return _ask(subject, claim, None, limit)
@@ -127,7 +127,7 @@ def ask(subject: str, claim: str, change: Control | None = None, limit: float = 
 
 
 def changed(claim: str, change: Control) -> str:
-    """The text of a control's module with its change. Raises BadValue when it does not apply."""
+    """Returns the changed source of a control's module. Raises BadValue if the change does not apply."""
     return replaced_source(f"the control of {claim}", change.module, change.find, change.replace)
 
 
@@ -156,7 +156,7 @@ def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -
 
 
 def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Connection) -> None:
-    """In the process: the check, and its answer as plain data; or, as text, why there is none."""
+    """Runs in the process: sends the check's answer as a tuple, or a traceback as text."""
     try:
         if over is not None:
             use_source(*over)
@@ -173,7 +173,7 @@ def _answer_to(subject: str, claim: str, over: tuple[str, str] | None, pipe: Con
 
 
 def sampled(name: str) -> list[Sample]:
-    """States that random runs of a component's model reach under the reference rules, always the same."""
+    """Returns states that random traces of a component's model reach under the reference rules. The seeds are fixed."""
     subject = find_subject(name)
     samples: list[Sample] = []
     for seed in range(SAMPLED_RUNS):

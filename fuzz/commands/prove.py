@@ -1,4 +1,4 @@
-"""`brokerproof prove`: what Z3 and CrossHair say of the claims."""
+"""`brokerproof prove`: checks the claims with Z3 and CrossHair."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Tool(StrEnum):
-    """Who answers."""
+    """The tool that checks a claim."""
 
     Z3 = "z3"
     CROSSHAIR = "crosshair"
 
     @property
     def title(self) -> str:  # type: ignore[override]
-        """The name as its authors write it."""
+        """The official spelling of the name."""
         return {"z3": "Z3", "crosshair": "CrossHair"}[self]
 
 
 class Verdict(StrEnum):
-    """The answer to a claim."""
+    """The result of checking a claim."""
 
     PROVED = "proved"
     CONFIRMED = "confirmed_over_all_paths"
@@ -38,7 +38,7 @@ class Verdict(StrEnum):
 
 
 class ClaimRow(Record):
-    """A claim, its verdict, and whether its control, a broken variant, is refuted."""
+    """A claim, its verdict, and whether its control, a seeded bug, is refuted."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     subject: str
@@ -58,7 +58,7 @@ class ClaimRow(Record):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was found against the claim, and its check refutes the control."""
+        """Whether the claim is neither refuted nor open, and its control is refuted."""
         return self.verdict not in (Verdict.REFUTED, Verdict.UNKNOWN) and self.control_refuted
 
 

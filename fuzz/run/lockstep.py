@@ -1,10 +1,12 @@
 """Lockstep: seeded traces on model and second side, as fast as possible.
 
-The fast loop compares outcomes at every step, the view and the properties at every sixteenth step and the last, the
-implementation's structure at the end of a trace: state that is wrong mostly stays wrong. In one trace of `COPY_EVERY`
-exact types and observations are compared at the end, too, and an implementation loaded with the view of a late step
-takes the steps after it. The loop only notices that something differs. Then the same calls are replayed with everything
-checked at every step, and the replay says what is wrong.
+The fast loop compares outcomes at every step. It compares the view and checks the properties at every sixteenth step
+and the last, and checks the implementation's structure at the end of a trace: a wrong state mostly stays wrong. One
+trace of `COPY_EVERY` also compares classes and observations at its end. In these traces a second implementation is
+loaded with the view of a late step and takes the steps after it.
+
+The fast loop only detects that something is wrong. The same calls are then replayed with every step checked; the replay
+determines what is wrong.
 """
 
 from __future__ import annotations
@@ -38,14 +40,14 @@ from model.machine import Refused
 
 #: The view and the properties are compared at least this often.
 CHECK_EVERY = 16
-#: One trace in this many has a loaded copy of the implementation beside it in its last steps, and an exact comparison.
+#: One trace of this many is compared exactly, and its last steps also run on a loaded copy of the implementation.
 COPY_EVERY = 4
 
 
 class _Second:
-    """The second side in the fast loop; in one trace of `COPY_EVERY`, an implementation loaded from it late.
+    """The second side in the fast loop, in one trace of `COPY_EVERY` with a late copy of the implementation.
 
-    The loaded one takes the later steps when the trace has ended, so that whatever the two share shows.
+    The copy takes its steps after the trace has ended: if it shares state with the original, one of them is then wrong.
     """
 
     def __init__(self, side: Side, plan: Recipe) -> None:
@@ -57,7 +59,7 @@ class _Second:
         self.copy_at = self.last - CHECK_EVERY if self.is_exact else -1
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Whether outcome or view differ, in one trace of `COPY_EVERY` exactly in the last state."""
+        """Returns whether outcome or view differ; the last state of one trace of `COPY_EVERY` is compared exactly."""
         exactly = self.is_exact and step == self.last
         if not self.side.agrees(outcome, theirs) or self.side.difference(state, exactly) is not None:
             return True
@@ -67,7 +69,7 @@ class _Second:
         return False
 
     def ends_wrong(self, state: Any) -> bool:
-        """Whether the structure is broken, a loaded one goes on otherwise, or the original notices that one went on."""
+        """Returns whether the structure is broken, the copy differs, or the copy's steps changed the original."""
         if self.side.broken_structure() is not None:
             return True
         if not isinstance(self.side, ImplementationSide):
@@ -78,16 +80,16 @@ class _Second:
 
 
 class Lockstep:
-    """Runs seeds of one target, and keeps what they covered."""
+    """Runs seeds of one target and records their coverage."""
 
     def __init__(self, target: Target, *, steps: int | None = None) -> None:
         self.target = target
         self.subject = target.subject
         self.steps = steps
         self.coverage = Coverage(target.subject)
-        #: properties that are not checked: those already found broken, so that a common one does not hide a rare one
+        #: properties that are not checked, because a trace violated them already: a common one would hide a rare one
         self.skipped: Skipped = NONE_SKIPPED
-        #: the view and the properties are compared every so many steps; at each where only properties can find anything
+        #: interval, in steps, at which the view is compared and the properties are checked
         self.check_every = CHECK_EVERY
         self.configs: set[Any] = set()
         #: called after each step with the action's name, its arguments and the model's outcome
@@ -107,7 +109,7 @@ class Lockstep:
         return self._explain(seed) if wrong else None
 
     def _run(self, plan: Recipe, rng: Chance) -> bool:
-        """Whether anything is wrong in the trace of a recipe."""
+        """Runs the trace of a recipe. Returns whether anything is wrong in it."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         self.configs.add(cfg)
         target = self.target.drawn(cfg)
@@ -182,7 +184,7 @@ class Lockstep:
         values_before: Values,
         values: Values,
     ) -> None:
-        """Notes the goals that a step reaches, and removes them from the open ones."""
+        """Records the goals that a step reaches, and removes them from the open ones."""
         for goal in list(goals):
             if is_reached(goal, cfg, before, event, after, values_before, values):
                 self.coverage.goals.setdefault(goal[1].name, seed)
@@ -197,7 +199,7 @@ class Lockstep:
         return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
 
     def _explain(self, seed: int) -> Finding:
-        """What is wrong in a seed's trace, in which the fast loop saw a difference."""
+        """Returns the finding for a seed in whose trace the fast loop detected a difference."""
         finding = self.checked(seed)
         if finding is not None:
             return finding

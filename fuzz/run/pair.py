@@ -1,11 +1,11 @@
 """Model and second side, step by step: the one comparator of all engines.
 
 Lockstep, replay, shrinking, the explorer, its edge cover, the Hypothesis state machine and recordings choose the next
-call. `Pair.step` takes it on both sides and says what is wrong. How much it checks is a `Depth`; outcomes, and that a
-refused action leaves the state unchanged, are compared at every step.
+call. `Pair.step` executes it on both sides and returns the difference, if there is one. A `Depth` selects what it
+compares. Every step compares outcomes, and checks that a refused action leaves the state unchanged.
 
 The second side is the component's implementation, the model under another profile, or a foreign program. A pair
-without a second side runs the model alone: its properties and history variables are all that is checked.
+without a second side runs the model alone and checks its properties.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Depth(Flag):
 
     OUTCOME = 0
     VIEW = auto()  # the second side's view with the model's state
-    EXACT = auto()  # the class of each part of the view, and what an observer sees of the view
+    EXACT = auto()  # the class of each part of the view, and the observation of the view
     STRUCTURE = auto()  # the implementation's own check
     PROPERTIES = auto()
     STATE = VIEW | STRUCTURE
@@ -57,7 +57,7 @@ class Depth(Flag):
 _VIEW, _EXACT, _STRUCTURE, _PROPERTIES = (
     each.value for each in (Depth.VIEW, Depth.EXACT, Depth.STRUCTURE, Depth.PROPERTIES)
 )
-#: How many states before the end of a run an implementation is loaded and driven on beside the original.
+#: Number of states at the end of a trace from which a copy of the implementation is loaded and continues the trace.
 LOADED_STEPS = 32
 
 
@@ -80,7 +80,7 @@ class ImplementationSide:
         return getattr(self.body, name)(*arguments)
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:
-        """How the implementation is not in the model's state; `exactly` also compares what an observer sees."""
+        """Returns how the view differs from the model's state; `exactly` also compares classes and observations."""
         view = self.machine.with_history(self.body.view(), state)
         different = state_difference(state, view, exact if exactly else same)
         if different is None and exactly:
@@ -89,7 +89,7 @@ class ImplementationSide:
         return different
 
     def broken_structure(self) -> Difference | None:
-        """The first line of the implementation's own check."""
+        """Returns the first problem that the implementation's own check reports, or None."""
         for line in self.body.check():
             return Difference(
                 Cause(Kind.STRUCTURE, line), f"the implementation's structure is broken: {line}", None, line
@@ -98,7 +98,7 @@ class ImplementationSide:
 
 
 class ProfileSide:
-    """The model under another profile as second side; compared by what an observer sees."""
+    """The model under another profile as second side. Observations are compared."""
 
     def __init__(self, subject: Subject, cfg: Any, against: Any, state: Any = None) -> None:
         self.machine = subject.machine
@@ -121,7 +121,7 @@ class ProfileSide:
         return self.act(name, arguments)
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:  # noqa: ARG002
-        """How an observer can tell the two states apart."""
+        """Returns how the observations of the two states differ, or None."""
         machine = self.machine
         return observation_difference(machine.observe(self.cfg, state), machine.observe(self.against, self.state))
 
@@ -144,16 +144,16 @@ class Side(Protocol):
         """Takes one action. Returns its outcome."""
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:
-        """How the side is not in the model's state."""
+        """Returns how the side's state differs from the model's, or None."""
 
     def broken_structure(self) -> Difference | None:
-        """What the side's own check says."""
+        """Returns the first problem that the side's own check reports, or None."""
 
 
 def second_side(target: Target, state: Any = None, second: Second | None = None) -> Side | None:
     """The second side of a target, in its first state or in the given one; None if the model runs alone.
 
-    `second` is the target's, from a caller that asks often.
+    `second` is `target.second`, for callers that have computed it.
     """
     if second is None:
         second = target.second
@@ -171,8 +171,8 @@ class Pair:
     """Model and second side of a target, from the first state on.
 
     `state` and `outcome` are the model's after the last step, `other_outcome` the second side's. An exception in the
-    second side's constructor is the difference of the first step. `start` is another first state; without
-    `fold_history` history variables keep their first values, for steps from states that no run led to.
+    second side's constructor is the difference of the first step. `start` replaces the initial state. Without
+    `fold_history` history variables keep their initial values, for steps from states that no trace led to.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class Pair:
             self._problem = crash("second side", "load", problem)
 
     def step(self, call: Call, depth: Depth = Depth.ALL) -> Difference | None:
-        """Takes one call on both sides. Returns what is wrong after it, or None."""
+        """Executes a call on both sides. Returns the first difference, or None."""
         if self._problem is not None:
             return self._problem
         action, arguments = call
@@ -246,7 +246,7 @@ class Pair:
         return None
 
     def _takes_another_step(self, side: Side, before: Any, call: Call) -> bool:
-        """Whether the specification allows the side's outcome by another step than its own. The model then takes it."""
+        """Returns whether another allowed step of the model has the side's outcome. The model then takes that step."""
         for state, outcome in self.subject.machine.alternatives(self.cfg, before, *call):
             if side.agrees(outcome, self.other_outcome):
                 self.state, self.outcome = state, outcome
@@ -255,9 +255,9 @@ class Pair:
 
 
 class Copy:
-    """An implementation loaded with the original's view at a step of a run, and driven on when the run has ended.
+    """An implementation loaded with the original's view at a step of a trace. It continues after the trace has ended.
 
-    Loading forgets what it must not, or shares what it should copy, if the copy goes on otherwise than the model did.
+    If it continues differently from the model, `load` has dropped state, or shared state that it should have copied.
     """
 
     def __init__(self, side: ImplementationSide, at: int) -> None:
@@ -266,7 +266,7 @@ class Copy:
         self.steps: list[tuple[str, Arguments, Any]] = []
 
     def recorded(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
-        """The original's methods, each call of which is recorded as a step to take."""
+        """Returns the original's methods, wrapped to record each call as a step of the copy."""
 
         def recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
@@ -279,7 +279,7 @@ class Copy:
         return [recorded(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
 
     def difference(self, state: Any, exactly: bool = True) -> Difference | None:
-        """Takes the steps of the run since the copy was made. Returns how an outcome or the last state differs."""
+        """Executes the recorded steps. Returns how an outcome or the last state differs, or None."""
         action = "state"
         try:
             for action, arguments, outcome in self.steps:
@@ -299,9 +299,9 @@ class Copy:
 
 
 def load_difference(target: Target, calls: Calls) -> Difference | None:
-    """How an implementation that is loaded in one of the last states of a run goes on otherwise than the run.
+    """Returns how a copy that is loaded in one of the last states of a trace continues differently, or None.
 
-    The original must be in its own state after the copies have run, or they share something with it.
+    If the original's state has changed after the copies have run, they share state with it: that is a difference, too.
     """
     if target.second is not Second.IMPLEMENTATION:
         return None
