@@ -221,17 +221,27 @@ def campaign(
 @app.command()
 def replay(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Traces: findings, corpora, recordings; plain or gzip'd.")
+        list[str],
+        typer.Argument(
+            metavar="URI...", help="Traces: findings, corpora, recordings; plain or gzip'd; or their folders."
+        ),
     ],
     profile: Annotated[
         str | None, typer.Option(help="Profile (default: that of the version that a trace was recorded from).")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Replay as a Spark job, there (default: only what is not on this machine).")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="URI", help="New folder for a Parquet table with a row for each trace.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Replay findings, or validate recordings of a real system, through model and implementation."""
     from fuzz.commands import replay as command
 
-    _end(as_json, command.run(files, profile, _err()), command.show)
+    chosen = command.Options(files, profile, master, out)
+    _end(as_json, command.run(chosen, _err()), command.show)
 
 
 @app.command()

@@ -342,7 +342,8 @@ WRONG = {
         "leave out --against, or --property",
     ),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
-    "a folder": (("replay", "."), "cannot be read: Is a directory"),
+    "a folder without traces": (("replay", "."), "no file below this folder ends in .jsonl, "),
+    "a table that exists": (("replay", "x.jsonl", "--out", "."), ". exists; choose another --out"),
 }
 
 

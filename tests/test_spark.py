@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from fuzz.campaign.driver import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
@@ -24,8 +29,9 @@ from fuzz.platform.java import java_home
 from fuzz.platform.json import from_json
 from fuzz.platform.spark import session
 from fuzz.subject import find_subject
+from fuzz.trace.file import read_traces, write_traces
 from model.machine import BadValue
-from tests.conftest import ROOT
+from tests.conftest import RECORDINGS, ROOT
 from tests.test_campaign import essence
 
 pytestmark = pytest.mark.spark
@@ -104,6 +110,65 @@ def test_a_file_system_that_spark_does_not_know_is_one_line(spark: Any) -> None:
     with pytest.raises(BadValue, match="Spark cannot reach nofs://x/y") as problem:
         HadoopStore(spark, "nofs://x/y").sizes("runs")
     assert "\n" not in str(problem.value)
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> Path:
+    """A folder with recordings that do not agree, a finding, a history and a table, one in a name full of signs."""
+    folder = tmp_path / "day=1, {a} [b]*?"
+    (folder / "below").mkdir(parents=True)
+    traces = itertools.islice(read_traces(RECORDINGS / "range_cache.jsonl.gz"), 40)
+    write_traces(folder / "below" / "range_cache.jsonl.gz", traces)
+    shutil.copy(RECORDINGS / "service_unit_state_transition.csv.gz", folder)
+    call = '{"op":"get","args":{"cache":0,"position":[1,0],"hold":false},"result":7}\n'
+    opening = '{"trace":"%d","component":"range_cache","config":{},"brokerproof":"0"}\n'
+    (folder / "wrong.jsonl").write_text("".join(opening % each + call for each in range(3)))
+    (folder / "notes.txt").write_text("no trace")
+    return folder
+
+
+@pytest.fixture
+def on_spark(spark: Any, brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The command line, on the session of this file."""
+    monkeypatch.setattr("fuzz.commands.replay.session", lambda *_: contextlib.nullcontext(spark))
+    return lambda *arguments: brokerproof(*arguments, "--master", "local[2]")
+
+
+def test_a_replay_on_spark_has_the_verdicts_of_one_machine(recordings: Path, brokerproof: Any, on_spark: Any) -> None:
+    """Each file is split between traces, and a folder, a file and a URI say the same."""
+    command = ("replay", recordings, "--profile", "reference", "--json", "--out")
+    here, there = brokerproof(*command, "here"), on_spark(*command, "there")
+    assert here.code == there.code == 1
+    assert here.json.pop("agreed") == there.json["agreed"] < here.json["traces"] - 3
+    assert {**here.json, "out": ""} == {**there.json, "out": ""}
+    assert there.json["out"] == "there"
+    deviations = {row["known_deviation"] for row in there.json["differences"]}
+    assert None in deviations
+    assert len(deviations) > 1
+
+    tables = [sorted(pq.read_table(out).to_pylist(), key=itemgetter("file", "trace")) for out in ("here", "there")]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == here.json["traces"]
+    assert sum(row["operations"] for row in tables[0]) == here.json["operations"]
+    unexplained = [row for row in tables[0] if not row["agreed"] and row["known_deviation"] is None]
+    assert [(row["line"], row["op"], row["expected"], row["actual"]) for row in unexplained] == [
+        (2 * each, "get", "7", "null") for each in (1, 2, 3)
+    ]
+
+
+def test_what_spark_cannot_replay_is_one_line(recordings: Path, brokerproof: Any, on_spark: Any) -> None:
+    (recordings / "cut.jsonl.gz").write_bytes((recordings / "below" / "range_cache.jsonl.gz").read_bytes()[:-300])
+    cases = {
+        recordings.as_uri(): "cut.jsonl.gz: the gzip data is damaged or cut off",
+        f"{recordings.as_uri()}/none": "none: cannot be read: ",
+        "nofs://x/y": "Spark cannot reach nofs://x/y: ",
+    }
+    for uri, said in cases.items():
+        for replay in (brokerproof, on_spark) if "file" in uri else (on_spark,):
+            ran = replay("replay", uri, "--out", "out")
+            assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran.err
+            assert said in ran.err
+            assert not Path("out").exists()
 
 
 def test_what_a_worker_refuses_is_one_line(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ from fuzz.campaign.worker import (
     task_text,
 )
 from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.platform.spark import tasks_run
 from fuzz.platform.version import code_version
 from fuzz.run.coverage import Row, Total
 from model.machine import BadValue
@@ -507,25 +508,10 @@ class SparkWorkers:
                 findings.add(len(result.findings))
                 yield result_text(result)
 
-        try:
+        with tasks_run():
             lines = self.context.parallelize(texts, pieces).mapPartitions(work).collect()
-        except Exception as problem:
-            said = _said(problem)
-            lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in said else ""
-            raise BadValue(f"Spark could not run the tasks: {said}{lacking}") from None
         return [result_from(text) for text in lines]
 
     def live(self) -> Live:
         """As Workers.live."""
         return Live(*[count.value - before for count, before in zip(self._counts, self._before, strict=True)])
-
-
-def _said(problem: Exception) -> str:
-    """Returns the reason of a failure on a worker in one line: the last of its Python traceback, if any."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    named = [
-        line
-        for line in lines
-        if ": " in line and line.split(": ")[0].rpartition(".")[2].endswith(("Error", "Value", "Exception"))
-    ]
-    return (named[0] if named else lines[0] if lines else type(problem).__name__)[:400]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.platform.spark import file_system
 from model.machine import BadValue
 
 _COMMITS = "commits"
@@ -122,14 +124,7 @@ class HadoopStore:
         """Raises BadValue when Spark has no file system for the URI."""
         self.uri = uri.rstrip("/")
         self.jvm = spark.sparkContext._jvm
-        try:
-            root = self._path("")
-            self.files = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
-        except Exception as problem:
-            first_line = str(problem).splitlines()[0][:200]
-            raise BadValue(
-                f"Spark cannot reach {uri}: {first_line}; check the URI and Spark's packages for it"
-            ) from None
+        self.files, _ = file_system(spark, self.uri)
 
     def _path(self, name: str) -> Any:
         return self.jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}" if name else self.uri)
@@ -182,6 +177,15 @@ def local_path(uri: str) -> Path:
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri)
 
 
+def check_writable(folder: Path) -> None:
+    """Raises BadValue when a folder cannot be written. Writes nothing."""
+    existing = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not existing.is_dir():
+        raise BadValue(f"{folder} cannot be written: {existing} is not a folder; choose another --out")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise BadValue(f"{folder} cannot be written: {existing} is read-only; choose another --out")
+
+
 # ---- commits ------------------------------------------------------------------------------------------
 
 
@@ -197,7 +201,7 @@ def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
     attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(_round(number))])
     files = {}
     for name, table in tables.items():
-        data = _as_parquet(table)
+        data = as_parquet(table)
         digest = hashlib.sha256(data).hexdigest()
         path = f"{name}/{_round(number)}-{attempt}-{digest[:12]}.parquet"
         store.write(path, data)
@@ -253,7 +257,8 @@ def _round(number: int) -> str:
 # ---- tables -------------------------------------------------------------------------------------------
 
 
-def _as_parquet(table: pa.Table) -> bytes:
+def as_parquet(table: pa.Table) -> bytes:
+    """A table as the content of a Parquet file."""
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
-from fuzz.platform.version import code_version
+from fuzz.platform.version import check_version, code_version
 from fuzz.run.checks import NONE_SKIPPED, all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause, Finding
@@ -24,7 +24,7 @@ from fuzz.run.replay import replay
 from fuzz.run.shrink import shrink
 from fuzz.target import Second, Target, resolve
 from fuzz.trace.file import ABSENT, Operation, Trace, content_name
-from model.machine import BadValue, plain
+from model.machine import plain
 
 #: Traces in a block: small, so that a task can have any length; large, so that the overhead is negligible.
 BLOCK = 64
@@ -198,11 +198,7 @@ def task_text(task: Task) -> str:
 def task_from(text: str) -> Task:
     """Returns the task of a JSON text. Raises BadValue when this worker runs other code than the driver."""
     data = from_json(text)
-    if data["version"] != code_version():
-        raise BadValue(
-            f"this worker has version {code_version()} and the driver {data['version']}; "
-            "ship the driver's environment to the workers"
-        )
+    check_version(data["version"])
     return Task(Spec(**data["spec"]), data["first_seed"], data["traces"])
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
@@ -24,7 +22,7 @@ from fuzz.campaign.driver import (
     run_campaign,
     trace_name,
 )
-from fuzz.campaign.store import HadoopStore, LocalStore, Store, is_local, local_path
+from fuzz.campaign.store import HadoopStore, LocalStore, Store, check_writable, is_local, local_path
 from fuzz.campaign.summary import campaign_failures
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.commands import Count, Result, Seconds
@@ -167,15 +165,6 @@ def specs_of(names: list[str], profile: str, mutant: str | None) -> tuple[Spec, 
     for spec in specs:
         target_of(spec)
     return specs
-
-
-def check_writable(folder: Path) -> None:
-    """Raises BadValue when a folder cannot be written. Writes nothing."""
-    existing = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
-    if not existing.is_dir():
-        raise BadValue(f"{folder} cannot be written: {existing} is not a folder; choose another --out")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise BadValue(f"{folder} cannot be written: {existing} is read-only; choose another --out")
 
 
 def default_out(plan: Plan, names: list[str]) -> str:

@@ -219,7 +219,7 @@ _KINDS: dict[str, Callable[[Subject, Tier], Iterator[Check]]] = {
 
 
 def _replay(path: Path, console: Console) -> Outcome:
-    result = replay.run([path], None, console)
+    result = replay.run(replay.Options([str(path)]), console)
     unknown = [row for row in result.differences if row.known_deviation is None]
     agreed = f"{result.agreed:,} of {result.traces:,} traces agree"
     return Outcome(agreed, [f"{path.name} {row.trace} line {row.line}" for row in unknown])

@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
+import pyarrow as pa
 from rich.console import Console
 from rich.markup import escape
 
+from fuzz.campaign.store import LocalStore, as_parquet, check_writable, is_local, local_path
 from fuzz.commands import Count, Record, Result
+from fuzz.platform.json import to_json
 from fuzz.platform.progress import showing
+from fuzz.platform.spark import session, started_by_spark_submit
 from fuzz.report.finding import Explanation, explain, said, show_explanation
-from fuzz.trace.file import ABSENT, Trace
-from fuzz.trace.parallel import replay_files
+from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
+from fuzz.trace.parallel import ReplayedTrace, replay_files
 from fuzz.trace.recording import OWN, Mismatch
+from fuzz.trace.spark import SETTINGS, replay_on_spark
+from model.machine import BadValue
 
 #: Operations of a recording that are shown before the one that differs.
 _CONTEXT = 5
+#: The table in --out: a row for each trace, with its first difference that no known deviation explains, if it has one.
+_TABLE = pa.schema(
+    [
+        ("file", pa.string()),
+        ("trace", pa.string()),
+        ("component", pa.string()),
+        ("operations", pa.int64()),
+        ("agreed", pa.bool_()),
+        ("line", pa.int64()),
+        ("op", pa.string()),
+        ("fields", pa.list_(pa.string())),
+        ("expected", pa.string()),  # JSON, as is actual
+        ("actual", pa.string()),
+        ("known_deviation", pa.string()),
+    ]
+)
 
 
 class RecordedOperation(Record):
@@ -50,6 +74,7 @@ class ReplayResult(Result):
     operations: Count
     agreed: Count
     differences: list[DifferenceRow]
+    out: str | None
 
     @property
     def found(self) -> bool:
@@ -57,22 +82,100 @@ class ReplayResult(Result):
         return any(each.known_deviation is None for each in self.differences)
 
 
-def run(paths: list[Path], profile: str | None, console: Console) -> ReplayResult:
-    """Replays every trace of the files. Raises BadValue at the first line that is no trace."""
+class Options(NamedTuple):
+    """What the command line says."""
+
+    inputs: Sequence[str]
+    profile: str | None = None
+    master: str | None = None
+    out: str | None = None
+
+
+def run(options: Options, console: Console) -> ReplayResult:
+    """Replays every trace of the files and folders, on Spark if one is not on this machine or a master is named.
+
+    Raises BadValue at the first line that is no trace; then nothing is written.
+    """
+    inputs = [each for uri in options.inputs for each in _inputs(uri)]
+    out = local_path(options.out) if options.out is not None and is_local(options.out) else options.out
+    if isinstance(out, Path):
+        check_writable(out)  # before the work
+        if out.exists():
+            raise BadValue(f"{out} exists; choose another --out")
+    if options.master is None and not started_by_spark_submit() and not any(isinstance(e, str) for e in (*inputs, out)):
+        result, table = _run_here([Path(each) for each in inputs], options.profile, console)
+        if out is not None:
+            columns = [list(column) for column in zip(*table, strict=True)]
+            LocalStore(Path(out)).write("part-00000.parquet", as_parquet(pa.table(columns, schema=_TABLE)))
+    else:
+        result = _run_on_spark(options, [_uri(each) for each in inputs], None if out is None else _uri(out), console)
+    result.out = options.out
+    return result
+
+
+def _run_here(paths: list[Path], profile: str | None, console: Console) -> tuple[ReplayResult, list[tuple[Any, ...]]]:
+    """Replays on this machine. Returns the rows of the table, too."""
     with showing(console, "replaying") as update:
         replayed = replay_files(paths, profile, update)
-    rows = [
-        _row(each.trace, mismatch, profile)
-        for each in replayed
-        if each.trace is not None
-        for mismatch in each.mismatches
-    ]
-    return ReplayResult(
+    result = ReplayResult(
         traces=len(replayed),
         operations=sum(each.operations for each in replayed),
         agreed=sum(not each.mismatches for each in replayed),
-        differences=rows,
+        differences=[row for each in replayed for row in _rows(each, profile)],
+        out=None,
     )
+    return result, [_table_row(str(paths[each.position[0]]), each) for each in replayed]
+
+
+def _run_on_spark(options: Options, uris: list[str], out: str | None, console: Console) -> ReplayResult:
+    """Replays as a Spark job. A worker reports a trace with a difference as JSON."""
+    profile = options.profile
+
+    def report(file: str, each: ReplayedTrace) -> tuple[tuple[Any, ...], bytes]:
+        return _table_row(file, each), to_json(_rows(each, profile))
+
+    with session("brokerproof replay", options.master, SETTINGS) as spark, showing(console, "replaying"):
+        replays = replay_on_spark(spark, uris, profile, report, _TABLE, out)
+    return ReplayResult(
+        traces=replays.traces,
+        operations=replays.operations,
+        agreed=replays.agreed,
+        differences=[
+            row for text in replays.disagreeing for row in msgspec.json.decode(text, type=list[DifferenceRow])
+        ],
+        out=None,
+    )
+
+
+def _inputs(uri: str) -> list[Path] | list[str]:
+    """The file, or the trace files below the folder, if the URI is on this machine; otherwise the URI."""
+    path = Path(uri) if Path(uri).exists() else local_path(uri)
+    if not is_local(uri) and not path.exists():
+        return [uri]
+    if not path.is_dir():
+        return [path]
+    below = sorted(each for each in path.rglob("*") if is_trace_file(each.name) and each.is_file())
+    if not below:
+        raise BadTrace(path, 0, "no file below this folder ends in .jsonl, .jsonl.gz, .csv or .csv.gz")
+    return below
+
+
+def _uri(place: Path | str) -> str:
+    """The URI of a file for Hadoop, which takes % as it is."""
+    return f"file://{place.absolute()}" if isinstance(place, Path) else place
+
+
+def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
+    first = (file, each.id, each.component, each.operations, not each.mismatches)
+    if not each.mismatches:
+        return *first, None, None, None, None, None, None
+    found = min(each.mismatches, key=lambda m: m.known_deviation is not None)
+    expected, actual = (to_json(value).decode() for value in (found.expected, found.actual))
+    return *first, found.line, found.op, list(found.fields), expected, actual, found.known_deviation
+
+
+def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
+    return [] if each.trace is None else [_row(each.trace, mismatch, profile) for mismatch in each.mismatches]
 
 
 def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:

@@ -93,6 +93,37 @@ def slots(spark: Any) -> int:
     return most
 
 
+@contextlib.contextmanager
+def tasks_run() -> Iterator[None]:
+    """Jobs run inside. Raises BadValue when their tasks fail."""
+    try:
+        yield
+    except Exception as problem:
+        said = _of_worker(problem)
+        lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in said else ""
+        raise BadValue(f"Spark could not run the tasks: {said}{lacking}") from None
+
+
+def file_system(spark: Any, uri: str) -> tuple[Any, Any]:
+    """The Hadoop file system of a URI, and its Hadoop path. Raises BadValue when Spark has none for the URI."""
+    with reaching(uri):
+        path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(uri)
+        return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
+
+
+@contextlib.contextmanager
+def reaching(uri: str) -> Iterator[None]:
+    """Calls of a Hadoop file system. Raises BadValue when one fails."""
+    try:
+        yield
+    except BadValue:
+        raise
+    except Exception as problem:
+        raise BadValue(
+            f"Spark cannot reach {uri}: {_said(problem)}; check the URI and Spark's packages for it"
+        ) from None
+
+
 def _executors(context: Any) -> int:
     """How many executors there are now; the driver, which Spark counts too, is none."""
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
@@ -103,3 +134,14 @@ def _said(problem: Exception) -> str:
     lines = [line.strip(": ") for line in str(problem).splitlines()]
     telling = [line for line in lines if line and not line.startswith("An error occurred while calling")]
     return (telling[0] if telling else type(problem).__name__)[:300]
+
+
+def _of_worker(problem: Exception) -> str:
+    """Returns the reason of a failure on a worker in one line: the last of its Python traceback, if any."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    named = [
+        line
+        for line in lines
+        if ": " in line and line.split(": ")[0].rpartition(".")[2].endswith(("Error", "Value", "Exception"))
+    ]
+    return (named[0] if named else lines[0] if lines else type(problem).__name__)[:400]

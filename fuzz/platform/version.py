@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from model.machine import BadValue
+
 #: The packages whose text decides what a seed means.
 _PACKAGES = ("model", "impl", "invariants", "fuzz")
 _SUFFIXES = (".py", ".toml")
@@ -21,6 +23,15 @@ def code_version() -> str:
         for name, text in sorted(_texts(files(package), package)):
             digest.update(name.encode() + b"\0" + text + b"\0")
     return f"{_release()}+{digest.hexdigest()[:12]}"
+
+
+def check_version(driver: str) -> None:
+    """Raises BadValue when this worker runs other code than the driver."""
+    if driver != code_version():
+        raise BadValue(
+            f"this worker has version {code_version()} and the driver {driver}; "
+            "ship the driver's environment to the workers"
+        )
 
 
 def _release() -> str:

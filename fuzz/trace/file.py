@@ -14,6 +14,7 @@ from __future__ import annotations
 import csv
 import gzip
 import hashlib
+import io
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -40,6 +41,26 @@ class BadTrace(BadValue):
     def __init__(self, path: object, line: int, what: str) -> None:
         super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
         self.line = line
+
+
+class Fetched(NamedTuple):
+    """The content of a trace file that was read elsewhere."""
+
+    uri: str
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        """The last part of the URI."""
+        return self.uri.rpartition("/")[2]
+
+    def __str__(self) -> str:
+        return self.uri
+
+
+def is_trace_file(name: str) -> bool:
+    """Whether the name of a file in a folder says that it holds traces."""
+    return name.removesuffix(".gz").endswith((".jsonl", ".csv")) and not name.startswith((".", "_"))
 
 
 class Span(NamedTuple):
@@ -101,7 +122,7 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
     unfinished.replace(path)
 
 
-def read_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
+def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
     """Yields the traces of a file whose index % parts == part.
 
     Raises BadTrace at the first line that does not fit the format, if the file is truncated, or if it has no trace.
@@ -133,7 +154,7 @@ def read_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
         yield _whole(path, trace)
 
 
-def read_table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def read_table(path: Path | Fetched) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields the line number and the fields by column of each row of a CSV file. Raises BadTrace for other columns."""
     try:
         rows = csv.DictReader(line.decode() for line in _lines(path))
@@ -145,19 +166,19 @@ def read_table(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise BadTrace(path, 0, f"not CSV: {problem}") from None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path | Fetched) -> Iterator[bytes]:
     try:
-        with path.open("rb") as raw:
+        with path.open("rb") if isinstance(path, Path) else io.BytesIO(path.data) as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if zipped else path.open("rb") as stream:
-            yield from stream
+            raw.seek(0)
+            yield from gzip.GzipFile(fileobj=raw) if zipped else raw
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
         raise BadTrace(path, 0, f"the gzip data is damaged or cut off ({problem}); fetch the file again") from None
     except OSError as problem:
         raise BadTrace(path, 0, f"cannot be read: {problem.strerror or problem}") from None
 
 
-def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def _object(path: Path | Fetched, number: int, line: bytes) -> dict[str, Any]:
     try:
         data = from_json(line)
     except NotJSON as problem:
@@ -168,7 +189,7 @@ def _object(path: Path, number: int, line: bytes) -> dict[str, Any]:
     return data
 
 
-def _opening(path: Path, number: int, data: dict[str, Any]) -> Trace:
+def _opening(path: Path | Fetched, number: int, data: dict[str, Any]) -> Trace:
     wanted = {"trace": str, "component": str, "config": dict}
     for key, kind in wanted.items():
         if not isinstance(data.get(key), kind):
@@ -179,7 +200,7 @@ def _opening(path: Path, number: int, data: dict[str, Any]) -> Trace:
     return Trace(data["trace"], data["component"], data["config"], [], rest, str(path), number)
 
 
-def _operation(path: Path, number: int, data: dict[str, Any]) -> Operation:
+def _operation(path: Path | Fetched, number: int, data: dict[str, Any]) -> Operation:
     if not isinstance(data.get("op"), str) or not isinstance(data.get("args"), dict):
         raise BadTrace(path, number, 'an operation needs op, a text, and args, an object: {"op": name, "args": {...}}')
     operation = Operation(data["op"], data["args"], data.get("result", ABSENT), data.get("observe", ABSENT), number)
@@ -194,7 +215,7 @@ def _operation(path: Path, number: int, data: dict[str, Any]) -> Operation:
     return operation._replace(span=Span(thread, data["invoked"], returned))
 
 
-def _whole(path: Path, trace: Trace) -> Trace:
+def _whole(path: Path | Fetched, trace: Trace) -> Trace:
     """Returns the trace. Raises BadTrace if its opening line has another number of operations."""
     said = trace.header.pop("operations", None)
     if said is not None and said != len(trace.operations):

@@ -7,14 +7,14 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
-from fuzz.trace.file import BadTrace, Trace
+from fuzz.trace.file import BadTrace, Fetched, Trace
 from fuzz.trace.recording import OWN, Mismatch, Replayer, recorded_traces, recording_of, recordings
 from model.machine import BadValue
 
@@ -22,10 +22,16 @@ from model.machine import BadValue
 _WORTH_SHARING = 100_000
 
 
+#: The replayers that a process has made, each for many traces.
+Replayers = dict[tuple[str, str | None, Any], Replayer]
+
+
 class ReplayedTrace(NamedTuple):
     """The mismatches of a trace, and the trace if there are any; or, in `problem`, why the file cannot be read."""
 
     position: tuple[int, int]  # file and line
+    id: str
+    component: str
     operations: int
     mismatches: list[Mismatch]
     trace: Trace | None = None
@@ -63,24 +69,35 @@ def _replay_share(
     paths: Sequence[Path], profile: str | None, part: int, parts: int, update: Update | None = None
 ) -> list[ReplayedTrace]:
     """Replays the traces whose index in their file % parts == part. Stops at the first line that cannot be read."""
-    replayers: dict[tuple[str, str | None, Any], Replayer] = {}
+    replayers: Replayers = {}
     done: list[ReplayedTrace] = []
     operations = 0
     for number, path in enumerate(paths):
-        try:
-            for trace in recorded_traces(path, part, parts):
-                replayed = _replayer(replayers, trace, profile).replay(trace)
-                kept = trace if replayed.mismatches else None
-                done.append(ReplayedTrace((number, trace.line), replayed.operations, replayed.mismatches, kept))
-                operations += replayed.operations
-                if update is not None:
-                    update(len(done), None, f"{len(done):,} traces  {operations:,} operations")
-        except BadTrace as problem:
-            return [*done, ReplayedTrace((number, problem.line), 0, [], None, str(problem))]
+        for each in replay_file(number, path, profile, part, parts, replayers):
+            done.append(each)
+            operations += each.operations
+            if each.problem:
+                return done
+            if update is not None:
+                update(len(done), None, f"{len(done):,} traces  {operations:,} operations")
     return done
 
 
-def _replayer(made: dict[tuple[str, str | None, Any], Replayer], trace: Trace, profile: str | None) -> Replayer:
+def replay_file(
+    number: int, path: Path | Fetched, profile: str | None, part: int, parts: int, replayers: Replayers
+) -> Iterator[ReplayedTrace]:
+    """Replays the traces of a file whose index % parts == part. Ends with the first line that is no trace."""
+    try:
+        for trace in recorded_traces(path, part, parts):
+            replayed = _replayer(replayers, trace, profile).replay(trace)
+            kept = trace if replayed.mismatches else None
+            found = replayed.operations, replayed.mismatches, kept
+            yield ReplayedTrace((number, trace.line), trace.id, trace.component, *found)
+    except BadTrace as problem:
+        yield ReplayedTrace((number, problem.line), "", "", 0, [], None, str(problem))
+
+
+def _replayer(made: Replayers, trace: Trace, profile: str | None) -> Replayer:
     """Returns the cached replayer for a trace: its recording, and its mutant, if the trace names one."""
     mutant = trace.header.get("mutant") if OWN in trace.header else None
     recording = recording_of(trace)

@@ -34,7 +34,7 @@ from fuzz.run.pair import Depth, Pair
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
-from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_table, read_traces
+from fuzz.trace.file import ABSENT, BadTrace, Fetched, Operation, Trace, read_table, read_traces
 from model.machine import BadValue, Failed, Refused, plain
 
 #: The key that marks the opening line of a trace that the engines wrote. Its value is the version of the code.
@@ -123,9 +123,9 @@ def recording_of(trace: Trace) -> Recording:
     )
 
 
-def recorded_traces(path: Path, part: int = 0, parts: int = 1) -> Iterator[Trace]:
+def recorded_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
     """Yields the traces of a file, as `read_traces`; a decision table is one trace. Raises BadTrace."""
-    if ".csv" not in path.suffixes:
+    if not path.name.removesuffix(".gz").endswith(".csv"):
         yield from read_traces(path, part, parts)
     elif part == 0:
         name = path.name.partition(".")[0]

@@ -1,0 +1,149 @@
+"""Replay of trace files as a Spark job, over any file system that Spark knows.
+
+Spark reads a file whole and hands it to Python. A large file is read by several tasks, each of which replays the
+traces whose index % parts == part.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from fuzz.platform.spark import file_system, reaching, slots, tasks_run
+from fuzz.platform.version import check_version, code_version
+from fuzz.trace.file import BadTrace, Fetched, is_trace_file
+from fuzz.trace.parallel import ReplayedTrace, Replayers, replay_file
+from model.machine import BadValue
+
+#: Settings of the session: small files go to many tasks.
+SETTINGS = {"spark.files.openCostInBytes": "65536"}
+#: A file is read at most that often: each task that takes a part of its traces reads all of it.
+_MOST_PARTS = 64
+_TASKS_PER_SLOT = 2
+#: Spark hands out a file as one array.
+_MOST_BYTES = 2**31 - 1024
+#: So many disagreeing traces come back to the driver, those that no known deviation explains first.
+_MOST_DIFFERENCES = 10_000
+
+#: A replayed trace of the named file as a row of the table, and as the driver gets it if the trace disagrees.
+Report = Callable[[str, ReplayedTrace], tuple[tuple[Any, ...], bytes]]
+
+
+class Replays(NamedTuple):
+    """The sum of a job, with the reports of the first disagreeing traces in the order of the files."""
+
+    traces: int
+    operations: int
+    agreed: int
+    disagreeing: list[bytes]
+
+
+class _Line(NamedTuple):
+    """What a task returns for a trace."""
+
+    position: tuple[int, int]
+    operations: int
+    rank: int | None  # of a disagreeing trace: 1 if known deviations explain it
+    problem: str
+    row: tuple[Any, ...]
+    report: bytes
+
+
+def replay_on_spark(
+    spark: Any, uris: Sequence[str], profile: str | None, report: Report, schema: pa.Schema, out: str | None
+) -> Replays:
+    """Replays every trace of the files and folders; writes the rows as Parquet to `out`, a folder that is not there.
+
+    Raises BadValue for the first line that is no trace; then nothing is written.
+    """
+    from pyspark import StorageLevel
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    found = [file for uri in uris for file in _files(spark, uri)]
+    if out is not None and _exists(spark, out):
+        raise BadValue(f"{out} exists; choose another --out")
+    tasks = _TASKS_PER_SLOT * slots(spark)
+    total = sum(size for _, size in found) or 1
+    parts = [min(_MOST_PARTS, max(1, math.ceil(tasks * size / total))) for _, size in found]
+    context = spark.sparkContext
+    wanted: dict[str, list[tuple[int, int]]] = {}
+    for number, ((path, _), of) in enumerate(zip(found, parts, strict=True)):
+        wanted.setdefault(path, []).append((number, of))
+    numbers, version = context.broadcast(wanted), code_version()
+
+    def share(part: int) -> Any:
+        """The part-th part of every file that has so many."""
+        names = [path for path, asked in wanted.items() if asked[0][1] > part]
+
+        def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Line]:
+            check_version(version)
+            replayers: Replayers = {}
+            for path, data in contents:
+                file = Fetched(path.removeprefix("file:"), data)
+                for number, of in numbers.value[path]:
+                    for each in replay_file(number, file, profile, part, of, replayers):
+                        yield _line(file, each, report)
+
+        return context.binaryFiles(",".join(map(_as_pattern, names)), tasks).mapPartitions(work)
+
+    with tasks_run():
+        lines = context.union([share(part) for part in range(max(parts))]).persist(StorageLevel.MEMORY_AND_DISK)
+        problems = lines.filter(lambda line: line.problem).takeOrdered(1, key=lambda line: line.position)
+    if problems:
+        raise BadValue(problems[0].problem)
+    with tasks_run():
+        if out is not None:
+            rows = lines.map(lambda line: line.row)
+            spark.createDataFrame(rows, from_arrow_schema(schema), verifySchema=False).write.parquet(out)
+        traces, operations, agreed = lines.aggregate(
+            (0, 0, 0),
+            lambda sums, line: (sums[0] + 1, sums[1] + line.operations, sums[2] + (line.rank is None)),
+            lambda one, other: tuple(a + b for a, b in zip(one, other, strict=True)),
+        )
+        disagreeing = lines.filter(lambda line: line.rank is not None)
+        first = disagreeing.takeOrdered(_MOST_DIFFERENCES, key=lambda line: (line.rank, line.position))
+        lines.unpersist()
+    return Replays(traces, operations, agreed, [each.report for each in sorted(first, key=lambda each: each.position)])
+
+
+def _line(file: Fetched, each: ReplayedTrace, report: Report) -> _Line:
+    if each.problem:
+        return _Line(each.position, 0, None, each.problem, (), b"")
+    row, text = report(str(file), each)
+    rank = int(all(m.known_deviation is not None for m in each.mismatches)) if each.mismatches else None
+    return _Line(each.position, each.operations, rank, "", row, text)
+
+
+def _as_pattern(path: str) -> str:
+    """A path as the pattern that only it matches, in a list of patterns with commas between them."""
+    return re.sub(r"[*?\[\]{}\\]", r"\\\g<0>", path).replace(",", r"{\,}")
+
+
+def _exists(spark: Any, uri: str) -> bool:
+    files, path = file_system(spark, uri)
+    with reaching(uri):
+        return bool(files.exists(path))
+
+
+def _files(spark: Any, uri: str) -> list[tuple[str, int]]:
+    """The file of a URI, or the trace files below that folder, with their sizes. Raises BadTrace without any."""
+    if not _exists(spark, uri):
+        raise BadTrace(uri, 0, "cannot be read: there is no such file or folder")
+    files, path = file_system(spark, uri)
+    found = []
+    with reaching(uri):
+        is_file, statuses = files.isFile(path), files.listFiles(path, True)
+        while statuses.hasNext():
+            status = statuses.next()
+            if is_file or is_trace_file(status.getPath().getName()):
+                found.append((status.getPath().toString(), status.getLen()))
+    if not found:
+        raise BadTrace(uri, 0, "no file below this folder ends in .jsonl, .jsonl.gz, .csv or .csv.gz")
+    for name, size in found:
+        if size > _MOST_BYTES:
+            raise BadTrace(name, 0, f"has {size:,} bytes, Spark reads {_MOST_BYTES:,} at most; split it between traces")
+    return sorted(found)
