@@ -27,7 +27,7 @@ app = typer.Typer(
     help=(
         "An executable specification of parts of Apache Pulsar's broker, an optimised implementation, and engines that "
         "compare the two and check their properties. Exit codes: 0 nothing wrong found, 1 something found, 2 wrong "
-        "usage or input, 3 a defect of brokerproof itself."
+        "usage or input, 3 a defect of brokerproof itself, 130 interrupted."
     ),
     add_completion=False,
     no_args_is_help=True,
@@ -36,12 +36,15 @@ app = typer.Typer(
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on standard output.")]
-Seed = Annotated[int, typer.Option(min=0, help="First seed. The traces of a run have consecutive seeds from here.")]
-Profile = Annotated[str, typer.Option(help="Named config of the model; `brokerproof subjects SUBJECT` lists them.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the first trace; each further trace has the next seed.")]
+Profile = Annotated[str, typer.Option(help="Named config of the model; `brokerproof subjects SUBJECT` lists all.")]
 MutantId = Annotated[
-    str | None, typer.Option("--mutant", metavar="ID", help="Insert a seeded bug, which the run must find.")
+    str | None,
+    typer.Option("--mutant", metavar="ID", help="Run the component with this seeded bug; the run should report it."),
 ]
-Master = Annotated[str | None, typer.Option(help="Spark master, with --spark (default: all cores of this machine).")]
+Master = Annotated[
+    str | None, typer.Option(help="Spark master URL; needs --spark (default: all cores of this machine).")
+]
 Subjects = Annotated[list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all).")]
 
 _STOPPED = "stopped before its end; of a campaign, the committed rounds are kept"
@@ -123,7 +126,7 @@ def options(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the release and a digest of the code, which a finding's seed belongs to.",
+            help="Print the release and a digest of the code. A seed gives the same trace only with the same digest.",
         ),
     ] = False,
 ) -> None:
@@ -132,7 +135,7 @@ def options(
 
 @app.command()
 def subjects(names: Subjects = None, as_json: Json = False) -> None:
-    """List the components; of a named one its profiles, rules with their origin, settings and properties."""
+    """List the components, or describe the named ones: profiles, rules, settings, actions and properties."""
     from fuzz.commands import subjects as command
 
     result = command.run(names or [])
@@ -144,34 +147,38 @@ def fuzz(
     subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
     profile: Profile = "reference",
     against: Annotated[
-        str | None, typer.Option(metavar="PROFILE", help="Compare with the model under this profile.")
+        str | None,
+        typer.Option(metavar="PROFILE", help="Compare the model under --profile with the model under this one."),
     ] = None,
     property_name: Annotated[
         str | None,
-        typer.Option("--property", metavar="NAME", help="Check this safety property alone, on the model alone."),
+        typer.Option("--property", metavar="NAME", help="Check only this safety property, without the implementation."),
     ] = None,
     seed: Seed = 0,
-    traces: Annotated[int | None, typer.Option(min=1, help="Stop after that many traces.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a trace (default: the component's).")] = None,
+    traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of each trace (default: defined by the component).")
+    ] = None,
     seconds: Annotated[
         float | None,
         typer.Option(
             min=0.01,
-            help="Stop after that long, shrinking included (default without --traces: 10, or 60 with --stop-at-first).",
+            help="Time limit, which includes shrinking (default without --traces: 10, or 60 with --stop-at-first).",
         ),
     ] = None,
     stop_at_first: Annotated[bool, typer.Option("--stop-at-first", help="Stop at the first finding.")] = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     mutant: MutantId = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder for traces of findings and a corpus (default: build/fuzz, traces only)."
+            metavar="DIR",
+            help="Write traces of findings and a corpus to this folder (default: build/fuzz, without a corpus).",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fuzz a component on this machine: seeded traces, model and implementation in lockstep."""
+    """Fuzz one component on this machine: random traces, model and implementation in lockstep."""
     from fuzz.campaign.local import Request
     from fuzz.campaign.worker import Spec
     from fuzz.commands import fuzz as command
@@ -190,26 +197,29 @@ def campaign(
     ] = None,
     profile: Profile = "reference",
     seed: Seed = 0,
-    traces: Annotated[int | None, typer.Option(min=1, help="Stop when each component has that many traces.")] = None,
+    traces: Annotated[
+        int | None, typer.Option(min=1, help="Stop when each component has this number of traces.")
+    ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Fuzz that much longer, start-up not counted (default: 60 without --traces)."),
+        typer.Option(min=0.01, help="Fuzzing time of this call, without start-up (default: 60 without --traces)."),
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="Spark master (default: spark-submit's, else all cores of this machine).")
+        str | None, typer.Option(help="Spark master URL (default: that of spark-submit, or all cores of this machine).")
     ] = None,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Spark partitions of a round of tasks.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Number of Spark partitions of each round.")] = None,
     mutant: MutantId = None,
     out: Annotated[
         str | None,
         typer.Option(
             metavar="URI",
-            help="Folder, or any URI that Spark knows; the same again resumes (default: build/campaigns/PLAN).",
+            help="Folder or URI of a file system that Spark supports. A campaign there is resumed "
+            "(default: build/campaigns/PLAN; PLAN is derived from the other options).",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fuzz on Spark: resumable, with the same findings at any number of partitions."""
+    """Fuzz on Spark and write a report; resumable, with the same findings at any number of partitions."""
     from fuzz.commands import campaign as command
 
     if seconds is None and traces is None:
@@ -223,21 +233,23 @@ def replay(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="URI...", help="Traces: findings, corpora, recordings; plain or gzip'd; or their folders."
+            metavar="URI...",
+            help="Trace files or folders of them: findings, corpora, recordings, histories of threads; plain or gzip.",
         ),
     ],
     profile: Annotated[
-        str | None, typer.Option(help="Profile (default: that of the version that a trace was recorded from).")
+        str | None, typer.Option(help="Profile (default: the one named by the trace, or that of the recorded version).")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="Replay as a Spark job, there (default: only what is not on this machine).")
+        str | None, typer.Option(help="Replay on this Spark master (default: only files that are not on this machine).")
     ] = None,
     out: Annotated[
-        str | None, typer.Option(metavar="URI", help="New folder for a Parquet table with a row for each trace.")
+        str | None,
+        typer.Option(metavar="URI", help="Write a Parquet table, with one row for each trace, to this new folder."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Replay findings, or validate recordings of a real system, through model and implementation."""
+    """Replay findings, check recordings of Pulsar against the model, or check histories of threads."""
     from fuzz.commands import replay as command
 
     chosen = command.Options(files, profile, master, out)
@@ -247,25 +259,27 @@ def replay(
 @app.command()
 def sut(
     subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
-    program: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program and its arguments.")],
+    program: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="Program to test, and its arguments.")],
     profile: Profile = "reference",
     seed: Seed = 0,
-    traces: Annotated[int | None, typer.Option(min=1, help="Stop after that many traces.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps of a trace (default: the component's).")] = None,
+    traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of each trace (default: defined by the component).")
+    ] = None,
     seconds: Annotated[
-        float | None, typer.Option(min=0.01, help="Fuzz for that long, then shrink (default: 10 without --traces).")
+        float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
     ] = None,
     reply_seconds: Annotated[
-        float, typer.Option("--reply-seconds", min=0.01, help="Time limit of a reply, start-up included.")
+        float, typer.Option("--reply-seconds", min=0.01, help="Time limit of each reply; the first includes start-up.")
     ] = 10.0,
-    reply_bytes: Annotated[int, typer.Option("--reply-bytes", min=1, help="Size limit of a reply.")] = 1 << 24,
-    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Only replay the trace of a finding.")] = None,
+    reply_bytes: Annotated[int, typer.Option("--reply-bytes", min=1, help="Size limit of each reply.")] = 1 << 24,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay only this trace of a finding.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for traces of findings (default: build/sut).")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Drive your own implementation: a program that answers calls on standard input (protocol: fuzz/README.md)."""
+    """Test your own program (system under test) in lockstep with the model, over JSON lines (see fuzz/README.md)."""
     from fuzz.campaign.worker import Spec
     from fuzz.commands import sut as command
     from fuzz.sut.link import Limits
@@ -280,18 +294,26 @@ def sut(
 @app.command()
 def explore(
     subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
-    scope: Annotated[str, typer.Option(help="Bounds that make the state space finite: smoke, ci, nightly.")] = "smoke",
+    scope: Annotated[
+        str, typer.Option(help="Bounds that make the state space finite: smoke, ci or nightly.")
+    ] = "smoke",
     profile: Profile = "reference",
     mutant: MutantId = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Search on Spark: for scopes larger than a machine.")] = False,
+    spark: Annotated[
+        bool, typer.Option("--spark", help="Search on Spark, for scopes that do not fit on one machine.")
+    ] = False,
     master: Master = None,
     cover: Annotated[
-        bool, typer.Option("--cover", help="Also run every transition on the implementation from the first state.")
+        bool,
+        typer.Option(
+            "--cover",
+            help="Also reach every transition on the implementation by calls from the initial state, without `load`.",
+        ),
     ] = False,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for traces of violations.")] = Path("build/explore"),
     as_json: Json = False,
 ) -> None:
-    """Visit every state of a scope, check every transition on the implementation, give shortest counterexamples."""
+    """Visit every state of a scope, check every transition on the implementation, print shortest counterexamples."""
     from fuzz.commands import explore as command
 
     chosen = command.Options(subject, scope, profile, mutant, spark, master, cover, out)
@@ -300,7 +322,7 @@ def explore(
 
 @app.command()
 def prove(names: Subjects = None, as_json: Json = False) -> None:
-    """Ask Z3 and CrossHair about each claim; the control of each claim, a broken variant, must be refuted."""
+    """Prove claims with Z3 and CrossHair. Each claim has a broken variant, its control, which must be refuted."""
     from fuzz.commands import prove as command
 
     _end(as_json, command.run(names or [], _err()), command.show)
@@ -309,12 +331,17 @@ def prove(names: Subjects = None, as_json: Json = False) -> None:
 @app.command()
 def tla(
     modules: Annotated[
-        list[str] | None, typer.Argument(metavar="[MODULE]...", help="TLA+ modules (default: all of tla/).")
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODULE]...", help="Modules of tla/ that have runs, such as RangeCache (default: all)."
+        ),
     ] = None,
-    scope: Annotated[str | None, typer.Option(help="Runs of that scope (default: all but the nightly ones).")] = None,
+    scope: Annotated[
+        str | None, typer.Option(help="Only runs of this scope: smoke, ci or nightly (default: all but nightly).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run TLC on the TLA+ twins, and compare states and transitions with the model's (logs: build/tla)."""
+    """Run TLC on the TLA+ twins, and compare their states and transitions with the model's (logs: build/tla)."""
     from fuzz.commands import tla as command
 
     _end(as_json, command.run(modules or [], scope, _err()), command.show)
@@ -325,30 +352,31 @@ def mutants(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all with mutants).")
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.1, help="Fuzz each mutant for at most that long (processor time).")
-    ] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Processor time limit for each mutant.")] = 60.0,
     seed: Seed = 0,
     generated: Annotated[
         bool,
-        typer.Option("--generated", help="Mutants that operators make of the implementation instead."),
+        typer.Option("--generated", help="Use mutants that mutation operators generate from the implementation."),
     ] = False,
     model: Annotated[
         bool,
-        typer.Option("--model", help="With --generated: of the model, judged without the implementation."),
+        typer.Option(
+            "--model",
+            help="With --generated: mutate the model; properties, recordings and examples must kill it.",
+        ),
     ] = False,
     sample: Annotated[
-        int, typer.Option(min=0, help="With --generated: that many of each component, evenly spread (0: all).")
+        int, typer.Option(min=0, help="With --generated: number of mutants of each component, evenly spread (0: all).")
     ] = 0,
     twin: Annotated[
-        bool, typer.Option("--twin", help="With --model: survivors also need the twin's graph of a small scope.")
+        bool, typer.Option("--twin", help="With --model: compare survivors with the state graph of the TLA+ twin, too.")
     ] = False,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="Spread the mutants over a cluster.")] = False,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Number of processes (default: all cores).")] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Run the mutants on Spark.")] = False,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """The kill matrix: which mutants are killed, by what and how fast. Each equivalent mutant needs a reason."""
+    """Run the checks on seeded bugs (mutants), and print which check kills each mutant, and how fast."""
     from fuzz.commands import mutants as command
 
     chosen = command.Options(names or [], seconds, seed, generated, model, sample, twin, jobs, spark, master)
@@ -358,13 +386,14 @@ def mutants(
 @app.command()
 def evidence(
     names: Subjects = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Try at most that long for each defect.")] = 120.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit for each defect.")] = 120.0,
     write: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Markdown document to write the table into, between its marks.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the table into this Markdown file, between its `generated` marks."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find and shrink each defect of the table: shipped versions and proposals that break a guarantee."""
+    """Find and shrink every known defect (fuzz/defects), and print processor time and trace length of each."""
     from fuzz.commands import evidence as command
 
     _end(as_json, command.run(names or [], seconds, write, _err()), command.show)
@@ -372,10 +401,10 @@ def evidence(
 
 @app.command()
 def report(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="A campaign's folder or URI.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder or URI of a campaign (its --out).")],
     as_json: Json = False,
 ) -> None:
-    """Write one self-contained HTML file from a campaign's tables (DIR/report.html)."""
+    """Write the HTML report of a campaign again (DIR/report.html, one self-contained file)."""
     from fuzz.commands import report as command
 
     _end(as_json, command.run(folder), command.show)
@@ -385,12 +414,12 @@ def report(
 def bench(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Benchmarks whose names start with this (default: all)."),
+        typer.Argument(metavar="[NAME]...", help="Prefixes of benchmark names (default: all)."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write an HTML page with plots.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the benchmarks, each against its baseline in the same run."""
+    """Measure the implementations and engines, each against a baseline in the same run."""
     from fuzz.commands import bench as command
 
     _end(as_json, command.run(names or [], out, _err()), command.show)
@@ -398,15 +427,22 @@ def bench(
 
 @app.command()
 def compare(
-    workload: Annotated[str, typer.Argument(metavar="WORKLOAD", help="`transfer`; a wrong name lists all.")],
-    policy: Annotated[list[str] | None, typer.Option(help="Only this policy; may be repeated (default: all).")] = None,
-    size: Annotated[
-        list[int] | None, typer.Option(min=1, help="Only this size; may be repeated (default: all).")
+    workload: Annotated[
+        str, typer.Argument(metavar="WORKLOAD", help="Workload: `transfer` moves a bundle between brokers.")
+    ],
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Only this policy, such as V0; may be repeated (default: all).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a plot: .png, .svg or .pdf.")] = None,
+    size: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1, help="Only this size, for `transfer` the number of topics; may be repeated (default: 1, 100, 10000)."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a plot (.png, .svg or .pdf).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the policies of a workload on the model, and compare what they cost."""
+    """Compare the variants (policies) of a protocol: run one workload on the model, and count steps and messages."""
     from fuzz.commands import compare as command
 
     _end(as_json, command.run(workload, policy or [], size or [], out, _err()), command.show)
@@ -415,18 +451,22 @@ def compare(
 @app.command()
 def check(
     tier: Annotated[
-        str, typer.Option(help="quick (two minutes), full (half an hour) or nightly; on two cores.")
+        str, typer.Option(help="quick (two minutes on two cores), full (half an hour) or nightly (hours).")
     ] = "quick",
     since: Annotated[
-        str | None, typer.Option(metavar="REV", help="Only checks that the changes since a git revision affect.")
+        str | None,
+        typer.Option(metavar="REV", help="Run only checks that depend on files changed since this git revision."),
     ] = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Output of an earlier `check --json`: its findings do not fail.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Output of an earlier `check --json`; findings that it contains do not fail the check."
+        ),
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JUnit XML.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run every check that fits a tier, for continuous integration (passed checks are kept in build/check)."""
+    """Run all checks of a tier, for continuous integration. Passed checks are cached in build/check."""
     from fuzz.commands import check as command
 
     if tier not in list(command.Tier):

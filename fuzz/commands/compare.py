@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Column, Table
 
 from fuzz.commands import Result
 from fuzz.platform.progress import showing
@@ -48,12 +49,19 @@ def run(name: str, policies: list[str], sizes: list[int], out: Path | None, cons
 
 
 def show(console: Console, result: CompareResult) -> None:
-    """Prints a table; fields that are lists are in the JSON object only."""
+    """Prints a table and what its words mean; fields that are lists are in the JSON object only."""
+    workload = find_workload(result.workload)
+    console.print(f"[bold]{workload.name}[/]: {escape(workload.about)}\n")
     shown = [key for key, value in result.policies[0].items() if not isinstance(value, list)]
-    table = Table(*[key.replace("_", " ") for key in shown], box=None)
+    titles = [key.replace("_", " ") for key in shown]
+    # without a minimum, a heading of long words is cut
+    table = Table(*[Column(title, min_width=max(map(len, title.split()))) for title in titles], box=None)
     for row in result.policies:
         table.add_row(*[f"{row[key]:,}" if type(row[key]) is int else str(row[key]) for key in shown])
     console.print(table)
+    console.print()
+    for word, meaning in workload.meanings.items():
+        console.print(f"  [bold]{escape(f'{word:15}')}[/] {escape(meaning)}")
     if result.plot is not None:
         console.print(f"plot  {result.plot}")
 

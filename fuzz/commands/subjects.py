@@ -161,44 +161,58 @@ def show(console: Console, result: SubjectsResult, *, in_full: bool) -> None:
 
 
 _KINDS = {"always": "safety properties", "sometimes": "coverage goals", "eventually": "liveness properties"}
+_SINGULAR = {
+    "safety properties": "safety property",
+    "coverage goals": "coverage goal",
+    "liveness properties": "liveness property",
+}
 
 
 def _show_summary(console: Console, row: SubjectRow) -> None:
-    counts = [f"{sum(p.kind == kind for p in row.properties)} {words}" for kind, words in _KINDS.items()]
+    numbers = {words: sum(p.kind == kind for p in row.properties) for kind, words in _KINDS.items()}
+    counts = [f"{n} {words if n != 1 else _SINGULAR[words]}" for words, n in numbers.items()]
     _show_line(console, "profiles", ", ".join(row.profiles))
     _show_line(console, "actions", ", ".join(row.actions))
     _show_line(console, "properties", ", ".join(counts))
     _show_line(console, "claims", str(len(row.proofs)))
     _show_line(console, "mutants", str(len(row.mutants)))
-    _show_line(console, "TLA+", ", ".join(row.tla) or "-")
+    _show_line(console, "TLA+ twin", ", ".join(row.tla) or "-")
 
 
 def _show_in_full(console: Console, row: SubjectRow) -> None:
     console.print("\n  [bold]profiles[/] (`--profile NAME`)")
+    width = max(len(profile.name) for profile in row.profile_details)
     for profile in row.profile_details:
-        _show_line(console, profile.name, profile.about)
+        _show_line(console, profile.name, profile.about, width)
         for name, value in profile.differs.items():
             console.print(f"      {escape(f'{name} = {said(value)}')}", style="dim")
     for release, name in row.releases.items():
         if name != f"pulsar-{release}":
-            _show_line(console, f"pulsar-{release}", f"is {name}")
-    console.print("\n  [bold]rules[/] on which versions or proposals differ")
+            _show_line(console, f"pulsar-{release}", f"the same as {name}", width)
+    console.print("\n  [bold]rules[/] on which versions or proposals differ (origins: see model/README.md)")
+    width = max((len(rule.name) for rule in row.rules), default=0)
     for rule in row.rules:
-        _show_line(console, rule.name, f"{rule.kind}, reference {said(rule.reference)}; {rule.origin}: {rule.source}")
+        _show_line(console, rule.name, f"{rule.kind}; reference: {said(rule.reference)}", width)
+        console.print(f"      {escape(f'{rule.origin}: {rule.source}')}", style="dim")
     console.print("\n  [bold]settings[/]")
+    width = max((len(setting.name) for setting in row.settings), default=0)
     for setting in row.settings:
         broker = f" ({setting.broker_name}: {_by_release(setting.broker_defaults)})" if setting.broker_name else ""
-        drawn = f"; traces draw {', '.join(said(v) for v in setting.drawn)}" if setting.drawn else ""
-        _show_line(console, setting.name, f"{setting.kind}{broker}, default {said(setting.default)}{drawn}")
+        drawn = f"; fuzzed with {', '.join(said(v) for v in setting.drawn)}" if setting.drawn else ""
+        _show_line(console, setting.name, f"{setting.kind}{broker}, default {said(setting.default)}{drawn}", width)
     console.print("\n  [bold]actions[/]")
     console.print(f"  {', '.join(row.actions)}")
     for kind, words in _KINDS.items():
         console.print(f"\n  [bold]{words}[/]" + (" (`--property NAME`)" if kind == "always" else ""))
-        for each in row.properties:
-            if each.kind == kind:
-                _show_line(console, each.name, first_sentence(each.guarantee))
-    for words, names in (("claims", row.proofs), ("mutants", row.mutants), ("TLA+", row.tla)):
-        console.print(f"\n  [bold]{words}[/]")
+        chosen = [each for each in row.properties if each.kind == kind]
+        for each in chosen:
+            _show_line(console, each.name, first_sentence(each.guarantee), max(len(p.name) for p in chosen))
+    for words, names in (
+        ("claims[/] (`prove SUBJECT`)", row.proofs),
+        ("mutants[/] (`--mutant ID`)", row.mutants),
+        ("TLA+ twin[/] (`tla MODULE`)", row.tla),
+    ):
+        console.print(f"\n  [bold]{words}")
         console.print(f"  {escape(', '.join(names) or '-')}")
     console.print()
 
@@ -210,5 +224,5 @@ def _by_release(defaults: dict[str, Any]) -> str:
     return ", ".join(f"{said(default)} from {release}" for release, default in changes)
 
 
-def _show_line(console: Console, heading: str, text: str) -> None:
-    console.print(f"  {heading:11} {escape(text)}")
+def _show_line(console: Console, heading: str, text: str, width: int = 11) -> None:
+    console.print(f"  {heading:{width}}  {escape(text)}")

@@ -23,8 +23,18 @@ WORST = 12
 
 _HEAD = """# Known defects
 
-Defects of shipped versions of Apache Pulsar and of proposals, the most severe first. `brokerproof evidence` finds and
-shrinks each. This page is generated from the tables beside it: `python -m fuzz.defects.page > fuzz/defects/README.md`.
+Defects of shipped versions of Apache Pulsar and of proposals, the most severe first. Each has symptom, mechanism and
+consequence, then
+
+- **versions**: the affected releases, and the origin of this knowledge: `recorded` (traces of the real class),
+  `observed` (in a real client or broker), `read` (in the source) or `inferred` (from other rules); "master 2026-07"
+  is master at that date;
+- **reported**: the upstream issue or pull request, if we know one;
+- **violates**: the property that fails if `reference` gets the profile's values of the named rules.
+
+`brokerproof evidence COMPONENT` finds and shrinks the defects of a component, `brokerproof fuzz COMPONENT --profile
+PROFILE --property PROPERTY` finds one. This page is generated from the tables beside it:
+`python -m fuzz.defects.page > fuzz/defects/README.md`.
 """
 _ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
 
@@ -45,10 +55,11 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"### {row.component}: {row.id}\n",
                 f"{' '.join(filter(None, (row.symptom, row.mechanism, row.consequence)))}\n",
                 f"- versions: {row.versions} ({row.origin}); profile `{row.profile}`",
-                f"- reported: {linked(row.link) or 'not known to be'}",
-                f"- breaks `{row.property}` by {rules}\n",
+                f"- reported: {linked(row.link) or 'no report known'}",
+                f"- violates `{row.property}`, because of {rules}\n",
             ]
-    lines.append("## Reports that a machine cannot show\n")
+    lines.append("## Reports outside the models\n")
+    lines.append("Each report has the reason why the component's model cannot show it.\n")
     for name in subject_names():
         lines += [f"- {name}: {linked(report)}. {why}" for report, why in not_expressible(name).items()]
     return "\n".join(lines).rstrip("\n")

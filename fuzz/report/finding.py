@@ -44,6 +44,11 @@ GUARANTEES = {
     Kind.UNSTABLE: "A replay with every step checked shows what the run showed.",
     Kind.CANONICAL: "The canonical form maps different states to different forms.",
 }
+#: The same for a comparison of two profiles of the model, where there is no implementation.
+GUARANTEES_OF_PROFILES = {
+    Kind.OUTCOME: "Both profiles return the same outcome.",
+    Kind.VIEW: "Both profiles lead to the same state.",
+}
 #: Kinds of findings whose expected and actual values are states, or parts of states.
 OF_STATES = (Kind.VIEW, Kind.LOAD, Kind.STUTTER)
 #: Characters of a value after which the terminal truncates it; the trace file has the whole value.
@@ -100,6 +105,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     expected: Any = None
     actual: Any = None
     state: Any = None  # the model's, after the last step
+    other: str = "implementation"  # what is compared with the model
     problem: str = ""  # why this version of the code cannot run the trace
 
 
@@ -197,12 +203,13 @@ def _explain(trace: Trace) -> Explanation:
             steps[-1] = msgspec.structs.replace(steps[-1], other_outcome=difference.actual, differs=True)
     return Explanation(
         kind=cause.kind,
-        guarantee=guarantee_of(subject, cause),
+        guarantee=guarantee_of(subject, cause, against is not None),
         steps=steps,
         conditions=conditions,
         expected=difference.expected if difference is not None else trace.header.get("expected"),
         actual=difference.actual if difference is not None else trace.header.get("actual"),
         state=plain(pair.state),
+        other="implementation" if against is None else "other profile",
     )
 
 
@@ -266,8 +273,10 @@ def _differing_keys(values: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def guarantee_of(subject: Subject, cause: Cause) -> str:
-    """Returns the guarantee that a finding violates, in one sentence."""
+def guarantee_of(subject: Subject, cause: Cause, of_profiles: bool = False) -> str:
+    """Returns the guarantee that a finding violates, in one sentence. `of_profiles`: two profiles are compared."""
+    if of_profiles and cause.kind in GUARANTEES_OF_PROFILES:
+        return GUARANTEES_OF_PROFILES[cause.kind]
     for each in subject.properties:
         if cause.kind in (Kind.PROPERTY, Kind.EVENTUALLY) and each.name == cause.what:
             return first_sentence(each.guarantee)
@@ -366,7 +375,7 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
         for heading, text in (("mechanism", defect.mechanism), ("leads to", defect.consequence)):
             if text:
                 _show_line(console, heading, text)
-        _show_line(console, "reported", defect.link or "not known to be")
+        _show_line(console, "reported", defect.link or "no report known")
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
@@ -379,7 +388,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         console.print(f"  {number:>9}  [bold]{_short(call_text(step))}[/]")
         if step.differs:
             _show_detail(console, f"model returns {said(step.outcome)}")
-            _show_detail(console, f"implementation returns {said(step.other_outcome)}")
+            _show_detail(console, f"{explanation.other} returns {said(step.other_outcome)}")
         elif step.outcome is not None:
             _show_detail(console, f"returns {said(step.outcome)}")
         for change in step.changes:
@@ -387,7 +396,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
     if explanation.kind in OF_STATES:
         for change in changes(explanation.expected, explanation.actual) if explanation.expected is not None else ():
             text = change_text(msgspec.structs.replace(change, path=change.path or "state"))
-            _show_line(console, "differs", f"model -> implementation: {text}")
+            _show_line(console, "differs", f"model -> {explanation.other}: {text}")
     elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE):
         _show_line(console, "actual", str(explanation.actual))
     for condition in explanation.conditions:

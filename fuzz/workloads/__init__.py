@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -26,6 +26,7 @@ class Workload:
     size: str  # the row's field for the size, which is the plot's x axis
     sizes: tuple[int, ...]
     measures: tuple[str, ...]  # the numeric fields that are shown and plotted
+    meanings: Mapping[str, str]  # of each policy, and of each field that is shown; printed below the table
     run: Callable[[tuple[str, ...], tuple[int, ...]], Iterator[msgspec.Struct]]
 
 

@@ -283,7 +283,7 @@ def rows(policies: tuple[str, ...], sizes: tuple[int, ...]) -> Iterator[Row]:
 
 workload = Workload(
     name="transfer",
-    about="one bundle moves from one broker to another",
+    about="transfer of one bundle between brokers; every topic has one producer and one consumer",
     policies=("V0", "V1a", "V1b", "V2", "V3", "V4"),
     size="topics",
     sizes=(1, 100, 10_000),
@@ -298,5 +298,21 @@ workload = Workload(
         "worst_recovery_gap",
         "worst_duplicates",
     ),
+    meanings={
+        "V0": "PIP-307 as merged",
+        "V1a": "the source redirects clients as soon as the ledger is closed",
+        "V1b": "the destination prepares the topics before the source fences them",
+        "V2": "like V1b, and clients pause and connect to the destination first",
+        "V3": "the source sends no address; clients look the owner up",
+        "V4": "the channel has no Assigning record",
+        "deduplication": "brokerDeduplicationEnabled",
+        "client lookups": "lookups that brokers receive",
+        "publish gap": "steps between the last message confirmed by the source and the first by the destination",
+        "ignored sends": "messages that reach the source and are neither stored nor answered",
+        "channel appends": "ownership records that are written",
+        "client commands": "close and prepare commands that brokers send to clients",
+        "worst ...": "maximum over crashes of source or destination after each step: clients attached to a fenced "
+        "topic, lookups and publish gap of the recovery, messages stored twice",
+    },
     run=rows,
 )
