@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from rich.console import Console
 
 import fuzz.benchmarks
@@ -33,7 +34,7 @@ from fuzz.campaign.worker import BLOCK, Spec, Task, run_task
 from fuzz.run.lockstep import CHECK_EVERY, Lockstep
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import Target
-from fuzz.trace.parallel import replay_files
+from fuzz.trace.parallel import replay_files, replay_share
 from model.machine import BadValue
 
 #: How often ours and the baseline take turns.
@@ -96,6 +97,7 @@ def benchmarks() -> list[Benchmark]:
         Benchmark(
             "replay", "operations/s", "all recordings, against reading their JSON with the standard library", _replay
         ),
+        Benchmark("replay.spark", "operations/s", "all recordings on Spark, against a process pool", _replay_on_spark),
     ]
     twins = [find_subject(name) for name in subject_names(without_canaries=True) if find_subject(name).tla]
     found += [_exploring(subject, checked=False) for subject in twins]
@@ -322,6 +324,32 @@ def _replayed(paths: list[Path]) -> float:
     if any(each.mismatches for each in replayed):
         raise BadValue("the recordings do not agree; run brokerproof replay tests/recordings/*.gz")
     return sum(each.operations for each in replayed) / (time.perf_counter() - started)
+
+
+def _replay_on_spark() -> Measured:
+    """As `replay --master`, the start of Spark not counted, against as many processes."""
+    from fuzz.platform.spark import session
+    from fuzz.trace.spark import SETTINGS, replay_on_spark
+
+    paths = sorted(_RECORDINGS.glob("*.jsonl.gz"))
+    uris, jobs = [f"file://{path.absolute()}" for path in paths], os.cpu_count() or 1
+
+    def on_spark() -> float:
+        started = time.perf_counter()
+        done = replay_on_spark(spark, uris, None, lambda file, each: ((), b""), pa.schema([]), None)
+        return done.operations / (time.perf_counter() - started)
+
+    def in_pool() -> float:
+        started = time.perf_counter()
+        shares = pool.map(replay_share, [paths] * jobs, [None] * jobs, range(jobs), [jobs] * jobs)
+        return sum(each.operations for share in shares for each in share) / (time.perf_counter() - started)
+
+    with ProcessPoolExecutor(jobs, get_context("fork")) as pool:
+        in_pool()  # the processes start before Spark's threads
+        with session("brokerproof bench", None, SETTINGS) as spark:
+            on_spark()
+            value, baseline = in_turns(on_spark, in_pool)
+    return Measured(value, baseline, value / baseline)
 
 
 def _read(paths: list[Path]) -> float:

@@ -49,9 +49,9 @@ def replay_files(paths: Sequence[Path], profile: str | None, update: Update | No
         for recording in recordings():
             find_subject(recording.subject)  # import before the fork, not in each process
         with multiprocessing.get_context("fork").Pool(jobs, initializer=_begin) as pool:
-            shares = pool.starmap(_replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
+            shares = pool.starmap(replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
     else:
-        shares = [_replay_share(paths, profile, 0, 1, update)]
+        shares = [replay_share(paths, profile, 0, 1, update)]
     together = sorted((each for share in shares for each in share), key=lambda each: each.position)
     problems = [each.problem for each in together if each.problem]
     if problems:
@@ -65,7 +65,7 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _replay_share(
+def replay_share(
     paths: Sequence[Path], profile: str | None, part: int, parts: int, update: Update | None = None
 ) -> list[ReplayedTrace]:
     """Replays the traces whose index in their file % parts == part. Stops at the first line that cannot be read."""
