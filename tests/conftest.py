@@ -11,6 +11,8 @@ import pytest
 
 from fuzz import cli
 from fuzz.platform.json import from_json
+from fuzz.run.generate import recipe
+from fuzz.target import resolve
 from fuzz.tlc.runs import MODULES
 from model.machine import Machine
 
@@ -33,6 +35,12 @@ def altered_twin(folder: Path, module: str, *changes: tuple[str, str]) -> Path:
         assert text.count(old) == 1, old
         path.write_text(text.replace(old, new))
     return folder
+
+
+def planned_steps(subject: str, seeds: Iterable[int]) -> int:
+    """The steps of the traces of these seeds under the reference; some seeds give long traces."""
+    target = resolve(subject)
+    return sum(recipe(target.subject, target.config, seed)[0].steps for seed in seeds)
 
 
 def stepped(

@@ -22,11 +22,9 @@ from fuzz.report.diagram import all_diagrams
 from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, readable, show_findings, trace_in
 from fuzz.report.why import why
 from fuzz.run.coverage import Total
-from fuzz.run.generate import recipe
 from fuzz.subject import find_subject, subject_names
-from fuzz.target import resolve
 from model.machine import Refused
-from tests.conftest import ROOT
+from tests.conftest import ROOT, planned_steps
 
 Ran = tuple[Plan, State, list[Shown]]
 
@@ -97,16 +95,10 @@ def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:
     assert re.search(r'class="red"><span class="mono">\w+</span></td><td class="n red">not reached', html)
 
 
-def planned_steps(traces: int) -> int:
-    """The steps of the first seeds' traces of range_cache; some seeds give long ones."""
-    target = resolve("range_cache")
-    return sum(recipe(target.subject, target.config, seed)[0].steps for seed in range(traces))
-
-
 def test_a_campaign_without_findings_says_so_in_verdict_words() -> None:
     plan, state, findings = run(Spec("range_cache"), 2 * BLOCK)
     words = re.sub(r"<[^>]+>", "", render(plan, state, findings, campaign_failures(plan, state)))
-    assert f"No difference in {planned_steps(2 * BLOCK):,} steps of 128 traces (seed 0)" in words
+    assert f"No difference in {planned_steps('range_cache', range(2 * BLOCK)):,} steps of 128 traces (seed 0)" in words
     assert "verified" not in words.lower()
 
 
@@ -123,7 +115,7 @@ def test_a_run_that_was_long_enough_and_missed_a_goal_has_failed(monkeypatch: py
     total: Total = state.coverage["range_cache"]
     goal = sorted(total.of("goal"))[0]
     total.seen.pop(("goal", goal))
-    missed = f"range_cache: {goal} not reached in {planned_steps(BLOCK):,} steps"
+    missed = f"range_cache: {goal} not reached in {planned_steps('range_cache', range(BLOCK)):,} steps"
     assert missed in campaign_failures(plan, state)
     assert f"{goal} not reached" in render(plan, state, findings, campaign_failures(plan, state))
 
