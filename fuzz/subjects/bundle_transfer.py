@@ -384,5 +384,7 @@ subject = Subject(
         "lookup_has_peer": lookup_has_peer,
         "receipt_for_nothing": receipt_for_nothing,
     },
+    tla="BundleTransfer",
+    from_tla=from_tla,
     steps=192,
 )

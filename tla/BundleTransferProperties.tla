@@ -1,0 +1,78 @@
+----------------------- MODULE BundleTransferProperties ------------------------
+(***************************************************************************)
+(* Guarantees of the transfer of a bundle: the twin of                     *)
+(* invariants/bundle_transfer.py, under the same names.                    *)
+(***************************************************************************)
+EXTENDS BundleTransfer
+
+Producers == 0..producers - 1
+\* The sequence ids of a producer in the order of the log.
+SequencesOf(t, c) ==
+  LET Is(entry) == entry.producer = c
+      own == SelectSeq(t.log, Is)
+  IN [i \in DOMAIN own |-> own[i].sequence]
+
+\* Every message with a receipt is in the log.
+ReceiptedMessageIsInLog ==
+  \A k \in Topics, c \in Producers : \A n \in 0..bundle[k].clients[c].done - 1 :
+    \E i \in DOMAIN bundle[k].log : bundle[k].log[i] = [producer |-> c, sequence |-> n]
+
+\* The messages of a producer are in the log in order and without gap; only a resend repeats some, in order.
+LogKeepsProducerOrder ==
+  \A k \in Topics, c \in Producers :
+    LET found == SequencesOf(bundle[k], c)
+    IN \A i \in DOMAIN found : found[i] <= IF i = 1 THEN 0 ELSE found[i - 1] + 1
+
+\* With deduplication, every message is in the log at most once.
+DeduplicatedLogHasNoDuplicate ==
+  \A k \in Topics : LET log == bundle[k].log IN \A i, j \in DOMAIN log : log[i] = log[j] => i = j
+
+\* The broker of an attached client has the client's topic in its cache.
+AttachedClientHasTopicObject ==
+  \A k \in Topics, c \in Clients, b \in Brokers :
+    IsAttached(bundle[k].clients[c], b) =>
+      PhaseOf(bundle[k].objects[b]) \in {"open", "closing", "closed", "failed"}
+
+\* A broker opens a topic only if it is registered and its view says that it owns the bundle.
+TopicIsOpenedByItsOwner ==
+  [][\A k \in Topics, b \in Brokers :
+       PhaseOf(bundle[k].objects[b]) = "loading" /\ PhaseOf(bundle'[k].objects[b]) = "open" =>
+         members[b].registered /\ OwnerIn(ViewOf(S, b)) = b]_vars
+
+\* The source appends what follows Releasing only after it has closed the ledger of every topic.
+SourceReleasesAfterLedgersAreClosed ==
+  [][\A b \in Brokers :
+       members[b].duty = "release" /\ members'[b].duty = "" /\ Len(records') > Len(records) =>
+         \A k \in Topics : ~IsWriter(bundle'[k].objects[b])]_vars
+
+-----------------------------------------------------------------------------
+(* Liveness properties, when only the fair actions continue.               *)
+
+\* Every transfer completes, and a dead owner is replaced.
+BundleIsOwnedByRegisteredBroker == Newest(S).state = "owned" /\ members[Newest(S).dst].registered
+
+\* Every running broker applies the newest record.
+ViewsConverge == \A b \in Brokers : members[b].alive => members[b].view = Len(records) - 1
+
+\* Every message that was sent gets its receipt.
+PendingMessagesAreReceipted ==
+  \A k \in Topics, c \in Producers : bundle[k].clients[c].done = bundle[k].clients[c].begun
+
+\* Every client is attached to the owner, whose topic is open; no lookup is parked.
+ClientsAreAttachedToOwner ==
+  \A k \in Topics :
+    /\ Newest(S).state = "owned"
+    /\ PhaseOf(bundle[k].objects[Newest(S).dst]) = "open"
+    /\ \A c \in Clients : IsAttached(bundle[k].clients[c], Newest(S).dst)
+
+\* No client stays attached to a topic that is not open.
+ClientLeavesClosedTopic ==
+  \A k \in Topics, c \in Clients, b \in Brokers :
+    IsAttached(bundle[k].clients[c], b) => PhaseOf(bundle[k].objects[b]) = "open"
+
+\* No broker but the owner has a topic object, and none of the owner is fenced.
+OnlyOwnerHasTopicObject ==
+  /\ Newest(S).state = "owned"
+  /\ \A k \in Topics, b \in Brokers :
+       PhaseOf(bundle[k].objects[b]) \in {"none"} \cup IF b = Newest(S).dst THEN {"open", "loading"} ELSE {}
+=============================================================================
