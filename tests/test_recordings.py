@@ -121,7 +121,7 @@ def replayed_by_command(brokerproof: Any, names: list[str]) -> None:
     ran = brokerproof("replay", *[RECORDINGS / name for name in names], "--json")
     assert ran.code == 0
     count, operations = (sum(FILES[name][i] for name in names) for i in (0, 1))
-    assert ran.json == {"traces": count, "operations": operations, "agreed": count, "differences": []}
+    assert ran.json == {"traces": count, "operations": operations, "agreed": count, "differences": [], "out": None}
 
 
 def test_the_command_replays_several_files(brokerproof: Any) -> None:

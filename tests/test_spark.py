@@ -235,6 +235,7 @@ def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(tmp_path: Path, 
     assert [f["signature"] for f in result["findings"]] == [f.signature for f in findings]
 
 
+@pytest.mark.nightly
 def test_a_lost_executor_costs_only_its_task(tmp_path: Path, expected: Any) -> None:
     """On a cluster of two executors, one of which dies in the middle of the work."""
     out = tmp_path / "cluster"
@@ -271,6 +272,7 @@ def descendants(driver: int, word: bytes) -> list[int]:
 # ---- Java ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_without_java_the_packaged_runtime_runs_spark(tmp_path: Path) -> None:
     """Nothing in JAVA_HOME, no java in PATH: a campaign runs all the same."""
     path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "java").exists())
