@@ -242,7 +242,7 @@ class BundleTransfer:
         return None
 
     def close_timeout(self, broker: int) -> Refused | bool:
-        """Goes on waiting for the ledgers."""
+        """The close times out; the source keeps waiting for the ledgers."""
         if self._brokers[broker].duty != "release":
             return Refused("not_enabled", "the broker closes no ledgers")
         return False

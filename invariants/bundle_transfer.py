@@ -10,7 +10,7 @@ from model.bundle_transfer.machine import bundle_transfer
 from model.bundle_transfer.state import Client, Config, Record, State, Topic
 from model.machine import Failed, Refused
 
-#: What goes on by itself: everything but sends, commands of operators, and faults.
+#: Actions that need no trigger: all but sends, commands of operators, and faults.
 FAIR = (
     "deliver",
     "publish",

@@ -307,7 +307,7 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
 def thread_follows_its_program(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A step moves its own thread to the next step of its operation, and no other thread.
 
-    A pass that freed bytes reports them; a time pass goes on to the size check, a size pass ends its task. Every other
+    A pass that freed bytes reports them; a time pass then runs the size check, a size pass ends its task. Every other
     step is refused to the thread, and while it is idle it holds nothing.
     """
     if not done(event) or event.name == "over_release":
@@ -462,7 +462,7 @@ FOUND: dict[str, Callable[[Config, State, State, Any], object]] = {
 
 @always(cache_steps)
 def thread_goes_on_with_what_it_found(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A thread goes on with the wrapper, the key and the bytes that its step found.
+    """A thread continues with the wrapper, the key and the bytes that its step found.
 
     A removal goes from position to position; an inserter above the trigger schedules a task unless the marker is set.
     """

@@ -147,7 +147,7 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
 
 @always(pending_acks, on=("read_entry", "end_replay"))
 def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that succeeds, and a replay that ends, forget the failed reads; the replay goes on at the next entry."""
+    """A read that succeeds, and a replay that ends, forget the failed reads; the replay continues at the next entry."""
     if is_error(event) or not cfg.replay_rewinds:
         return is_error(event) or after.failed_reads == 0
     count = event.outcome if event.name == "read_entry" else 0

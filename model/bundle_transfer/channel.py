@@ -163,7 +163,7 @@ def fail_publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, None]
 
 @bundle_transfer.fault
 def close_timeout(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
-    """Closing the ledgers times out (`namespaceBundleUnloadingTimeoutMs`). The source goes on waiting for them."""
+    """Closing the ledgers times out (`namespaceBundleUnloadingTimeoutMs`). The source keeps waiting for them."""
     if s.brokers[broker].duty != "release":
         return refused(s, "not_enabled", "the broker closes no ledgers")
     return published(cfg, s, broker) if cfg.close_timeout_releases else (s, False)
