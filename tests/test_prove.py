@@ -305,6 +305,12 @@ SEEDED = {
     "a put takes the time of the start": Seeded(
         "queue-times-never-decrease", MODEL, "count, (), s.now_ns, 0,", "count, (), 0, 0,"
     ),
+    "a clear sets the clock back before it removes": Seeded(
+        "queue-times-never-decrease",
+        MODEL,
+        "return remove_entries(cfg, s, [e for e in s.queue + s.stash if",
+        "return remove_entries(cfg, s._replace(now_ns=0), [e for e in s.queue + s.stash if",
+    ),
     "a requeued entry leaves, too": Seeded(
         "passes-report-what-left",
         MODEL,

@@ -63,13 +63,19 @@ class Edits:
 
     def __init__(self, measures: Measures | None = None) -> None:
         self.proof = Proof()
-        self.cfg, state = unknown(Config, "cfg"), unknown(State, "s")
-        queue, sizes = Seq.unknown(Entry | None, "s.queue", measures), Seq.unknown(int, "s.sizes", {SUM: lambda n: n})
-        self.s = state.replace({"queue": queue, "sizes": sizes})
+        self.measures = measures
+        self.cfg, self.s = unknown(Config, "cfg"), self.any_state("s")
         self.arguments: dict[str, Any] = {}
         self.ways: dict[str, list[Path]] = {}  # paths of the actions that call no function of INNER, by name
         cache = self.argument("cache", int)
-        self.given = [cache >= 0, cache < sizes.length]
+        self.given = [cache >= 0, cache < self.s.fields["sizes"].length]
+
+    def any_state(self, name: str) -> Rec:
+        """Returns an unconstrained state."""
+        queue = Seq.unknown(Entry | None, f"{name}.queue", self.measures)
+        sizes = Seq.unknown(int, f"{name}.sizes", {SUM: lambda n: n})
+        state: Rec = unknown(State, name).replace({"queue": queue, "sizes": sizes})
+        return state
 
     def argument(self, name: str, kind: Any) -> Any:
         """Returns the symbolic value of an argument; arguments with equal names share it."""
@@ -83,32 +89,36 @@ class Edits:
         yield from self.detaches()
 
     def straight(self) -> Iterator[Edit]:
-        """Yields the paths of the actions that change the state without calling a function of `INNER`.
+        """Yields the paths of the actions that change the state outside the functions of `INNER`.
 
-        The functions of `INNER` are stubs that ignore their arguments: a change of the state before such a call is not
-        noticed.
+        Those functions are stubs. A path that changes the state before it calls one is an edit up to the call; the call
+        then returns an unconstrained state, about which nothing can be proved.
         """
-        mark = (self.s.replace({}), None)
-
-        def marked(*_: Any, **__: Any) -> tuple[Rec, None]:
-            return mark
-
-        ends_in: dict[Callable[..., Any], Callable[..., Any]] = dict.fromkeys(INNER, marked)
-        reader = Reader(
-            self.given,
-            havoc=(model.find, model.entries_in_range),
-            stubs={**ends_in, model.add_orphaned_copies: add_orphaned_copies},
-        )
+        mark = self.s.replace({})
         for name, action in model.range_cache.actions.items():
-            if name not in LEFT_OUT:
-                arguments = [self.argument(p.name, p.kind) for p in action.params]
-                ways = reader.paths(action.run, self.cfg, self.s, *arguments)
-                if all(way.value[0] is not mark[0] for way in ways):
-                    self.ways[name] = ways
-                for way in ways:
-                    after, outcome = way.value
-                    if after is not mark[0] and after is not self.s:
-                        yield Edit(name, way, after, outcome)
+            if name in LEFT_OUT:
+                continue
+            changed: list[tuple[Rec, Rec]] = []  # what a stub returned, and the state that it was given
+
+            def ends_in(*given: Any, changed: list[tuple[Rec, Rec]] = changed, **_: Any) -> tuple[Rec, None]:
+                [s] = [each for each in given if isinstance(each, Rec) and each.kind is State]
+                if s is self.s:
+                    return mark, None
+                changed.append((self.any_state(f"between#{len(changed)}"), s))
+                return changed[-1][0], None
+
+            stubs: dict[Callable[..., Any], Callable[..., Any]] = dict.fromkeys(INNER, ends_in)
+            stubs[model.add_orphaned_copies] = add_orphaned_copies
+            reader = Reader(self.given, havoc=(model.find, model.entries_in_range), stubs=stubs)
+            arguments = [self.argument(p.name, p.kind) for p in action.params]
+            ways = reader.paths(action.run, self.cfg, self.s, *arguments)
+            if not changed and all(way.value[0] is not mark for way in ways):
+                self.ways[name] = ways
+            for way in ways:
+                after, outcome = way.value
+                after = next((s for returned, s in changed if returned is after), after)
+                if after is not mark and after is not self.s:
+                    yield Edit(name, way, after, outcome)
 
     def looks(self) -> Iterator[Edit]:
         """Yields the paths of one iteration of `look_up`."""
