@@ -386,17 +386,17 @@ def mutants(
 @app.command()
 def evidence(
     names: Subjects = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time limit for each defect.")] = 120.0,
+    most_steps: Annotated[int, typer.Option(min=1, help="Steps of random traces for each defect.")] = 1_000_000,
     write: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the table into this Markdown file, between its `generated` marks."),
+        typer.Option(metavar="FILE", help="Add missing results to the table between the marks of this Markdown file."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Find and shrink every known defect (fuzz/defects), and print processor time and trace length of each."""
+    """Find and shrink every known defect (fuzz/defects), and print how many steps that takes."""
     from fuzz.commands import evidence as command
 
-    _end(as_json, command.run(names or [], seconds, write, _err()), command.show)
+    _end(as_json, command.run(names or [], most_steps, write, _err()), command.show)
 
 
 @app.command()

@@ -7,8 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from fuzz.commands.evidence import LONG, EvidenceRow, found_by_fuzzing, table_of
+from fuzz.commands.evidence import (
+    LONG,
+    MOST_STEPS,
+    EvidenceRow,
+    cells_of,
+    found_by_fuzzing,
+    result_of,
+    run,
+    table_of,
+    written_in,
+)
 from fuzz.defects import table
 from fuzz.defects.page import BEGIN, END, WORST, page_of, worst_of, write_into
 from fuzz.defects.table import Defect, Severity, all_defects, defects_of, find_defect
@@ -32,6 +43,9 @@ versions = "master"
 #: The most severe of each component; the nightly tests find every defect.
 WORST_OF_COMPONENT = {row.component: row for row in reversed(ROWS)}.values()
 
+#: The explorer's shortest traces of the defects that need more than LONG steps.
+SHORTEST = {"clean-up-by-name-removes-new-topic": 11}
+
 
 @pytest.mark.parametrize(
     "row",
@@ -41,9 +55,9 @@ WORST_OF_COMPONENT = {row.component: row for row in reversed(ROWS)}.values()
     ],
 )
 def test_a_defect_is_found_and_its_trace_is_short(row: Defect) -> None:
-    shown = found_by_fuzzing(row, 60.0)
-    assert shown.seconds is not None
-    assert 0 < (shown.length or 0) <= LONG
+    shown = found_by_fuzzing(row, MOST_STEPS)
+    assert shown.steps is not None
+    assert 0 < (shown.length or 0) <= max(LONG, SHORTEST.get(row.id, 0) + 1)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.component}-{row.id}")
@@ -100,18 +114,38 @@ def test_an_invalid_row_is_an_error(text: str, complaint: str, tmp_path: Path, m
 def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
     fields = {"symptom": "A lease is lost.", "severity": Severity.STUCK, "versions": "1.0", "link": "apache/pulsar#1"}
     names = {"subject": "lease", "id": "lease-lost", "profile": "shipped", "property": "kept"}
-    text = table_of([EvidenceRow(**names, **fields, command="brokerproof fuzz lease", seconds=1.25, length=3)])
+    found = EvidenceRow(**names, **fields, command="brokerproof fuzz lease", steps=1250, seconds=0.1, length=3)
+    text = table_of([found], {cells_of(found): result_of(found)})
     path = tmp_path / "doc.md"
     path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_into(path, text)
     link = "[apache/pulsar#1](https://github.com/apache/pulsar/issues/1)"
-    row = f"| A lease is lost. | stuck | 1.0 | {link} | `lease`: `kept` | 1.2 | 3 |"
+    row = f"| A lease is lost. | stuck | 1.0 | {link} | `lease`: `kept` | 1,250 | 3 |"
     assert path.read_text() == f"before\n{BEGIN}\n{text}\n{END}\nafter\n"
     assert text.endswith(row)
+    assert written_in(path) == {cells_of(found): "1,250 | 3"}
     path.write_text("no marks")
     with pytest.raises(BadValue, match="needs the lines"):
         write_into(path, text)
     assert path.read_text() == "no marks"
+
+
+def test_a_result_in_the_file_is_kept_and_a_missing_one_is_added(tmp_path: Path) -> None:
+    path = tmp_path / "doc.md"
+    path.write_text(f"{BEGIN}\n{END}\n")
+    both = defects_of("ack_set")
+    assert [row.id for row in run(["ack_set"], MOST_STEPS, path, Console(quiet=True)).defects] == [d.id for d in both]
+    first, full = cells_of(both[0]), written_in(path)
+    assert full.keys() == {cells_of(d) for d in both}
+    path.write_text(path.read_text().replace(f"{first} | {full[first]} |", f"{first} | not shown | |"))
+    again = run(["ack_set"], MOST_STEPS, path, Console(quiet=True))
+    assert [row.id for row in again.defects] == [both[0].id]
+    assert written_in(path) == full
+
+
+@pytest.mark.nightly
+def test_every_defect_has_evidence() -> None:
+    assert {cells_of(row) for row in ROWS} == set(written_in(ROOT / "fuzz" / "defects" / "EVIDENCE.md"))
 
 
 def test_every_component_has_its_file_read() -> None:

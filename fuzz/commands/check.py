@@ -200,8 +200,8 @@ def _tla_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
 
 def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     def run(console: Console) -> Outcome:
-        rows = evidence.run([subject.name], 120.0, None, console).defects
-        return Outcome(f"{len(rows)} defects found", [f"{subject.name} {r.id}" for r in rows if r.seconds is None])
+        rows = evidence.run([subject.name], evidence.MOST_STEPS, None, console).defects
+        return Outcome(f"{len(rows)} defects found", [f"{subject.name} {r.id}" for r in rows if r.steps is None])
 
     if defects_of(subject.name):
         yield Check(f"evidence.{subject.name}", subject.name, run)

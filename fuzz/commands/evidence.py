@@ -1,21 +1,21 @@
 """`brokerproof evidence`: each row of the defect table is found by fuzzing, and its trace shrunk.
 
 The row's config is the reference with the row's rules, so that one defect does not hide another; every property but
-the row's is skipped.
+the row's is skipped. Limits are numbers of steps: the result depends on the version of the code only.
 """
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Count, Record, Result, Seconds
-from fuzz.defects.page import linked, write_into
+from fuzz.defects.page import linked, table_in, write_into
 from fuzz.defects.table import Defect, Severity, all_defects
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.version import code_version
@@ -25,12 +25,23 @@ from fuzz.run.shrink import shrink
 from fuzz.subject import find_subject, subject_names
 from fuzz.target import Target
 
+#: Steps of random traces after which a defect counts as not found: a few minutes.
+MOST_STEPS = 1_000_000
 #: A shrunk trace with more steps is long: the next findings are shrunk, too, and the shortest trace counts.
 LONG = 10
+#: How many findings of one defect are shrunk at most, and the budget of each in steps.
+_MOST_SHRUNK, _SHRINK_STEPS = 6, 30_000
+_HEAD = """| defect | severity | versions | reported | breaks | steps | length |
+|---|---|---|---|---|---|---|"""
+_NOT_SHOWN = "not shown |"
 
 
 class EvidenceRow(Record):
-    """A defect and the finding that shows it; `seconds`, of processor time, and `length` are null if there is none."""
+    """A defect and the finding that shows it.
+
+    `steps` is the number of steps of random traces up to the end of the trace with the finding, `seconds` their
+    processor time, `length` the steps of the shrunk trace; they are null if there is no finding.
+    """
 
     subject: str
     id: str
@@ -41,12 +52,13 @@ class EvidenceRow(Record):
     profile: str
     property: str
     command: str
+    steps: Count | None
     seconds: Seconds | None
     length: Count | None
 
 
 class EvidenceResult(Result):
-    """A row for each defect."""
+    """A row for each defect, with `--write` for each without a result in that file."""
 
     defects: list[EvidenceRow]
     version: str
@@ -54,59 +66,80 @@ class EvidenceResult(Result):
     @property
     def found(self) -> bool:
         """Whether a defect of the table was not found."""
-        return any(row.seconds is None for row in self.defects)
+        return any(row.steps is None for row in self.defects)
 
 
-def run(components: list[str], seconds: float, write: Path | None, console: Console) -> EvidenceResult:
-    """Finds and shrinks each defect of the components (default: all), for at most `seconds` each.
+def run(components: list[str], most_steps: int, write: Path | None, console: Console) -> EvidenceResult:
+    """Finds and shrinks each defect of the components (default: all), in at most so many steps of traces each.
 
-    Raises BadValue for an unknown component.
+    With `write`, rows with a result in that file are kept as they are, and each new result is written at once. Raises
+    BadValue for an unknown component and a file without marks.
     """
     for name in components:
         find_subject(name)
-    rows = [defect for defect in all_defects() if defect.component in (components or subject_names())]
-    shown: list[EvidenceRow] = []
+    known = written_in(write) if write is not None else {}
+    chosen = [d for d in all_defects() if d.component in (components or subject_names()) and cells_of(d) not in known]
+    rows: list[EvidenceRow] = []
     with showing(console, "finding defects") as update:
-        for row in rows:
-            shown.append(found_by_fuzzing(row, seconds))
-            counter(update)(len(shown), len(rows))
-    if write is not None:
-        write_into(write, table_of(shown))
-    return EvidenceResult(defects=shown, version=code_version())
+        for defect in chosen:
+            row = found_by_fuzzing(defect, most_steps)
+            rows.append(row)
+            if write is not None:
+                known[cells_of(defect)] = result_of(row)
+                write_into(write, table_of(all_defects(), known))
+            counter(update)(len(rows), len(chosen))
+    return EvidenceResult(defects=rows, version=code_version())
 
 
-def found_by_fuzzing(row: Defect, seconds: float) -> EvidenceRow:
-    """Finds and shrinks one defect. Processor time, so that the table is the same on a busy machine."""
-    subject = find_subject(row.component)
-    target = Target(subject, row.config())
+def found_by_fuzzing(defect: Defect, most_steps: int) -> EvidenceRow:
+    """Finds and shrinks one defect."""
+    subject = find_subject(defect.component)
+    target = Target(subject, defect.config())
     lockstep = Lockstep(target)
-    lockstep.skipped = all_but(subject, row.property)
-    started, begun, found, length = time.perf_counter(), time.process_time(), None, None
-    for seed in itertools.takewhile(lambda _: time.perf_counter() - started < seconds, itertools.count()):
+    lockstep.skipped = all_but(subject, defect.property)
+    begun, steps, seconds, lengths = time.process_time(), None, None, list[int]()
+    for seed in itertools.takewhile(lambda _: lockstep.coverage.steps < most_steps, itertools.count()):
         finding = lockstep.run(seed)
-        if finding is not None and finding.broken_property == row.property:
-            found = found or time.process_time() - begun
-            steps = len(shrink(target, finding).calls)
-            length = min(steps, length or steps)
-            if length <= LONG:
+        if finding is not None and finding.broken_property == defect.property:
+            if steps is None:
+                steps, seconds = lockstep.coverage.steps, time.process_time() - begun
+            lengths.append(len(shrink(target, finding, budget_steps=_SHRINK_STEPS).calls))
+            if lengths[-1] <= LONG or len(lengths) == _MOST_SHRUNK:
                 break
-    command = f"brokerproof fuzz {row.component} --profile {row.profile} --property {row.property} --stop-at-first"
+    named = f"--profile {defect.profile} --property {defect.property}"
     same = ("id", "symptom", "severity", "versions", "link", "profile", "property")
-    fields = {name: getattr(row, name) for name in same}
-    return EvidenceRow(subject=row.component, **fields, command=command, seconds=found, length=length)
+    return EvidenceRow(
+        subject=defect.component,
+        **{name: getattr(defect, name) for name in same},
+        command=f"brokerproof fuzz {defect.component} {named} --stop-at-first",
+        steps=steps,
+        seconds=seconds,
+        length=min(lengths, default=None),
+    )
 
 
-def table_of(shown: Sequence[EvidenceRow]) -> str:
-    """The evidence as a Markdown table."""
-    lines = ["| defect | severity | versions | reported | breaks | seconds | steps |", "|---|---|---|---|---|---|---|"]
-    for s in shown:
-        seconds = "not shown" if s.seconds is None else "< 0.1" if s.seconds < 0.05 else f"{s.seconds:.1f}"
-        breaks = f"`{s.subject}`: `{s.property}`"
-        cells = (s.symptom, s.severity, s.versions, linked(s.link), breaks, seconds, str(s.length or ""))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def cells_of(row: Defect | EvidenceRow) -> str:
+    """The cells of a row of the table that say which defect it is."""
+    component = row.component if isinstance(row, Defect) else row.subject
+    return " | ".join((row.symptom, row.severity, row.versions, linked(row.link), f"`{component}`: `{row.property}`"))
+
+
+def result_of(row: EvidenceRow) -> str:
+    """The cells of a row of the table that say what was found."""
+    return _NOT_SHOWN if row.steps is None else f"{row.steps:,} | {row.length}"
+
+
+def table_of(rows: Iterable[Defect | EvidenceRow], results: Mapping[str, str]) -> str:
+    """The evidence as a Markdown table: the result of each row, by its other cells; empty if there is none."""
+    return "\n".join([_HEAD, *(f"| {cells_of(row)} | {results.get(cells_of(row), '|')} |" for row in rows)])
+
+
+def written_in(path: Path) -> dict[str, str]:
+    """The results in a document, by the other cells of their rows."""
+    rows = [line.strip("| ").rsplit(" | ", 2) for line in table_in(path).splitlines()]
+    return {row[0]: " | ".join(row[1:]) for row in rows if len(row) == 3 and row[2].isdecimal()}
 
 
 def show(console: Console, result: EvidenceResult) -> None:
     """Prints the table as Markdown."""
-    console.print(escape(table_of(result.defects)))
+    console.print(escape(table_of(result.defects, {cells_of(row): result_of(row) for row in result.defects})))

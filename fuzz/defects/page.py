@@ -65,16 +65,27 @@ def page_of(defects: Sequence[Defect]) -> str:
     return "\n".join(lines).rstrip("\n")
 
 
+def table_in(path: Path) -> str:
+    """The text between the marks of a document. Raises BadValue if it has none."""
+    return _around(path)[1]
+
+
 def write_into(path: Path, table: str) -> None:
     """Puts the table between the marks of a document. Raises BadValue when it has none."""
+    before, _, after = _around(path)
+    path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")
+
+
+def _around(path: Path) -> tuple[str, str, str]:
+    """The text of a document up to the first mark, between the marks, and from the second one on."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:
         raise BadValue(f"{path}: cannot be read: {problem.strerror}") from None
     if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
         raise BadValue(f"{path}: needs the lines {BEGIN} and {END}, once each, for the table to stand between")
-    before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")
+    begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return text[:begin], text[begin:end].strip(), text[end:]
 
 
 def worst_of(defects: Sequence[Defect], count: int) -> str:
