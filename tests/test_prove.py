@@ -52,6 +52,8 @@ SLOW = frozenset(
         "bucket-time-is-early-by-less-than-its-length",
         "nack-agrees-with-implementation",
         "multiplier-backoff-is-monotone",
+        "topic-has-one-accepted-writer",
+        "fenced-handle-never-stores",
     ]
 )
 

@@ -176,3 +176,49 @@ def test_a_record_may_stand_for_a_tuple() -> None:
     rows = Seq.unknown(Ends, "rows")
     last = Reader([rows.length > 0]).call(last_of_all, rows)
     assert last.eq(rows.at(rows.length + -1).fields["last"])
+
+
+class Row(NamedTuple):
+    """A record with a sequence."""
+
+    pairs: tuple[Pair, ...]
+
+
+def without_first(rows: tuple[Row | None, ...], at: int) -> tuple[Row | None, ...]:
+    row = rows[at]
+    if row is None or not row.pairs:
+        return (*rows[:at], None, *rows[at + 1 :])
+    return (*rows[:at], row._replace(pairs=row.pairs[1:]), *rows[at + 1 :])
+
+
+def test_sequences_inside_elements_have_any_length() -> None:
+    rows, at, place, other = unknown(tuple[Row | None, ...], "rows", nested=True), *z3.Ints("at place other")
+    proof, gone = Proof(), []
+    for way in Reader([at >= 0, at < rows.length]).paths(without_first, rows, at):
+        before, after = rows.at(at), way.value.at(at)
+        pairs, left = before.value.fields["pairs"], after.value.fields["pairs"]
+        inside = [*way.when, place >= 0, place < left.length, after.defined]
+        moved = pairs.at(place + 1).fields["left"] == left.at(place).fields["left"]
+        assert proof.show("the rest", z3.And(moved, left.length == pairs.length - 1), inside)
+        kept = way.value.at(other).value.fields["pairs"].length == rows.at(other).value.fields["pairs"].length
+        assert proof.show("another row", kept, [*way.when, other != at, rows.at(other).defined])
+        gone.append(proof.show("no row", z3.Not(after.defined), way.when))
+    assert sorted(gone) == [False, True]
+
+
+def all_below(pair: Pair, end: int) -> bool:
+    return all(each is None or each < end for each in (pair.left, pair.right))
+
+
+def test_all_looks_at_each_of_a_known_tuple() -> None:
+    term = Reader().call(all_below, unknown(Pair, "pair"), z3.Int("end"))
+    for pair in (Pair(1, None), Pair(9, None), Pair(1, 8), Pair(1, 2)):
+        bound: dict[str, Any] = {"end": 5}
+        bind(Pair, "pair", pair, bound)
+        assert evaluate(term, bound) == all_below(pair, 5)
+    with pytest.raises(UnsupportedError, match="all of Seq"):
+        Reader().call(all_positive, unknown(tuple[int, ...], "numbers"))
+
+
+def all_positive(numbers: tuple[int, ...]) -> bool:
+    return all(each > 0 for each in numbers)

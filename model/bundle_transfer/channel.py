@@ -121,16 +121,27 @@ def publish(cfg: Config, s: State, broker: BrokerName) -> Step[State, bool]:
     own       the destination of Assigning: Owned. No topic is loaded
     """
     b = s.brokers[broker]
-    objects = [t.objects[broker] for t in s.topics]
     if not b.duty:
         return refused(s, "not_enabled", "the broker has nothing to append")
-    if b.duty == "prepare" and not all(o is not None and o.phase == "loading" for o in objects):
+    if b.duty == "prepare" and not is_prepared(s, broker):
         return refused(s, "not_enabled", "a topic is not prepared")
-    if b.duty == "release" and any(o is not None and o.phase == "closing" for o in objects):
+    if b.duty == "release" and is_closing(s, broker):
         return refused(s, "not_enabled", "a ledger is open")
     if b.duty == "release" and cfg.source_parks and waits_at(s, broker):
         return refused(s, "not_enabled", "the close waits for a request that waits for the transfer")
     return published(cfg, s, broker)
+
+
+def is_prepared(s: State, broker: int) -> bool:
+    """Whether the broker has begun to load every topic."""
+    objects = [t.objects[broker] for t in s.topics]
+    return all(o is not None and o.phase == "loading" for o in objects)
+
+
+def is_closing(s: State, broker: int) -> bool:
+    """Whether the broker still has a ledger to close."""
+    objects = [t.objects[broker] for t in s.topics]
+    return any(o is not None and o.phase == "closing" for o in objects)
 
 
 def waits_at(s: State, broker: int) -> bool:

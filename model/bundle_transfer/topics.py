@@ -87,8 +87,7 @@ def open_topic(
             return refused(s, "not_enabled", "the broker does not own the bundle yet")
         lost = with_topic(s, topic, with_object(t, broker, None))
         return lost, Failed("not_ready", "the broker does not own the bundle any more")
-    others = [each for each in t.objects if each is not None and each.writable]
-    unconfirmed = (*t.orphans, *[add.entry for each in others for add in each.adds])
+    unconfirmed = unconfirmed_in(t)
     if kept > len(unconfirmed):
         return refused(s, "illegal_argument", "the ledger has fewer unconfirmed entries")
     log = (*t.log, *unconfirmed[:kept])
@@ -96,6 +95,12 @@ def open_topic(
     opened = o._replace(phase="open", writable=True, cursor=t.cursor)
     t = with_object(t._replace(log=log, orphans=(), objects=objects), broker, opened)
     return with_topic(s, topic, t), len(log)
+
+
+def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
+    """The entries of the last ledger that the bookies have not confirmed: recovery may find them or not."""
+    writers = [o for o in t.objects if o is not None and o.writable]
+    return (*t.orphans, *[add.entry for o in writers for add in o.adds])
 
 
 # ---- adding entries ------------------------------------------------------------------------------------

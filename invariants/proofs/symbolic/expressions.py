@@ -449,7 +449,7 @@ class Expressions:
         if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp):
             if function in (operators.BUILT_IN["tuple"], operators.BUILT_IN["list"]):
                 return self._comprehended(node.args[0], place)
-            if function is not operators.ANY_OF:
+            if function not in (operators.ANY_OF, operators.ALL_OF):
                 return refuse(node, "this call is not supported")
             arguments = [self._comprehended(node.args[0], place)]
         else:

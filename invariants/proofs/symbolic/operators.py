@@ -290,6 +290,16 @@ def _any(value: Any) -> Any:
 #: `any`: over a sequence of unknown length, `Expressions` returns a fresh bool and adds its facts to `anys`.
 ANY_OF = BuiltIn(_any)
 
+
+def _all(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return z3.And(*[as_term(truth(each)) for each in value])
+    raise UnsupportedError(f"all of {type(value).__name__}")
+
+
+#: `all`: over a tuple of known length.
+ALL_OF = BuiltIn(_all)
+
 #: `sum`: over a sequence without a prefix sum, `Expressions` returns a fresh integer and adds it to `sums`.
 SUM_OF = BuiltIn(_sum)
 
@@ -300,6 +310,7 @@ BUILT_IN: dict[str, Any] = {
     "len": BuiltIn(_length),
     "sum": SUM_OF,
     "any": ANY_OF,
+    "all": ALL_OF,
     "max": BuiltIn(_extreme(ast.Gt)),
     "min": BuiltIn(_extreme(ast.Lt)),
     "tuple": BuiltIn(_same),

@@ -352,20 +352,21 @@ def _zero(_: Any) -> Any:
 # ---- making and putting together ------------------------------------------------------------------------
 
 
-def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
+def unknown(kind: Any, name: str, *place: Any, item: bool = False, nested: bool = False) -> Any:
     """Returns an unconstrained value of an annotated type, at an index if it is an element of a sequence.
 
-    An `item` has the form of such an element: a tuple in it is a token.
-    Raises UnsupportedError for a union of several types.
+    An `item` has the form of such an element: a tuple in it is a token. In a `nested` value it is a sequence, too,
+    whose length and elements are functions of all indexes. Raises UnsupportedError for a union of several types.
     """
     origin = get_origin(kind)
     if origin is Annotated:
-        return unknown(get_args(kind)[0], name, *place, item=item)
+        return unknown(get_args(kind)[0], name, *place, item=item, nested=nested)
     if origin is Union or origin is types.UnionType:
         inner = [k for k in get_args(kind) if k is not type(None)]
         if len(inner) != 1:
             raise UnsupportedError(f"{name} may be of several types")
-        return Maybe(_leaf(f"{name}.defined", z3.BoolSort(), place), unknown(inner[0], name, *place, item=item))
+        defined = _leaf(f"{name}.defined", z3.BoolSort(), place)
+        return Maybe(defined, unknown(inner[0], name, *place, item=item, nested=nested))
     if origin is Literal:
         return Word(_leaf(name, z3.IntSort(), place))
     if kind in (int, bool):
@@ -373,11 +374,20 @@ def unknown(kind: Any, name: str, *place: Any, item: bool = False) -> Any:
     if kind is float:
         return Double(_leaf(name, z3.RealSort(), place))
     if hasattr(kind, "_fields"):
-        fields = {f: unknown(k, f"{name}.{f}", *place, item=item) for f, k in _fields_of(kind).items()}
-        return Rec(kind, fields, is_element=bool(place))
+        kinds = _fields_of(kind).items()
+        fields = {f: unknown(k, f"{name}.{f}", *place, item=item, nested=nested) for f, k in kinds}
+        return Rec(kind, fields, is_element=bool(place) and not nested)
+    if nested and origin is tuple and get_args(kind)[1:] == (...,):
+        return _nested(get_args(kind)[0], name, place)
     if origin is list or (origin is tuple and get_args(kind)[1:] == (...,) and not (place or item)):
         return Seq.unknown(get_args(kind)[0], name)
     return _leaf(name, TOKEN, place)
+
+
+def _nested(kind: Any, name: str, place: Sequence[Any]) -> Seq:
+    """Returns an unconstrained sequence inside elements of other sequences, at the indexes of these elements."""
+    length = _leaf(f"{name}.length", z3.IntSort(), place)
+    return Seq(kind, length, lambda at: unknown(kind, name, *place, as_term(at), nested=True), {}, {})
 
 
 def homes(value: Any) -> dict[str, Any]:
@@ -503,6 +513,8 @@ def _merged_maybe(when: Any, then: Any, other: Any) -> Maybe:
     def parts(value: Any, second: Any) -> tuple[Any, Any]:
         if value is None:
             return z3.BoolVal(False), second.value if isinstance(second, Maybe) else second
+        if isinstance(value, Maybe) and z3.is_false(value.defined) and second is not None:
+            return value.defined, second.value if isinstance(second, Maybe) else second  # it has no value
         return (value.defined, value.value) if isinstance(value, Maybe) else (z3.BoolVal(True), value)
 
     a, b = parts(then, other), parts(other, then)
