@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,10 +21,11 @@ from fuzz.commands.campaign import shown_findings
 from fuzz.report.campaign import line_style, render
 from fuzz.report.diagram import all_diagrams
 from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, readable, show_findings, trace_in
+from fuzz.report.sequence import charts, sequence_chart
 from fuzz.report.why import why
 from fuzz.run.coverage import Total
 from fuzz.subject import find_subject, subject_names
-from model.machine import Refused
+from model.machine import BadValue, Refused
 from tests.conftest import ROOT, planned_steps
 
 Ran = tuple[Plan, State, list[Shown]]
@@ -265,3 +267,37 @@ def test_the_document_has_the_state_diagrams_of_the_machines() -> None:
 def test_the_report_draws_state_diagrams() -> None:
     text = render(*run(Spec("ownership_channel"), 1), [])
     assert text.count('alt="state diagrams of ownership_channel"') == 1
+
+
+def test_the_document_has_the_sequence_chart_of_its_trace() -> None:
+    """`python -m fuzz.report.sequence model/bundle_transfer/happy_path.jsonl` writes the picture."""
+    path = ROOT / "model" / "bundle_transfer" / "happy_path.jsonl"
+    [drawn] = charts([path]).values()
+    assert path.with_suffix(".svg").read_text() == drawn
+    assert "bundle_transfer/happy_path.svg" in (ROOT / "model" / "README.md").read_text()
+    for said in ("source (broker 0)", "destination (broker 1)", "message 1: ignored", "close, connect to 1"):
+        assert drawn.count(f">{said}</text>") >= 1
+    assert drawn.count('class="n"') == 37
+    assert "spare" not in drawn, "it takes no part"
+    assert "url(#red)" not in drawn
+
+
+def test_a_finding_of_the_transfer_is_drawn_with_its_last_step_in_red() -> None:
+    plan, state, found = run(Spec("bundle_transfer", mutant="destination-answers-lookup-in-transfer"), BLOCK)
+    text = render(plan, state, found, [])
+    first = min(found, key=lambda each: (each.shrunk_length, each.seed))
+    drawn = sequence_chart(first.explanation)
+    assert drawn in text
+    arrows = [step.arrow for step in first.explanation.steps if step.arrow is not None]
+    assert arrows
+    assert {name for arrow in arrows for name in (arrow.source, arrow.target)} <= first.explanation.actors.keys()
+    assert 'class="t' in drawn.splitlines()[-2]
+    assert " bad" in drawn.splitlines()[-2]
+
+
+def test_a_component_without_chart_is_not_drawn(tmp_path: Path, shipped: Ran) -> None:
+    assert sequence_chart(shipped[2][0].explanation) == ""
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"trace": "one", "component": "canary", "config": {}}\n')
+    with pytest.raises(BadValue, match="canary has no module in fuzz/charts/"):
+        charts([path])

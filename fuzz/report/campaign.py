@@ -17,6 +17,7 @@ from fuzz.campaign.worker import Spec, target_of
 from fuzz.platform.version import code_version
 from fuzz.report.diagram import draw
 from fuzz.report.finding import OF_STATES, Shown, call_text, change_text, changes, first_sentence, said
+from fuzz.report.sequence import sequence_chart
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject
 from invariants.properties import Property
@@ -50,6 +51,7 @@ def page(template: str, **values: Any) -> str:
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {"said": said, "call": call_text, "change": change_text, "sentence": first_sentence}
+    environment.filters["sequence"] = sequence_chart
     environment.globals |= {"changes": changes, "of_states": OF_STATES}
     return environment.get_template(template).render(**values)
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.campaign.worker import Found
+from fuzz.charts import Chart, chart_of
 from fuzz.defects.table import defects_of
 from fuzz.platform.json import to_json
 from fuzz.report.why import why
@@ -29,7 +30,8 @@ from fuzz.seeding import subject_or_mutant
 from fuzz.subject import Subject
 from fuzz.target import Target
 from fuzz.trace.file import Operation, Trace, read_traces
-from model.machine import BadValue, plain
+from invariants.properties import Event
+from model.machine import BadValue, Failed, Refused, plain
 
 #: The guarantee behind each kind of finding that is not a property.
 GUARANTEES = {
@@ -64,6 +66,16 @@ class Change(msgspec.Struct, frozen=True):
     after: Any
 
 
+class Arrow(msgspec.Struct, frozen=True):
+    """A step in a sequence chart: from which actor to which, and what it is about. A lost message has no effect."""
+
+    source: str
+    target: str
+    text: str
+    is_lost: bool
+    is_fault: bool
+
+
 class Step(msgspec.Struct, frozen=True):
     """One step of a trace. `other_outcome` is the second side's outcome, set only if it differs."""
 
@@ -73,6 +85,7 @@ class Step(msgspec.Struct, frozen=True):
     other_outcome: Any
     differs: bool
     changes: list[Change]
+    arrow: Arrow | None = None  # of a component with a chart, unless the step was refused
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -107,6 +120,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     state: Any = None  # the model's, after the last step
     other: str = "implementation"  # what is compared with the model
     problem: str = ""  # why this version of the code cannot run the trace
+    actors: dict[str, str] = {}  # of the sequence chart, in order, with their headings
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,8 +195,9 @@ def _explain(trace: Trace) -> Explanation:
     machine = subject.machine
     cfg = machine.configure(trace.config)
     against = machine.configure(trace.header["against"]) if "against" in trace.header else None
-    cause = Cause.parse(trace.header["cause"])
-    skipped = all_but(subject, cause.broken_property)
+    cause = Cause.parse(trace.header["cause"]) if "cause" in trace.header else None
+    skipped = all_but(subject, cause.broken_property if cause is not None else None)
+    chart = chart_of(trace.component)
     is_foreign = "program" in trace.header  # not run: its results are in the header
     pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
     difference, conditions = None, list[Condition]()
@@ -192,28 +207,44 @@ def _explain(trace: Trace) -> Explanation:
         call = Call(operation.op, machine.actions[operation.op].arguments(operation.args, cfg))
         before, values = pair.state, pair.values
         difference = pair.step(call)
-        steps.append(_step(pair, operation, before, difference))
+        arrow = _arrow(chart, pair, operation, before) if chart is not None else None
+        steps.append(_step(pair, operation, before, difference, arrow))
         if difference is not None:
             cause = difference.cause
             conditions = _conditions(pair, before, values, call)
             break
-    if is_foreign and difference is None:
+    if is_foreign and difference is None and cause is not None:
         difference = Difference(cause, trace.header["message"], trace.header["expected"], trace.header["actual"])
         if cause.kind is Kind.OUTCOME and steps:
             steps[-1] = msgspec.structs.replace(steps[-1], other_outcome=difference.actual, differs=True)
     return Explanation(
-        kind=cause.kind,
-        guarantee=guarantee_of(subject, cause, against is not None),
+        kind=cause.kind if cause is not None else None,
+        guarantee=guarantee_of(subject, cause, against is not None) if cause is not None else "",
         steps=steps,
         conditions=conditions,
         expected=difference.expected if difference is not None else trace.header.get("expected"),
         actual=difference.actual if difference is not None else trace.header.get("actual"),
         state=plain(pair.state),
         other="implementation" if against is None else "other profile",
+        actors=dict(chart.actors(cfg, [(each.op, each.args) for each in trace.operations])) if chart else {},
     )
 
 
-def _step(pair: Pair, operation: Operation, before: Any, difference: Difference | None) -> Step:
+def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow | None:
+    """Returns the last step as an arrow of the chart; None if it was refused, or its roles have no actor."""
+    pair_of, roles = chart.arrows.get(operation.op), chart.roles(pair.cfg, before, operation.args)
+    if pair_of is None or isinstance(pair.outcome, Refused) or not roles.keys() >= set(pair_of):
+        return None
+    event = Event(operation.op, operation.args, pair.outcome)
+    text = chart.text(pair.cfg, before, event, pair.state)
+    is_fault = pair.subject.machine.actions[operation.op].fault or isinstance(pair.outcome, Failed)
+    is_lost = isinstance(pair.outcome, str) and pair.outcome in chart.lost
+    return Arrow(roles[pair_of[0]], roles[pair_of[1]], text, is_lost, is_fault)
+
+
+def _step(
+    pair: Pair, operation: Operation, before: Any, difference: Difference | None, arrow: Arrow | None = None
+) -> Step:
     differs = difference is not None and difference.cause.kind is Kind.OUTCOME
     return Step(
         action=operation.op,
@@ -222,6 +253,7 @@ def _step(pair: Pair, operation: Operation, before: Any, difference: Difference 
         other_outcome=shown_value(pair.other_outcome) if differs else None,
         differs=differs,
         changes=list(changes(plain(before), plain(pair.state))),
+        arrow=arrow,
     )
 
 

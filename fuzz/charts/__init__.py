@@ -1,0 +1,41 @@
+"""How the steps of a component are drawn as a sequence chart: data of each component that has one.
+
+A module `fuzz/charts/<component>.py` has a `chart`. The report and `python -m fuzz.report.sequence` draw it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from invariants.properties import Event
+
+
+@dataclass(frozen=True)
+class Chart:
+    """The actors of a component's traces, and from which to which each action runs.
+
+    A role is an actor of one step, such as `peer`. An action whose two roles are the same actor is drawn as a loop.
+    """
+
+    #: (config, the trace's actions with arguments) -> the actors in the order of their lifelines, with their headings
+    actors: Callable[[Any, Sequence[tuple[str, Mapping[str, Any]]]], Mapping[str, str]]
+    #: by action, the roles from which and to which it runs
+    arrows: Mapping[str, tuple[str, str]]
+    #: (config, state before, arguments) -> the actor of each role
+    roles: Callable[[Any, Any, Mapping[str, Any]], Mapping[str, str]]
+    #: (config, state before, event, state after) -> the text at the arrow
+    text: Callable[[Any, Any, Event, Any], str]
+    #: outcomes with which a message has no effect; its arrow is dashed
+    lost: tuple[str, ...] = ()
+
+
+def chart_of(component: str) -> Chart | None:
+    """Returns the chart of a component, if it has one."""
+    if component not in [module.name for module in pkgutil.iter_modules(__path__)]:
+        return None
+    chart: Chart = importlib.import_module(f"{__name__}.{component}").chart
+    return chart

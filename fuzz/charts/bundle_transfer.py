@@ -1,0 +1,117 @@
+"""The sequence chart of a transfer: clients, brokers, the bookies and the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fuzz.charts import Chart
+from invariants.properties import Event
+from model.bundle_transfer.state import Command, Config, Record, State
+from model.machine import Failed
+
+#: From which role to which each action runs.
+ARROWS = {
+    **dict.fromkeys(("transfer", "override", "override_stuck"), ("channel", "channel")),
+    **dict.fromkeys(("deliver", "jump"), ("channel", "broker")),
+    **dict.fromkeys(("publish", "fail_publish", "close_timeout"), ("broker", "channel")),
+    **dict.fromkeys(("crash", "restart", "suspect", "register", "disconnect", "clean_up"), ("broker", "broker")),
+    **dict.fromkeys(("begin_load", "open_topic", "close_ledger", "fail_close"), ("broker", "store")),
+    **dict.fromkeys(("confirm", "fail_add"), ("store", "broker")),
+    "lookup": ("client", "broker"),
+    "send": ("client", "client"),
+    **dict.fromkeys(("connect", "process", "break_connection"), ("client", "peer")),
+    **dict.fromkeys(("answer", "receive"), ("peer", "client")),
+    "admit": ("peer", "peer"),
+    "dispatch": ("store", "peer"),
+}
+TEXTS = {
+    "suspect": "loses its session",
+    "close_ledger": "close ledger",
+    "fail_close": "close fails",
+    "begin_load": "begin load",
+    "open_topic": "open, fence",
+    "fail_add": "add fails",
+    "close_timeout": "close times out",
+    "fail_publish": "append fails",
+    "disconnect": "phase 2: close clients",
+    "clean_up": "clean up",
+    "break_connection": "connection breaks",
+}
+
+
+def client_of(cfg: Config, topic: int, client: int) -> str:
+    """The actor of a client."""
+    kind = f"producer {client}" if client < cfg.producers else "consumer"
+    return kind if cfg.topics == 1 else f"{kind} of topic {topic}"
+
+
+def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """The clients, the brokers by their part in the first transfer, the bookies and the channel."""
+    clients = cfg.producers + cfg.consumers
+    found = {name: name for t in range(cfg.topics) for c in range(clients) for name in [client_of(cfg, t, c)]}
+    moves = [args.get("dst", args.get("owner")) for _, args in calls if "dst" in args or "owner" in args]
+    first = next((broker for broker in moves if broker), None)
+    for broker in range(cfg.brokers):
+        part = "source" if broker == 0 else "destination" if broker == first else "spare"
+        found[f"broker {broker}"] = f"{part} (broker {broker})"
+    return {**found, "store": "bookies", "channel": "channel"}
+
+
+def roles(cfg: Config, s: State, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The actors of a step."""
+    found = {"channel": "channel", "store": "store"}
+    if "broker" in arguments:
+        found["broker"] = f"broker {arguments['broker']}"
+    topic, client = arguments.get("topic", 0), arguments.get("client")
+    if client is not None and client < len(s.topics[topic].clients):
+        found["client"] = client_of(cfg, topic, client)
+        peer = s.topics[topic].clients[client].peer
+        found |= {"peer": f"broker {peer}"} if peer is not None else {}
+    return found
+
+
+def record_text(r: Record) -> str:
+    """A record as its state, destination and source."""
+    brokers = str(r.dst) if r.source is None else f"{r.dst}, {r.source}"
+    return f"{r.state.capitalize()}({brokers}){', forced' if r.forced else ''}"
+
+
+def command_text(command: Command) -> str:
+    """A command of a broker to a client."""
+    if command.kind == "close":
+        return "close, look up" if command.value is None else f"close, connect to {command.value}"
+    return command.kind if command.value is None else f"{command.kind} {command.value}"
+
+
+def text(cfg: Config, s: State, event: Event, after: State) -> str:
+    """What a step is about."""
+    name, arguments, outcome = event
+    if len(after.records) > len(s.records):
+        return record_text(after.records[-1])
+    broker, client = arguments.get("broker"), arguments.get("client")
+    if name in ("deliver", "jump") and broker is not None:
+        return record_text(after.records[after.brokers[broker].view])
+    if name == "publish":
+        return "a stale record, skipped"
+    if client is None:
+        said = TEXTS.get(name, name.replace("_", " "))
+        return f"message {outcome} stored" if name == "confirm" and isinstance(outcome, int) else said
+    c = s.topics[arguments["topic"]].clients[client]
+    if name == "receive":
+        return command_text(c.down[0])
+    if name == "process":
+        return f"{'message' if client < cfg.producers else 'ack'} {c.up[0]}: {outcome}"
+    if name == "admit":
+        return f"answers {client_of(cfg, arguments['topic'], client)}"
+    if name == "connect":
+        return (
+            "broker is down" if isinstance(outcome, Failed) else "PRODUCER" if client < cfg.producers else "SUBSCRIBE"
+        )
+    said = TEXTS.get(name, name)
+    if name in ("send", "dispatch"):
+        return f"{said} message {outcome}"
+    return said if outcome is None or isinstance(outcome, Failed) else f"{said}: {outcome}"
+
+
+chart = Chart(actors, ARROWS, roles, text, lost=("ignored",))
