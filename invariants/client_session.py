@@ -1,0 +1,362 @@
+"""Guarantees of a client's session: what a producer and a consumer owe their user."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from invariants.properties import Event, always, eventually, history, sometimes
+from model.client_session.machine import client_session
+from model.client_session.state import Config, Handler, Link, State
+from model.machine import Refused
+
+#: What the client, its application and a broker that answers keep doing; redirects, refusals and faults end.
+FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "receive", "acknowledge", "flush")
+
+HANDLERS: tuple[Handler, ...] = get_args(Handler)
+
+# ---- accessors -----------------------------------------------------------------------------------------
+
+
+def happened(event: Event) -> bool:
+    """Whether an action was not refused."""
+    return not isinstance(event.outcome, Refused)
+
+
+def links(s: State) -> tuple[Link, Link]:
+    """The links of both handlers."""
+    return s.producer.link, s.consumer.link
+
+
+def pending_messages(s: State) -> range:
+    """The numbers of the messages without result."""
+    first = len(s.producer.results)
+    return range(first, first + len(s.producer.pending))
+
+
+def stored_messages(s: State) -> list[int]:
+    """The messages of this producer in the order of the log."""
+    return [entry.message for entry in s.log if entry.message >= 0]
+
+
+def entry_of(cfg: Config, message: int) -> int:
+    """The entry of a consumer's message."""
+    return message // cfg.batch_size
+
+
+def handled(before: State, event: Event) -> str:
+    """The kind of the reply that a handler handled, if any."""
+    if event.name != "handle" or not happened(event):
+        return ""
+    link = before.producer.link if event.arguments["handler"] == "producer" else before.consumer.link
+    return link.down[0].kind
+
+
+# ---- the producer --------------------------------------------------------------------------------------
+
+
+@always(client_session)
+def reported_message_is_stored(cfg: Config, s: State) -> bool:
+    """Every message that was reported stored is in the log, unless the application reused an earlier sequence id.
+
+    An application that sets `initialSequenceId` says which messages an earlier session has stored.
+    """
+    stored = set(stored_messages(s))
+    reused = cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
+    return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused)
+
+
+@always(client_session)
+def log_keeps_send_order(cfg: Config, s: State) -> bool:
+    """Messages are first stored in the order in which they were sent."""
+    first = list(dict.fromkeys(stored_messages(s)))
+    return first == sorted(first)
+
+
+@always(client_session)
+def stored_message_leaves_no_gap(cfg: Config, s: State) -> bool:
+    """No message is stored while an earlier one is pending that is not stored: nothing passes a message."""
+    stored = stored_messages(s)
+    missing = next((m for m in pending_messages(s) if m not in stored), None)
+    return missing is None or max(stored, default=-1) < missing
+
+
+@always(client_session, given=lambda cfg: cfg.deduplication)
+def deduplicated_log_has_no_duplicate(cfg: Config, s: State) -> bool:
+    """With deduplication, every message and every sequence id is in the log at most once."""
+    stored, sequences = stored_messages(s), [entry.sequence for entry in s.log]
+    return len(set(stored)) == len(stored) and len(set(sequences)) == len(sequences)
+
+
+@always(client_session)
+def pending_sequence_ids_ascend(cfg: Config, s: State) -> bool:
+    """The sequence ids of pending messages ascend, and the next one is above them."""
+    ids = [*s.producer.pending, s.producer.next_sequence_id]
+    return all(ids[i] < ids[i + 1] for i in range(len(ids) - 1))
+
+
+@always(client_session, on=("handle", "connect", "break_connection", "close", "accept"))
+def pending_message_keeps_its_sequence_id(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A reconnection changes no pending message: each keeps its sequence id, or has a result."""
+    done = len(after.producer.results) - len(before.producer.results)
+    return after.producer.pending == before.producer.pending[done:]
+
+
+@always(client_session, on=("handle",))
+def reconnected_producer_sends_all_pending_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A producer that becomes ready sends every pending message, oldest first, with its sequence id."""
+    if handled(before, event) != "success" or event.arguments["handler"] != "producer":
+        return True
+    sent = [(entry.message, entry.sequence) for entry in after.producer.up]
+    return sent == list(zip(pending_messages(after), after.producer.pending, strict=True))
+
+
+@always(client_session, on=("handle", "stray_reply"))
+def only_receipt_of_oldest_message_reports_it_stored(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A message is reported stored by the receipt for its own sequence id, when it is the oldest one pending."""
+    results = after.producer.results[len(before.producer.results) :]
+    if True not in results:
+        return True
+    sequence = before.producer.link.down[0].value if event.name == "handle" else event.arguments["sequence"]
+    return results == (True,) and handled(before, event) == "receipt" and before.producer.pending[0] == sequence
+
+
+@always(client_session, on=("handle", "stray_reply"))
+def early_receipt_closes_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A receipt for a message that is not the oldest one pending closes the connection; all of them are sent again."""
+    if event.name == "stray_reply" and event.arguments["kind"] == "receipt" and happened(event):
+        sequence = event.arguments["sequence"]
+    elif handled(before, event) == "receipt":
+        sequence = before.producer.link.down[0].value
+    else:
+        return True
+    pending = before.producer.pending
+    is_early = bool(pending) and sequence > pending[0]
+    return before.producer.damaged or (after.producer.link.phase == "lookup") == is_early
+
+
+@always(client_session)
+def client_does_not_crash(cfg: Config, s: State) -> bool:
+    """No answer of the broker ends the client's process."""
+    return all(link.phase != "crashed" for link in links(s))
+
+
+# ---- handlers ------------------------------------------------------------------------------------------
+
+
+@always(client_session)
+def ready_handler_has_session_or_learns_otherwise(cfg: Config, s: State) -> bool:
+    """The broker has a session of a handler that is ready, or a command that ends it is on its way."""
+    ends = ("close", "send_error", "checksum_error")
+    return all(
+        link.phase != "ready" or link.served in ("open", "ignoring") or any(reply.kind in ends for reply in link.down)
+        for link in links(s)
+    )
+
+
+@always(client_session, on=("handle",))
+def retryable_refusal_is_retried(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A handler that is refused with a retryable error sends its request again, also the first time."""
+    if handled(before, event) != "refused":
+        return True
+    i = HANDLERS.index(event.arguments["handler"])
+    return (links(after)[i].phase == "lookup") == bool(links(before)[i].down[0].value)
+
+
+@always(client_session, on=("handle",))
+def close_with_url_needs_no_lookup(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A handler whose session is closed connects to the URL, or looks the topic up if there is none (PIP-307)."""
+    if handled(before, event) != "close":
+        return True
+    i = HANDLERS.index(event.arguments["handler"])
+    return links(after)[i].phase == ("redirected" if links(before)[i].down[0].value else "lookup")
+
+
+@always(client_session, on=("fail_redirect", "break_connection"))
+def redirect_is_used_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a failed attempt, or a lost connection, a handler looks the topic up: the URL is forgotten."""
+    return not happened(event) or links(after)[HANDLERS.index(event.arguments["handler"])].phase == "lookup"
+
+
+@always(client_session, on=("end_of_topic",))
+def unknown_command_keeps_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A command that the client does not know changes no session."""
+    return links(before) == links(after)
+
+
+# ---- permits and delivery ------------------------------------------------------------------------------
+
+
+@always(client_session)
+def permits_are_conserved(cfg: Config, s: State) -> bool:
+    """Permits at the broker, messages on their way or queued, and permits to return make up the receiver queue."""
+    c = s.consumer
+    if c.link.phase != "ready" or c.link.served != "open":
+        return True
+    on_their_way = sum(len(reply.messages) for reply in c.link.down)
+    return c.permits + on_their_way + len(c.queue) + c.returned == cfg.receiver_queue_size
+
+
+@always(client_session)
+def half_a_queue_of_permits_is_returned(cfg: Config, s: State) -> bool:
+    """A connected consumer holds back fewer permits than half of its receiver queue."""
+    return s.consumer.link.phase != "ready" or s.consumer.returned < max(1, cfg.receiver_queue_size // 2)
+
+
+@always(client_session, given=lambda cfg: not cfg.shared)
+def exclusive_queue_is_in_order(cfg: Config, s: State) -> bool:
+    """The receiver queue of an exclusive consumer has each message once, in order."""
+    queue = s.consumer.queue
+    return all(queue[i] < queue[i + 1] for i in range(len(queue) - 1))
+
+
+@always(client_session, given=lambda cfg: not cfg.shared)
+def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
+    """The broker of an exclusive consumer is past every message of the receiver queue."""
+    c = s.consumer
+    attached = c.link.phase == "ready" and c.link.served == "open"
+    return not attached or all(entry_of(cfg, m) < c.read for m in c.queue)
+
+
+@always(client_session)
+def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
+    """A message that the client would drop when it arrives is acknowledged at the broker, or its ack is grouped."""
+    c = s.consumer
+    kept = {*s.acked, *c.grouped, *range(c.cumulative + 1)}
+    return all(m in kept for m in range(c.covered + 1))
+
+
+@always(client_session, on=("handle",))
+def fresh_message_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Every message that arrives is queued, unless its ack is grouped."""
+    if handled(before, event) != "message":
+        return True
+    c = before.consumer
+    arrived = [m for m in c.link.down[0].messages if m not in c.grouped and m > max(c.cumulative, c.covered)]
+    return after.consumer.queue == (*c.queue, *arrived)
+
+
+# ---- acknowledgements ----------------------------------------------------------------------------------
+
+
+@history(
+    client_session,
+    initial=lambda cfg: frozenset(),
+    on=("acknowledge", "acknowledge_cumulative", "acknowledge_elsewhere", "handle"),
+)
+def processed(cfg: Config, value: frozenset[int], before: State, event: Event, after: State) -> frozenset[int]:
+    """The messages that an application has acknowledged, or the client has discarded as corrupt."""
+    if not happened(event):
+        return value
+    if event.name == "handle":
+        return value | set(before.consumer.link.down[0].messages) if handled(before, event) == "corrupt" else value
+    message = event.arguments["message"]
+    return value | (set(range(message + 1)) if event.name == "acknowledge_cumulative" else {message})
+
+
+@always(client_session, on=("flush", "handle"), history=(processed,))
+def acknowledged_message_was_processed(
+    cfg: Config, before: State, event: Event, after: State, values: frozenset[int]
+) -> bool:
+    """The subscription has no message acknowledged that no application acknowledged: nothing is lost unseen."""
+    discarded = before.consumer.link.down[0].messages if handled(before, event) == "corrupt" else ()
+    return set(after.acked) <= values | set(discarded)
+
+
+#: Of each entry, by number: the messages that its last delivery excluded.
+Excluded = tuple[tuple[int, frozenset[int]], ...]
+
+
+@history(client_session, initial=lambda cfg: (), on=("handle",))
+def excluded(cfg: Config, value: Excluded, before: State, event: Event, after: State) -> Excluded:
+    """Which messages of each entry its last delivery excluded by its ack set."""
+    if handled(before, event) != "message" or event.outcome != "queued":
+        return value
+    reply = before.consumer.link.down[0]
+    batch = range(reply.value * cfg.batch_size, (reply.value + 1) * cfg.batch_size)
+    return tuple(sorted((dict(value) | {reply.value: frozenset(batch) - set(reply.messages)}).items()))
+
+
+@always(client_session, on=("acknowledge",), given=lambda cfg: not cfg.index_acks, history=(excluded,))
+def completed_batch_is_acknowledged(cfg: Config, before: State, event: Event, after: State, values: Excluded) -> bool:
+    """An entry is acknowledged once the application has acknowledged all messages of it that were delivered last."""
+    if not happened(event):
+        return True
+    message = event.arguments["message"]
+    entry = entry_of(cfg, message)
+    batch = set(range(entry * cfg.batch_size, (entry + 1) * cfg.batch_size))
+    done = {*before.consumer.tracked, message, *dict(values).get(entry, ())}
+    return not batch <= done or batch <= set(after.consumer.grouped)
+
+
+@always(client_session, on=("flush",))
+def flush_sends_every_grouped_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A flush sends all grouped acks: a broker that has the session has them all, and none is sent twice."""
+    if not happened(event):
+        return True
+    c = before.consumer
+    sent = {*c.grouped, *range(c.cumulative + 1)}
+    is_empty = not after.consumer.grouped and after.consumer.cumulative == -1
+    return is_empty and (c.link.served != "open" or set(after.acked) == {*before.acked, *sent})
+
+
+@always(client_session)
+def acknowledgement_is_never_taken_back(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A message that the subscription has acknowledged stays acknowledged."""
+    return set(before.acked) <= set(after.acked)
+
+
+# ---- coverage goals ------------------------------------------------------------------------------------
+
+
+@sometimes(client_session, on=("store",), given=lambda cfg: cfg.deduplication)
+def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Deduplication recognises a message that was stored before its receipt was lost."""
+    return bool(event.outcome == "duplicate")
+
+
+@sometimes(client_session, on=("time_out",))
+def timed_out_message_is_on_its_way(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A message times out while the broker has yet to store it."""
+    return happened(event) and bool(after.producer.up)
+
+
+@sometimes(client_session, on=("handle",))
+def message_with_grouped_ack_arrives(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A message arrives again while its ack is grouped."""
+    return bool(event.outcome == "dropped")
+
+
+@sometimes(client_session, on=("flush",))
+def ack_is_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Acks reach a broker that has closed the session."""
+    return happened(event) and before.consumer.link.served != "open"
+
+
+@sometimes(client_session, on=("handle",))
+def close_meets_request(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """`CLOSE` arrives while a request waits for its answer."""
+    phases = [link.phase for link in links(before)]
+    return handled(before, event) == "close" and phases[HANDLERS.index(event.arguments["handler"])] == "waiting"
+
+
+# ---- what must come in the end -------------------------------------------------------------------------
+
+
+@eventually(client_session, fair=FAIR)
+def every_message_has_result(cfg: Config, s: State) -> bool:
+    """Every message that was sent is reported stored or failed."""
+    return not s.producer.pending
+
+
+@eventually(client_session, fair=FAIR)
+def every_message_is_acknowledged(cfg: Config, s: State) -> bool:
+    """Every stored message is delivered until it is acknowledged, unless a refusal ended the consumer."""
+    return len(s.acked) == len(s.log) * cfg.batch_size or s.consumer.link.phase in ("failed", "crashed")
+
+
+@eventually(client_session, fair=FAIR)
+def handlers_are_attached(cfg: Config, s: State) -> bool:
+    """Every handler is ready and has a session, unless a refusal ended it."""
+    return all(
+        link.phase in ("failed", "crashed") or (link.phase == "ready" and link.served == "open") for link in links(s)
+    )

@@ -1,0 +1,224 @@
+"""The consumer: permits, receiver queue, grouped acks and redelivery; and how the broker delivers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from model.client_session.state import (
+    Config,
+    Consumer,
+    Reply,
+    State,
+    client_session,
+    merged,
+    messages_of,
+    unacked,
+    with_reply,
+)
+from model.machine import Refused, Step, refused
+from model.values import AtLeast
+
+NOT_TAKEN = Refused("illegal_argument", "the application has not received the message")
+NOTHING = Refused("not_enabled", "the broker has no entry to deliver, no permit or no session")
+Message = Annotated[int, AtLeast(0)]
+
+
+# ---- permits -------------------------------------------------------------------------------------------
+
+
+def subscribed(cfg: Config, s: State) -> State:
+    """The state after SUCCESS: the consumer sends FLOW for its whole receiver queue."""
+    c = s.consumer
+    return s._replace(consumer=c._replace(permits=cfg.receiver_queue_size if c.link.served == "open" else 0))
+
+
+def with_returned(cfg: Config, s: State, permits: int) -> State:
+    """The state after permits were returned: FLOW goes out once they are half of the receiver queue."""
+    c = s.consumer
+    returned = c.returned + permits
+    if c.link.phase != "ready" or returned < max(1, cfg.receiver_queue_size // 2):
+        return s._replace(consumer=c._replace(returned=returned))
+    granted = returned if c.link.served == "open" else 0
+    return s._replace(consumer=c._replace(returned=0, permits=c.permits + granted))
+
+
+# ---- the broker ----------------------------------------------------------------------------------------
+
+
+def next_entry(cfg: Config, s: State) -> int | None:
+    """The entry that the broker delivers next, with a session and a permit."""
+    c = s.consumer
+    if c.link.served != "open" or c.permits <= 0:
+        return None
+    return next((e for e in (*c.replay, *range(c.read, len(s.log))) if unacked(cfg, s, e)), None)
+
+
+def delivered(cfg: Config, s: State, entry: int, *, corrupt: bool) -> State:
+    """The state after the broker sent an entry: it charges the messages that are not acknowledged."""
+    c, messages = s.consumer, unacked(cfg, s, entry)
+    replay = tuple([e for e in c.replay if e != entry])
+    c = c._replace(permits=c.permits - len(messages), replay=replay, read=max(c.read, entry + 1))
+    return with_reply(s._replace(consumer=c), "consumer", Reply("corrupt" if corrupt else "message", entry, messages))
+
+
+@client_session.action
+def dispatch(cfg: Config, s: State) -> Step[State, int]:
+    """The broker delivers the next entry that is not acknowledged, with its ack set. Returns the entry."""
+    entry = next_entry(cfg, s)
+    return (s, NOTHING) if entry is None else (delivered(cfg, s, entry, corrupt=False), entry)
+
+
+@client_session.fault
+def dispatch_corrupt(cfg: Config, s: State) -> Step[State, int]:
+    """The broker delivers an entry whose checksum is wrong. Returns the entry."""
+    entry = next_entry(cfg, s)
+    return (s, NOTHING) if entry is None else (delivered(cfg, s, entry, corrupt=True), entry)
+
+
+@client_session.action
+def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State, None]:
+    """Another consumer of the subscription acknowledges a message while this one has no session."""
+    if s.consumer.link.served == "open" or message >= len(s.log) * cfg.batch_size or message in s.acked:
+        return refused(s, "not_enabled", "the message does not exist or is acknowledged, or this consumer has it")
+    return s._replace(acked=merged(s.acked, (message,))), None
+
+
+def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
+    """The state after an ack arrived: a broker without session ignores it."""
+    if s.consumer.link.served != "open":
+        return s
+    s = s._replace(acked=merged(s.acked, messages))
+    replay = tuple([e for e in s.consumer.replay if unacked(cfg, s, e)])
+    return s._replace(consumer=s.consumer._replace(replay=replay))
+
+
+# ---- delivery ------------------------------------------------------------------------------------------
+
+
+def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
+    """The state after MESSAGE: what has a grouped ack is dropped, and its permit returned."""
+    c, entry = s.consumer, reply.value
+    fresh = tuple([m for m in reply.messages if m not in c.grouped and m > max(c.cumulative, c.covered)])
+    tracked = c.tracked
+    if fresh and not cfg.index_acks:
+        filtered = [m for m in messages_of(cfg, entry) if m not in reply.messages and cfg.tracker_uses_ack_set]
+        tracked = merged(tuple([m for m in tracked if m not in messages_of(cfg, entry)]), filtered)
+    dropped = len(reply.messages) - len(fresh)
+    if cfg.filtered_messages_return_permits:
+        dropped += cfg.batch_size - len(reply.messages)
+    s = s._replace(consumer=c._replace(queue=(*c.queue, *fresh), tracked=tracked))
+    return with_returned(cfg, s, dropped), "queued" if fresh else "dropped"
+
+
+def corrupt_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
+    """The state after MESSAGE with a wrong checksum: an ack with validation error at once, and its permits."""
+    s = acked_at_broker(cfg, s, reply.messages)
+    return with_returned(cfg, s, len(reply.messages) if cfg.corrupt_batch_returns_all_permits else 1), "discarded"
+
+
+@client_session.action
+def receive(cfg: Config, s: State) -> Step[State, int]:
+    """The application takes the next message out of the receiver queue. Returns the message."""
+    c = s.consumer
+    if not c.queue or c.link.phase == "crashed":
+        return refused(s, "not_enabled", "the receiver queue is empty")
+    s = s._replace(consumer=c._replace(queue=c.queue[1:], taken=merged(c.taken, c.queue[:1])))
+    return with_returned(cfg, s, 1), c.queue[0]
+
+
+# ---- acknowledgements ----------------------------------------------------------------------------------
+
+
+@client_session.action
+def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
+    """The application acknowledges a message: the ack is grouped until the next flush.
+
+    Without index acks, an entry is acknowledged once all its messages are. Returns whether an ack is grouped.
+    """
+    c = s.consumer
+    if message not in c.taken:
+        return s, NOT_TAKEN
+    c = c._replace(taken=tuple([m for m in c.taken if m != message]))
+    batch = messages_of(cfg, message // cfg.batch_size)
+    tracked = merged(c.tracked, (message,))
+    if cfg.index_acks:
+        c = c._replace(grouped=merged(c.grouped, (message,)))
+    elif all(m in tracked for m in batch):
+        tracked = tuple([m for m in tracked if m not in batch])
+        c = c._replace(tracked=tracked, grouped=merged(c.grouped, batch))
+    else:
+        return s._replace(consumer=c._replace(tracked=tracked)), False
+    return s._replace(consumer=c), True
+
+
+@client_session.action
+def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[State, int]:
+    """The application acknowledges everything up to a message; only the highest such ack is grouped.
+
+    Without index acks, it covers the message's entry only if all messages of the entry are acknowledged.
+    Returns the last message covered, -1 for none.
+    """
+    c = s.consumer
+    if cfg.shared:
+        return refused(s, "unsupported", "a shared subscription has no cumulative acks")
+    if message not in c.taken:
+        return s, NOT_TAKEN
+    taken = tuple([m for m in c.taken if m > message])
+    last, tracked = message, c.tracked
+    if not cfg.index_acks:
+        batch = messages_of(cfg, message // cfg.batch_size)
+        tracked = merged(tracked, [m for m in batch if m <= message])
+        last = batch[-1] if all(m in tracked for m in batch) else batch[0] - 1
+    tracked = tuple([m for m in tracked if m > last])
+    grouped = tuple([m for m in c.grouped if m > last])
+    c = c._replace(taken=taken, tracked=tracked, grouped=grouped, cumulative=max(c.cumulative, last))
+    return s._replace(consumer=c), last
+
+
+@client_session.action
+def flush(cfg: Config, s: State) -> Step[State, None]:
+    """The acks of a group are sent: the cumulative one, then the individual ones. Without connection they wait."""
+    c = s.consumer
+    if c.link.phase != "ready" or (not c.grouped and c.cumulative < 0):
+        return refused(s, "not_enabled", "no ack is grouped, or the consumer is not ready")
+    s = acked_at_broker(cfg, s, merged(c.grouped, range(c.cumulative + 1)))
+    covered = max(c.covered, c.cumulative) if cfg.cumulative_ack_hides_for_ever else -1
+    return s._replace(consumer=s.consumer._replace(grouped=(), cumulative=-1, covered=covered)), None
+
+
+@client_session.action
+def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State, None]:
+    """The application rejects a message, and the client asks for it again; `model/negative_acks` has the delay.
+
+    Shared: REDELIVER of its entry. Exclusive: REDELIVER without ids, of all that is not acknowledged. The client drops
+    its receiver queue, and what is on its way with an older consumer epoch, and returns their permits.
+    """
+    c = s.consumer
+    if message not in c.taken:
+        return s, NOT_TAKEN
+    c = c._replace(taken=tuple([m for m in c.taken if m != message]))
+    s = s._replace(consumer=c)
+    if c.link.phase != "ready":
+        return s, None
+    if cfg.shared:
+        return redelivering(cfg, s, message // cfg.batch_size), None
+    if c.link.served == "open":
+        s = s._replace(consumer=c._replace(read=0))
+    return (emptied(cfg, s) if cfg.redelivery_of_all_clears_queue else s), None
+
+
+def redelivering(cfg: Config, s: State, entry: int) -> State:
+    """The state after REDELIVER of an entry, if the broker has a session and the entry is not acknowledged."""
+    c = s.consumer
+    if c.link.served != "open" or entry >= c.read or not unacked(cfg, s, entry):
+        return s
+    return s._replace(consumer=c._replace(replay=merged(c.replay, (entry,))))
+
+
+def emptied(cfg: Config, s: State) -> State:
+    """The state after a consumer dropped its receiver queue and the messages on their way."""
+    c: Consumer = s.consumer
+    older = [reply for reply in c.link.down if reply.kind in ("message", "corrupt")]
+    permits = len(c.queue) + sum([len(reply.messages) for reply in older])
+    link = c.link._replace(down=tuple([reply for reply in c.link.down if reply not in older]))
+    return with_returned(cfg, s._replace(consumer=c._replace(link=link, queue=())), permits)

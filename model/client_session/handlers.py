@@ -1,0 +1,156 @@
+"""Connecting and leaving, for producer and consumer alike: requests, refusals, `CLOSE`, lost connections."""
+
+from __future__ import annotations
+
+from model.client_session.consumer import corrupt_received, message_received, subscribed
+from model.client_session.producer import checksum_error, created, failed_pending, receipted
+from model.client_session.state import (
+    Config,
+    Handler,
+    Reply,
+    State,
+    client_session,
+    disconnected,
+    last_sequence_id,
+    link_of,
+    with_link,
+    with_reply,
+)
+from model.machine import Refused, Step, refused
+
+NOT_NOW = Refused("not_enabled", "the handler is not in this phase")
+NO_SESSION = Refused("not_enabled", "the broker does not have the handler in this way")
+
+
+@client_session.action
+def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
+    """A handler connects to the URL of its redirect, or to what a lookup answers, and sends its request.
+
+    A consumer drops its receiver queue first. Returns "redirect" or "lookup".
+    """
+    link = link_of(s, handler)
+    if link.phase not in ("lookup", "redirected"):
+        return s, NOT_NOW
+    s = with_link(s, handler, link._replace(phase="waiting", served="requested"))
+    if handler == "consumer":
+        s = s._replace(consumer=s.consumer._replace(queue=(), returned=0))
+    return s, "redirect" if link.phase == "redirected" else "lookup"
+
+
+@client_session.fault
+def fail_redirect(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
+    """The broker of a redirect's URL does not accept the connection: the handler looks the topic up."""
+    link = link_of(s, handler)
+    if link.phase != "redirected":
+        return s, NOT_NOW
+    return with_link(s, handler, link._replace(phase="lookup")), None
+
+
+@client_session.action
+def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
+    """The broker answers PRODUCER_SUCCESS with the last sequence id, or SUCCESS to a SUBSCRIBE. Returns the id."""
+    if link_of(s, handler).served != "requested":
+        return s, NO_SESSION
+    last = last_sequence_id(cfg, s) if handler == "producer" else 0
+    return with_reply(s, handler, Reply("success", last), "open"), last
+
+
+@client_session.action
+def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[State, None]:
+    """The broker refuses `PRODUCER` or `SUBSCRIBE`: a ServiceNotReady is retryable, a TopicTerminated is not."""
+    if link_of(s, handler).served != "requested":
+        return s, NO_SESSION
+    return with_reply(s, handler, Reply("refused", int(retryable)), "none"), None
+
+
+@client_session.action
+def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
+    """The broker closes a session, or a request that it has not answered, with or without the URL of another broker."""
+    served = link_of(s, handler).served
+    if served not in ("requested", "open"):
+        return s, NO_SESSION
+    return with_reply(s, handler, Reply("close", int(redirect)), "closed" if served == "requested" else "none"), None
+
+
+@client_session.action
+def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
+    """A broker closes a session of which it ignores the sends: phase 2 of PIP-307, or the end of a fenced session."""
+    if link_of(s, handler).served != "ignoring":
+        return s, NO_SESSION
+    return with_reply(s, handler, Reply("close", int(redirect)), "none"), None
+
+
+@client_session.fault
+def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
+    """The broker answers success to a request that it has closed; it has no session of the handler."""
+    if link_of(s, handler).served != "closed":
+        return s, NO_SESSION
+    last = last_sequence_id(cfg, s) if handler == "producer" else 0
+    return with_reply(s, handler, Reply("success", last), "none"), None
+
+
+@client_session.fault
+def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
+    """The connection of a handler breaks: what is on its way is lost, and the handler looks the topic up."""
+    if link_of(s, handler).phase not in ("waiting", "ready"):
+        return s, NOT_NOW
+    return disconnected(s, handler), None
+
+
+@client_session.action
+def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
+    """The broker sends the consumer REACHED_END_OF_TOPIC, which needs no answer. Returns what the client does."""
+    if s.consumer.link.phase != "ready" or s.consumer.link.served != "open":
+        return s, NO_SESSION
+    if not cfg.unknown_command_disconnects:
+        return s, "ignored"
+    s = disconnected(s, "consumer")
+    if s.producer.link.phase in ("waiting", "ready"):
+        s = disconnected(s, "producer")
+    return s, "disconnected"
+
+
+@client_session.action
+def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
+    """A handler handles the next reply of its broker. Returns what became of it.
+
+    success     a producer sends all pending messages again, oldest first; a consumer grants the whole receiver queue
+    refused     retryable: it is tried again; otherwise the handler has failed, and its pending messages with it
+    close       the handler connects to the URL, or looks the topic up without one
+    receipt     completes the oldest pending message; an older one is ignored, a younger one ends the connection
+    send_error  ends the connection, and everything pending is sent again; ChecksumError fails the oldest message
+    message     is queued, except messages whose ack is grouped; a corrupt one is acknowledged and dropped
+    """
+    link = link_of(s, handler)
+    if not link.down or link.phase in ("failed", "crashed"):
+        return refused(s, "not_enabled", "no reply is on its way")
+    reply = link.down[0]
+    s = with_link(s, handler, link._replace(down=link.down[1:]))
+    match reply.kind:
+        case "success":
+            s = with_link(s, handler, link_of(s, handler)._replace(phase="ready", created=True))
+            return (created(cfg, s, reply, link.created) if handler == "producer" else subscribed(cfg, s)), "ready"
+        case "refused":
+            return turned_away(cfg, s, handler, bool(reply.value))
+        case "close":
+            if link.phase == "waiting" and link.created and not cfg.close_cancels_request:
+                return s, "kept"
+            return disconnected(s, handler, "redirected" if reply.value else "lookup"), "closed"
+        case "receipt":
+            return receipted(cfg, s, reply.value)
+        case "checksum_error":
+            return checksum_error(cfg, s, reply.value)
+        case "message":
+            return message_received(cfg, s, reply)
+        case "corrupt":
+            return corrupt_received(cfg, s, reply)
+    return disconnected(s, handler), "disconnected"
+
+
+def turned_away(cfg: Config, s: State, handler: Handler, retryable: bool) -> tuple[State, str]:
+    """The state after a refusal, and what the handler does."""
+    is_first_subscribe = handler == "consumer" and not s.consumer.link.created
+    if retryable and (cfg.first_subscribe_is_retried or not is_first_subscribe):
+        return disconnected(s, handler), "retried"
+    s = disconnected(s, handler, "failed")
+    return (failed_pending(s) if handler == "producer" else s), "failed"

@@ -1,0 +1,163 @@
+"""The producer: sequence ids, pending messages, receipts, errors and timeouts; and how the broker treats its sends."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from model.client_session.state import (
+    Config,
+    Entry,
+    Producer,
+    Reply,
+    State,
+    client_session,
+    disconnected,
+    last_sequence_id,
+    with_link,
+    with_reply,
+)
+from model.machine import Refused, Step, refused
+from model.values import AtLeast
+
+NO_SEND = Refused("not_enabled", "no send is on its way, or the broker ignores it")
+Sequence = Annotated[int, AtLeast(0)]
+
+
+# ---- the client ----------------------------------------------------------------------------------------
+
+
+def oldest(p: Producer) -> int:
+    """The number of the oldest pending message."""
+    return len(p.results)
+
+
+def created(cfg: Config, s: State, reply: Reply, again: bool) -> State:
+    """The state after PRODUCER_SUCCESS: the first one starts the sequence ids, every one sends what is pending."""
+    p, is_set = s.producer, cfg.initial_sequence_id >= 0
+    if not again and is_set:
+        p = p._replace(published=cfg.initial_sequence_id, next_sequence_id=cfg.initial_sequence_id + 1)
+    elif not again or (cfg.reconnection_restarts_sequence_ids and p.published == -1 and not is_set):
+        p = p._replace(published=reply.value, next_sequence_id=reply.value + 1)
+    first = oldest(p)
+    return s._replace(producer=p._replace(up=tuple([Entry(first + i, each) for i, each in enumerate(p.pending)])))
+
+
+@client_session.action
+def send(cfg: Config, s: State) -> Step[State, int]:
+    """The application sends a message: it gets the next sequence id and is pending until it has a result.
+
+    Without a connection the message waits for the next one. Returns the sequence id.
+    """
+    p = s.producer
+    if not p.link.created or p.link.phase in ("failed", "crashed"):
+        return refused(s, "illegal_state", "the producer was not created, or has failed")
+    if len(p.pending) >= cfg.max_pending_messages:
+        return refused(s, "not_enabled", "the queue of pending messages is full")
+    sequence = p.next_sequence_id
+    up = (*p.up, Entry(oldest(p) + len(p.pending), sequence)) if p.link.phase == "ready" else p.up
+    p = p._replace(next_sequence_id=sequence + 1, pending=(*p.pending, sequence), up=up)
+    return s._replace(producer=p), sequence
+
+
+@client_session.action
+def time_out(cfg: Config, s: State) -> Step[State, int]:
+    """The oldest pending message has waited for `sendTimeoutMs`: all pending messages fail. Returns their number.
+
+    The broker may still store them, if they are on their way.
+    """
+    if not s.producer.pending or s.producer.link.phase == "crashed":
+        return refused(s, "not_enabled", "no message is pending")
+    return failed_pending(s), len(s.producer.pending)
+
+
+def failed_pending(s: State) -> State:
+    """The state after all pending messages failed."""
+    p = s.producer
+    return s._replace(producer=p._replace(pending=(), results=(*p.results, *[False] * len(p.pending)), damaged=False))
+
+
+def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
+    """The state after a receipt, and what became of it."""
+    p = s.producer
+    if p.damaged:
+        s = with_link(s, "consumer", s.consumer.link._replace(phase="crashed"))
+        return with_link(s, "producer", p.link._replace(phase="crashed")), "crashed"
+    if not p.pending or sequence < p.pending[0]:
+        return s, "ignored"
+    if sequence > p.pending[0]:
+        return disconnected(s, "producer"), "disconnected"
+    p = p._replace(pending=p.pending[1:], results=(*p.results, True), published=max(p.published, sequence))
+    return s._replace(producer=p), "stored"
+
+
+def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
+    """The state after SEND_ERROR ChecksumError: the oldest message fails if it is its own."""
+    p = s.producer
+    if p.pending and sequence == p.pending[0]:
+        s = s._replace(producer=p._replace(pending=p.pending[1:], results=(*p.results, False)))
+        return (disconnected(s, "producer") if cfg.checksum_error_ends_session else s), "failed"
+    if p.pending and cfg.checksum_error_takes_oldest:
+        return s._replace(producer=p._replace(damaged=True)), "ignored"
+    if cfg.checksum_error_ends_session or (p.pending and sequence > p.pending[0]):
+        return disconnected(s, "producer"), "disconnected"
+    return s, "ignored"
+
+
+# ---- the broker ----------------------------------------------------------------------------------------
+
+
+def is_processing(s: State) -> bool:
+    """Whether the broker has a send to process."""
+    return s.producer.link.served == "open" and bool(s.producer.up)
+
+
+@client_session.action
+def store(cfg: Config, s: State) -> Step[State, str]:
+    """The broker stores the next send and answers with a receipt.
+
+    With deduplication, a sequence id up to the highest stored one gets its receipt without being stored.
+    """
+    if not is_processing(s):
+        return s, NO_SEND
+    entry = s.producer.up[0]
+    is_duplicate = entry.sequence <= last_sequence_id(cfg, s)
+    s = s._replace(producer=s.producer._replace(up=s.producer.up[1:]))
+    s = with_reply(s, "producer", Reply("receipt", entry.sequence))
+    return (s, "duplicate") if is_duplicate else (s._replace(log=(*s.log, entry)), "stored")
+
+
+@client_session.action
+def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
+    """The broker does not store the next send and answers SEND_ERROR: its checksum is wrong, or storing it fails.
+
+    It ignores later sends of the session, so that none passes the rejected one. Returns the sequence id.
+    """
+    if not is_processing(s):
+        return s, NO_SEND
+    sequence = s.producer.up[0].sequence
+    s = s._replace(producer=s.producer._replace(up=s.producer.up[1:]))
+    ends = cfg.checksum_error_ends_session or not checksum
+    reply = Reply("checksum_error" if checksum else "send_error", sequence)
+    return with_reply(s, "producer", reply, "ignoring" if ends else "open"), sequence
+
+
+@client_session.action
+def ignore_sends(cfg: Config, s: State) -> Step[State, None]:
+    """The broker begins to ignore sends, without any answer: phase 1 of a transfer (PIP-307)."""
+    if s.producer.link.served != "open":
+        return refused(s, "not_enabled", "the producer has no open session")
+    return with_link(s, "producer", s.producer.link._replace(served="ignoring")), None
+
+
+@client_session.fault
+def stray_reply(
+    cfg: Config, s: State, kind: Literal["receipt", "checksum_error"], sequence: Sequence
+) -> Step[State, str]:
+    """The client gets a receipt or ChecksumError that is late, repeated, out of order or for nobody.
+
+    It is not about the oldest pending message. Returns what the client does.
+    """
+    p = s.producer
+    if p.link.phase != "ready" or (p.pending and sequence == p.pending[0]):
+        return refused(s, "not_enabled", "the reply would be about the oldest message, or nobody gets it")
+    return receipted(cfg, s, sequence) if kind == "receipt" else checksum_error(cfg, s, sequence)
