@@ -292,6 +292,31 @@ def sut(
 
 
 @app.command()
+def client(
+    scenario: Annotated[str, typer.Argument(help="Scenario: a module of fuzz/scenarios/, or all.")],
+    profile: Annotated[
+        str, typer.Option(help="Whose known deviations are no failures: cpp-4.2.0, or reference (nobody's).")
+    ] = "cpp-4.2.0",
+    seed: Seed = 0,
+    traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of schedules.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for schedules of findings (default: build/client).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Drive a real Pulsar client against loopback brokers whose answers are the models' (see fuzz/README.md)."""
+    from fuzz.commands import client as command
+
+    if seconds is None and traces is None:
+        seconds = 10.0
+    chosen = command.Options(scenario, profile, seed, traces, seconds, out)
+    _end(as_json, command.run(chosen, _err()), command.show)
+
+
+@app.command()
 def explore(
     subject: Annotated[str, typer.Argument(help="Component; `brokerproof subjects` lists them.")],
     scope: Annotated[

@@ -19,7 +19,8 @@ from tests.conftest import ROOT
 LAYERS = ("model", "impl", "invariants", "fuzz")
 SOURCES = [p for layer in LAYERS for p in sorted((ROOT / layer).rglob("*.py"))]
 #: the packages with a module for each component, which name it
-OF_COMPONENTS = ("fuzz/subjects/", "fuzz/recordings/", "fuzz/benchmarks/", "fuzz/workloads/", "fuzz/charts/")
+FOLDERS = ("subjects", "recordings", "benchmarks", "workloads", "charts", "answers", "scenarios")
+OF_COMPONENTS = tuple(f"fuzz/{name}/" for name in FOLDERS)
 ENGINES = [p for p in sorted((ROOT / "fuzz").rglob("*.py")) if not any(r in p.as_posix() for r in OF_COMPONENTS)]
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted((ROOT / "tests").glob("*.md"))
 

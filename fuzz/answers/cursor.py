@@ -1,0 +1,90 @@
+"""The cursor of a subscription, by the model of the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from model.ack_set import words_of
+from model.batch_acks.machine import Ack, batch_acks
+from model.batch_acks.state import Config, is_deleted, number_of, position_of, remaining_of
+from model.machine import BadValue, Failed, Refused
+from model.positions import Position
+
+#: Ledger, entry, and the words of an ack set or None.
+Id = tuple[int, int, tuple[int, ...] | None]
+
+
+class Cursor:
+    """A cursor. Entries are numbered from 0; every change is a step of the machine."""
+
+    def __init__(self, profile: str, ledgers: Sequence[int], sizes: Sequence[int], *, at_end: bool) -> None:
+        if profile not in batch_acks.profiles:
+            raise BadValue(f"{batch_acks.name} has no profile {profile}; it has {', '.join(batch_acks.profiles)}")
+        self.config: Config = batch_acks.profiles[profile].config._replace(batch_sizes=(1,), entries=0)
+        self.state: Any = batch_acks.start(self.config)._replace(ledgers=tuple(ledgers))
+        for number, size in enumerate(sizes):
+            self._learn(number, size)
+        if at_end and sizes:
+            self.step("ack_cumulative", position_of(self.state.ledgers, len(sizes) - 1), None)
+
+    def step(self, action: str, *arguments: Any) -> Any:
+        """Takes a step. Returns its outcome."""
+        self.state, outcome = batch_acks.step(self.config, self.state, action, arguments)
+        return outcome
+
+    def _learn(self, number: int, size: int) -> None:
+        """Notes the batch size of an entry; the config repeats its sizes, and most entries have one message."""
+        sizes = self.config.batch_sizes
+        if sizes[number % len(sizes)] != size:
+            known = [sizes[n % len(sizes)] for n in range(number)]
+            self.config = self.config._replace(batch_sizes=(*known, size, *[1] * (number + 1)))
+
+    def add_entry(self, number: int, size: int) -> Position:
+        """Adds an entry with that many messages. Returns its position."""
+        self._learn(number, size)
+        position: Position = self.step("add_entry")
+        return position
+
+    def read(self) -> int | None:
+        """Reads the next entry that is not deleted. Returns its number, or None."""
+        self.step("begin_read")
+        delivered = self.step("end_read")
+        return None if delivered is None else self.state.read_position - 1
+
+    def remaining(self, number: int) -> tuple[int, ...] | None:
+        """The ack set of an entry, empty if it is deleted; None if no message of it is acknowledged."""
+        if is_deleted(self.state.acks, number):
+            return ()
+        mask = remaining_of(self.state.acks, number)
+        return None if mask is None else words_of(mask)
+
+    def number_of(self, ledger: int, entry: int) -> int | None:
+        """The number of the entry at a position, or None."""
+        return number_of(self.state.ledgers, Position(ledger, entry))
+
+    def acknowledge(self, ids: Iterable[Id], *, cumulative: bool) -> bool:
+        """Acknowledges entries or parts of them. Returns whether the cursor accepts that."""
+        acks = tuple([Ack(Position(ledger, entry), ack_set) for ledger, entry, ack_set in ids])
+        if cumulative:
+            outcomes = [self.step("ack_cumulative", *each) for each in acks]
+        else:
+            outcomes = [self.step("ack_individual", acks)]
+        return not any(isinstance(each, Refused | Failed) for each in outcomes)
+
+    def persist(self) -> None:
+        """Writes the acknowledgements, as a broker does from time to time."""
+        if self.step("flush"):
+            self.step("written")
+
+    def move(self, *, crashed: bool) -> None:
+        """Another broker opens the cursor: after a clean close, or with what the last write stored."""
+        if crashed:
+            self.step("crash", False)
+        else:
+            self.step("reopen", self.state.batch_acks)
+
+    def observe(self) -> dict[str, object]:
+        """What an outside observer sees of the cursor."""
+        seen: dict[str, object] = batch_acks.observe(self.config, self.state)
+        return seen

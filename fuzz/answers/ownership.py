@@ -1,0 +1,120 @@
+"""Which broker serves the topics, by the model of a bundle's transfer.
+
+A producer of the model stands for whatever client asks: before a step about a client, it is put into the phase in which
+such a client is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from model.bundle_transfer.clients import answer_of
+from model.bundle_transfer.machine import bundle_transfer, reference
+from model.bundle_transfer.state import Client, Config, State
+from model.machine import Failed, Refused
+
+_NOBODY = Client("lookup", None, False, 0, 0, (), ())
+
+
+class Ownership:
+    """The bundle of all topics, and the brokers."""
+
+    def __init__(self, brokers: int, producers: int = 1, *, deduplication: bool = False) -> None:
+        self.config: Config = reference.config._replace(
+            brokers=max(brokers, 2), producers=max(producers, 1), consumers=0, deduplication=deduplication
+        )
+        self.state: State = bundle_transfer.start(self.config)
+
+    def step(self, action: str, *arguments: Any) -> Any:
+        """Takes a step. Returns its outcome."""
+        self.state, outcome = bundle_transfer.step(self.config, self.state, action, arguments)
+        return outcome
+
+    def _must(self, action: str, *arguments: Any) -> Any:
+        outcome = self.step(action, *arguments)
+        if isinstance(outcome, Refused | Failed):
+            raise ValueError(f"{action}{arguments}: {outcome.why}")
+        return outcome
+
+    def with_client(self, client: Client, number: int = 0) -> None:
+        """Puts a client of the model into a state."""
+        [topic] = self.state.topics
+        clients = (*topic.clients[:number], client, *topic.clients[number + 1 :])
+        self.state = self.state._replace(topics=(topic._replace(clients=clients),))
+
+    def process(self, broker: int, producer: int, sequence: int) -> str:
+        """What becomes of a send of an attached producer: added (and confirmed), duplicate or ignored."""
+        ready = Client("ready", broker, False, sequence + 1, sequence, (sequence,), ())
+        self.with_client(ready, producer)
+        outcome = self.step("process", 0, producer)
+        if outcome == "added":
+            self._must("confirm", 0, broker)
+        self.with_client(_NOBODY, producer)
+        return outcome if isinstance(outcome, str) else f"refused: {outcome.why}"
+
+    def log(self) -> list[tuple[int, int]]:
+        """The stored messages: producer and sequence id."""
+        return [(entry.producer, entry.sequence) for entry in self.state.topics[0].log]
+
+    @property
+    def owner(self) -> int:
+        """The broker in the newest record."""
+        return self.state.records[-1].dst
+
+    def phase(self, broker: int) -> str:
+        """The phase of the topic at a broker; empty if it is not in its cache."""
+        instance = self.state.topics[0].objects[broker]
+        return "" if instance is None else instance.phase
+
+    def answer(self, broker: int) -> int | None:
+        """Which broker a lookup is answered with; None: the lookup is parked."""
+        return answer_of(self.config, self.state, broker)
+
+    def admit(self, broker: int) -> bool | None:
+        """How PRODUCER or SUBSCRIBE is answered: with success, with an error, or not yet (None)."""
+        self.with_client(_NOBODY._replace(phase="waiting", peer=broker))
+        if self.phase(broker) == "disconnected":
+            self.step("clean_up", 0, broker)
+        self.step("begin_load", 0, broker)
+        self.step("open_topic", 0, broker, 0)
+        outcome = self.step("admit", 0, 0)
+        self.with_client(_NOBODY)
+        if isinstance(outcome, Refused):
+            return None
+        return not isinstance(outcome, Failed)
+
+    def begin_transfer(self, destination: int) -> int:
+        """Phase 1: the owner ignores sends and acks from now on. Returns the owner."""
+        source = self.owner
+        self._must("transfer", destination)
+        for broker in range(self.config.brokers):
+            self.step("deliver", broker)
+        return source
+
+    def finish_transfer(self) -> tuple[int, int]:
+        """The destination becomes the owner, and the source closes its topics (phase 2). Returns both brokers."""
+        record = self.state.records[-1]
+        source, destination = record.source, record.dst
+        assert source is not None, "a transfer has a source"
+        self._must("close_ledger", 0, source)
+        self._must("publish", source)
+        for broker in range(self.config.brokers):
+            self.step("deliver", broker)
+        self._must("publish", destination)
+        for broker in range(self.config.brokers):
+            self.step("deliver", broker)
+        self._must("disconnect", 0, source)
+        return source, destination
+
+    def crash(self, broker: int, heir: int) -> None:
+        """A broker stops, and the leader makes another one the owner of what it had."""
+        self._must("crash", broker)
+        if self.owner == broker or self.state.records[-1].source == broker:
+            self._must("override", heir)
+        for each in range(self.config.brokers):
+            while not isinstance(self.step("deliver", each), Refused):
+                pass
+
+    def restart(self, broker: int) -> None:
+        """A broker starts again."""
+        self._must("restart", broker)

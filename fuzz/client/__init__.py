@@ -1,0 +1,1 @@
+"""Real Pulsar clients against loopback brokers whose answers are the models'."""

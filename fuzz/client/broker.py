@@ -1,0 +1,219 @@
+"""Loopback brokers in a process of their own: `python -m fuzz.client.broker`.
+
+The process listens on 127.0.0.1, one port for each broker of a cluster. It is driven over standard input and output: a
+request is a line of JSON, an object with the key `do`; each request has one line of reply. The first line that the
+process writes has the brokers' addresses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import traceback
+from typing import Any
+
+from fuzz.client.orders import Ordered
+from fuzz.client.wire import BadFrame, frame, frames
+from fuzz.platform.json import from_json, to_json
+
+#: Brokers of a process.
+BROKERS = 2
+#: Connections of one cluster: a client that reconnects for ever is stopped there.
+_MOST_CONNECTIONS = 2_000
+
+
+class Link(asyncio.Protocol):
+    """One TCP connection."""
+
+    def __init__(self, server: Server, broker: int) -> None:
+        self.server = server
+        self.broker = broker
+        self.number = 0
+        self.cluster: Ordered | None = None
+        self.transport: Any = None
+        self.buffer = bytearray()
+        self.out: list[bytes] = []
+
+    def connection_made(self, transport: Any) -> None:
+        """A client has connected."""
+        self.transport = transport
+        self.cluster = self.server.cluster
+        self.number = self.server.accepted(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Answers what has arrived in full; all replies go in one write."""
+        self.buffer += data
+        try:
+            for command, message in frames(self.buffer):
+                if self.cluster is self.server.cluster and self.cluster is not None:
+                    self.cluster.handle(self, command, message)
+        except BadFrame as problem:
+            self.server.complain(f"the client sent {problem}")
+            self.transport.abort()
+        except Exception:
+            self.server.failures.append(traceback.format_exc())
+            self.transport.abort()
+        self.server.flush()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """The connection has ended, whoever ended it."""
+        if self.cluster is self.server.cluster and self.cluster is not None:
+            self.cluster.forget(self)
+        self.server.links.pop(self.number, None)
+        self.server.flush()
+
+    def send(self, command: Any, message: bytes = b"") -> None:
+        """Sends a command with the next flush."""
+        if not self.out:
+            self.server.dirty.append(self)
+        self.out.append(frame(command, message))
+
+    def flush(self) -> None:
+        """Writes what is to be sent."""
+        if self.out and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(b"".join(self.out))
+        self.out.clear()
+
+
+class Server:
+    """The ports, and the cluster of the present schedule."""
+
+    def __init__(self) -> None:
+        self.cluster: Ordered | None = None
+        self.links: dict[int, Link] = {}
+        self.dirty: list[Link] = []
+        self.problems: list[str] = []
+        self.failures: list[str] = []  # of this process
+        self.listeners: list[Any] = []
+        self.ports: list[int] = []
+        self._count = 0
+        self._waiting: list[tuple[str, Any, asyncio.Future[bool]]] = []
+
+    async def listen(self) -> None:
+        """Opens the ports."""
+        loop = asyncio.get_running_loop()
+        for broker in range(BROKERS):
+            listener = await loop.create_server(lambda b=broker: Link(self, b), "127.0.0.1", 0)  # type: ignore[misc]
+            self.listeners.append(listener)
+            self.ports.append(listener.sockets[0].getsockname()[1])
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses, as clients write them."""
+        return [f"pulsar://127.0.0.1:{port}" for port in self.ports]
+
+    def accepted(self, link: Link) -> int:
+        """Numbers a connection; refuses it when there were too many."""
+        self._count += 1
+        self.links[self._count] = link
+        if self.cluster is None or self._count > _MOST_CONNECTIONS:
+            link.transport.abort()
+        return self._count
+
+    def complain(self, problem: str) -> None:
+        """Notes what a client did against the protocol."""
+        self.problems.append(problem)
+
+    def flush(self) -> None:
+        """Writes all replies, and wakes up who waits for a condition that holds now."""
+        dirty, self.dirty = self.dirty, []
+        for link in dirty:
+            link.flush()
+        if self._waiting and self.cluster is not None:
+            for what, value, future in self._waiting:
+                if not future.done() and self.cluster.holds(what, value):
+                    future.set_result(True)
+
+    # ---- requests
+
+    async def answer(self, request: dict[str, Any]) -> Any:
+        """Carries out a request: a method of this class named `do_...`, or else one of the cluster."""
+        name = request.pop("do")
+        method = getattr(self, f"do_{name}", None) or getattr(self.cluster, name)
+        result = method(**request)
+        if inspect.isawaitable(result):
+            result = await result
+        self.flush()
+        return result
+
+    async def do_reset(self, **settings: Any) -> list[str]:
+        """Starts a new cluster; connections of the previous one are dropped."""
+        self.cluster = None
+        for link in list(self.links.values()):
+            link.transport.abort()
+        for broker, listener in enumerate(self.listeners):
+            if listener is None:
+                await self.do_open(broker)
+        self._count = 0
+        self.links.clear()
+        self.problems.clear()
+        self.cluster = Ordered(self.urls, **settings)
+        return self.urls
+
+    async def do_wait(self, what: str, value: Any, seconds: float) -> bool:
+        """Waits for a condition of the cluster. Returns whether it held in time."""
+        assert self.cluster is not None, "reset comes first"
+        if self.cluster.holds(what, value):
+            return True
+        waiting = (what, value, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            return await asyncio.wait_for(waiting[2], seconds)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting.remove(waiting)
+
+    def do_drop(self, broker: int | None = None) -> int:
+        """Ends the connections to a broker, or all; what was not written yet is lost. Returns their number."""
+        assert self.cluster is not None, "reset comes first"
+        gone = [link for link in self.links.values() if broker in (None, link.broker)]
+        for link in gone:
+            self.cluster.ended.add(link.number)
+            self.cluster.forget(link)  # at once: `connection_lost` comes later
+            link.cluster = None
+            self.links.pop(link.number, None)
+            link.transport.abort()
+        return len(gone)
+
+    async def do_shut(self, broker: int) -> None:
+        """A broker's port refuses connections."""
+        self.listeners[broker].close()
+        self.listeners[broker] = None
+
+    async def do_open(self, broker: int) -> None:
+        """A broker's port accepts connections again."""
+        if self.listeners[broker] is None:
+            loop = asyncio.get_running_loop()
+            port = self.ports[broker]
+            self.listeners[broker] = await loop.create_server(lambda: Link(self, broker), "127.0.0.1", port)
+
+    def do_report(self) -> dict[str, Any]:
+        """What happened since the reset."""
+        assert self.cluster is not None, "reset comes first"
+        return {**self.cluster.report(), "problems": self.problems, "failures": self.failures}
+
+
+async def serve() -> None:
+    """Serves requests until standard input ends."""
+    server = Server()
+    await server.listen()
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader(limit=1 << 20)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    _reply(server.urls)
+    while line := await lines.readline():
+        try:
+            _reply(await server.answer(from_json(line)))
+        except Exception as problem:
+            _reply({"broker_failed": f"{type(problem).__name__}: {problem}"})
+
+
+def _reply(data: Any) -> None:
+    sys.stdout.buffer.write(to_json(data) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())

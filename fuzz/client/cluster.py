@@ -1,0 +1,332 @@
+"""Brokers over one shared log: what each command of a client is answered with.
+
+No I/O: `broker.py` has the sockets. Who serves a topic is decided by the model behind `fuzz/answers/ownership.py`. A
+broker without orders is faithful: it ignores FLOW and ACK of a consumer that is not attached, and a session whose send
+it has ignored never stores again. The orders of a schedule are in `orders.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+from fuzz.answers.ownership import Ownership
+from fuzz.client.topic import EXCLUSIVE, Connection, Consumer, Producer, Send, Topic
+from fuzz.client.wire import ServerError, Type, command_of, parts_of, payloads_of
+
+_MAX_MESSAGE = 5 << 20
+_CONNECT, _FAILED = 1, 2  # of a lookup's response
+
+
+class Cluster:
+    """The brokers, their topics, and a record of what happened."""
+
+    def __init__(
+        self, urls: list[str], *, deduplication: bool = False, profile: str = "reference", check: bool = True
+    ) -> None:
+        self.urls = urls
+        self.deduplication = deduplication
+        self.profile = profile
+        self.checks_checksums = check
+        self.ownership = Ownership(len(urls))
+        self.open_at: int | None = 0
+        self.loaded_at = 0
+        self.topics: dict[str, Topic] = {}
+        self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}
+        self.sends = "store"
+        self.holds_receipts = False
+        self.answers: dict[str, deque[str]] = defaultdict(deque)
+        self.sessions = 0
+        self.started = time.monotonic()
+        #: commands received: milliseconds, connection, type, and what the command is about
+        self.commands: list[tuple[float, int, str, Any]] = []
+        self.counts: Counter[str] = Counter()
+        #: decisions, as `fuzz/answers/judge.py` reads them
+        self.journal: list[tuple[Any, ...]] = []
+        #: connections that this side, or a reply of this side, has ended
+        self.ended: set[int] = set()
+        #: messages that were answered with SEND_ERROR
+        self.refused: list[int] = []
+        self._handlers: dict[int, Callable[[Connection, Any, bytes], None]] = {
+            kind: getattr(self, f"_{kind.name.lower()}") for kind in Type if hasattr(self, f"_{kind.name.lower()}")
+        }
+
+    def handle(self, connection: Connection, command: Any, message: bytes) -> None:
+        """Answers a command."""
+        kind = Type(command.type)
+        self.counts[kind.name] += 1
+        self._handlers[kind](connection, getattr(command, kind.name), message)
+
+    def _note(self, connection: Connection, kind: str, about: Any) -> None:
+        self.commands.append(((time.monotonic() - self.started) * 1000, connection.number, kind, about))
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name."""
+        if name not in self.topics:
+            self.topics[name] = Topic(name, self.journal, deduplication=self.deduplication, profile=self.profile)
+        return self.topics[name]
+
+    # ---- connections and lookups
+
+    def _connect(self, connection: Connection, body: Any, _: bytes) -> None:
+        version = min(body.protocol_version, 20)
+        reply = command_of(Type.CONNECTED, server_version="loopback", protocol_version=version)
+        reply.CONNECTED.max_message_size = _MAX_MESSAGE
+        connection.send(reply)
+        self._note(connection, "CONNECT", body.client_version)
+
+    def _ping(self, connection: Connection, _: Any, __: bytes) -> None:
+        connection.send(command_of(Type.PONG))
+
+    def _pong(self, connection: Connection, _: Any, __: bytes) -> None:
+        """The client answers a ping."""
+
+    def _partitioned_metadata(self, connection: Connection, body: Any, _: bytes) -> None:
+        connection.send(
+            command_of(Type.PARTITIONED_METADATA_RESPONSE, partitions=0, request_id=body.request_id, response=0)
+        )
+
+    def _lookup(self, connection: Connection, body: Any, _: bytes) -> None:
+        self._note(connection, "LOOKUP", body.topic)
+        order, owner = self._order("LOOKUP"), self.ownership.answer(connection.broker)
+        self.journal.append(("lookup", connection.broker, owner))
+        if order == "silent":
+            return
+        reply = command_of(Type.LOOKUP_RESPONSE, request_id=body.request_id, response=_CONNECT, authoritative=True)
+        if order or owner is None:
+            reply.LOOKUP_RESPONSE.response = _FAILED
+            reply.LOOKUP_RESPONSE.error = ServerError.SERVICE_NOT_READY
+        else:
+            reply.LOOKUP_RESPONSE.url = self.urls[owner]
+        connection.send(reply)
+
+    def _order(self, kind: str) -> str:
+        return self.answers[kind].popleft() if self.answers[kind] else ""
+
+    def _admitted(self, connection: Connection, kind: str, request: int) -> bool:
+        """Whether a PRODUCER or SUBSCRIBE is served here and now; answers it with an error if not."""
+        served = self.ownership.admit(connection.broker)
+        self.journal.append(("admit", connection.broker, served))
+        order = self._order(kind)
+        if order == "close":
+            self.answers[kind].appendleft(order)  # the caller uses it up
+        if order == "silent":
+            return False
+        if served and order in ("", "close"):
+            if self.loaded_at != connection.broker:
+                self._load(connection.broker)
+            return True
+        error = ServerError.PERSISTENCE_ERROR if order == "fail" else ServerError.SERVICE_NOT_READY
+        connection.send(command_of(Type.ERROR, request_id=request, error=error, message=order or "not served here"))
+        return False
+
+    def _load(self, broker: int) -> None:
+        self.loaded_at = self.open_at = broker
+        self.journal.append(("load",))
+        for topic in self.topics.values():
+            topic.roll_ledger()
+
+    # ---- producers
+
+    def _producer(self, connection: Connection, body: Any, _: bytes) -> None:
+        self._note(connection, "PRODUCER", [body.producer_id, body.epoch, body.producer_name])
+        if not self._admitted(connection, "PRODUCER", body.request_id):
+            return
+        topic, key = self.topic(body.topic), (connection.number, body.producer_id)
+        name = body.producer_name or f"loopback-{self.sessions}"
+        for other, each in list(topic.producers.items()):
+            if each.name != name:
+                continue
+            if each.epoch >= body.epoch and other != key:
+                error = ServerError.PRODUCER_BUSY
+                connection.send(command_of(Type.ERROR, request_id=body.request_id, error=error, message="busy"))
+                return
+            self.forget_producer(topic, other)
+        self.sessions += 1
+        producer = Producer(connection, body.producer_id, name, self.sessions, body.epoch)
+        topic.producers[key] = producer
+        self.of_producer[key] = topic, producer
+        self.journal.append(("session", name, producer.session, connection.broker))
+        last = topic.last_sequence.get(name, -1) if topic.deduplication else -1
+        if self._order("PRODUCER") == "close":
+            self.forget_producer(topic, key)
+            connection.send(close_command(producer))
+        reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
+        reply.PRODUCER_SUCCESS.last_sequence_id = last
+        connection.send(reply)
+
+    def forget_producer(self, topic: Topic, key: tuple[int, int]) -> None:
+        """Ends the session of a producer."""
+        producer = topic.producers.pop(key)
+        producer.is_fenced = True
+        self.of_producer.pop(key, None)
+
+    def _send(self, connection: Connection, body: Any, message: bytes) -> None:
+        found = self.of_producer.get((connection.number, body.producer_id))
+        parts = parts_of(message, check=self.checks_checksums)
+        payloads = payloads_of(parts)
+        first, highest = body.sequence_id, max(body.sequence_id, body.highest_sequence_id)
+        self._note(connection, "SEND", [body.producer_id, first, len(payloads)])
+        if found is None:
+            return
+        topic, producer = found
+        producer.last_payload = payloads[-1]
+        if producer.is_fenced or self.open_at != connection.broker or self.sends == "ignore":
+            ordered = not producer.is_fenced and self.sends == "ignore"
+            producer.is_fenced = True
+            self.journal.append(("send", producer.session, highest, "ignored by order" if ordered else "ignored"))
+        elif not parts.is_intact:
+            self.refuse_send(producer, Send(first, highest, payloads, message))
+        elif self.sends == "defer":
+            producer.deferred.append(Send(first, highest, payloads, message))
+        else:
+            self.store(topic, producer, Send(first, highest, payloads, message))
+
+    def store(self, topic: Topic, producer: Producer, send: Send) -> None:
+        """Stores a send, unless it is a duplicate, and answers it."""
+        receipt, added = topic.store(producer, send)
+        outcome = "added" if added else "duplicate"
+        self.journal.append(("send", producer.session, send.highest, outcome))
+        if self.holds_receipts or producer.receipts:
+            producer.receipts.append(receipt)
+        else:
+            producer.last_receipt = receipt
+            producer.connection.send(receipt)
+        if added:
+            topic.dispatch()
+
+    def refuse_send(self, producer: Producer, send: Send) -> None:
+        """Answers a send with ChecksumError."""
+        self.refused += [int(payload) for payload in send.payloads]
+        reply = command_of(Type.SEND_ERROR, producer_id=producer.id, sequence_id=send.sequence, message="checksum")
+        reply.SEND_ERROR.error = ServerError.CHECKSUM_ERROR
+        producer.connection.send(reply)
+
+    def _close_producer(self, connection: Connection, body: Any, _: bytes) -> None:
+        key = (connection.number, body.producer_id)
+        self._note(connection, "CLOSE_PRODUCER", body.producer_id)
+        if key in self.of_producer:
+            self.forget_producer(self.of_producer[key][0], key)
+        connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
+
+    # ---- consumers
+
+    def _subscribe(self, connection: Connection, body: Any, _: bytes) -> None:
+        self._note(connection, "SUBSCRIBE", [body.consumer_id, body.subscription, body.type])
+        if not self._admitted(connection, "SUBSCRIBE", body.request_id):
+            return
+        topic, key = self.topic(body.topic), (connection.number, body.consumer_id)
+        subscription = topic.subscription(body.subscription, body.type, earliest=body.initial_position == 1)
+        if key in topic.consumers:
+            subscription.remove(topic.consumers.pop(key)[1])
+        if subscription.kind == EXCLUSIVE and subscription.consumers:
+            connection.send(
+                command_of(Type.ERROR, request_id=body.request_id, error=ServerError.CONSUMER_BUSY, message="busy")
+            )
+            return
+        consumer = Consumer(connection, body.consumer_id, body.consumer_name)
+        subscription.consumers.append(consumer)
+        topic.consumers[key] = subscription, consumer
+        if self._order("SUBSCRIBE") == "close":
+            topic.consumers.pop(key)
+            subscription.remove(consumer)
+            connection.send(close_command(consumer))
+        connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
+
+    def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Any, Consumer] | None:
+        """An attached consumer that is served here."""
+        if self.open_at != connection.broker:
+            return None
+        for topic in self.topics.values():
+            found = topic.consumers.get((connection.number, number))
+            if found is not None:
+                return topic, *found
+        return None
+
+    def _flow(self, connection: Connection, body: Any, _: bytes) -> None:
+        self._note(connection, "FLOW", [body.consumer_id, body.permits])
+        found = self._consumer(connection, body.consumer_id)
+        if found is not None:
+            topic, subscription, consumer = found
+            consumer.permits += body.permits
+            consumer.granted += body.permits
+            subscription.dispatch(topic.log)
+
+    def _ack(self, connection: Connection, body: Any, _: bytes) -> None:
+        ids = ids_of(body.message_id)
+        found = self._consumer(connection, body.consumer_id)
+        accepted = found is not None and found[1].acknowledge(ids, cumulative=body.ack_type == 1)
+        about = {"consumer": body.consumer_id, "cumulative": body.ack_type == 1, "ids": ids, "accepted": accepted}
+        if body.HasField("validation_error"):
+            about["validation_error"] = body.validation_error
+        self._note(connection, "ACK", about)
+        if found is not None:
+            self.journal.append(("ack", found[1].name, body.ack_type == 1, ids, accepted))
+
+    def _redeliver(self, connection: Connection, body: Any, _: bytes) -> None:
+        ids = ids_of(body.message_ids)
+        self._note(connection, "REDELIVER", {"consumer": body.consumer_id, "ids": ids})
+        found = self._consumer(connection, body.consumer_id)
+        if found is not None:
+            topic, subscription, consumer = found
+            subscription.redeliver(consumer, ids)
+            subscription.dispatch(topic.log)
+
+    def _close_consumer(self, connection: Connection, body: Any, _: bytes) -> None:
+        self._note(connection, "CLOSE_CONSUMER", body.consumer_id)
+        self._forget_consumer(connection, body.consumer_id)
+        connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
+
+    def _unsubscribe(self, connection: Connection, body: Any, _: bytes) -> None:
+        self._note(connection, "UNSUBSCRIBE", body.consumer_id)
+        for topic in self.topics.values():
+            if (connection.number, body.consumer_id) in topic.consumers:
+                topic.subscriptions.pop(topic.consumers[connection.number, body.consumer_id][0].name)
+        self._forget_consumer(connection, body.consumer_id)
+        connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
+
+    def _forget_consumer(self, connection: Connection, number: int) -> None:
+        for topic in self.topics.values():
+            if (connection.number, number) in topic.consumers:
+                subscription, consumer = topic.consumers.pop((connection.number, number))
+                subscription.remove(consumer)
+                subscription.dispatch(topic.log)
+
+    def _consumer_stats(self, connection: Connection, body: Any, _: bytes) -> None:
+        connection.send(command_of(Type.CONSUMER_STATS_RESPONSE, request_id=body.request_id))
+
+    def _get_last_message_id(self, connection: Connection, body: Any, _: bytes) -> None:
+        reply = command_of(Type.GET_LAST_MESSAGE_ID_RESPONSE, request_id=body.request_id)
+        for topic in self.topics.values():
+            if (connection.number, body.consumer_id) in topic.consumers:
+                last = topic.log[-1] if topic.log else None
+                place = (last.ledger, last.entry) if last else (2**64 - 1, 2**64 - 1)
+                reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id.ledger = place[0]
+                reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id.entry = place[1]
+        connection.send(reply)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection has ended."""
+        excused = connection.number in self.ended
+        self._note(connection, "ENDED" if excused else "LOST", connection.broker)
+        for topic in self.topics.values():
+            for key in [key for key in topic.producers if key[0] == connection.number]:
+                self.forget_producer(topic, key)
+            topic.forget(connection.number)
+
+
+def close_command(session: Producer | Consumer, url: str = "") -> Any:
+    """Returns the command that ends a session, with the address of the broker to go to, or without."""
+    fields: dict[str, Any] = {"request_id": 0}  # the protocol requires one; nobody reads it
+    if url:
+        fields["broker_url"] = url
+    if isinstance(session, Producer):
+        return command_of(Type.CLOSE_PRODUCER, producer_id=session.id, **fields)
+    return command_of(Type.CLOSE_CONSUMER, consumer_id=session.id, **fields)
+
+
+def ids_of(ids: Any) -> list[tuple[int, int, tuple[int, ...] | None]]:
+    """Message ids as plain data: ledger, entry, ack set or None."""
+    return [(each.ledger, each.entry, tuple(each.ack_words) or None) for each in ids]

@@ -1,0 +1,125 @@
+"""Contracts: what a client owes its user, judged from what a run observed.
+
+A contract is a function of the observation. It returns how it is violated, or an empty string; its docstring is the
+guarantee, and its name is the claim. Traces are not compared: a client is free in when it does what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+from fuzz.client.run import Observed
+
+
+class Contract(NamedTuple):
+    """A guarantee of the client."""
+
+    name: str
+    guarantee: str
+    check: Callable[[Observed], str]
+
+
+def contract(check: Callable[[Observed], str]) -> Contract:
+    """Makes a contract of a function."""
+    return Contract(check.__name__, " ".join((check.__doc__ or "").split()), check)
+
+
+def _some(numbers: list[int]) -> str:
+    """Some messages for a person."""
+    shown = ", ".join(str(each) for each in numbers[:5])
+    return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
+
+
+# ---- the process --------------------------------------------------------------------------------------
+
+
+@contract
+def client_does_not_crash(seen: Observed) -> str:
+    """Whatever a broker answers, the client's process lives."""
+    return seen.ended
+
+
+@contract
+def client_does_not_hang(seen: Observed) -> str:
+    """Every call of the client returns within its time limit."""
+    return seen.hangs
+
+
+@contract
+def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
+    """Creating a producer, subscribing and closing succeed, after retries if a broker answered ServiceNotReady."""
+    return "; ".join(seen.failed)
+
+
+@contract
+def client_keeps_its_connection(seen: Observed) -> str:
+    """The client ends no connection before it is closed, unless a receipt came out of order."""
+    lost = [each for each in seen.report.get("commands", ()) if each[2] == "LOST"]
+    return f"the client ended {len(lost)} connections" if lost else ""
+
+
+# ---- the producer -------------------------------------------------------------------------------------
+
+
+@contract
+def acknowledged_message_is_stored(seen: Observed) -> str:
+    """A message whose callback reports success is in the log."""
+    log = set(seen.log)
+    lost = [number for number in seen.acknowledged() if number not in log]
+    return f"message {_some(lost)} was acknowledged and is not in the log" if lost else ""
+
+
+@contract
+def log_has_order_of_sending(seen: Observed) -> str:
+    """The first copies of the messages are in the log in the order in which they were sent."""
+    firsts = list(dict.fromkeys(seen.log))
+    wrong = [b for a, b in pairwise(firsts) if a > b]
+    return f"message {_some(wrong)} is in the log behind a later one" if wrong else ""
+
+
+@contract
+def deduplicated_log_has_no_duplicates(seen: Observed) -> str:
+    """With deduplication, no message is in the log twice."""
+    log = seen.log
+    twice = [number for number in dict.fromkeys(log) if log.count(number) > 1]
+    return f"message {_some(twice)} is in the log twice" if twice and seen.settings.get("deduplication") else ""
+
+
+@contract
+def callbacks_have_order_of_sending(seen: Observed) -> str:
+    """Callbacks come once for each message, in the order in which the messages were sent."""
+    order = [int(payload) for payload, _, _ in seen.results]
+    wrong = [b for a, b in pairwise(order) if a >= b]
+    return f"the callback of message {_some(wrong)} came late or again" if wrong else ""
+
+
+@contract
+def every_send_completes(seen: Observed) -> str:
+    """Once the brokers are faithful again, every message gets its callback."""
+    done = {int(payload) for payload, _, _ in seen.results} | {int(each.split(":")[0]) for each in seen.refused}
+    left = [number for number in range(seen.begun) if number not in done]
+    return f"message {_some(left)} is still pending" if left else ""
+
+
+@contract
+def send_fails_only_if_refused(seen: Observed) -> str:
+    """A callback reports an error only for a message that a broker refused."""
+    refused = set(seen.report.get("refused", ()))
+    wrong = [f"{n}: {result}" for n, result, _ in seen.results if result != "Ok" and int(n) not in refused]
+    return f"failed without a refusal: {', '.join(wrong[:5])}" if wrong else ""
+
+
+PRODUCER = (
+    client_does_not_crash,
+    client_does_not_hang,
+    acknowledged_message_is_stored,
+    log_has_order_of_sending,
+    deduplicated_log_has_no_duplicates,
+    callbacks_have_order_of_sending,
+    every_send_completes,
+    send_fails_only_if_refused,
+    operation_succeeds_while_brokers_serve,
+    client_keeps_its_connection,
+)

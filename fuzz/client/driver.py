@@ -1,0 +1,168 @@
+"""The real client in a process of its own: `python -m fuzz.client.driver`.
+
+A request is a line of JSON on standard input, an object with the key `do`; each request has one line of reply. What the
+client itself prints is discarded. The process ends by `os._exit`: a thread of the client may still be blocked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import sys
+import threading
+import time
+from typing import Any, BinaryIO
+
+from fuzz.platform.json import from_json, to_json
+
+
+class Driver:
+    """A client, its producer and its consumers."""
+
+    def __init__(self) -> None:
+        self.pulsar = importlib.import_module("pulsar")
+        self.client: Any = None
+        self.producer: Any = None
+        self.consumers: list[Any] = []
+        self.received: list[list[Any]] = []
+        self._done = threading.Condition()
+        #: payload, result and message id of each callback, in order
+        self._results: list[tuple[str, str, str]] = []
+
+    def hello(self) -> str:
+        """The client's version."""
+        return importlib.metadata.version("pulsar-client")
+
+    def open(self, url: str, operation_timeout_seconds: int = 30) -> None:
+        """Creates a client."""
+        logger = self.pulsar.FileLogger(self.pulsar.LoggerLevel.Error, os.devnull)
+        self.client = self.pulsar.Client(url, operation_timeout_seconds=operation_timeout_seconds, logger=logger)
+
+    def create_producer(self, topic: str, **options: Any) -> str:
+        """Creates the producer. Returns its name, or the error."""
+        try:
+            self.producer = self.client.create_producer(topic, **options)
+        except self.pulsar.PulsarException as problem:
+            return f"failed: {type(problem).__name__}"
+        return str(self.producer.producer_name())
+
+    def send(self, first: int, count: int, size: int = 0, key: str | None = None) -> list[str]:
+        """Sends messages whose payloads are their numbers. Returns what was refused at once."""
+        refused = []
+        for number in range(first, first + count):
+            payload = str(number)
+            try:
+                options = {"partition_key": key} if key is not None else {}
+                self.producer.send_async(payload.ljust(size).encode(), self._callback(payload), **options)
+            except self.pulsar.PulsarException as problem:
+                refused.append(f"{payload}: {type(problem).__name__}")
+        return refused
+
+    def _callback(self, payload: str) -> Any:
+        def done(result: Any, message_id: Any) -> None:
+            with self._done:
+                self._results.append((payload, result.name, str(message_id)))
+                self._done.notify_all()
+
+        return done
+
+    def results(self, count: int, seconds: float) -> list[tuple[str, str, str]]:
+        """Waits for that many callbacks in all. Returns those that came in time."""
+        with self._done:
+            self._done.wait_for(lambda: len(self._results) >= count, seconds)
+            return list(self._results)
+
+    def subscribe(self, topic: str, subscription: str, kind: int = 0, earliest: bool = True, **options: Any) -> str:
+        """Subscribes. Returns an empty string, or the error."""
+        kinds, positions = self.pulsar.ConsumerType, self.pulsar.InitialPosition
+        named = (kinds.Exclusive, kinds.Shared, kinds.Failover, kinds.KeyShared)[kind]
+        position = positions.Earliest if earliest else positions.Latest
+        try:
+            consumer = self.client.subscribe(topic, subscription, named, initial_position=position, **options)
+        except self.pulsar.PulsarException as problem:
+            return f"failed: {type(problem).__name__}"
+        self.consumers.append(consumer)
+        self.received.append([])
+        return ""
+
+    def receive(self, count: int, seconds: float, consumer: int = 0) -> list[list[Any]]:
+        """Receives up to that many messages, each within that time.
+
+        Each is its payload, ledger, entry, batch index and redelivery count.
+        """
+        found = []
+        for _ in range(count):
+            try:
+                message = self.consumers[consumer].receive(timeout_millis=max(1, int(seconds * 1000)))
+            except self.pulsar.Timeout:
+                break
+            self.received[consumer].append(message)
+            place = message.message_id()
+            where = [place.ledger_id(), place.entry_id(), place.batch_index(), message.redelivery_count()]
+            found.append([message.data().decode("latin1").strip(), *where])
+        return found
+
+    def consume(self, count: int, consumer: int = 0) -> float:
+        """Receives and acknowledges that many messages. Returns the seconds."""
+        started, source = time.perf_counter(), self.consumers[consumer]
+        for _ in range(count):
+            source.acknowledge(source.receive(timeout_millis=10_000))
+        return time.perf_counter() - started
+
+    def acknowledge(self, index: int, consumer: int = 0, cumulative: bool = False) -> str:
+        """Acknowledges a received message, by its index. Returns an empty string, or the error."""
+        source = self.consumers[consumer]
+        method = source.acknowledge_cumulative if cumulative else source.acknowledge
+        try:
+            method(self.received[consumer][index])
+        except self.pulsar.PulsarException as problem:
+            return f"failed: {type(problem).__name__}"
+        return ""
+
+    def negative_acknowledge(self, index: int, consumer: int = 0) -> None:
+        """Negatively acknowledges a received message, by its index."""
+        self.consumers[consumer].negative_acknowledge(self.received[consumer][index])
+
+    def is_connected(self) -> list[bool]:
+        """Whether the producer and each consumer say that they are connected."""
+        return [each.is_connected() for each in (self.producer, *self.consumers) if each is not None]
+
+    def close(self) -> str:
+        """Closes the client. Returns an empty string, or the error."""
+        try:
+            self.client.close()
+        except self.pulsar.PulsarException as problem:
+            return f"failed: {type(problem).__name__}"
+        finally:
+            self.__init__()  # type: ignore[misc]
+        return ""
+
+
+def serve(lines: BinaryIO, replies: BinaryIO) -> None:
+    """Answers requests until the input ends."""
+    driver = Driver()
+    for line in lines:
+        request = from_json(line)
+        try:
+            reply = getattr(driver, request.pop("do"))(**request)
+        except Exception as problem:
+            reply = {"driver_failed": f"{type(problem).__name__}: {problem}"}
+        replies.write(to_json(reply) + b"\n")
+        replies.flush()
+
+
+def main() -> None:
+    """Keeps standard output for replies, and serves."""
+    replies = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    try:
+        serve(sys.stdin.buffer, replies)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The two processes of a run: the brokers, and the real client. Each request has a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fuzz.platform.json import from_json, to_json
+
+_ROOT = Path(__file__).parents[2]
+#: What the processes run.
+BROKER = (sys.executable, "-m", "fuzz.client.broker")
+DRIVER = (sys.executable, "-m", "fuzz.client.driver")
+#: Seconds that a process may take to start; it loads no more than it needs.
+_START_SECONDS = 20.0
+_GRACE_SECONDS = 10.0
+
+
+class ClientDied(Exception):
+    """The client's process ended: a crash of the client."""
+
+
+class ClientHangs(Exception):
+    """A call of the client did not return in time."""
+
+
+class BrokerFailed(RuntimeError):
+    """The brokers' process failed: a defect of this project."""
+
+
+class Process:
+    """A child that answers lines of JSON."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        paths = os.pathsep.join(each for each in (str(_ROOT), os.environ.get("PYTHONPATH")) if each)
+        environment = {**os.environ, "PYTHONPATH": paths}
+        self._child = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
+        self._buffer = b""
+        self._selector = selectors.DefaultSelector()
+        assert self._child.stdout is not None, "it is a pipe"
+        os.set_blocking(self._child.stdout.fileno(), False)
+        self._selector.register(self._child.stdout, selectors.EVENT_READ)
+
+    def ask(self, limit: float, do: str, **arguments: Any) -> Any:
+        """Sends a request. Returns the reply. Raises TimeoutError, or EOFError when the process has ended."""
+        assert self._child.stdin is not None, "it is a pipe"
+        try:
+            self._child.stdin.write(to_json({"do": do, **arguments}) + b"\n")
+            self._child.stdin.flush()
+        except BrokenPipeError:
+            raise EOFError from None
+        return self.reply(limit)
+
+    def reply(self, seconds: float) -> Any:
+        """The next line of the process."""
+        assert self._child.stdout is not None, "it is a pipe"
+        until = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            if not self._selector.select(max(0.0, until - time.monotonic())):
+                raise TimeoutError
+            data = self._child.stdout.read(1 << 20)
+            if data is None:
+                continue
+            if not data:
+                raise EOFError
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return from_json(line)
+
+    def why_ended(self) -> str:
+        """How the process ended, for a person."""
+        try:
+            code = self._child.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "closed its output"
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    def kill(self) -> None:
+        """Ends the process."""
+        self._child.kill()
+        self._child.wait()
+        self._selector.close()
+        for stream in (self._child.stdin, self._child.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+
+class Harness:
+    """Brokers and a client. Both processes are reused by later schedules, a client until it has crashed or hung."""
+
+    def __init__(self, broker: Sequence[str] = BROKER, driver: Sequence[str] = DRIVER) -> None:
+        self._driver_command = driver
+        self._broker = Process(broker)
+        self.urls: list[str] = self._broker.reply(_START_SECONDS)
+        self._driver: Process | None = None
+        self.version = ""
+
+    def __enter__(self) -> Harness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends both processes."""
+        self.stop_client()
+        self._broker.kill()
+
+    def stop_client(self) -> None:
+        """Ends the client's process; the next request starts another one."""
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver = None
+
+    def broker(self, do: str, **arguments: Any) -> Any:
+        """A request to the brokers."""
+        try:
+            reply = self._broker.ask(_GRACE_SECONDS + float(arguments.get("seconds", 0.0)), do, **arguments)
+        except (TimeoutError, EOFError) as problem:
+            raise BrokerFailed(f"{do}: {type(problem).__name__}") from None
+        if isinstance(reply, dict) and (reply.get("broker_failed") or reply.get("failures")):
+            raise BrokerFailed(f"{do}: {reply.get('broker_failed') or reply['failures'][0]}")
+        return reply
+
+    def client(self, do: str, *, limit: float = 5.0, **arguments: Any) -> Any:
+        """A request to the client, which must answer within `limit` seconds. Raises ClientDied or ClientHangs."""
+        if self._driver is None:
+            self._driver = Process(self._driver_command)
+            self.version = self._driver.ask(_START_SECONDS, "hello")
+        try:
+            reply = self._driver.ask(limit + float(arguments.get("seconds", 0.0)), do, **arguments)
+        except TimeoutError:
+            self.stop_client()
+            raise ClientHangs(f"`{do}` did not return within {limit:g} s") from None
+        except EOFError:
+            why = self._driver.why_ended()
+            self.stop_client()
+            raise ClientDied(f"the client's process ended by {why} during `{do}`") from None
+        if isinstance(reply, dict) and reply.get("driver_failed"):
+            raise BrokerFailed(f"driver, {do}: {reply['driver_failed']}")
+        return reply

@@ -1,0 +1,159 @@
+"""Runs the schedules of a scenario, and shrinks, replays and names what they find.
+
+A finding is a contract that a schedule violates. Of the findings that one known deviation explains, and of the others
+of one contract, the first is shrunk: steps are removed in chunks, then arguments and settings are simplified, as long
+as the same contract is violated. Runs of a real client are not all alike, so a finding says how often it replays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from fuzz.client.harness import Harness
+from fuzz.client.known import Known
+from fuzz.client.run import PATIENCE, Observed
+from fuzz.client.schedule import Scenario, Schedule, Violation, execute, generate, violations
+
+#: Replays of a finding, if there is time; and the least number.
+REPLAYS, _FEWEST = 20, 3
+#: The patience while shrinking: most candidates that fail cost it twice.
+_SHRINK_PATIENCE = 1.2
+#: Seconds for shrinking one finding, and for replaying it.
+_SHRINK_SECONDS, _REPLAY_SECONDS = 40.0, 15.0
+
+
+class Found(NamedTuple):
+    """A finding: its schedule as generated and shrunk, and in how many of how many replays it showed."""
+
+    scenario: str
+    violation: Violation
+    seed: int
+    schedule: Schedule
+    shrunk: Schedule
+    replays: tuple[int, int]
+    known: Known | None
+
+
+class Hunted(NamedTuple):
+    """What a run of schedules did."""
+
+    schedules: int
+    messages: int  # sent and received
+    seconds: float
+    findings: list[Found]
+
+
+def explanation(known: Iterable[Known], scenario: str, contract: str, schedule: Schedule) -> Known | None:
+    """The known deviation that explains a violated contract, if any."""
+    rows = [row for row in known if row.explains(contract, schedule)]
+    return next((row for row in rows if row.scenario == scenario), rows[0] if rows else None)
+
+
+def hunt(
+    harness: Harness,
+    scenario: Scenario,
+    known: Iterable[Known],
+    seeds: Iterator[int],
+    until: float | None,
+    progress: Callable[[int, int], None] = lambda schedules, findings: None,
+) -> Hunted:
+    """Runs the schedules of seeds until a monotonic time. Shrinking of what is found then may take longer."""
+    known, started = tuple(known), time.monotonic()
+    firsts: dict[tuple[str, str], tuple[int, Schedule, Violation, Known | None]] = {}
+    schedules = messages = 0
+    for seed in seeds:
+        schedule = generate(scenario, seed)
+        observed = execute(harness, scenario, schedule)
+        schedules += 1
+        messages += len(observed.results) + len(observed.received)
+        for violation in violations(scenario, observed):
+            name = violation.contract.name
+            row = explanation(known, scenario.name, name, schedule)
+            firsts.setdefault((name, row.id if row else ""), (seed, schedule, violation, row))
+        progress(schedules, len(firsts))
+        if until is not None and time.monotonic() >= until:
+            break
+    seconds = time.monotonic() - started
+    findings = []
+    for seed, schedule, violation, row in firsts.values():
+        shrunk = shrink(harness, scenario, schedule, violation.contract.name)
+        shown, of, violation = replays(harness, scenario, shrunk, violation, REPLAYS, _REPLAY_SECONDS)  # noqa: PLW2901
+        row = row or explanation(known, scenario.name, violation.contract.name, shrunk)  # noqa: PLW2901
+        findings.append(Found(scenario.name, violation, seed, schedule, shrunk, (shown, of), row))
+    return Hunted(schedules, messages, seconds, findings)
+
+
+def violated(
+    harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, patience: float = PATIENCE
+) -> tuple[Observed, Violation | None]:
+    """Runs a schedule, and returns how it violates a contract, if it does."""
+    observed = execute(harness, scenario, schedule, patience)
+    found = [each for each in violations(scenario, observed) if each.contract.name == contract]
+    return observed, found[0] if found else None
+
+
+def replays(
+    harness: Harness, scenario: Scenario, schedule: Schedule, violation: Violation, count: int, seconds: float
+) -> tuple[int, int, Violation]:
+    """Replays a schedule. Returns in how many of how many runs it violates the contract, and the last violation."""
+    shown = done = 0
+    until = time.monotonic() + seconds
+    while done < count and (done < _FEWEST or time.monotonic() < until):
+        _, again = violated(harness, scenario, schedule, violation.contract.name)
+        done += 1
+        if again is not None:
+            shown, violation = shown + 1, again
+    return shown, done, violation
+
+
+# ---- shrinking ----------------------------------------------------------------------------------------
+
+
+def shrink(harness: Harness, scenario: Scenario, schedule: Schedule, contract: str) -> Schedule:
+    """A schedule that violates the same contract, from which no step can be left out."""
+    until = time.monotonic() + _SHRINK_SECONDS
+    tried: list[Schedule] = [schedule]
+
+    def shows(candidate: Schedule) -> bool:
+        if candidate in tried or time.monotonic() > until:
+            return False
+        tried.append(candidate)
+        return violated(harness, scenario, candidate, contract, _SHRINK_PATIENCE)[1] is not None
+
+    best, size = schedule, None
+    while size != (size := len(best.steps)):
+        for candidates in (_shorter, _simpler):
+            best = _descend(best, lambda now, c=candidates: c(scenario, now), shows)  # type: ignore[misc]
+    return best
+
+
+def _descend(
+    best: Schedule, candidates: Callable[[Schedule], Iterator[Schedule]], shows: Callable[[Schedule], bool]
+) -> Schedule:
+    """The schedule after the first candidate that shows the finding has replaced it, as often as there is one."""
+    while (found := next((each for each in candidates(best) if shows(each)), None)) is not None:
+        best = found
+    return best
+
+
+def _shorter(_: Scenario, schedule: Schedule) -> Iterator[Schedule]:
+    """The schedule without a chunk of its steps, the largest chunks first."""
+    size = len(schedule.steps) // 2
+    while size:
+        for start in range(0, len(schedule.steps) - size + 1, size):
+            yield schedule._replace(steps=schedule.steps[:start] + schedule.steps[start + size :])
+        size //= 2
+
+
+def _simpler(scenario: Scenario, schedule: Schedule) -> Iterator[Schedule]:
+    """The schedule with one argument or setting closer to the front of its domain."""
+    for name, values in scenario.settings.items():
+        for value in values[: values.index(schedule.settings[name])]:
+            yield schedule._replace(settings={**schedule.settings, name: value})
+    for at, (name, *arguments) in enumerate(schedule.steps):
+        for i, domain in enumerate(scenario.steps[name].domains):
+            for value in domain[: domain.index(arguments[i])]:
+                step = (name, *arguments[:i], value, *arguments[i + 1 :])
+                yield schedule._replace(steps=(*schedule.steps[:at], step, *schedule.steps[at + 1 :]))

@@ -1,0 +1,118 @@
+"""Schedules: generated from a seed, run on the real client, judged by contracts.
+
+A scenario says which steps a schedule may have, and which contracts it must keep. It is a module of `fuzz/scenarios/`
+with a `scenario`; nothing else registers it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, NamedTuple
+
+from fuzz.answers.judge import differences
+from fuzz.client.contracts import Contract
+from fuzz.client.harness import BrokerFailed, Harness
+from fuzz.client.run import PATIENCE, Observed, Run, observe
+from model.machine import BadValue
+
+
+class StepKind(NamedTuple):
+    """A step that a schedule may have: what it does, and the domain of each argument, the simplest value first."""
+
+    run: Callable[..., None]  # (run, *arguments)
+    domains: tuple[tuple[Any, ...], ...] = ()
+    weight: int = 1
+
+
+class Scenario(NamedTuple):
+    """What clients are put through."""
+
+    name: str
+    about: str
+    settings: Mapping[str, tuple[Any, ...]]  # the domain of each, the simplest value first
+    steps: Mapping[str, StepKind]
+    begin: Callable[[Run], None]
+    end: Callable[[Run], None]
+    contracts: tuple[Contract, ...]
+    length: int = 12  # of a schedule, at most
+
+
+class Schedule(NamedTuple):
+    """Settings, and steps with their arguments."""
+
+    settings: dict[str, Any]
+    steps: tuple[tuple[Any, ...], ...]  # each a name and arguments
+
+    def text(self) -> list[str]:
+        """The steps for a person."""
+        return [f"{name}({', '.join(str(each) for each in arguments)})" for name, *arguments in self.steps]
+
+
+class Violation(NamedTuple):
+    """A contract that a run has not kept, and how."""
+
+    contract: Contract
+    message: str
+
+
+def scenario_names() -> list[str]:
+    """The scenarios, by the names of their modules."""
+    names = [each.name for each in pkgutil.iter_modules(importlib.import_module("fuzz.scenarios").__path__)]
+    return [name for name in names if hasattr(_module(name), "scenario")]
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"fuzz.scenarios.{name}")
+
+
+def find_scenario(name: str) -> Scenario:
+    """The scenario of that name. Raises BadValue."""
+    if name not in scenario_names():
+        raise BadValue(f"there is no scenario {name}; there are {', '.join(scenario_names())} and all")
+    scenario: Scenario = _module(name).scenario
+    return scenario
+
+
+def generate(scenario: Scenario, seed: int) -> Schedule:
+    """The schedule of a seed. Each uses some kinds of steps only, so that one defect does not hide all others."""
+    random = Random(seed)  # noqa: S311
+    settings = {name: random.choice(values) for name, values in scenario.settings.items()}
+    first, *others = scenario.steps  # the first kind is in every schedule
+    kinds = [first, *[name for name in others if random.random() < 0.5]]
+    weights = [scenario.steps[name].weight for name in kinds]
+    names = random.choices(kinds, weights, k=random.randint(3, scenario.length))
+    steps = [(name, *[random.choice(domain) for domain in scenario.steps[name].domains]) for name in names]
+    return Schedule(settings, tuple(steps))
+
+
+def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: float = PATIENCE) -> Observed:
+    """Runs a schedule; settings that it does not have are the simplest ones.
+
+    Raises BrokerFailed if the brokers decided otherwise than the models.
+    """
+    settings = {name: values[0] for name, values in scenario.settings.items()} | schedule.settings
+
+    def step(name: str, *arguments: Any) -> Callable[[Run], None]:
+        return lambda run: scenario.steps[name].run(run, *arguments)
+
+    middle = [step(*each) for each in schedule.steps]
+    observed = observe(harness, settings, [scenario.begin, *middle, scenario.end], patience)
+    wrong = differences(observed.report, deduplication=bool(settings.get("deduplication")))
+    if wrong:
+        raise BrokerFailed(f"the brokers differ from the models in {schedule}: {wrong[0]}")
+    return observed
+
+
+def violations(scenario: Scenario, observed: Observed) -> list[Violation]:
+    """The contracts that a run has not kept. Of a client that crashed or hung, nothing else is judged."""
+    found = []
+    for contract in scenario.contracts:
+        message = contract.check(observed)
+        if message:
+            found.append(Violation(contract, message))
+            if observed.ended or observed.hangs:
+                break
+    return found

@@ -1,0 +1,181 @@
+"""`brokerproof client`: a real Pulsar client against loopback brokers whose answers are the models'."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+
+from fuzz.client.harness import Harness
+from fuzz.client.hunt import Found, hunt
+from fuzz.client.known import REFERENCE, known_deviations, profiles
+from fuzz.client.schedule import Scenario, find_scenario, scenario_names
+from fuzz.commands import Count, Record, Result, Seconds
+from fuzz.platform.json import to_json
+from fuzz.platform.progress import showing
+from fuzz.platform.version import code_version
+from model.machine import BadValue
+
+#: Where schedules of findings go.
+OUT = Path("build/client")
+ALL = "all"
+
+
+class Options(NamedTuple):
+    """The options of the command."""
+
+    scenario: str
+    profile: str
+    seed: int
+    traces: int | None
+    seconds: float | None
+    out: Path | None
+
+
+class Replays(Record):
+    """In how many of how many replays a finding showed."""
+
+    shown: Count
+    of: Count
+
+
+class ClientFinding(Record):
+    """A contract that the client has not kept, with the shrunk schedule. `known` is the id of a known deviation."""
+
+    scenario: str
+    signature: str
+    contract: str
+    guarantee: str
+    seed: Count
+    length: Count
+    shrunk_length: Count
+    settings: dict[str, Any]
+    steps: list[str]
+    message: str
+    trace: str
+    replays: Replays
+    known: str | None
+    symptom: str
+    mechanism: str
+    consequence: str
+
+
+class ClientResult(Result):
+    """What a run did and found. Messages are counted when they are sent and when they are received."""
+
+    scenario: str
+    client: str
+    profile: str
+    seed: Count
+    traces: Count
+    messages: Count
+    seconds: Seconds
+    messages_per_second: Seconds
+    findings: list[ClientFinding]
+    version: str
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a finding that the profile does not explain."""
+        return any(finding.known is None for finding in self.findings)
+
+
+def run(options: Options, console: Console) -> ClientResult:
+    """Runs scenarios. Raises BadValue for unknown names, or without the client."""
+    if importlib.util.find_spec("pulsar") is None:
+        raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
+    if options.profile not in profiles():
+        raise BadValue(f"--profile: there is no profile {options.profile}; there are {', '.join(profiles())}")
+    names = scenario_names() if options.scenario == ALL else [options.scenario]
+    scenarios = [find_scenario(name) for name in names]
+    known = [row for row in known_deviations() if row.profile == options.profile != REFERENCE]
+    result = ClientResult(
+        scenario=options.scenario,
+        client="",
+        profile=options.profile,
+        seed=options.seed,
+        traces=0,
+        messages=0,
+        seconds=0.0,
+        messages_per_second=0.0,
+        findings=[],
+        version=code_version(),
+    )
+    with Harness() as harness, showing(console, "starting") as update:
+        for scenario in scenarios:
+            share = None if options.seconds is None else options.seconds / len(scenarios)
+            last = None if options.traces is None else options.seed + options.traces
+            seeds = itertools.count(options.seed) if last is None else iter(range(options.seed, last))
+            until = None if share is None else time.monotonic() + share
+
+            def progress(schedules: int, findings: int, scenario: Scenario = scenario) -> None:
+                update(schedules, options.traces, f"{scenario.name}: {schedules:,} schedules  {findings} findings")
+
+            done = hunt(harness, scenario, known, seeds, until, progress)
+            result.traces += done.schedules
+            result.messages += done.messages
+            result.seconds += done.seconds
+            result.findings += [_finding(each, options.out or OUT) for each in done.findings]
+        result.client = f"pulsar-client {harness.version}"
+    result.messages_per_second = result.messages / result.seconds if result.seconds else 0.0
+    return result
+
+
+def _finding(found: Found, folder: Path) -> ClientFinding:
+    row, contract = found.known, found.violation.contract
+    kinds = [name for name, *_ in found.shrunk.steps]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{found.scenario}-{contract.name}-{found.seed}.json"
+    schedule = {"scenario": found.scenario, "settings": found.shrunk.settings, "steps": found.shrunk.steps}
+    path.write_bytes(to_json(schedule, indent=True))
+    return ClientFinding(
+        scenario=found.scenario,
+        signature=f"{contract.name}: {' '.join(kinds)}",
+        contract=contract.name,
+        guarantee=contract.guarantee,
+        seed=found.seed,
+        length=len(found.schedule.steps),
+        shrunk_length=len(kinds),
+        settings=found.shrunk.settings,
+        steps=found.shrunk.text(),
+        message=found.violation.message,
+        trace=str(path),
+        replays=Replays(shown=found.replays[0], of=found.replays[1]),
+        known=row.id if row else None,
+        symptom=row.symptom if row else "",
+        mechanism=row.mechanism if row else "",
+        consequence=row.consequence if row else "",
+    )
+
+
+def show(console: Console, result: ClientResult) -> None:
+    """Prints the findings step by step, then the totals."""
+    for number, each in enumerate(result.findings, 1):
+        colour = "yellow" if each.known else "bold red"
+        heading = f"[{colour}]finding {number} of {len(result.findings)}[/]  [bold]{escape(each.contract)}[/]"
+        lengths = f"{each.length} steps, shrunk to {each.shrunk_length}"
+        shown = f"shown in {each.replays.shown} of {each.replays.of} replays"
+        console.print(f"{heading}  {each.scenario}, seed {each.seed}, {lengths}, {shown}")
+        settings = ", ".join(f"{name}={value}" for name, value in each.settings.items())
+        lines = [("guarantee", each.guarantee), ("settings", settings)]
+        if each.known:
+            texts = [("mechanism", each.mechanism), ("leads to", each.consequence)]
+            lines = [("known", f"{each.known}: {each.symptom}"), *texts, *lines]
+        lines += [(str(index), step) for index, step in enumerate(each.steps, 1)]
+        lines += [("observed", each.message), ("schedule", each.trace)]
+        for name, text in lines:
+            console.print(f"{name:>10}  {escape(text)}")
+        console.print()
+    speed = f"{result.messages:,} messages, {result.messages_per_second:,.0f} messages/s, {result.seconds:.1f} s"
+    console.print(f"{result.scenario}, {result.client}, profile {result.profile}: {speed}")
+    ran = f"{result.traces:,} schedules (seed {result.seed})"
+    new = sum(each.known is None for each in result.findings)
+    if new:
+        console.print(f"[bold red]{new} {'finding' if new == 1 else 'findings'}[/] in {ran}")
+    else:
+        console.print(f"no difference from the profile in {ran}")

@@ -1,0 +1,18 @@
+"""What real clients are put through: a module for each scenario, found by its file name. Data, no engine.
+
+To add one, write `fuzz/scenarios/NAME.py` with a `scenario` (`fuzz/client/schedule.py`); `producer.py` is the example:
+
+    settings    of a schedule, each with its domain, the simplest value first: shrinking goes towards the front
+    begin       starts the brokers (`run.start`) and attaches clients (`run.produce`, `run.subscribe`)
+    steps       kinds of steps: a function of the run and arguments, the arguments' domains, a weight. The first kind is
+                in every schedule, of the others each schedule has about half
+    end         makes the brokers faithful and collects what was observed (`Run.finish`)
+    contracts   functions of the observation (`fuzz/client/contracts.py`), most severe first
+
+A step is one or several requests to the brokers (methods of `Ordered` in `fuzz/client/orders.py`, or `do_...` of
+`fuzz/client/broker.py`) and to the client (methods of `fuzz/client/driver.py`), and then waits for its effect
+(`run.sync`, `run.wait`): a step that leaves something in flight does not replay. Nothing sleeps.
+
+A deviation that is confirmed becomes a row of `known.toml` (`fuzz/client/known.py`) with its shrunk schedule, which a
+nightly test replays.
+"""

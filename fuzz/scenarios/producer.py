@@ -1,0 +1,100 @@
+"""A producer and one broker: receipts that are late, lost, repeated or out of order, refusals, and lost connections."""
+
+from __future__ import annotations
+
+from fuzz.client.contracts import PRODUCER
+from fuzz.client.run import Run
+from fuzz.client.schedule import Scenario, StepKind
+
+
+def begin(run: Run) -> None:
+    """A producer is attached."""
+    run.start(deduplication=run.settings["deduplication"])
+    options = {"initial_sequence_id": 41} if run.settings["initial_sequence_id"] else {}
+    run.produce(
+        send_timeout_millis=0,
+        batching_enabled=run.settings["batching"],
+        batching_max_messages=3,
+        batching_max_publish_delay_ms=1,
+        **options,
+    )
+
+
+def defer(run: Run) -> None:
+    """Sends arrive, and are not processed."""
+    run.is_faithful = False
+    run.broker("order", sends="defer")
+
+
+def ignore(run: Run) -> None:
+    """Sends are ignored, as by a topic that is being closed."""
+    run.is_faithful = False
+    run.broker("order", sends="ignore")
+
+
+def hold(run: Run) -> None:
+    """Sends are stored, and receipts held back."""
+    run.is_faithful = False
+    run.broker("order", receipts="hold")
+
+
+def release(run: Run, how: str) -> None:
+    """Deferred sends are stored, and receipts are sent."""
+    run.is_faithful = True
+    run.broker("release", how=how)
+    run.sync()
+
+
+def repeat(run: Run) -> None:
+    """The newest receipt is sent again."""
+    run.broker("repeat_receipts")
+
+
+def drop(run: Run) -> None:
+    """The TCP connections end."""
+    run.broker("drop")
+    run.sync()
+
+
+def close(run: Run) -> None:
+    """The broker closes the sessions without an address, as for an unload."""
+    run.broker("close_sessions", broker=0, url="")
+    run.sync()
+
+
+def refuse(run: Run) -> None:
+    """The next PRODUCER is refused with ServiceNotReady."""
+    run.broker("order", PRODUCER=["refuse"])
+
+
+def close_first(run: Run) -> None:
+    """The next PRODUCER is answered with CLOSE_PRODUCER and then with PRODUCER_SUCCESS."""
+    run.broker("order", PRODUCER=["close"])
+
+
+def checksum(run: Run, rank: int) -> None:
+    """A deferred send is answered with ChecksumError: by its rank among the deferred ones."""
+    run.broker("refuse_deferred", rank=rank)
+
+
+scenario = Scenario(
+    "producer",
+    "a producer and one broker",
+    settings={"deduplication": (False, True), "initial_sequence_id": (False, True), "batching": (False, True)},
+    steps={
+        "send": StepKind(lambda run, count: run.send(count), ((1, 2, 3, 5),), weight=4),
+        "defer": StepKind(defer),
+        "ignore": StepKind(ignore),
+        "hold": StepKind(hold),
+        "release": StepKind(release, (("in_order", "twice", "reverse", "skip"),)),
+        "repeat": StepKind(repeat),
+        "drop": StepKind(drop),
+        "close": StepKind(close),
+        "refuse": StepKind(refuse),
+        "close_first": StepKind(close_first),
+        "checksum": StepKind(checksum, ((0, 1, 2),), weight=2),
+    },
+    begin=begin,
+    end=Run.finish,
+    contracts=PRODUCER,
+)

@@ -1,0 +1,117 @@
+"""Real clients: the brokers keep to the models, contracts find what is wrong, and known deviations replay."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fuzz.answers.judge import differences
+from fuzz.client import wire
+from fuzz.client.contracts import PRODUCER
+from fuzz.client.harness import Harness
+from fuzz.client.known import Known, known_deviations
+from fuzz.client.run import observe
+from fuzz.client.schedule import Schedule, execute, find_scenario, generate, scenario_names, violations
+
+#: Starts brokers with a seeded bug.
+SEEDED = """
+import sys
+from fuzz.seeding import replaced_source, use_source
+
+module, find, replace = sys.argv[1:]
+use_source(module, replaced_source("the bug", module, find, replace))
+import asyncio
+from fuzz.client.broker import serve
+asyncio.run(serve())
+"""
+
+
+def seeded(module: str, find: str, replace: str) -> tuple[str, ...]:
+    return (sys.executable, "-c", SEEDED, module, find, replace)
+
+
+@pytest.fixture(scope="module")
+def harness() -> Iterator[Harness]:
+    with Harness() as started:
+        yield started
+
+
+def names(scenario: Any, observed: Any) -> list[str]:
+    return [each.contract.name for each in violations(scenario, observed)]
+
+
+def test_a_checksum_is_castagnoli_s() -> None:
+    assert wire.crc32c(b"123456789") == 0xE3069283
+
+
+def test_frames_may_arrive_in_any_pieces() -> None:
+    commands = [wire.command_of(wire.Type.FLOW, consumer_id=i, permits=i) for i in range(3)]
+    received, found = bytearray(), []
+    for byte in b"".join(wire.frame(each, b"x" * i) for i, each in enumerate(commands)):
+        received.append(byte)
+        found += wire.frames(received)
+    assert found == [(each, b"x" * i) for i, each in enumerate(commands)]
+
+
+def test_a_frame_that_is_too_long_is_refused() -> None:
+    with pytest.raises(wire.BadFrame):
+        list(wire.frames(bytearray(b"\xff" * 8)))
+
+
+def test_a_client_keeps_its_contracts_in_a_schedule_without_known_triggers(harness: Harness) -> None:
+    scenario = find_scenario("producer")
+    steps = (("send", 3), ("hold",), ("send", 2), ("drop",), ("send", 1), ("release", "in_order"), ("repeat",))
+    observed = execute(harness, scenario, Schedule({"deduplication": True}, steps))
+    assert names(scenario, observed) == []
+    assert observed.log == list(range(6))
+
+
+def test_a_message_loss_is_found(harness: Harness) -> None:
+    [row] = [each for each in known_deviations() if each.id == "sequence-ids-restart-before-first-receipt"]
+    scenario = find_scenario(row.scenario)
+    assert names(scenario, execute(harness, scenario, row.schedule())) == [row.contract]
+
+
+def test_brokers_that_store_behind_an_ignored_message_are_found_twice() -> None:
+    """By a contract, although the client is right; and in process, by the models."""
+    bug = seeded(
+        "fuzz.client.cluster",
+        "            producer.is_fenced = True\n            self.journal",
+        "            self.journal",
+    )
+    scenario = find_scenario("producer")
+    steps = [("send", 1), ("ignore",), ("send", 1), ("release", "in_order"), ("send", 1)]
+    made = [lambda run, s=step: scenario.steps[s[0]].run(run, *s[1:]) for step in steps]  # type: ignore[misc]
+    settings = {"deduplication": False, "initial_sequence_id": False, "batching": False}
+    with Harness(broker=bug) as harness:
+        observed = observe(harness, settings, [scenario.begin, *made, scenario.end], 0.5)
+    assert differences(observed.report, deduplication=False)
+    assert names(scenario, observed)
+
+
+def test_schedules_are_functions_of_their_seeds() -> None:
+    for name in scenario_names():
+        scenario = find_scenario(name)
+        assert generate(scenario, 7) == generate(scenario, 7)
+        assert len({str(generate(scenario, seed)) for seed in range(20)}) > 10
+
+
+@pytest.mark.parametrize("row", known_deviations(), ids=lambda row: row.id)
+def test_a_known_deviation_names_what_exists(row: Known) -> None:
+    scenario = find_scenario(row.scenario)
+    assert row.contract in {each.name for each in scenario.contracts}
+    assert {name for name, *_ in row.steps} <= set(scenario.steps)
+    assert {kind for wanted in row.trigger for kind in wanted.split("|")} <= set(scenario.steps)
+    assert row.explains(row.contract, row.schedule())
+    assert not row.explains(PRODUCER[1].name, row.schedule())
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("row", known_deviations(), ids=lambda row: row.id)
+def test_a_known_deviation_shows_in_19_of_20_replays(harness: Harness, row: Known) -> None:
+    scenario = find_scenario(row.scenario)
+    shown = [row.contract in names(scenario, execute(harness, scenario, row.schedule())) for _ in range(20)]
+    assert sum(shown) >= 19
