@@ -234,7 +234,7 @@ def replay(
         list[str],
         typer.Argument(
             metavar="URI...",
-            help="Trace files or folders of them: findings, corpora, recordings, histories of threads; plain or gzip.",
+            help="Files or folders: findings, recordings, histories of threads, ownership records; plain or gzip.",
         ),
     ],
     profile: Annotated[

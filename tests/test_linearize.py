@@ -14,7 +14,7 @@ from fuzz.run.call import Call
 from fuzz.run.linearize import Result, Timed, Verdict, linearize
 from fuzz.target import resolve
 from fuzz.trace.file import BadTrace, Trace, read_traces, write_traces
-from fuzz.trace.recording import replayer_of
+from fuzz.trace.replayer import replayer_of
 from fuzz.trace.threads import LostUpdate, Recorder, run_threads
 from tests.test_cli import keeps_to_schema
 

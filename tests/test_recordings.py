@@ -14,7 +14,8 @@ from fuzz.run.pair import Depth, Pair
 from fuzz.subject import find_profile, find_subject
 from fuzz.target import Target
 from fuzz.trace.file import ABSENT, Trace
-from fuzz.trace.recording import Recording, Replayer, recorded_traces, recording_of, recordings
+from fuzz.trace.recording import Recording, recorded_traces, recording_of, recordings
+from fuzz.trace.replayer import Replayer
 from tests.conftest import RECORDINGS
 
 FILES = {

@@ -19,7 +19,8 @@ from fuzz.platform.spark import session, started_by_spark_submit
 from fuzz.report.finding import Explanation, explain, said, show_explanation
 from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, replay_files
-from fuzz.trace.recording import OWN, Mismatch
+from fuzz.trace.recording import OWN
+from fuzz.trace.replayer import Mismatch
 from fuzz.trace.spark import SETTINGS, replay_on_spark
 from model.machine import BadValue
 

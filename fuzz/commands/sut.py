@@ -30,7 +30,7 @@ from fuzz.sut.link import Limits
 from fuzz.sut.program import VERSION, Hello, Program
 from fuzz.target import Target
 from fuzz.trace.file import read_traces
-from fuzz.trace.recording import replayer_of
+from fuzz.trace.replayer import replayer_of
 
 #: Where traces of findings go.
 OUT = Path("build/sut")

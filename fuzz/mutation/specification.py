@@ -97,7 +97,8 @@ def _graph_of(subject: Subject) -> Graph:
 
 def _disagreement(name: str) -> str:
     """Returns the id of the first recorded trace that does not agree; empty if all agree."""
-    from fuzz.trace.recording import Replayer, recorded_traces, recording_of, recordings
+    from fuzz.trace.recording import recorded_traces, recording_of, recordings
+    from fuzz.trace.replayer import Replayer
 
     components = {each.component for each in recordings() if each.subject == name}
     for path in sorted((_ROOT / "tests" / "recordings").glob("*.gz")) if components else ():

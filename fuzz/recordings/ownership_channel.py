@@ -1,14 +1,23 @@
-"""Maps the recorded decision tables of the ownership channel to its functions."""
+"""Maps the recorded decision tables of the ownership channel to its functions, and the records of a real channel.
+
+The records come from the topic of the channel, or from the log of a broker. Each must be accepted after the record
+that its bundle has. A writer of the topic is not informed of a conflict, so two kinds of rejected records are normal
+there, and are reported by name:
+
+    stale_version             two brokers wrote at the same time, and every reader keeps the first record
+    assigned_while_releasing  a lookup assigned a bundle that is being released; its client retries
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from fuzz.trace.file import Operation
-from fuzz.trace.recording import Recording
-from model.machine import Failed
-from model.ownership_channel.records import BLANK, Config
+from fuzz.trace.file import ABSENT, Operation
+from fuzz.trace.recording import Form, Recording
+from model.machine import BadValue, Failed
+from model.ownership_channel.records import BLANK, Config, Data, follows, is_blank, state_of
 from model.ownership_channel.state import State
 
 Row = Mapping[str, Any]
@@ -46,8 +55,150 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Row) -> Row:
     return {name: v.kind if isinstance(v, Failed) else str(v).lower() for name, v in values.items()}
 
 
-recordings = tuple(
-    [
+# ---- records of a real channel --------------------------------------------------------------------------
+
+#: The component's name in traces that are made from records.
+CHANNEL = "service_unit_state_channel"
+#: The fields of `ServiceUnitStateData` that decide about a record, in Java's `toString` of it.
+FIELDS = ("state", "dstBroker", "sourceBroker", "force", "versionId")
+_IN_TEXT = re.compile(rf"\b({'|'.join(FIELDS)})=([^,\]]*)")
+_ACCEPTED, _NORMAL = "accepted", ("stale_version", "assigned_while_releasing")
+
+
+def topic_record(line: Mapping[str, Any]) -> tuple[str, Operation]:
+    """Returns the bundle and the record of a message: its key, and its value, which is null in a tombstone."""
+    return operation_of(line["key"], line["value"])
+
+
+def logged_record(line: Mapping[str, Any]) -> tuple[str, Operation] | None:
+    """Returns the bundle and the record of a log event with `serviceUnit` and `data`; None for any other event.
+
+    The attributes are in `Attributes`, as in the layout that Pulsar documents, or beside `Body` in a flat log.
+    """
+    attributes = line.get("Attributes", line)
+    if not {"serviceUnit", "data"} <= attributes.keys() or line.get("SeverityText") in ("WARN", "ERROR"):
+        return None
+    data = attributes["data"]
+    if not isinstance(data, str):
+        return operation_of(attributes["serviceUnit"], data)
+    fields: dict[str, Any] = {k: None if v == "null" else v for k, v in _IN_TEXT.findall(data)}
+    if not fields and data not in ("", "null"):
+        raise BadValue(f"data must be ServiceUnitStateData[state=..., ...], got {data[:60]}")
+    if fields:
+        fields |= {"force": fields["force"] == "true", "versionId": int(fields["versionId"])}
+    return operation_of(attributes["serviceUnit"], fields or None)
+
+
+def operation_of(bundle: Any, value: Any) -> tuple[str, Operation]:
+    """Returns a bundle, and a record of it as an operation."""
+    if not isinstance(bundle, str):
+        raise BadValue(f"the bundle must be a text, got {bundle}")
+    if value is None:
+        return bundle, Operation("tombstone", {}, _ACCEPTED, ABSENT, 0)
+    if not isinstance(value, Mapping):
+        raise BadValue("the record must be an object or null")
+    missing = [name for name in FIELDS if name not in value and name not in ("dstBroker", "sourceBroker", "force")]
+    if missing:
+        raise BadValue(f"the record lacks {missing[0]}")
+    record = {"dstBroker": None, "sourceBroker": None, "force": False} | {n: value[n] for n in FIELDS if n in value}
+    for name in ("dstBroker", "sourceBroker"):
+        if not isinstance(record[name], str | None):
+            raise BadValue(f"{name} must be a text or null, got {record[name]}")
+    return bundle, Operation("record", record, _ACCEPTED, ABSENT, 0)
+
+
+def named_brokers(operations: Sequence[Operation]) -> Mapping[str, Any]:
+    """Returns the brokers that records name, in the order of the records."""
+    names = [each.args.get(name) for each in operations for name in ("dstBroker", "sourceBroker")]
+    return {"brokers": list(dict.fromkeys(name for name in names if name))}
+
+
+class View(NamedTuple):
+    """The record that a reader keeps, as arguments; the numbers of brokers by name."""
+
+    data: Row | None
+    brokers: Mapping[str, int]
+
+
+def viewed(view: View | None, recorded: Row) -> View:
+    """Returns the view of a reader; at the start, the one without a record."""
+    return view or View(None, {name: number for number, name in enumerate(recorded["brokers"])} | {"": BLANK})
+
+
+def written(view: View, operation: Operation) -> Row | None:
+    """Returns the record of an operation as arguments; None for a tombstone."""
+    fields = operation.args
+    if not fields:
+        return None
+    dst, source = (None if fields[n] is None else view.brokers[fields[n]] for n in ("dstBroker", "sourceBroker"))
+    record = {"state": fields["state"], "dst_broker": dst, "source_broker": source}
+    return {**record, "version_id": fields["versionId"], "force": fields["force"]}
+
+
+def offered(cfg: Config, view: View | None, operation: Operation, recorded: Row) -> Sequence[tuple[str, Row]]:
+    """Returns the function that decides about a record."""
+    view = viewed(view, recorded)
+    right = written(view, operation)
+    record = {"storage": "system_topic", "check_brokers": True, "left": view.data, "right": right}
+    return [("should_keep_left", record)]
+
+
+def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, recorded: Row) -> tuple[View, str]:
+    """Returns the view after a record, and whether the record was accepted, or why not.
+
+    A log states a record whenever a handler begins or ends, so a repetition counts as accepted.
+    """
+    view = viewed(view, recorded)
+    right = written(view, operation)
+    if outcome is False or (right == view.data and recorded["form"] == LOG.name):
+        return view._replace(data=right), _ACCEPTED
+    if isinstance(outcome, Failed):
+        return view, f"{outcome.kind}: {outcome.why}"
+    left, new = (None if each is None else Data(**each) for each in (view.data, right))
+    if left is not None and new is not None and new.version_id <= left.version_id:
+        return view, f"{_NORMAL[0]}: version {new.version_id} after version {left.version_id}"
+    states = state_of(left), state_of(new)
+    is_release = left is not None and states == ("Releasing", "Assigning") and is_blank(left.dst_broker)
+    kind = _NORMAL[1] if is_release and new is not None and is_blank(new.source_broker) else "rejected"
+    why = "the brokers do not fit the record before" if follows(cfg, "system_topic", *states) else "invalid transition"
+    return view, f"{kind}: {states[0]} -> {states[1]}, {why}"
+
+
+def normal(result: str, recorded: Row) -> str | None:
+    """Returns the name of a rejection that is normal in the topic, or None."""
+    kind = result.partition(":")[0]
+    return kind if kind in _NORMAL and recorded["form"] == TOPIC.name else None
+
+
+TOPIC = Form(
+    name="topic of the service unit state channel",
+    recognises=lambda line: {"key", "value"} <= line.keys(),
+    read=topic_record,
+    config=named_brokers,
+    empty="there is no record",
+)
+LOG = Form(
+    name="log of a broker",
+    recognises=lambda line: {"Timestamp", "SeverityText", "Body"} <= line.keys(),
+    read=logged_record,
+    config=named_brokers,
+    empty="no event has the attributes serviceUnit and data",
+)
+
+recordings = (
+    Recording(
+        component=CHANNEL,
+        subject="ownership_channel",
+        profile="pulsar-2026-09",
+        settings=lambda recorded: {"brokers": max(1, len(recorded["brokers"]))},
+        actions=offered,
+        result=lambda cfg, op, outcome, recorded: None,
+        observation=lambda cfg, seen, recorded: None,
+        forms=(TOPIC, LOG),
+        fold=kept,
+        known=normal,
+    ),
+    *[
         Recording(
             component=component,
             subject="ownership_channel",
@@ -63,5 +214,5 @@ recordings = tuple(
             (CONFLICT, frozenset({"keep_left"}), {"owned-without-destination-fails": "table"}),
             (TRANSITION, frozenset({"valid_transition", "to_in_flight", "to_active"}), {}),
         )
-    ]
+    ],
 )

@@ -3,6 +3,7 @@
     {"trace": id, "component": name, "config": {...}, ...}        opens a trace
     {"op": name, "args": {...}, "result": ..., "observe": ...}    an operation
     {"op": ..., "thread": name, "invoked": 3, "returned": 8}      an operation of a concurrent history
+    {"gap": 2}                                                    at most two operations were not recorded here
 
 `result` and `observe` are optional. `returned` is null if the operation did not return.
 
@@ -80,6 +81,7 @@ class Operation(NamedTuple):
     observe: Any
     line: int
     span: Span | None = None  # in a concurrent history
+    gap: int | None = None  # at most so many operations were not recorded; there is no operation in this line
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Trace:
         opening = {"trace": self.id, "component": self.component, "config": self.config}
         yield to_json({**opening, **self.header, "operations": len(self.operations)}) + b"\n"
         for each in self.operations:
-            line: dict[str, Any] = {"op": each.op, "args": each.args}
+            line: dict[str, Any] = {"op": each.op, "args": each.args} if each.gap is None else {"gap": each.gap}
             if each.result is not ABSENT:
                 line["result"] = each.result
             if each.observe is not ABSENT:
@@ -154,6 +156,23 @@ def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator
         yield _whole(path, trace)
 
 
+def objects(path: Path | Fetched) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields the number and the object of each line that is not blank. Raises BadTrace."""
+    for number, line in enumerate(_lines(path), 1):
+        if line.strip():
+            yield number, _object(path, number, line)
+
+
+def first_object(path: Path | Fetched) -> dict[str, Any] | None:
+    """The object of the first line that is not blank; None if that line is no object. Raises BadTrace."""
+    try:
+        line = next((line for line in _lines(path) if line.strip()), b"null")
+        data = from_json(line)
+    except NotJSON:
+        return None
+    return data if isinstance(data, dict) else None
+
+
 def read_table(path: Path | Fetched) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields the line number and the fields by column of each row of a CSV file. Raises BadTrace for other columns."""
     try:
@@ -201,6 +220,11 @@ def _opening(path: Path | Fetched, number: int, data: dict[str, Any]) -> Trace:
 
 
 def _operation(path: Path | Fetched, number: int, data: dict[str, Any]) -> Operation:
+    if "gap" in data:
+        gap = data["gap"]
+        if type(gap) is not int or gap < 1 or len(data) > 1:
+            raise BadTrace(path, number, 'a gap needs the largest number of operations in it, nothing else: {"gap": 2}')
+        return Operation("gap", {}, ABSENT, ABSENT, number, gap=gap)
     if not isinstance(data.get("op"), str) or not isinstance(data.get("args"), dict):
         raise BadTrace(path, number, 'an operation needs op, a text, and args, an object: {"op": name, "args": {...}}')
     operation = Operation(data["op"], data["args"], data.get("result", ABSENT), data.get("observe", ABSENT), number)

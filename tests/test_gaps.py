@@ -1,0 +1,169 @@
+"""Recordings with gaps: the verdict against trying all calls, the budget, corrupted recordings."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fuzz.run.gaps import Result, Search
+from fuzz.run.generate import generate, recipe
+from fuzz.target import resolve
+from fuzz.trace.file import ABSENT, Operation, Trace, write_traces
+from fuzz.trace.recording import OWN, recorded_traces
+from fuzz.trace.replayer import replayer_of
+from model.machine import plain
+from tests.conftest import RECORDINGS
+from tests.test_cli import keeps_to_schema
+
+Item = tuple[str, int] | int  # an operation of a counter, or the size of a gap
+
+
+def search(items: list[Item], budget: int = 1000) -> Any:
+    """A counter to which a call adds 1 or 10."""
+
+    def outcomes(operation: tuple[str, int], state: int) -> list[tuple[int, int]]:
+        return [(state + operation[1], state + operation[1])] if operation[0] == "add" else [(state, state)]
+
+    def judge(operation: tuple[str, int], after: int, outcome: int) -> tuple[str, int] | None:
+        return None if operation[0] == "add" or outcome == operation[1] else ("result", outcome)
+
+    return Search(
+        items, lambda state: (state + 1, state + 10), outcomes, judge,
+        gap_of=lambda item: item if isinstance(item, int) else None, budget=budget,
+    ).run(0)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("items", "result", "possible"),
+    [
+        ([2, ("read", 11)], Result.AGREES, set()),
+        ([2, ("read", 0)], Result.AGREES, set()),
+        ([2, ("read", 12)], Result.DISAGREES, {0, 1, 2, 10, 11, 20}),
+        ([1, ("add", 5), 1, ("read", 16)], Result.AGREES, set()),
+        ([1, ("read", 10), 1, ("read", 1)], Result.DISAGREES, {10, 11, 20}),
+        ([1], Result.AGREES, set()),
+        ([("read", 1), 1], Result.DISAGREES, {0}),
+    ],
+)
+def test_small_recordings(items: list[Item], result: Result, possible: set[int]) -> None:
+    verdict = search(items)
+    assert (verdict.result, set(verdict.possible)) == (result, possible)
+
+
+def test_verdicts_equal_those_of_all_sets_of_states() -> None:
+    chance, results = random.Random(3), []
+    for _ in range(200):
+        items: list[Item] = []
+        reads = sorted(chance.sample((0, 1, 2, 3, 10, 11, 12, 20, 21, 22, 30), 3))
+        for each in reads:
+            items += [chance.randrange(1, 4), ("read", each)]
+        states = {0}
+        for item in items:
+            if isinstance(item, int):
+                for _ in range(item):
+                    states |= {each + n for each in states for n in (1, 10)}
+            else:
+                states &= {item[1]}
+        verdict = search(items)
+        assert (verdict.result is Result.AGREES) == bool(states)
+        results.append(bool(states))
+    assert 20 < sum(results) < 180
+
+
+def test_a_budget_ends_the_search() -> None:
+    assert search([2, ("read", 12)], budget=4).result is Result.UNDECIDED
+    assert search([40, ("read", 10**6)], budget=500).result is Result.UNDECIDED
+
+
+# ---- traces -------------------------------------------------------------------------------------------
+
+
+def recorded(name: str, seed: int, steps: int = 60) -> Trace:
+    """A trace of the model with every outcome, and the observation after each eighth operation."""
+    target = resolve(name)
+    machine, cfg = target.subject.machine, recipe(target.subject, target.config, seed)[0].config
+    state, operations = machine.start(cfg), []
+    for i, call in enumerate(generate(target.subject, target.config, seed, steps)):
+        state, outcome = machine.step(cfg, state, *call)
+        seen = plain(machine.observe(cfg, state)) if i % 8 == 7 else ABSENT
+        named = machine.actions[call.action].named(call.arguments)
+        operations.append(Operation(call.action, named, plain(outcome), seen, i + 2))
+    return Trace(f"{name}/{seed}", name, plain(cfg), operations, {OWN: "0"})
+
+
+def with_gap(trace: Trace, at: int, size: int) -> Trace:
+    gap = Operation("gap", {}, ABSENT, ABSENT, trace.operations[at].line, gap=size)
+    return replace(trace, operations=[*trace.operations[:at], gap, *trace.operations[at + size :]])
+
+
+def corrupted(trace: Trace, after: int, chance: random.Random) -> Trace:
+    """The trace with one result after the gap replaced by that of another operation of the same name."""
+    operations = list(trace.operations)
+    while True:
+        at = chance.randrange(after + 1, len(operations))
+        one = operations[at]
+        others = [each.result for each in operations if each.op == one.op and each.result != one.result]
+        if others:
+            operations[at] = one._replace(result=chance.choice(others))
+            return replace(trace, operations=operations)
+
+
+def verdict_of(trace: Trace) -> str:
+    mismatches = replayer_of(trace).replay(trace).mismatches
+    return mismatches[0].fields[0] if mismatches else "agrees"
+
+
+def detected(name: str, size: int, seeds: range) -> float:
+    """The share of corrupted recordings that disagree; those that are not corrupted must not."""
+    found = []
+    for seed in seeds:
+        chance = random.Random(seed)
+        trace = recorded(name, seed)
+        at = chance.randrange(len(trace.operations) - 20)
+        right = with_gap(trace, at, size)
+        assert verdict_of(right) == "agrees", (name, seed)
+        found.append(verdict_of(corrupted(right, at, chance)))
+    assert found.count("undecided") <= 0.1 * len(found)
+    return (found.count("result") + found.count("observe")) / len(found)
+
+
+@pytest.mark.parametrize("name", ["ack_set", "active_cursors", "negative_acks"])
+def test_a_corrupted_recording_with_a_gap_is_detected(name: str) -> None:
+    assert detected(name, 1, range(12)) >= 0.9
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "size"), [("ack_set", 2), ("active_cursors", 1), ("negative_acks", 1)])
+def test_most_corrupted_recordings_with_gaps_are_detected(name: str, size: int) -> None:
+    assert detected(name, size, range(100)) >= 0.9
+
+
+def test_the_command_replays_a_recording_with_a_gap(brokerproof: Any) -> None:
+    """A recording of the real class, without one of its operations."""
+    traces = recorded_traces(RECORDINGS / "active_cursor_container.jsonl.gz")
+    trace = next(each for each in traces if len(each.operations) >= 40)
+    short = replace(trace, operations=trace.operations[:40], header={})
+    write_traces(Path("gap.jsonl"), [with_gap(short, 20, 1)])
+    assert b'\n{"gap":1}\n' in Path("gap.jsonl").read_bytes()
+    data = keeps_to_schema("replay", brokerproof("replay", "gap.jsonl", "--json"))
+    assert (data["operations"], data["agreed"], data["differences"]) == (39, 1, [])
+    at = next(i for i in range(30, 40) if short.operations[i].result is not ABSENT)
+    short.operations[at] = short.operations[at]._replace(result=[99])
+    write_traces(Path("wrong.jsonl"), [with_gap(short, 20, 1)])
+    ran = brokerproof("replay", "wrong.jsonl", "--json")
+    [row] = keeps_to_schema("replay", ran)["differences"]
+    assert (ran.code, row["line"], row["fields"], row["expected"]) == (1, at + 2, ["result"], [99])
+    assert "states after the gap fits" in row["message"]
+
+
+def test_a_bad_gap_is_one_line(brokerproof: Any) -> None:
+    opening = '{"trace": "t", "component": "canary", "config": {}, "brokerproof": "0"}\n'
+    for gap in ("0", "true", '"2"', '2, "op": "add"'):
+        Path("bad.jsonl").write_text(f'{opening}{{"gap": {gap}}}\n')
+        ran = brokerproof("replay", "bad.jsonl")
+        assert (ran.code, ran.err.count("\n")) == (2, 1)
+        assert "bad.jsonl:2: a gap needs the largest number of operations in it" in ran.err
