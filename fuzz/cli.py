@@ -427,12 +427,16 @@ def evidence(
 @app.command()
 def report(
     folder: Annotated[str, typer.Argument(metavar="DIR", help="Folder or URI of a campaign (its --out).")],
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="OLDER", help="Also show which findings are new or gone since this campaign."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write the HTML report of a campaign again (DIR/report.html, one self-contained file)."""
     from fuzz.commands import report as command
 
-    _end(as_json, command.run(folder), command.show)
+    _end(as_json, command.run(folder, against), command.show)
 
 
 @app.command()

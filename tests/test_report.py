@@ -15,7 +15,7 @@ from rich.console import Console
 import fuzz.campaign.summary
 from fuzz.campaign.driver import Inline, Plan, State, open_campaign, read_plan, run_campaign
 from fuzz.campaign.store import MemoryStore
-from fuzz.campaign.summary import campaign_failures
+from fuzz.campaign.summary import campaign_failures, compared
 from fuzz.campaign.worker import BLOCK, Spec
 from fuzz.commands.campaign import shown_findings
 from fuzz.report.campaign import line_style, render
@@ -23,7 +23,7 @@ from fuzz.report.diagram import all_diagrams
 from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, readable, show_findings, trace_in
 from fuzz.report.sequence import charts, sequence_chart
 from fuzz.report.why import why
-from fuzz.run.coverage import Total
+from fuzz.run.coverage import Row, Total
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue, Refused
 from tests.conftest import ROOT, planned_steps
@@ -51,6 +51,37 @@ def printed(findings: list[Shown]) -> str:
     text = io.StringIO()
     show_findings(Console(file=text, width=160, soft_wrap=True, highlight=False), findings)
     return text.getvalue()
+
+
+# ---- two campaigns ----------------------------------------------------------------------------------------
+
+
+def test_two_campaigns_are_compared_by_signature_and_coverage(seeded: Ran) -> None:
+    plan, state, findings = seeded
+    plain_plan, plain_state, _ = run(Spec("range_cache"), BLOCK // 2)
+    signatures = sorted(f.signature for f in findings)
+    mended = compared((plain_plan, plain_state), (plan, state), "older")
+    assert (mended.new, mended.gone, mended.known) == ([], signatures, [])
+    broken = compared((plan, state), (plain_plan, plain_state), "older")
+    assert (broken.new, broken.gone, broken.known) == (signatures, [], [])
+    gained = [line for line in broken.coverage_gained if " abstract states" not in line]
+    assert all(line.startswith("range_cache: ") for line in gained)
+    same = compared((plan, state), (plan, state), "older")
+    assert (same.new, same.gone, same.known, same.coverage_gained) == ([], [], signatures, [])
+    html = render(*seeded, [], broken)
+    assert "Since the campaign in older" in html
+    with pytest.raises(BadValue, match="older ran none of this campaign's components under the same profile"):
+        compared((plan, state), (Plan((Spec("ack_set"),), 0), State()), "older")
+
+
+def test_coverage_gained_is_named() -> None:
+    older, newer = State(coverage={"canary": Total()}), State(coverage={"canary": Total()})
+    for row in (Row("goal", "full", 0, 3), Row("pair", "put take", 2, -1), Row("abstract", "[1]", 0, 5)):
+        newer.coverage["canary"].add(row)
+    plan = Plan((Spec("canary"),), 0)
+    found = compared((plan, newer), (plan, older), "older").coverage_gained
+    assert found == ["canary: goal full", "canary: pair put take", "canary: 1 abstract states"]
+    assert compared((plan, older), (plan, newer), "older").coverage_gained == []
 
 
 # ---- HTML -------------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
-"""What a run covered, and which coverage goals it missed although it was long enough."""
+"""What a run covered, which goals it missed although it was long enough, and what differs from an older campaign."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from fuzz.campaign.driver import Plan, State
 from fuzz.campaign.worker import Spec, target_of
-from fuzz.run.coverage import Total
+from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import recipe
+from model.machine import BadValue
 
 #: Seeds whose configs are looked at: enough to draw every config that matters for the coverage goals.
 _SEEDS = 256
@@ -43,3 +44,57 @@ def campaign_failures(plan: Plan, state: State) -> list[str]:
         steps = sum(row["steps"] for row in state.runs if row["subject"] == spec.subject)
         found += failures(spec, plan.seed, state.coverage.get(spec.subject, Total()), steps)
     return found
+
+
+# ---- two campaigns ------------------------------------------------------------------------------------
+
+
+class Compared(NamedTuple):
+    """What differs between two campaigns: signatures of findings, and coverage that only the newer one has."""
+
+    older: str
+    version: str
+    subjects: list[str]
+    new: list[str]
+    gone: list[str]
+    known: list[str]
+    coverage_gained: list[str]
+
+
+def compared(newer: tuple[Plan, State], older: tuple[Plan, State], name: str) -> Compared:
+    """Compares two campaigns on the components that both ran; `name` is the older one's folder.
+
+    Raises BadValue if they have no component with the same profile in common.
+    """
+    before = {(s.subject, s.profile, s.against) for s in older[0].specs}
+    common = {s.subject for s in newer[0].specs if (s.subject, s.profile, s.against) in before}
+    if not common:
+        raise BadValue(f"{name} ran none of this campaign's components under the same profile")
+    now, then = _signatures(newer[1], common), _signatures(older[1], common)
+    return Compared(
+        name,
+        older[0].version,
+        sorted(common),
+        sorted(now - then),
+        sorted(then - now),
+        sorted(now & then),
+        [line for subject in sorted(common) for line in _gained(subject, newer[1], older[1])],
+    )
+
+
+def _signatures(state: State, subjects: set[str]) -> set[str]:
+    return {found.signature for found in state.merged_findings() if found.subject in subjects}
+
+
+def _gained(subject: str, newer: State, older: State) -> list[str]:
+    """The coverage goals, refused actions and pairs of actions that only the newer campaign reached.
+
+    Of abstract states only the number is given: their keys are long.
+    """
+    now, then = (state.coverage.get(subject, Total()) for state in (newer, older))
+    lines = []
+    kinds: dict[RowKind, str] = {"goal": "goal", "refused": "refusal of", "pair": "pair"}
+    for kind, what in kinds.items():
+        lines += [f"{subject}: {what} {key.strip()}" for key in sorted(now.of(kind).keys() - then.of(kind).keys())]
+    states = len(now.of("abstract").keys() - then.of("abstract").keys())
+    return [*lines, f"{subject}: {states:,} abstract states"] if states else lines

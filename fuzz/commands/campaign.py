@@ -23,7 +23,7 @@ from fuzz.campaign.driver import (
     trace_name,
 )
 from fuzz.campaign.store import HadoopStore, LocalStore, Store, check_writable, is_local, local_path
-from fuzz.campaign.summary import campaign_failures
+from fuzz.campaign.summary import Compared, campaign_failures
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.commands import Count, Result, Seconds
 from fuzz.commands.fuzz import show_verdict
@@ -125,9 +125,9 @@ def shown_findings(store: Store, state: State) -> list[Shown]:
     return [shown(found, store.path(f"traces/{trace_name(found)}")) for found in state.merged_findings()]
 
 
-def write_report(store: Store, plan: Plan, state: State, findings: list[Shown]) -> str:
+def write_report(store: Store, plan: Plan, state: State, findings: list[Shown], against: Compared | None = None) -> str:
     """Writes the HTML report into the campaign's folder. Returns its path or URI."""
-    store.write("report.html", render(plan, state, findings, campaign_failures(plan, state)).encode())
+    store.write("report.html", render(plan, state, findings, campaign_failures(plan, state), against).encode())
     return store.path("report.html")
 
 

@@ -1,37 +1,62 @@
-"""`brokerproof report`: one HTML file from a campaign's tables."""
+"""`brokerproof report`: one HTML file from a campaign's tables, or the comparison of two campaigns."""
 
 from __future__ import annotations
+
+import contextlib
 
 from rich.console import Console
 from rich.markup import escape
 
 from fuzz.campaign.driver import read_plan, read_state
 from fuzz.campaign.store import HadoopStore, LocalStore, Store, is_local, local_path
+from fuzz.campaign.summary import Compared, compared
 from fuzz.commands import Result
 from fuzz.commands.campaign import shown_findings, write_report
 from fuzz.platform.spark import session
 
 
-class ReportResult(Result):
-    """Where the report is."""
+class ReportResult(Result, omit_defaults=True):
+    """Where the report is; with an older campaign, the signatures of findings that only one of both or both have."""
 
     html: str
+    new: list[str] | None = None
+    gone: list[str] | None = None
+    known: list[str] | None = None
+    coverage_gained: list[str] | None = None
 
 
-def run(folder: str) -> ReportResult:
+def run(folder: str, against: str | None = None) -> ReportResult:
     """Writes the report of a campaign's folder or URI. Raises BadValue when there is no campaign."""
-    if is_local(folder):
-        return _written(LocalStore(local_path(folder)))
-    with session("brokerproof report") as spark:
-        return _written(HadoopStore(spark, folder))
+    with contextlib.ExitStack() as stack:
+        stores = dict[str, Store]()
+        for each in dict.fromkeys(each for each in (folder, against) if each is not None):
+            if is_local(each):
+                stores[each] = LocalStore(local_path(each))
+            else:
+                spark = stack.enter_context(session("brokerproof report"))
+                stores[each] = HadoopStore(spark, each)
+        store = stores[folder]
+        plan = read_plan(store)
+        state = read_state(store, plan)
+        against_older: Compared | None = None
+        if against is not None:
+            older = read_plan(stores[against])
+            against_older = compared((plan, state), (older, read_state(stores[against], older)), against)
+        html = write_report(store, plan, state, shown_findings(store, state), against_older)
+    if against_older is None:
+        return ReportResult(html=html)
+    return ReportResult(html=html, **{key: getattr(against_older, key) for key in _KEYS})
 
 
-def _written(store: Store) -> ReportResult:
-    plan = read_plan(store)
-    state = read_state(store, plan)
-    return ReportResult(html=write_report(store, plan, state, shown_findings(store, state)))
+_KEYS = ("new", "gone", "known", "coverage_gained")
 
 
 def show(console: Console, result: ReportResult) -> None:
-    """Prints the path."""
+    """Prints what differs from the older campaign, if one was named, and the path."""
+    for key in _KEYS:
+        lines = getattr(result, key)
+        if lines is not None:
+            console.print(f"{key.replace('_', ' ')}: {len(lines)}")
+            for line in lines:
+                console.print(f"  {escape(line)}")
     console.print(escape(result.html))

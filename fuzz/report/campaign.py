@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from fuzz.campaign.driver import Plan, State
-from fuzz.campaign.summary import configs_of
+from fuzz.campaign.summary import Compared, configs_of
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.platform.version import code_version
 from fuzz.report.diagram import draw
@@ -25,8 +25,10 @@ from invariants.properties import Property
 INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 
 
-def render(plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str]) -> str:
-    """Returns the report as HTML. Cost: a few figures for each component."""
+def render(
+    plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence[str], against: Compared | None = None
+) -> str:
+    """Returns the report as HTML, with what differs from an older campaign. Cost: a few figures for each component."""
     groups: dict[tuple[str, str, str], list[Shown]] = {}
     for each in sorted(findings, key=lambda f: (f.shrunk_length, f.seed)):
         groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
@@ -35,6 +37,7 @@ def render(plan: Plan, state: State, findings: Sequence[Shown], failed: Sequence
         plan=plan,
         state=state,
         failed=failed,
+        against=against,
         speed=state.steps / state.seconds if state.seconds else 0.0,
         version=plan.version or code_version(),
         shown_by=code_version(),
