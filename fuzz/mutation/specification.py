@@ -1,6 +1,7 @@
 """Checks that can kill a mutated model without the implementation and the properties.
 
     defects       a row of the defect table no longer fits its profile
+    canonical     a state and its canonical form no longer behave alike
     recordings    a recorded trace no longer agrees under the profile of its version
     examples      a worked example in the component's tests fails. Tests that use `impl/` or an engine are deselected; a
                   test that creates an implementation is skipped at that point
@@ -26,9 +27,11 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from fuzz.defects.table import defects_of
+from fuzz.explore.canonical import misbehaviour
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import Graph, bounded, explore
 from fuzz.platform.json import from_json, to_json
+from fuzz.run.generate import generate, recipe
 from fuzz.seeding import use_source
 from fuzz.subject import Subject, find_subject
 from model.machine import BadValue
@@ -37,6 +40,8 @@ _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
 #: Timeout of all checks but the last for one mutant, in seconds. A timeout kills the mutant.
 _SECONDS = 60.0
+#: How many traces of how many steps are looked at for canonical forms, and at which steps.
+_TRACES, _STEPS, _EVERY = 6, 120, 17
 _RECORDINGS, _EXAMPLES = "recordings", "examples"
 
 
@@ -93,6 +98,19 @@ def _graph_of(subject: Subject) -> Graph:
 
 
 # ---- in the forked process ----------------------------------------------------------------------------
+
+
+def _misbehaviour(name: str) -> str:
+    """Returns how a state that random traces reach differs from its canonical form; empty if none does."""
+    subject = find_subject(name)
+    for seed in range(_TRACES):
+        cfg = recipe(subject, subject.machine.config(), seed)[0].config
+        state = subject.machine.start(cfg)
+        for step, (action, arguments) in enumerate(generate(subject, subject.machine.config(), seed, _STEPS)):
+            state, _ = subject.machine.step(cfg, state, action, arguments)
+            if step % _EVERY == 0 and (said := misbehaviour(subject, cfg, state)):
+                return said
+    return ""
 
 
 def _disagreement(name: str) -> str:
@@ -202,6 +220,11 @@ def _judge(name: str, module: str, source: str) -> str:
         defects_of(name)
     except Exception as problem:
         return f"defects {problem}"
+    try:
+        if said := _misbehaviour(name):
+            return f"canonical {said}"
+    except Exception as problem:
+        return f"canonical {type(problem).__name__}"
     try:
         trace = _disagreement(name)
     except Exception as problem:

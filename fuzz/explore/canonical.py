@@ -1,0 +1,24 @@
+"""The law of canonical forms: a state and its canonical form, which differ only in names, behave alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuzz.run.generate import decoder
+from fuzz.subject import Subject
+
+
+def misbehaviour(subject: Subject, cfg: Any, state: Any) -> str:
+    """Returns how a state and its canonical form differ in behaviour; empty if they behave alike.
+
+    Their successors, by every action with every argument of the domains, must be the same canonical states.
+    """
+    machine = subject.machine
+    form = machine.canonical(cfg, state)
+    if machine.canonical(cfg, form) != form:
+        return "the canonical form of a canonical form is another one"
+    ours, theirs = (
+        {machine.canonical(cfg, machine.step(cfg, each, n, a)[0]) for n, a in decoder(subject, cfg).every(cfg, each)}
+        for each in (state, form)
+    )
+    return "" if ours == theirs else "a state and its canonical form have different successors"
