@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CAMPAIGN_SECONDS ?= 60
 
-.PHONY: setup campaign test nightly bench evidence environment lock clean
+.PHONY: setup campaign test nightly bench spec evidence environment lock clean
 
 # A virtual environment with the pinned packages, and this project in it.
 setup: $(READY)
@@ -34,6 +34,10 @@ nightly: $(READY)
 # Numbers, each against its baseline in the same run.
 bench: $(READY)
 	$(BIN)/brokerproof bench
+
+# The specification as a site: build/spec/index.html.
+spec: $(READY)
+	$(BIN)/python -m fuzz.spec build/spec
 
 # The documents about defects: the README's dozen, the page with all fields, and how fast each is found.
 evidence: $(READY)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.markup import escape
@@ -27,22 +27,25 @@ class ReportResult(Result, omit_defaults=True):
 
 def run(folder: str, against: str | None = None) -> ReportResult:
     """Writes the report of a campaign's folder or URI. Raises BadValue when there is no campaign."""
-    with contextlib.ExitStack() as stack:
-        stores = dict[str, Store]()
-        for each in dict.fromkeys(each for each in (folder, against) if each is not None):
-            if is_local(each):
-                stores[each] = LocalStore(local_path(each))
-            else:
-                spark = stack.enter_context(session("brokerproof report"))
-                stores[each] = HadoopStore(spark, each)
-        store = stores[folder]
-        plan = read_plan(store)
-        state = read_state(store, plan)
-        against_older: Compared | None = None
-        if against is not None:
-            older = read_plan(stores[against])
-            against_older = compared((plan, state), (older, read_state(stores[against], older)), against)
-        html = write_report(store, plan, state, shown_findings(store, state), against_older)
+    folders = [each for each in (folder, against) if each is not None]
+    if all(is_local(each) for each in folders):
+        return _written(folder, against, lambda each: LocalStore(local_path(each)))
+    with session("brokerproof report") as spark:
+        return _written(
+            folder, against, lambda each: LocalStore(local_path(each)) if is_local(each) else HadoopStore(spark, each)
+        )
+
+
+def _written(folder: str, against: str | None, store_of: Callable[[str], Store]) -> ReportResult:
+    store = store_of(folder)
+    plan = read_plan(store)
+    state = read_state(store, plan)
+    against_older: Compared | None = None
+    if against is not None:
+        older = store_of(against)
+        older_plan = read_plan(older)
+        against_older = compared((plan, state), (older_plan, read_state(older, older_plan)), against)
+    html = write_report(store, plan, state, shown_findings(store, state), against_older)
     if against_older is None:
         return ReportResult(html=html)
     return ReportResult(html=html, **{key: getattr(against_older, key) for key in _KEYS})

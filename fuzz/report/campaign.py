@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -49,12 +49,12 @@ def render(
     )
 
 
-def page(template: str, **values: Any) -> str:
-    """Returns a page rendered from a template of `fuzz/templates/`."""
+def page(template: str, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any) -> str:
+    """Returns a page rendered from a template of `fuzz/templates/`, which may use further filters."""
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {"said": said, "call": call_text, "change": change_text, "sentence": first_sentence}
-    environment.filters["sequence"] = sequence_chart
+    environment.filters |= {"sequence": sequence_chart} | dict(filters or {})
     environment.globals |= {"changes": changes, "of_states": OF_STATES}
     return environment.get_template(template).render(**values)
 
@@ -98,7 +98,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "pairs": len([k for k in total.of("pair") if not k.startswith(" ")]),
         "possible_pairs": len(subject.machine.actions) ** 2,
         "heat_map": _heat_map(subject, total),
-        "diagrams": _diagrams(subject),
+        "diagrams": diagrams_of(subject),
         "saturation": _saturation(total, first_seed, traces),
     }
 
@@ -169,7 +169,7 @@ def _heat_map(subject: Subject, total: Total) -> str:
     return picture(figure)
 
 
-def _diagrams(subject: Subject) -> str:
+def diagrams_of(subject: Subject) -> str:
     """Draws the machine's state diagrams in one figure; returns an empty string if it has none."""
     tables = subject.machine.diagrams
     if not tables:

@@ -1,0 +1,173 @@
+"""The specification as a site: `python -m fuzz.spec DIR` writes DIR/index.html.
+
+A page for each component, from what its model, properties, tables and claims say of themselves: header, rules with
+their source, guarantees, settings, profiles, known defects, scopes. A page with all broker settings. The modules of
+`model/` and `invariants/`, as pdoc documents them, are under DIR/modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from markupsafe import Markup, escape
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+from fuzz.commands.subjects import SettingRow, SubjectRow, row_of
+from fuzz.defects.table import all_defects, not_expressible
+from fuzz.explore.counts import counts_of
+from fuzz.platform.version import code_version
+from fuzz.prove import claims_about
+from fuzz.report.campaign import diagrams_of, page
+from fuzz.report.finding import said
+from fuzz.subject import Subject, find_subject, subject_names
+from model.machine import Action
+from model.values import RELEASES, describe
+
+_ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
+_CODE = re.compile(r"`([^`]+)`")
+_FORMAT = HtmlFormatter(nowrap=True)
+_STYLE = Markup(_FORMAT.get_style_defs(".source"))  # noqa: S704
+
+
+class RuleShown(NamedTuple):
+    """An action of a component, its docstring and its source."""
+
+    name: str
+    parameters: str
+    text: str
+    fault: bool
+    source: Markup
+
+
+class ScopeShown(NamedTuple):
+    """A scope, what each of its bounds excludes, and its states and transitions, where they are recorded."""
+
+    name: str
+    exclusions: dict[str, str]
+    states: int | None
+    transitions: int | None
+
+
+def write(folder: Path) -> Path:
+    """Writes the site, in place of what is in the folder. Returns its first page. Cost: some seconds."""
+    import pdoc
+    import pdoc.render
+
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    for name, text in pages(subject_names()).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    pdoc.render.configure(docformat="markdown", footer_text=f"brokerproof {code_version()}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # imports for type checkers only, which pdoc cannot resolve
+        pdoc.pdoc("model", "invariants", "!invariants.proofs", output_directory=folder / "modules")
+    return folder / "index.html"
+
+
+def pages(names: Sequence[str]) -> dict[str, str]:
+    """The pages about these components, by file name: an index, a page each, and the broker's settings."""
+    subjects = [find_subject(name) for name in names]
+    rows = [row_of(subject) for subject in subjects]
+    shared = {"version": code_version(), "names": names}
+    summaries = [_summary(subject, row) for subject, row in zip(subjects, rows, strict=True)]
+    settings = [(row.name, each) for row in rows for each in row.settings if each.broker_name]
+    made = {
+        "index.html": _rendered("spec_index.html", rows=summaries, **shared),
+        "settings.html": _rendered("spec_settings.html", settings=settings, releases=RELEASES, **shared),
+    }
+    for subject, row in zip(subjects, rows, strict=True):
+        made[f"{subject.name}.html"] = _rendered("spec_component.html", row=row, **_component(subject), **shared)
+    return made
+
+
+def _rendered(template: str, **values: Any) -> str:
+    filters: dict[str, Callable[..., Any]] = {"prose": prose, "by_release": by_release, "said": said}
+    return page(template, filters, style=_STYLE, **values)
+
+
+def prose(text: str) -> Markup:
+    """A docstring or a field of a table as HTML: `code` in a fixed-width font, issues of apache/pulsar as links."""
+    marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
+    return Markup(_ISSUE.sub(r'<a href="https://github.com/\1/issues/\2">\1#\2</a>', marked))  # noqa: S704
+
+
+def by_release(setting: SettingRow) -> list[str]:
+    """The default of a setting in each release; a dash where the release does not have it."""
+    defaults = [setting.broker_defaults[release] for release in RELEASES]
+    return [said(each) if each is not None else "-" for each in defaults]
+
+
+def module_of(name: str) -> ModuleType:
+    """The module of a component whose docstring describes it."""
+    inner = f"model.{name}.machine"
+    is_package = getattr(importlib.import_module(f"model.{name}"), "__path__", None) is not None
+    return importlib.import_module(inner if is_package and importlib.util.find_spec(inner) else f"model.{name}")
+
+
+def _summary(subject: Subject, row: SubjectRow) -> dict[str, Any]:
+    kinds = [each.kind for each in row.properties]
+    return {
+        "row": row,
+        "about": (inspect.getdoc(module_of(subject.name)) or "").split("\n\n")[0],
+        "safety": kinds.count("always"),
+        "goals": kinds.count("sometimes"),
+        "liveness": kinds.count("eventually"),
+        "defects": sum(each.component == subject.name for each in all_defects()),
+    }
+
+
+def _component(subject: Subject) -> dict[str, Any]:
+    module, name = module_of(subject.name), subject.name
+    return {
+        "header": inspect.getdoc(module) or "",
+        "module": module.__name__.replace(".", "/") + ".html",
+        "diagram": diagrams_of(subject),
+        "rules": [_rule(each) for each in subject.machine.actions.values()],
+        "guarantees": _guarantees(subject),
+        "defects": [row for row in all_defects() if row.component == name],
+        "not_expressible": not_expressible(name),
+        "claims": claims_about(name),
+        "scopes": [_scope(subject, each) for each in subject.scopes],
+        "releases": RELEASES,
+    }
+
+
+def _rule(action: Action) -> RuleShown:
+    parameters = "; ".join(f"{p.name}: {describe(p.kind)}" for p in action.params)
+    return RuleShown(action.name, parameters, action.rule, action.fault, _source(action.run))
+
+
+def _source(function: Callable[..., Any]) -> Markup:
+    return Markup(highlight(inspect.getsource(function), PythonLexer(), _FORMAT))  # noqa: S704
+
+
+def _guarantees(subject: Subject) -> dict[str, list[Any]]:
+    titles = {"always": "Safety: always true", "eventually": "Liveness: eventually true", "sometimes": "Coverage goals"}
+    return {
+        title: [(p.name, p.guarantee, _source(p.holds)) for p in subject.properties if p.kind == kind]
+        for kind, title in titles.items()
+    }
+
+
+def _scope(subject: Subject, name: str) -> ScopeShown:
+    counts, exclusions = counts_of(subject.name, name), subject.scopes[name].exclusions()
+    if counts is None:
+        return ScopeShown(name, exclusions, None, None)
+    return ScopeShown(name, exclusions, counts.distinct_states, counts.transitions)
+
+
+if __name__ == "__main__":
+    print(write(Path(sys.argv[1] if len(sys.argv) > 1 else "build/spec")))
