@@ -219,7 +219,10 @@ class EntryCaches:
     # ---- reading
 
     def read(self, cache: int, ledger: int, first: int, last: int, expected_reads: int) -> Reading | Refused:
-        """Reads a range of a ledger, both ends included. O(n) when it is cached or storage answers at once."""
+        """Reads a range of a ledger, both ends included. O(n) when it is cached or storage answers at once.
+
+        With a limiter, also O(entries of the ledger), for their average size.
+        """
         stored = self._stored.get((cache, ledger), ())
         if first > last:
             return Refused("illegal_argument", "the first entry is after the last")
@@ -229,7 +232,9 @@ class EntryCaches:
         self._next_request = number + 1
         asking = Asking(number, self._get_entry_cache(cache), cache, ledger, expected_reads)
         asking.root = Wanted("permits", asking, first, last)
-        permits = (last - first + 1) * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
+        permits = 0
+        if self._permits.most:
+            permits = (last - first + 1) * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
         verdict = self._permits.acquire(asking, permits, self._store.now_ns)
         if verdict == "refused":
             return Reading(number, (), (Answered(number, False, ()),))
