@@ -457,24 +457,47 @@ def bench(
 @app.command()
 def compare(
     workload: Annotated[
-        str, typer.Argument(metavar="WORKLOAD", help="Workload: `transfer` moves a bundle between brokers.")
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="`transfer` of a bundle between brokers, or a stream through the entry cache: tailing, catch_up, "
+            "key_shared, rolling_restart, reconnect, topics_mix, mix, file:PATH.",
+        ),
     ],
     policy: Annotated[
-        list[str] | None, typer.Option(help="Only this policy, such as V0; may be repeated (default: all).")
+        list[str] | None, typer.Option(help="Only this policy, such as V0 or 5.0; may be repeated.")
     ] = None,
     size: Annotated[
         list[int] | None,
         typer.Option(
-            min=1, help="Only this size, for `transfer` the number of topics; may be repeated (default: 1, 100, 10000)."
+            "--cache-bytes",
+            "--size",
+            min=1,
+            help="Size: bytes of a broker's cache; for `transfer` the number of topics; may be repeated.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a plot (.png, .svg or .pdf).")] = None,
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="Seed; may be repeated (default: 0).")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the workload, as scale=1; may be repeated."),
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Run the grid on Spark.")] = False,
+    master: Master = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URI",
+            help="Write a plot (.png, .svg or .pdf), or to this folder a Parquet table and a plot; a table there is "
+            "continued.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the variants (policies) of a protocol: run one workload on the model, and count steps and messages."""
+    """Compare policies: run one workload under each, and count what it costs."""
     from fuzz.commands import compare as command
 
-    _end(as_json, command.run(workload, policy or [], size or [], out, _err()), command.show)
+    chosen = command.Options(workload, policy or [], size or [], seed or [], settings or [], spark, master, out)
+    _end(as_json, command.run(chosen, _err()), command.show)
 
 
 @app.command()

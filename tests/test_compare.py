@@ -76,9 +76,9 @@ def test_topic_step_depends_on_its_own_topic_only(variant: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["nope"], "there is no workload nope; there are transfer"),
+        (["nope"], "there is no workload nope; there are catch_up"),
         (["transfer", "--policy", "V9"], "transfer has no policy V9; it has V0, V1a"),
-        (["transfer", "--out", "plot.txt"], "--out plot.txt must be a .png, .svg or .pdf file"),
+        (["transfer", "--out", "plot.txt"], "--out plot.txt must be a .png, .svg or .pdf file, or a folder"),
     ],
 )
 def test_wrong_input(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,24 +1,31 @@
-"""`brokerproof compare`: what the policies of a workload cost, measured on runs of the model."""
+"""`brokerproof compare`: what the policies of a workload cost, measured on runs."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import contextlib
+import io
+import statistics
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from fuzz.campaign.grid import on_spark, round_of, run_grid, run_here
+from fuzz.campaign.store import HadoopStore, LocalStore, Store, check_writable, is_local, local_path
 from fuzz.commands import Result
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
 from fuzz.report.campaign import pyplot
-from fuzz.workloads import Workload, find_workload
+from fuzz.workloads import Cell, Workload, find_workload
 from model.machine import BadValue
 
 #: The largest value on a linear axis.
 _LINEAR = 1000
+_PLOTS = (".png", ".svg", ".pdf")
+#: The plot in a folder of tables.
+_PLOT = "compare.svg"
 
 
 class CompareResult(Result):
@@ -26,64 +33,137 @@ class CompareResult(Result):
 
     workload: str
     policies: list[dict[str, Any]]
+    out: str | None
     plot: str | None
     version: str
 
 
-def run(name: str, policies: list[str], sizes: list[int], out: Path | None, console: Console) -> CompareResult:
-    """Runs a workload. Raises BadValue for an unknown workload or policy, and for a file that cannot be written."""
-    workload = find_workload(name)
-    for policy in policies:
+class Options(NamedTuple):
+    """What was asked on the command line; empty lists mean the workload's own."""
+
+    workload: str
+    policies: list[str]
+    sizes: list[int]
+    seeds: list[int]
+    settings: list[str]
+    spark: bool = False
+    master: str | None = None
+    out: str | None = None
+
+
+def run(options: Options, console: Console) -> CompareResult:
+    """Runs a grid. Raises BadValue for an unknown name or wrong value, and for a file that cannot be written."""
+    workload = find_workload(options.workload)
+    cells = cells_of(workload, options)
+    name = PurePosixPath(options.out or "").suffix
+    plot = Path(options.out) if options.out is not None and name in _PLOTS else None
+    folder = options.out if plot is None else None
+    if plot is not None and not plot.absolute().parent.is_dir():
+        raise BadValue(f"--out {plot} cannot be written: there is no folder {plot.absolute().parent}")
+    if folder is not None and name:
+        raise BadValue(f"--out {folder} must be a .png, .svg or .pdf file, or a folder, whose name has no dot")
+    if folder is not None and is_local(folder):
+        check_writable(local_path(folder))
+    needs_spark = options.spark or options.master is not None or (folder is not None and not is_local(folder))
+    with contextlib.ExitStack() as stack:
+        spark = None
+        if needs_spark:
+            from fuzz.platform.spark import session
+
+            spark = stack.enter_context(session("brokerproof compare", options.master))
+        store: Store | None = None
+        if folder is not None:
+            store = LocalStore(local_path(folder)) if is_local(folder) else HadoopStore(spark, folder)
+        update = stack.enter_context(showing(console, f"comparing {workload.name}"))
+        runner = run_here if spark is None else on_spark(spark)
+        rows = run_grid(workload, cells, runner, round_of(spark), store, lambda n: update(n, len(cells), "cells"))
+        drawn = None
+        if store is not None:
+            store.write(_PLOT, draw(workload, rows, "svg"))
+            drawn = store.path(_PLOT)
+        elif plot is not None:
+            try:
+                plot.write_bytes(draw(workload, rows, plot.suffix[1:]))
+            except OSError as problem:
+                raise BadValue(f"{plot}: cannot be written: {problem.strerror}") from None
+            drawn = str(plot)
+    return CompareResult(workload=workload.name, policies=rows, out=folder, plot=drawn, version=code_version())
+
+
+def cells_of(workload: Workload, options: Options) -> list[Cell]:
+    """The grid. Raises BadValue for a policy that is unknown or cannot run here, and for a wrong parameter."""
+    for policy in options.policies:
         if policy not in workload.policies:
-            raise BadValue(f"{name} has no policy {policy}; it has {', '.join(workload.policies)}")
-    if out is not None and (out.suffix not in (".png", ".svg", ".pdf") or not out.absolute().parent.is_dir()):
-        raise BadValue(f"--out {out} must be a .png, .svg or .pdf file in a folder that exists")
-    rows: list[dict[str, Any]] = []
-    with showing(console, f"comparing {name}") as update:
-        for row in workload.run(tuple(policies) or workload.policies, tuple(sizes) or workload.sizes):
-            rows.append(msgspec.to_builtins(row))
-            update(len(rows), None, str(rows[-1]["policy"]))
-    if out is not None:
-        draw(workload, rows, out)
-    return CompareResult(workload=name, policies=rows, plot=str(out) if out else None, version=code_version())
+            raise BadValue(f"{workload.name} has no policy {policy}; it has {', '.join(workload.policies)}")
+        workload.check(policy)
+    settings: dict[str, str] = {}
+    for text in options.settings:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise BadValue(f"--set {text} must be NAME=VALUE")
+        settings[name] = value
+    parameters = workload.with_parameters(settings)
+    return [
+        Cell(workload.name, policy, size, seed, parameters)
+        for seed in options.seeds or [0]
+        for size in options.sizes or workload.sizes(parameters)
+        for policy in options.policies or workload.default
+    ]
 
 
 def show(console: Console, result: CompareResult) -> None:
     """Prints a table and what its words mean; fields that are lists are in the JSON object only."""
     workload = find_workload(result.workload)
     console.print(f"[bold]{workload.name}[/]: {escape(workload.about)}\n")
-    shown = [key for key, value in result.policies[0].items() if not isinstance(value, list)]
+    constant = {"workload"}
+    shown = [key for key, value in result.policies[0].items() if not isinstance(value, list) and key not in constant]
     titles = [key.replace("_", " ") for key in shown]
     # without a minimum, a heading of long words is cut
     table = Table(*[Column(title, min_width=max(map(len, title.split()))) for title in titles], box=None)
     for row in result.policies:
-        table.add_row(*[f"{row[key]:,}" if type(row[key]) is int else str(row[key]) for key in shown])
+        table.add_row(*[_shown(row[key]) for key in shown])
     console.print(table)
     console.print()
+    policies = {row["policy"] for row in result.policies}
     for word, meaning in workload.meanings.items():
-        console.print(f"  [bold]{escape(f'{word:15}')}[/] {escape(meaning)}")
+        if word in policies or word not in workload.policies:
+            console.print(f"  [bold]{escape(f'{word:15}')}[/] {escape(meaning)}")
     if result.plot is not None:
         console.print(f"plot  {result.plot}")
 
 
-def draw(workload: Workload, rows: list[dict[str, Any]], out: Path) -> None:
-    """Draws each measure over the size, with a line for each policy. Raises BadValue if the file cannot be written."""
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:,}" if type(value) is int else f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
+    """Each measure over the size, with a line for each policy: the mean of the seeds."""
     plots = pyplot()
     columns = 3
-    figure, axes = plots.subplots(-(-len(workload.measures) // columns), columns, figsize=(11, 8), squeeze=False)
+    figure, axes = plots.subplots(-(-len(workload.measures) // columns), columns, figsize=(12, 8), squeeze=False)
     for measure, axis in zip(workload.measures, axes.flat, strict=False):
         for policy in dict.fromkeys(row["policy"] for row in rows):
-            points = {row[workload.size]: row[measure] for row in reversed(rows) if row["policy"] == policy}
+            points = points_of(workload, rows, policy, measure)
             axis.plot(list(points), list(points.values()), marker="o", markersize=3, label=policy)
         axis.set_title(measure.replace("_", " "))
         axis.set_xscale("log")
         axis.set_yscale("symlog" if max(row[measure] for row in rows) > _LINEAR else "linear")
         axis.set_xlabel(workload.size)
-    axes.flat[0].legend()
+    axes.flat[0].legend(fontsize="x-small")
     figure.tight_layout()
-    try:
-        figure.savefig(out, metadata={"Date": None} if out.suffix == ".svg" else None)
-    except OSError as problem:
-        raise BadValue(f"{out}: cannot be written: {problem.strerror}") from None
-    finally:
-        plots.close(figure)
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    plots.close(figure)
+    return picture.getvalue()
+
+
+def points_of(workload: Workload, rows: list[dict[str, Any]], policy: str, measure: str) -> dict[int, float]:
+    """A measure by size. Of several rows of a policy, size and seed, the first counts."""
+    first: dict[tuple[int, int], float] = {}
+    for row in rows:
+        if row["policy"] == policy:
+            first.setdefault((row[workload.size], row.get("seed", 0)), row[measure])
+    sizes = sorted({size for size, _ in first})
+    return {size: statistics.fmean([v for (s, _), v in first.items() if s == size]) for size in sizes}

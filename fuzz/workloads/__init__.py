@@ -1,7 +1,8 @@
-"""Workloads of `brokerproof compare`: each module has a `workload`, which measures policies of a component.
+"""Workloads of `brokerproof compare`: each module has a `workload`, which measures policies.
 
 A workload is data and one generator. Its rows are records of its own type, whose first field is the policy; the command
-prints them as a table, as JSON and as a plot, and knows none of them.
+prints them as a table, as JSON and as a plot, and knows none of them. What several workloads share is in packages.
+A module with a function `of` makes workloads of an argument: `file:PATH`.
 """
 
 from __future__ import annotations
@@ -10,34 +11,72 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import msgspec
 
 from model.machine import BadValue
 
 
+class Cell(NamedTuple):
+    """One measurement: a row of the grid, before it is run."""
+
+    workload: str
+    policy: str
+    size: int
+    seed: int
+    parameters: Any  # of the workload's type
+
+
 @dataclass(frozen=True)
 class Workload:
-    """One comparison. `run(policies, sizes)` yields a row for each policy and size."""
+    """One comparison. `measure(cell)` yields the rows of a policy, size and seed."""
 
     name: str
     about: str
     policies: tuple[str, ...]
+    default: tuple[str, ...]  # the policies that run if none is named
     size: str  # the row's field for the size, which is the plot's x axis
-    sizes: tuple[int, ...]
+    sizes: Callable[[Any], tuple[int, ...]]  # default sizes for parameters
     measures: tuple[str, ...]  # the numeric fields that are shown and plotted
     meanings: Mapping[str, str]  # of each policy, and of each field that is shown; printed below the table
-    run: Callable[[tuple[str, ...], tuple[int, ...]], Iterator[msgspec.Struct]]
+    row: type[msgspec.Struct]
+    parameters: Any  # a named tuple of numbers: the defaults
+    check: Callable[[str], Any]  # raises BadValue for a policy that cannot run here
+    measure: Callable[[Cell], Iterator[msgspec.Struct]]
+
+    def with_parameters(self, settings: Mapping[str, str]) -> Any:
+        """The parameters with some set. Raises BadValue for an unknown name or a value that is no number from 0."""
+        changed: dict[str, int | float] = {}
+        for name, text in settings.items():
+            if name not in self.parameters._fields:
+                there = ", ".join(self.parameters._fields) or "none"
+                raise BadValue(f"{self.name} has no parameter {name}; it has {there}")
+            kind = type(getattr(self.parameters, name))
+            try:
+                changed[name] = kind(text)
+            except ValueError:
+                changed[name] = -1
+            if not 0 <= changed[name] <= 1 << 40 or (name == "scale" and not changed[name]):
+                wanted = "an integer" if kind is int else "a number"
+                raise BadValue(f"--set {name}={text}: {name} must be {wanted}, at least 0")
+        return self.parameters._replace(**changed)
 
 
 def workload_names() -> list[str]:
     """The names of all workloads, in order."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    modules = [module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg]
+    return sorted([f"{name}:PATH" if hasattr(_module(name), "of") else name for name in modules])
+
+
+def _module(name: str) -> Any:
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def find_workload(name: str) -> Workload:
     """The workload of that name. Raises BadValue, naming the ones there are, when there is none."""
-    if name not in workload_names():
+    base, colon, argument = name.partition(":")
+    if (f"{base}:PATH" if colon else base) not in workload_names():
         raise BadValue(f"there is no workload {name}; there are {', '.join(workload_names())}")
-    workload: Workload = importlib.import_module(f"{__name__}.{name}").workload
+    workload: Workload = _module(base).of(argument) if colon else _module(base).workload
     return workload

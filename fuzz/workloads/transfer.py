@@ -22,11 +22,12 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from fuzz.workloads import Workload
+from fuzz.workloads import Cell, Workload
 from model.bundle_transfer.machine import bundle_transfer
 from model.bundle_transfer.state import Config, Instance, State, Topic, is_attached
 from model.machine import Refused
 
+POLICIES = ("V0", "V1a", "V1b", "V2", "V3", "V4")
 #: `maxConcurrentTopicLoadRequest`: the loads that a broker begins in one round.
 LOADS = 5_000
 SOURCE, DESTINATION, SPARE = 0, 1, 2
@@ -273,20 +274,23 @@ def measured(policy: str, topics: int, deduplication: bool) -> Row:
     )
 
 
-def rows(policies: tuple[str, ...], sizes: tuple[int, ...]) -> Iterator[Row]:
-    """A row for each policy, number of topics and deduplication."""
+def measure(cell: Cell) -> Iterator[Row]:
+    """The rows of a policy and a number of topics, without and with deduplication."""
     for deduplication in (False, True):
-        for topics in sizes:
-            for policy in policies:
-                yield measured(policy, topics, deduplication)
+        yield measured(cell.policy, cell.size, deduplication)
+
+
+class Parameters(NamedTuple):
+    """There are none."""
 
 
 workload = Workload(
     name="transfer",
     about="transfer of one bundle between brokers; every topic has one producer and one consumer",
-    policies=("V0", "V1a", "V1b", "V2", "V3", "V4"),
+    policies=POLICIES,
+    default=POLICIES,
     size="topics",
-    sizes=(1, 100, 10_000),
+    sizes=lambda _: (1, 100, 10_000),
     measures=(
         "client_lookups",
         "publish_gap_steps",
@@ -314,5 +318,8 @@ workload = Workload(
         "worst ...": "maximum over crashes of source or destination after each step: clients attached to a fenced "
         "topic, lookups and publish gap of the recovery, messages stored twice",
     },
-    run=rows,
+    row=Row,
+    parameters=Parameters(),
+    check=str,
+    measure=measure,
 )

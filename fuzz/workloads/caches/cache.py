@@ -1,0 +1,179 @@
+"""A broker's cache as the simulation sees it, and which cursors are active.
+
+Times are microseconds. Topics, entries and cursors are numbers; a topic has one ledger. A subclass says which entries
+are cached, how a range is read and what is evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from impl.active_cursors import ActiveCursors
+from model.active_cursors.machine import Config
+from model.positions import Position
+
+#: The ledger of every topic.
+LEDGER = 1
+#: `managedLedgerCacheEvictionTimeThresholdMillis` and `managedLedgerCacheEvictionWatermark`.
+TTL_US, WATERMARK = 1_000_000, 0.9
+#: `managedLedgerCursorBackloggedThreshold`, and the period of the task that compares backlogs with it.
+BACKLOG_THRESHOLD, BACKLOG_CHECK_US = 1_000, 60_000_000
+
+
+class Log:
+    """The entries of a topic in storage: sizes and the times at which they were added."""
+
+    __slots__ = ("added_us", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.added_us: list[int] = []
+
+
+class Environment(NamedTuple):
+    """What a cache knows of its broker."""
+
+    logs: Sequence[Log]
+    max_bytes: int
+    scale: float = 1.0  # of the workload's rates, and so of settings that count entries
+    latency_us: int = 0  # of a storage read
+
+
+class Rules(NamedTuple):
+    """When a cursor is active, and what its progress removes."""
+
+    backlog_threshold: int | None = None  # a cursor with a larger backlog is not active; None: it is
+    grace_us: int = 2 * TTL_US  # how long entries are cached after the last active cursor left
+    invalidates: bool = False  # whether entries below the slowest active cursor are removed
+    by_mark_delete: bool = False  # whether a cursor's position is its mark-delete position, or its read position
+
+
+class Reading(NamedTuple):
+    """A started request: its number, and the storage reads that it issued, each with its number of entries."""
+
+    request: int
+    issued: list[tuple[int, int]]
+
+
+class Cache:
+    """One broker's cache under a policy. Completed requests are in `answered`, with a copy for each entry, or none."""
+
+    def __init__(self, env: Environment, rules: Rules) -> None:
+        self.env, self.rules = env, rules
+        self.now_us = 0
+        self.looked_at = 0
+        self.answered: list[tuple[int, tuple[int, ...]]] = []
+        self.cursors: dict[int, ActiveCursors] = {}
+        self.positions: dict[int, dict[int, int]] = {}  # topic -> connected cursor -> position
+        self._slowest: dict[int, Position | None] = {}
+        self._checked_us = 0
+
+    # ---- cursors
+
+    def active(self, topic: int) -> ActiveCursors:
+        """The active cursors of a topic, with the current time."""
+        found = self.cursors.get(topic)
+        if found is None:
+            now_ms = self.now_us // 1000
+            found = ActiveCursors(Config(cursors=1, start_ms=now_ms, grace_ms=self.rules.grace_us // 1000))
+            self.cursors[topic] = found
+            self.positions[topic] = {}
+        found.now_ms = self.now_us // 1000
+        return found
+
+    def connect(self, topic: int, cursor: int, position: int) -> None:
+        """A cursor gets its first consumer; it becomes active unless its backlog is too large."""
+        self.active(topic)
+        self.positions[topic][cursor] = position
+        self._activate(topic, cursor)
+
+    def _activate(self, topic: int, cursor: int) -> None:
+        """Lists a connected cursor as active, or not, by its backlog."""
+        active, position, threshold = self.active(topic), self.positions[topic][cursor], self.rules.backlog_threshold
+        backlog = len(self.env.logs[topic].sizes) - position
+        if threshold is None or backlog < max(1, threshold * self.env.scale):
+            if active.get_cursor(cursor) is None:
+                active.add_cursor(cursor, Position(LEDGER, position), True)
+        elif active.remove_cursor(cursor):
+            self._progress(topic)
+
+    def disconnect(self, topic: int, cursor: int) -> None:
+        """A cursor loses its last consumer."""
+        self.positions[topic].pop(cursor, None)
+        if self.active(topic).remove_cursor(cursor):
+            self._progress(topic)
+
+    def moved(self, topic: int, cursor: int, position: int) -> None:
+        """A cursor's read position changes."""
+        if not self.rules.by_mark_delete:
+            self._move(topic, cursor, position)
+
+    def acked(self, topic: int, cursor: int, position: int) -> None:
+        """A cursor's mark-delete position changes; the first entry behind it is given."""
+        if self.rules.by_mark_delete:
+            self._move(topic, cursor, position)
+
+    def _move(self, topic: int, cursor: int, position: int) -> None:
+        if cursor in self.positions.get(topic, ()):
+            self.positions[topic][cursor] = position
+            self.active(topic).update_cursor(cursor, Position(LEDGER, position))
+            self._progress(topic)
+
+    def _progress(self, topic: int) -> None:
+        """Invalidates entries if the slowest active cursor has moved."""
+        if not self.rules.invalidates:
+            return
+        slowest = self.active(topic).slowest_position()
+        if slowest != self._slowest.get(topic):
+            self._slowest[topic] = slowest
+            self.invalidate(topic, slowest)
+
+    def tick(self) -> None:
+        """Every 10 ms: periodic eviction, and every minute the check of backlogs."""
+        if self.rules.backlog_threshold is not None and self.now_us - self._checked_us >= BACKLOG_CHECK_US:
+            self._checked_us = self.now_us
+            for topic, connected in self.positions.items():
+                for cursor in list(connected):
+                    self._activate(topic, cursor)
+        self.evict()
+
+    # ---- entries
+
+    def add(self, topic: int, entry: int) -> None:
+        """The entry was just added to the topic."""
+        raise NotImplementedError
+
+    def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:
+        """Starts a read of a range; one of a replayed entry is a single read, whose misses expect no reads."""
+        raise NotImplementedError
+
+    def complete(self, storage_read: int) -> None:
+        """Storage answers a read."""
+        raise NotImplementedError
+
+    def release(self, copy: int) -> None:
+        """A reader has no more use of an entry."""
+
+    def replay(self, copy: int) -> None:
+        """An entry is put into the replay queue."""
+
+    def evict(self) -> None:
+        """Periodic eviction."""
+
+    def invalidate(self, topic: int, slowest: Position | None) -> None:
+        """Removes the entries below the slowest active cursor; all if there is none."""
+
+    # ---- what is measured
+
+    def size(self) -> int:
+        """Bytes of all cached entries."""
+        raise NotImplementedError
+
+    def visits(self) -> int:
+        """Entries and caches that evictions and invalidations looked at."""
+        return self.looked_at
+
+    def contents(self) -> Iterator[tuple[int, int, int]] | None:
+        """Topic, entry and size of every cached entry; None if the cache cannot list them."""
+        return None

@@ -1,0 +1,298 @@
+"""Policies with one removal queue for all topics: `impl/entry_cache`, and variants of the queue of `impl/range_cache`.
+
+Expected read counts are given by the policy: `counts` says which active cursors count.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from fuzz.workloads.caches.cache import LEDGER, TTL_US, WATERMARK, Cache, Environment, Reading, Rules
+from impl.entry_cache.manager import EntryCaches, Store, range_config
+from impl.range_cache import Wrapper
+from model.entry_cache.state import Config
+from model.entry_cache.state import Reading as Answer
+from model.machine import Refused
+from model.positions import Position
+from model.range_cache import Config as RangeConfig
+from model.range_cache import Removed
+
+
+class Queue(Store):
+    """The range caches with their removal queue; `visits` counts what passes look at."""
+
+    def __init__(self, cfg: RangeConfig) -> None:
+        super().__init__(cfg)
+        self.visits = 0
+        self.owner: Central
+
+    def _requeue(self, wrapper: Wrapper) -> None:
+        super()._requeue(wrapper)
+        self.visits += 1
+
+    def _counted(self, slots: int, removed: Removed) -> Removed:
+        self.visits += slots - len(self._queue) + bool(self._queue)  # requeues are counted already
+        return removed
+
+    def time_pass(self, threshold_ns: int) -> Removed:
+        """As RangeCaches.time_pass."""
+        return self._counted(len(self._queue), super().time_pass(threshold_ns))
+
+    def size_pass(self, bytes_to_free: int) -> Removed | Refused:
+        """As RangeCaches.size_pass."""
+        slots, removed = len(self._queue), super().size_pass(bytes_to_free)
+        return removed if isinstance(removed, Refused) else self._counted(slots, removed)
+
+    def live(self) -> Iterator[Wrapper]:
+        """All cached entries."""
+        return (wrapper for store in self._caches for wrapper in store)
+
+
+class SeparateCounters(Queue):
+    """A requeue for recent access does not use up a requeue for expected reads."""
+
+    def _requeue(self, wrapper: Wrapper) -> None:
+        recent = wrapper.accessed and self.extend_ttl_of_recently_accessed
+        super()._requeue(wrapper)
+        wrapper.requeue_count -= recent
+
+
+class Stash(Queue):
+    """The first draft: size passes move entries with expected reads to a list, where they stay until their TTL."""
+
+    def __init__(self, cfg: RangeConfig) -> None:
+        super().__init__(cfg)
+        self.stash: list[Wrapper] = []
+
+    def _remove(self, wrapper: Wrapper) -> int:
+        self._unmap(wrapper)
+        return wrapper.bytes
+
+    def time_pass(self, threshold_ns: int) -> Removed:
+        """Removes expired entries, whatever reads they expect. O(stash + removed)."""
+        entries = freed = 0
+        self.visits += len(self.stash)
+        gone = [w for w in self.stash if w.live and w.timestamp_ns < threshold_ns]
+        self.stash = [w for w in self.stash if w.live and w.timestamp_ns >= threshold_ns]
+        slots = len(self._queue)
+        while self._queue and (not self._queue[0].live or self._queue[0].timestamp_ns < threshold_ns):
+            head = self._queue.popleft()
+            if head.live:
+                gone.append(head)
+        for wrapper in gone:
+            entries, freed = entries + 1, freed + self._remove(wrapper)
+        return self._counted(slots, Removed(entries, freed))
+
+    def size_pass(self, bytes_to_free: int) -> Removed | Refused:
+        """Removes entries without expected reads or past their TTL, those of the stash first. O(stash + visited)."""
+        expired_ns = self.now_ns - self.cfg.ttl_ns
+        entries = freed = 0
+        stayed: list[Wrapper] = []
+        slots = len(self._queue)
+        self.visits += len(self.stash)
+        waiting = deque([w for w in self.stash if w.live])
+        while waiting or self._queue:
+            if waiting:
+                wrapper = waiting.popleft()
+                if freed >= bytes_to_free:
+                    stayed.append(wrapper)
+                    continue
+            else:
+                if self._queue[0].live and freed >= bytes_to_free:
+                    break
+                wrapper = self._queue.popleft()
+                if not wrapper.live:
+                    continue
+            if wrapper.counter.has_expected_reads() and wrapper.timestamp_ns >= expired_ns:
+                stayed.append(wrapper)
+            else:
+                entries, freed = entries + 1, freed + self._remove(wrapper)
+        self.stash = stayed
+        return self._counted(slots, Removed(entries, freed))
+
+
+class Readers(Queue):
+    """Requeues an entry while a connected cursor is at it or before it, instead of counting reads."""
+
+    def should_requeue(self, wrapper: Wrapper) -> bool:
+        """Whether a pass requeues the entry. O(log cursors)."""
+        if wrapper.requeue_count >= self.max_requeue_times:
+            return False
+        return self.owner.wait_us(wrapper.cache, wrapper.position.entry) is not None
+
+
+class NextReader(Readers):
+    """Evicts entries without a reader first, then those whose next reader is the furthest away in time."""
+
+    def size_pass(self, bytes_to_free: int) -> Removed | Refused:
+        """Frees bytes in that order. O(n log n)."""
+        live = [w for w in self._queue if w.live]
+        self.visits += len(self._queue)
+        never = 1 << 62
+        waits = {id(w): self.owner.wait_us(w.cache, w.position.entry) for w in live}
+        order = sorted(live, key=lambda w: (-(never if (at := waits[id(w)]) is None else at), w.timestamp_ns))
+        entries = freed = 0
+        for wrapper in order:
+            if freed >= bytes_to_free:
+                break
+            self._unmap(wrapper)
+            entries, freed = entries + 1, freed + wrapper.bytes
+        self._queue = deque([w for w in live if w.live])
+        return Removed(entries, freed)
+
+
+class Settings(NamedTuple):
+    """A central policy."""
+
+    rules: Rules = Rules()
+    counts: Literal["none", "all", "near", "near_1000"] = "all"  # cursors that expect to read an entry
+    caches_storage_reads: bool = False  # without counts: whether an entry read from storage is cached
+    least_of_read: int = 1  # an entry read from storage is cached if at least so many cursors count
+    max_requeue_times: int = 5
+    extend_ttl_of_recently_accessed: bool = False
+    queue: type[Queue] = Queue
+
+
+class Central(Cache):
+    """The entry caches of a broker under a central policy."""
+
+    def __init__(self, env: Environment, settings: Settings) -> None:
+        super().__init__(env, settings.rules)
+        self.settings = settings
+        cfg = Config(
+            caches=len(env.logs),
+            stored=(),
+            storage_reads="queued",
+            eviction_task="immediate",
+            ttl_ns=TTL_US * 1000,
+            max_requeue_times=settings.max_requeue_times,
+            extend_ttl_of_recently_accessed=settings.extend_ttl_of_recently_accessed,
+            max_bytes=env.max_bytes,
+            watermark=WATERMARK,
+        )
+        self.entries = EntryCaches(cfg)
+        self.queue = settings.queue(range_config(cfg, len(env.logs)))
+        self.queue.owner = self
+        self.entries._store = self.queue
+        self.entries._stored = {(t, LEDGER): log.sizes for t, log in enumerate(env.logs)}  # type: ignore[misc]
+        self._reader: dict[int, tuple[int, int, bool]] = {}  # storage read -> topic, cursor, whether it is a replay
+        self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> changes of its cursors, sorted positions
+
+    # ---- expected reads
+
+    def _near(self) -> int | None:
+        """The distance in entries beyond which a cursor does not count."""
+        if self.settings.counts == "near_1000":
+            return max(1, round(1000 * self.env.scale))
+        if self.settings.counts == "near":
+            inserted = max(1, self.entries._insertions)
+            average = (self.entries.total_bytes + 1) / max(1, inserted - self.entries._evicted_entries)
+            return max(1, int(self.env.max_bytes / average))
+        return None
+
+    def expected_at_add(self, topic: int, entry: int) -> int:
+        """Cursors that count for an added entry."""
+        if self.settings.counts == "none":
+            return 0
+        near, active = self._near(), self.active(topic)
+        if near is None:
+            return active.size()
+        return sum([entry - position <= near for position in self.positions[topic].values()])
+
+    def expected_of_read(self, topic: int, cursor: int) -> int:
+        """Cursors that count for the entries of a storage read, when it completes."""
+        if self.settings.counts == "none":
+            return int(self.settings.caches_storage_reads)
+        near, own = self._near(), self.positions.get(topic, {}).get(cursor)
+        if near is None:
+            return self.active(topic).number_at_same_position_or_before(cursor)
+        return 0 if own is None else sum([0 <= own - position <= near for position in self.positions[topic].values()])
+
+    def wait_us(self, topic: int, entry: int) -> int | None:
+        """How long the producers took from the entry of the next reader's position to this one; None without reader."""
+        version = self.active(topic)._version
+        known = self._behind.get(topic)
+        if known is None or known[0] != version:
+            known = self._behind[topic] = (version, sorted(self.positions[topic].values()))
+        at = bisect_right(known[1], entry)
+        if not at:
+            return None
+        added_us = self.env.logs[topic].added_us
+        return added_us[entry] - added_us[known[1][at - 1]]
+
+    # ---- entries
+
+    def _now(self) -> None:
+        self.queue.now_ns = self.now_us * 1000
+
+    def add(self, topic: int, entry: int) -> None:
+        """Caches the entry, while cursors are active or for the grace period, with the count of active cursors."""
+        if self.active(topic).should_cache_added_entries():
+            self._now()
+            size = self.env.logs[topic].sizes[entry]
+            self.entries.insert(topic, Position(LEDGER, entry), size, self.expected_at_add(topic, entry))
+
+    def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:
+        """Reads through `EntryCaches`: cached entries, joined reads, and a storage read for each gap."""
+        self._now()
+        answer = self.entries.read(topic, LEDGER, first, last, 0)
+        assert isinstance(answer, Answer)
+        assert answer.request is not None
+        for each in answer.issued:
+            self._reader[each.number] = topic, cursor, replayed
+        self._take(answer)
+        return Reading(answer.request, [(each.number, each.last - each.first + 1) for each in answer.issued])
+
+    def complete(self, storage_read: int) -> None:
+        """The reader's count is taken now; without one, the entries are not cached."""
+        self._now()
+        topic, cursor, replayed = self._reader.pop(storage_read)
+        expected = 0 if replayed else self.expected_of_read(topic, cursor)
+        if expected < self.settings.least_of_read:
+            expected = 0
+        self.entries._reads[storage_read].asking.expected_reads = expected
+        answer = self.entries.complete_storage_read(storage_read, True)
+        assert isinstance(answer, Answer)
+        assert not answer.issued
+        self._take(answer)
+
+    def _take(self, answer: Answer) -> None:
+        for each in answer.answered:
+            self.answered.append((each.request, tuple([entry.copy for entry in each.entries])))
+
+    def release(self, copy: int) -> None:
+        """Decrements the entry's expected read count."""
+        self.entries.release(copy)
+
+    def replay(self, copy: int) -> None:
+        """Increments the entry's expected read count."""
+        self.entries.replay(copy)
+
+    def evict(self) -> None:
+        """A time pass, then a size pass if one is due."""
+        self._now()
+        self.entries.do_cache_eviction()
+
+    def invalidate(self, topic: int, slowest: Position | None) -> None:
+        """As Cache.invalidate; the slots stay in the queue."""
+        before = self.entries._evicted_entries
+        if slowest is None:
+            self.entries.clear_cache(topic)
+        else:
+            self.entries.invalidate_entries_before(topic, slowest)
+        self.queue.visits += self.entries._evicted_entries - before
+
+    def visits(self) -> int:
+        """Slots that passes looked at, and entries that invalidations removed."""
+        return self.queue.visits
+
+    def size(self) -> int:
+        """As Cache.size."""
+        return self.entries.total_bytes
+
+    def contents(self) -> Iterator[tuple[int, int, int]]:
+        """As Cache.contents."""
+        return ((w.cache, w.position.entry, w.bytes) for w in self.queue.live())

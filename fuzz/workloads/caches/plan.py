@@ -1,0 +1,83 @@
+"""What happens in a run of the study, as data: topics, producers, subscriptions, and what befalls them.
+
+Times are microseconds from the start. A plan is made from parameters and a seed, and does not depend on the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+
+class Add(NamedTuple):
+    """A producer sends an entry."""
+
+    at_us: int
+    topic: int
+    size: int
+    key: int = 0
+
+
+class Consumer(NamedTuple):
+    """A consumer: its receiver queue, and the time that it takes for a message."""
+
+    queue: int = 1000
+    think_us: int = 0
+    pause_share: float = 0.0  # of the messages, after which it pauses
+    pause_us: int = 0  # uniform up to this
+
+
+class Subscription(NamedTuple):
+    """A subscription of a topic, with its cursor. Consumers of a Key_Shared subscription share out the keys."""
+
+    topic: int
+    consumers: tuple[Consumer, ...] = (Consumer(),)
+    kind: Literal["shared", "key_shared", "scripted"] = "shared"  # scripted: reads are commands
+    start: int | None = 0  # first entry; None: the next one to be added
+    connect_us: int = 0
+    delay_us: int = 0  # entries are read this long after they were added: a constant lag
+
+
+class Command(NamedTuple):
+    """Something that happens to a subscription or a broker: a method of the simulation, and its arguments."""
+
+    at_us: int
+    name: Literal["connect", "disconnect", "seek", "restart", "stall", "read", "reread", "ack"]
+    arguments: tuple[int, ...]
+
+
+class Plan(NamedTuple):
+    """One run."""
+
+    topics: int
+    adds: Iterable[Add]  # ordered by time
+    subscriptions: Sequence[Subscription]
+    end_us: int
+    scale: float = 1.0
+    commands: Sequence[Command] = ()
+    brokers: Sequence[int] = ()  # the broker of each topic; all on one if empty
+    backlog: Sequence[tuple[int, int]] = ()  # topic, size: entries that are in storage before the start
+    batch: int = 100  # dispatcherMaxReadBatchSize
+    latency_us: int = 500  # from a dispatcher's read to the delivery
+    hit_us: int = 100  # the same for cached entries, if readers wait for misses
+    ack_us: int = 5_000  # ack group time
+    reconnect_us: tuple[int, int] = (100_000, 200_000)  # after a restart: lookup, back-off and connection
+    outstanding: int | None = None  # messages sent and not consumed, over all subscriptions; more stop the producer
+    stop_us: int = 100_000  # for how long
+    look_ahead: int = 2000  # entries in a replay queue beyond which a Key_Shared subscription reads no further
+
+
+def steady(topic: int, rate: float, size: int, end_us: int, start_us: int = 0, keys: int = 1) -> list[Add]:
+    """Entries at a constant rate for each second, with keys in turn."""
+    number = int(rate * (end_us - start_us) / 1_000_000)
+    return [Add(start_us + int(i * 1_000_000 / rate), topic, size, i % keys) for i in range(number)]
+
+
+def in_time(*streams: Iterable[Add]) -> list[Add]:
+    """Several producers' entries, ordered by time."""
+    return sorted(add for stream in streams for add in stream)
+
+
+def scaled(number: float, scale: float) -> int:
+    """A number of entries under the scale, at least 1."""
+    return max(1, round(number * scale))

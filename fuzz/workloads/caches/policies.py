@@ -1,0 +1,124 @@
+"""The policies of the study: each is a name, what it stands for, and how its cache is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fuzz.workloads.caches.cache import BACKLOG_THRESHOLD, TTL_US, Cache, Environment, Rules
+from fuzz.workloads.caches.central import Central, NextReader, Readers, SeparateCounters, Settings, Stash
+from fuzz.workloads.caches.optimum import Optimum
+from fuzz.workloads.caches.simple import LIBRARY, LRU, Legacy, Yardstick, has_library
+from model.machine import BadValue
+
+
+class Policy(NamedTuple):
+    """A policy: `offline` if it knows the future; `needs_library` if it is one of the library of yardsticks."""
+
+    about: str
+    make: Callable[[Environment], Cache]
+    offline: bool = False
+    needs_library: bool = False
+
+
+#: Cursors are active as before PIP-430: by their backlog; added entries are cached while there are active cursors.
+_OLD = Rules(BACKLOG_THRESHOLD, 0, invalidates=True)
+#: The same, by mark-delete position.
+_OLD_BY_MARK = _OLD._replace(by_mark_delete=True)
+
+
+def _central(about: str, settings: Settings) -> Policy:
+    return Policy(about, lambda env: Central(env, settings))
+
+
+_SHIPPED = Settings(extend_ttl_of_recently_accessed=True)
+_REFERENCE = Settings()
+_FIFO = Settings(_OLD, counts="none", max_requeue_times=0)
+
+POLICIES: dict[str, Policy] = {
+    "4.0": Policy("branch 4.0, entries below the slowest read position are removed", lambda env: Legacy(env, _OLD)),
+    "4.0-mark-delete": Policy(
+        "branch 4.0 with cacheEvictionByMarkDeletedPosition", lambda env: Legacy(env, _OLD_BY_MARK)
+    ),
+    "fifo": _central("one global queue, cacheEvictionByExpectedReadCount=false", _FIFO),
+    "fifo-mark-delete": _central(
+        "the same with cacheEvictionByMarkDeletedPosition", _FIFO._replace(rules=_OLD_BY_MARK)
+    ),
+    "fifo-backlog": _central(
+        "the same by read position, and reads of backlogs are cached, too (apache/pulsar#12258)",
+        _FIFO._replace(rules=Rules(None, 0, invalidates=True), caches_storage_reads=True),
+    ),
+    "stash": _central("first draft: expected reads protect from size passes until the TTL", Settings(queue=Stash)),
+    "4.1": _central("expected read counts, 5 requeues; recent access is a reason, too", _SHIPPED),
+    "4.2": _central("settings of 4.1", _SHIPPED),
+    "access-only": _central("4.1 without requeues for expected reads", _SHIPPED._replace(max_requeue_times=0)),
+    "no-extension": _central(
+        "4.1 as it starts if the factory's settings are 0 and false (before apache/pulsar#26627)",
+        Settings(max_requeue_times=0),
+    ),
+    "5.0": _central("expected read counts, 5 requeues, not for recent access", _REFERENCE),
+    "near": _central(
+        "5.0, and a cursor counts only if the entries between fit the cache", _REFERENCE._replace(counts="near")
+    ),
+    "near-1000": _central(
+        "5.0, and a cursor counts only within 1000 entries (times scale)", _REFERENCE._replace(counts="near_1000")
+    ),
+    "others": _central(
+        "5.0, and an entry read from storage is cached only if another cursor than the reader counts",
+        _REFERENCE._replace(least_of_read=2),
+    ),
+    "others-near": _central("others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
+    "separate": _central("4.1 with a requeue counter for each reason", _SHIPPED._replace(queue=SeparateCounters)),
+    "readers": _central("5.0 without counts: requeued while a connected cursor is behind", Settings(queue=Readers)),
+    "next-reader": _central(
+        "evicts entries without reader first, then by the time to the next reader; TTL as readers, unlimited",
+        Settings(queue=NextReader, max_requeue_times=1 << 30),
+    ),
+    "lru": Policy("evicts the least recently used entry; no TTL, no cursors", LRU),
+    "s3fifo": Policy(f"S3-FIFO of {LIBRARY}", lambda env: Yardstick(env, "S3FIFO"), needs_library=True),
+    "sieve": Policy(f"SIEVE of {LIBRARY}", lambda env: Yardstick(env, "Sieve"), needs_library=True),
+    "library-lru": Policy(f"LRU of {LIBRARY}: equals lru", lambda env: Yardstick(env, "LRU"), needs_library=True),
+    "optimum": Policy("offline optimum; an upper bound on hits if sizes differ", Optimum, offline=True),
+    "optimum-feasible": Policy(
+        "offline, feasible: a lower bound on the optimum", lambda env: Optimum(env, lower=True), offline=True
+    ),
+    "optimum-90": Policy(
+        "optimum with 90 % of the bytes: the price of the watermark", lambda env: Optimum(env, 0.9), offline=True
+    ),
+    "optimum-ttl": Policy(
+        "optimum that keeps an entry for 6 TTL at most between uses",
+        lambda env: Optimum(env, ttl_us=6 * TTL_US),
+        offline=True,
+    ),
+}
+
+#: What runs by default: the policies that differ in every workload, and the yardsticks.
+DEFAULT = (
+    "4.0",
+    "fifo",
+    "stash",
+    "4.1",
+    "5.0",
+    "near",
+    "others",
+    "separate",
+    "readers",
+    "next-reader",
+    "lru",
+    "s3fifo",
+    "sieve",
+    "optimum",
+)
+
+
+def available(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The policies of these that can run here."""
+    return tuple([name for name in names if has_library() or not POLICIES[name].needs_library])
+
+
+def find_policy(name: str) -> Policy:
+    """The policy of that name. Raises BadValue if it needs a library that is not installed."""
+    policy = POLICIES[name]
+    if policy.needs_library and not has_library():
+        raise BadValue(f"policy {name} needs {LIBRARY}, which is not installed: pip install 'brokerproof[study]'")
+    return policy

@@ -1,0 +1,131 @@
+"""Predictions of the study, judged: the page `fuzz/workloads/PREDICTIONS.md`.
+
+    python -m fuzz.workloads.caches.predictions                 prints the page without figures
+    python -m fuzz.workloads.caches.predictions FOLDER          runs what is predicted; the folder keeps the figures
+
+The predictions are in `predictions.toml`. They were committed before the runs whose figures the page shows.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fuzz.platform.json import from_json, to_json
+from fuzz.platform.version import code_version
+from fuzz.workloads import Cell, find_workload
+
+INTRODUCTION = """\
+Written by `python -m fuzz.workloads.caches.predictions FOLDER` from `caches/predictions.toml`. A row predicts a
+policy's measure, or its difference from another's (a quotient where it says `/`), for the default cache sizes or for
+one of them. `measured` is empty before the run. While the simulation was written, `tailing` had been run once, at
+another scale; the other workloads had not."""
+
+
+class Prediction(msgspec.Struct, forbid_unknown_fields=True):
+    """The measure of a policy, alone or against another's, lies between two figures."""
+
+    workload: str
+    claim: str
+    left: str
+    measure: str
+    least: float
+    most: float
+    right: str | None = None
+    ratio: bool = False
+    size: int | None = None
+    set: dict[str, float] = {}
+
+    def cells(self) -> Iterator[tuple[Cell, Cell | None]]:
+        """The measurements that decide, at each size."""
+        workload = find_workload(self.workload)
+        parameters = workload.with_parameters({name: f"{value:g}" for name, value in self.set.items()})
+        for index, size in enumerate(workload.sizes(parameters)):
+            if self.size in (None, index):
+                cell = Cell(self.workload, self.left, size, 0, parameters)
+                yield cell, None if self.right is None else cell._replace(policy=self.right)
+
+    def figure(self, left: float, right: float | None) -> float:
+        """What is predicted."""
+        if right is None:
+            return left
+        return left / max(right, 1) if self.ratio else left - right
+
+    def holds(self, figure: float) -> bool:
+        """Whether a figure is as predicted."""
+        return self.least <= round(figure, 6) <= self.most
+
+
+def predictions() -> list[Prediction]:
+    """All predictions."""
+    text = (files("fuzz") / "workloads" / "caches" / "predictions.toml").read_text()
+    return msgspec.convert(tomllib.loads(text)["prediction"], list[Prediction])
+
+
+def command(cell: Cell) -> str:
+    """The command that prints a measurement."""
+    default = find_workload(cell.workload).parameters._asdict()
+    settings = [f"--set {k}={v:g}" for k, v in cell.parameters._asdict().items() if v != default[k]]
+    return " ".join(["brokerproof compare", cell.workload, f"--policy {cell.policy}", *settings])
+
+
+def page(known: dict[str, Any]) -> Iterator[str]:
+    """The page, with the figures of the cells that are known."""
+    yield "# Predictions of the policy study"
+    yield ""
+    yield INTRODUCTION
+    for name in dict.fromkeys(each.workload for each in predictions()):
+        parameters = find_workload(name).parameters._asdict()
+        yield ""
+        yield f"## {name}"
+        yield ""
+        yield "Parameters: " + ", ".join(f"`{k}={v:g}`" for k, v in parameters.items()) + "."
+        yield ""
+        yield "| claim | figure | cache bytes | predicted | measured | held | command |"
+        yield "|---|---|---|---|---|---|---|"
+        for each in predictions():
+            if each.workload == name:
+                yield from rows(each, known)
+
+
+def rows(each: Prediction, known: dict[str, Any]) -> Iterator[str]:
+    """The lines of a prediction."""
+    against = "" if each.right is None else f" {'/' if each.ratio else '-'} {each.right}"
+    for left, right in each.cells():
+        measured = held = ""
+        values = [known.get(key(c), {}).get(each.measure) for c in (left, right) if c is not None]
+        if None not in values:
+            figure = each.figure(*values, *[None] * (2 - len(values)))
+            measured, held = f"{figure:,.4g}", "yes" if each.holds(figure) else "**no**"
+        both = command(left) + ("" if right is None else f" --policy {each.right}") + f" --cache-bytes {left.size}"
+        yield (
+            f"| {each.claim} | {each.measure} of {each.left}{against} | {left.size:,} "
+            f"| {each.least:,g} to {each.most:,g} | {measured} | {held} | `{both}` |"
+        )
+
+
+def key(cell: Cell) -> str:
+    """A cell as a key of the figures."""
+    return to_json([*cell[:4], cell.parameters._asdict()]).decode()
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """The figures of all predicted cells; those that the folder has are not measured again."""
+    path = folder / f"predicted-{code_version()}.json"
+    known: dict[str, Any] = from_json(path.read_bytes()) if path.exists() else {}
+    wanted = {key(c): c for each in predictions() for pair in each.cells() for c in pair if c is not None}
+    for name, cell in wanted.items():
+        if name not in known:
+            known[name] = msgspec.to_builtins(next(iter(find_workload(cell.workload).measure(cell))))
+            path.write_bytes(to_json(known))
+    return known
+
+
+if __name__ == "__main__":
+    sys.stdout.write("\n".join(page(run(Path(sys.argv[1])) if sys.argv[1:] else {})) + "\n")

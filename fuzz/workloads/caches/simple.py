@@ -1,0 +1,262 @@
+"""Caches behind one read path: branch 4.0 and the yardsticks.
+
+A read looks every entry up. Each gap is a storage read; with `whole_range`, the whole range is, once an entry is
+missing. A range that overlaps an outstanding storage read waits for that one and reads the remainder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+from fuzz.workloads.caches.cache import LEDGER, TTL_US, WATERMARK, Cache, Environment, Reading, Rules
+from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding
+from impl.legacy_manager import LegacyManager
+from model.legacy_manager import Config
+from model.machine import Failed
+from model.positions import Position
+
+#: The library of the yardsticks: GPL, so an optional extra that nothing else needs.
+LIBRARY = "libcachesim"
+
+
+def has_library() -> bool:
+    """Whether the library of the yardsticks is installed."""
+    return importlib.util.find_spec(LIBRARY) is not None
+
+
+class Simple(Cache):
+    """A cache that answers lookups; subclasses keep the entries."""
+
+    whole_range = False
+    caches_storage_reads = True
+
+    def __init__(self, env: Environment, rules: Rules) -> None:
+        super().__init__(env, rules)
+        self._requests = self._storage_reads = 0
+        self._joinable: dict[int, Joinable] = {}
+        self._outstanding: dict[int, Outstanding] = {}
+        self._awaited: dict[int, set[int]] = {}  # request -> storage reads
+        self._awaiting: dict[int, list[int]] = {}  # storage read -> requests
+
+    def find(self, topic: int, entry: int) -> bool:
+        """Looks an entry up for a reader."""
+        raise NotImplementedError
+
+    def put(self, topic: int, entry: int) -> None:
+        """Caches an entry unless it is cached."""
+        raise NotImplementedError
+
+    def add(self, topic: int, entry: int) -> None:
+        """As Cache.add: while cursors are active, or for the grace period."""
+        if self.active(topic).should_cache_added_entries():
+            self.put(topic, entry)
+
+    def read(self, topic: int, cursor: int, first: int, last: int, replayed: bool) -> Reading:  # noqa: ARG002
+        """As Cache.read."""
+        self._requests += 1
+        request = self._requests
+        missing = [entry for entry in range(first, last + 1) if not self.find(topic, entry)]
+        if missing and self.whole_range:
+            missing = list(range(first, last + 1))
+        issued: list[tuple[int, int]] = []
+        self._awaited[request] = set()
+        for low, high in runs(missing):
+            self._ask(request, topic, low, high, replayed, issued)
+        self._complete_requests([request])
+        return Reading(request, issued)
+
+    def _ask(
+        self, request: int, topic: int, low: int, high: int, replayed: bool, issued: list[tuple[int, int]]
+    ) -> None:
+        """Joins outstanding storage reads, or issues one."""
+        joinable = self._joinable.setdefault(topic, Joinable())
+        read = joinable.best(low, high)
+        if read is None:
+            self._storage_reads += 1
+            # the last argument is not used by `Joinable`: here it says whether the entries may be cached
+            asking = Asking(0, topic, topic, LEDGER, int(not replayed))
+            read = self._outstanding[self._storage_reads] = Outstanding(self._storage_reads, asking, low, high)
+            joinable.add(read)
+            issued.append((read.number, high - low + 1))
+        self._awaited[request].add(read.number)
+        self._awaiting.setdefault(read.number, []).append(request)
+        if low < read.first:
+            self._ask(request, topic, low, read.first - 1, replayed, issued)
+        if high > read.last:
+            self._ask(request, topic, read.last + 1, high, replayed, issued)
+
+    def complete(self, storage_read: int) -> None:
+        """As Cache.complete."""
+        read = self._outstanding.pop(storage_read)
+        topic = read.asking.cache
+        self._joinable[topic].discard(read)
+        if self.caches_storage_reads and read.asking.expected_reads:
+            for entry in range(read.first, read.last + 1):
+                self.put(topic, entry)
+        requests = self._awaiting.pop(storage_read)
+        for request in requests:
+            self._awaited[request].discard(storage_read)
+        self._complete_requests(requests)
+
+    def _complete_requests(self, requests: list[int]) -> None:
+        for request in requests:
+            if not self._awaited[request]:
+                del self._awaited[request]
+                self.answered.append((request, ()))
+
+
+def runs(entries: list[int]) -> Iterator[tuple[int, int]]:
+    """The maximal ranges of ascending numbers."""
+    start = 0
+    for i, entry in enumerate(entries):
+        if i + 1 == len(entries) or entries[i + 1] != entry + 1:
+            yield entries[start], entry
+            start = i + 1
+
+
+class Manager(LegacyManager):
+    """`impl/legacy_manager`, with what the study asks besides its actions."""
+
+    visits = 0
+
+    def caches(self) -> list[tuple[int, Any]]:
+        """The caches that exist, by topic."""
+        return [(topic, home) for topic, home in self._caches.items() if home is not None]
+
+    def holds(self, topic: int, entry: int) -> bool:
+        """Whether the entry is cached."""
+        home = self._caches.get(topic)
+        return home is not None and Position(LEDGER, entry) in home.entries
+
+    def _evict(self, size_at_signal: int) -> int | Failed:
+        evicted = super()._evict(size_at_signal)
+        self.visits += len(self._caches) + (0 if isinstance(evicted, Failed) else evicted)
+        return evicted
+
+
+class Legacy(Simple):
+    """Branch 4.0: a cache for each topic, evicted separately; storage reads are not cached."""
+
+    whole_range = True
+    caches_storage_reads = False
+
+    def __init__(self, env: Environment, rules: Rules) -> None:
+        super().__init__(env, rules)
+        cfg = Config(caches=len(env.logs), max_bytes=env.max_bytes, watermark=WATERMARK, eviction_task="immediate")
+        self.manager = Manager(cfg)
+
+    def find(self, topic: int, entry: int) -> bool:
+        """As Simple.find."""
+        return self.manager.holds(topic, entry)
+
+    def put(self, topic: int, entry: int) -> None:
+        """As Simple.put; refused while the cache is full."""
+        self.manager.now_ns = self.now_us * 1000
+        self.manager.insert(topic, Position(LEDGER, entry), self.env.logs[topic].sizes[entry])
+
+    def evict(self) -> None:
+        """The time pass of every topic that has entries."""
+        threshold = (self.now_us - TTL_US) * 1000
+        for topic, home in self.manager.caches():
+            if home.positions:
+                self.manager.visits += 1 + self.manager.time_pass(topic, threshold)
+
+    def invalidate(self, topic: int, slowest: Position | None) -> None:
+        """As Cache.invalidate."""
+        before = self.manager._evicted
+        if slowest is None:
+            self.manager.clear_cache(topic)
+        else:
+            self.manager.invalidate_entries_before(topic, slowest)
+        self.manager.visits += self.manager._evicted - before
+
+    def size(self) -> int:
+        """As Cache.size."""
+        return self.manager.total_bytes
+
+    def visits(self) -> int:
+        """As Cache.visits."""
+        return self.manager.visits
+
+    def contents(self) -> Iterator[tuple[int, int, int]]:
+        """As Cache.contents."""
+        return ((t, p.entry, e.bytes) for t, home in self.manager.caches() for p, e in home.entries.items())
+
+
+class LRU(Simple):
+    """Evicts the least recently added or read entry; no TTL, no cursors."""
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env, Rules())
+        self._entries: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._bytes = 0
+
+    def add(self, topic: int, entry: int) -> None:
+        """Caches every added entry."""
+        self.put(topic, entry)
+
+    def find(self, topic: int, entry: int) -> bool:
+        """As Simple.find."""
+        if (topic, entry) not in self._entries:
+            return False
+        self._entries.move_to_end((topic, entry))
+        return True
+
+    def put(self, topic: int, entry: int) -> None:
+        """As Simple.put."""
+        size = self.env.logs[topic].sizes[entry]
+        if self.find(topic, entry) or size > self.env.max_bytes:
+            return
+        while self._bytes + size > self.env.max_bytes:
+            self._bytes -= self._entries.popitem(last=False)[1]
+            self.looked_at += 1
+        self._entries[topic, entry] = size
+        self._bytes += size
+
+    def size(self) -> int:
+        """As Cache.size."""
+        return self._bytes
+
+    def contents(self) -> Iterator[tuple[int, int, int]]:
+        """As Cache.contents."""
+        return ((topic, entry, size) for (topic, entry), size in self._entries.items())
+
+
+class Yardstick(Simple):
+    """A policy of the library, named by its class; no TTL, no cursors."""
+
+    def __init__(self, env: Environment, name: str) -> None:
+        super().__init__(env, Rules())
+        library: Any = importlib.import_module(LIBRARY)
+        self._request = library.Request()
+        self._cache = getattr(library, name)(env.max_bytes)
+        self._inserted = 0
+
+    def add(self, topic: int, entry: int) -> None:
+        """Caches every added entry."""
+        self.put(topic, entry)
+
+    def _of(self, topic: int, entry: int) -> Any:
+        self._request.obj_id = (topic << 40) + entry + 1
+        self._request.obj_size = self.env.logs[topic].sizes[entry]
+        return self._request
+
+    def find(self, topic: int, entry: int) -> bool:
+        """As Simple.find."""
+        return self._cache.find(self._of(topic, entry), True) is not None
+
+    def put(self, topic: int, entry: int) -> None:
+        """As Simple.put."""
+        self._inserted += not self._cache.get(self._of(topic, entry))
+
+    def size(self) -> int:
+        """As Cache.size."""
+        return int(self._cache.get_occupied_byte())
+
+    def visits(self) -> int:
+        """Evictions; the library does not count what it looks at."""
+        return self._inserted - int(self._cache.get_n_obj())

@@ -1,0 +1,449 @@
+"""A discrete event simulation of topics, dispatchers and consumers around the caches of one or more brokers.
+
+Time is an integer of microseconds; events at the same time happen in the order in which they were scheduled. Nothing
+depends on the policy but the cache, so a plan, its seed and a policy determine every number.
+
+    dispatcher   at most one read outstanding for a subscription: min(permits, batch) entries, at the tail what there
+                 is; replayed entries first, each by a single read
+    delivery     `latency_us` after the read, hit or miss: all policies then see the same stream, and the offline
+                 optimum is valid. With `waits` a hit takes `hit_us` and a miss the latency after its storage read began
+    storage      answers `latency_us` after a read; entries of requests that joined it arrive with it
+    consumer     a receiver queue, whose permits return when half of it is consumed; time for each message; acks are
+                 sent after the ack group time; the mark-delete position follows
+    Key_Shared   a key belongs to one consumer; an entry whose consumer has no permits, or whose key is in the replay
+                 queue, goes to the replay queue
+    restart      the broker's cache is lost, its topics move to another broker, cursors continue at their mark-delete
+                 position once their consumers are back
+
+Not modelled: ledger rollover (a topic has one ledger), redelivery after timeouts, batches, several reads in flight.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import insort
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from fuzz.workloads.caches.cache import Cache, Environment, Log
+from fuzz.workloads.caches.optimum import Optimum
+from fuzz.workloads.caches.plan import Plan
+from fuzz.workloads.caches.running import Batch, Client, Cursor, Totals
+
+#: Period of the caches' eviction task, and of the samples of dead entries.
+TICK_US, SAMPLES = 10_000, 40
+
+
+class Simulation:
+    """A run of a plan under a policy."""
+
+    def __init__(
+        self, plan: Plan, make: Callable[[Environment], Cache], max_bytes: int, seed: int, waits: bool
+    ) -> None:
+        self.plan, self.make, self.waits = plan, make, waits
+        self.rng = Random(seed)  # noqa: S311
+        self.now = 0
+        self.logs = [Log() for _ in range(plan.topics)]
+        self.keys: list[list[int]] = [[] for _ in range(plan.topics)]
+        self.env = Environment(self.logs, max_bytes, plan.scale, plan.latency_us)
+        self.broker = list(plan.brokers) or [0] * plan.topics
+        self.caches = [make(self.env) for _ in range(max(self.broker) + 1)]
+        self.gone: list[Cache] = []
+        self.down_until = [0] * plan.topics
+        self.cursors = [Cursor(i, s) for i, s in enumerate(plan.subscriptions)]
+        self.of_topic: list[list[Cursor]] = [[] for _ in range(plan.topics)]
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._events = 0
+        self._open: dict[tuple[int, int], Batch] = {}
+        self.reads = self.storage_reads = self.storage_entries = self.consumed = self.sent = 0
+        self.peak = self._byte_ticks = self._ticks = 0
+        self._dead: list[int] = []
+        self._adds = iter(plan.adds)
+        self._late_us = 0
+
+    # ---- events
+
+    def at(self, time_us: int, act: Callable[..., None], *arguments: Any) -> None:
+        """Schedules an event."""
+        self._events += 1
+        heapq.heappush(self._heap, (time_us, self._events, act, arguments))
+
+    def run(self) -> Totals:
+        """Runs the plan to its end."""
+        for topic, size in self.plan.backlog:
+            self._append(topic, size, 0)
+        for cursor in self.cursors:
+            start = cursor.plan.start
+            cursor.position = cursor.mark = len(self.logs[cursor.plan.topic].sizes) if start is None else start
+            self.of_topic[cursor.plan.topic].append(cursor)
+            if cursor.plan.kind != "scripted":
+                self.at(cursor.plan.connect_us, self.connect, cursor.number)
+        for command in self.plan.commands:
+            self.at(command.at_us, getattr(self, command.name), *command.arguments)
+        self._next_add()
+        self.at(TICK_US, self._tick)
+        heap, end = self._heap, self.plan.end_us
+        while heap and heap[0][0] <= end:
+            self.now, _, act, arguments = heapq.heappop(heap)
+            act(*arguments)
+        return self._totals()
+
+    def cache_of(self, topic: int) -> Cache:
+        """The cache of a topic's broker, at the current time."""
+        cache = self.caches[self.broker[topic]]
+        cache.now_us = self.now
+        return cache
+
+    def _tick(self) -> None:
+        total = 0
+        for cache in self.caches:
+            cache.now_us = self.now
+            cache.tick()
+            total += cache.size()
+        self._byte_ticks += total
+        self._ticks += 1
+        if self._ticks % max(1, self.plan.end_us // TICK_US // SAMPLES) == 0:
+            self._sample()
+        self.at(self.now + TICK_US, self._tick)
+
+    def _sample(self) -> None:
+        dead = 0
+        for number, cache in enumerate(self.caches):
+            contents = cache.contents()
+            if contents is None:
+                return
+            first = {t: self._first_needed(t) for t in range(self.plan.topics) if self.broker[t] == number}
+            replays = {(t, e) for t in first for c in self.of_topic[t] for e in c.replay}
+            for topic, entry, size in contents:
+                if (topic not in first or entry < first[topic]) and (topic, entry) not in replays:
+                    dead += size
+        self._dead.append(dead)
+
+    def _first_needed(self, topic: int) -> int:
+        return min([c.position for c in self.of_topic[topic] if c.connected], default=len(self.logs[topic].sizes))
+
+    # ---- producers
+
+    def _next_add(self) -> None:
+        add = next(self._adds, None)
+        if add is not None:
+            self.at(add.at_us + self._late_us, self._add, add.topic, add.size, add.key)
+
+    def _add(self, topic: int, size: int, key: int) -> None:
+        limit = self.plan.outstanding
+        if limit is not None and self.sent - self.consumed >= limit:
+            self._late_us += self.plan.stop_us
+            self.at(self.now + self.plan.stop_us, self._add, topic, size, key)
+            return
+        self._next_add()
+        self.sent += len(self.of_topic[topic])
+        self._store(topic, size, key)
+
+    def _store(self, topic: int, size: int, key: int) -> None:
+        if self.now < self.down_until[topic]:
+            self.at(self.down_until[topic], self._store, topic, size, key)
+            return
+        entry = self._append(topic, size, key)
+        cache = self.cache_of(topic)
+        cache.add(topic, entry)
+        self.peak = max(self.peak, cache.size())
+        for cursor in self.of_topic[topic]:
+            if cursor.waiting:
+                cursor.waiting = False
+                self._pump(cursor)
+
+    def _append(self, topic: int, size: int, key: int) -> int:
+        log = self.logs[topic]
+        log.sizes.append(size)
+        log.added_us.append(self.now)
+        self.keys[topic].append(key)
+        return len(log.sizes) - 1
+
+    # ---- commands
+
+    def connect(self, number: int) -> None:
+        """All consumers of a subscription connect."""
+        cursor = self.cursors[number]
+        topic = cursor.plan.topic
+        if self.now < self.down_until[topic]:
+            self.at(self.down_until[topic], self.connect, number)
+        elif not cursor.connected:
+            cursor.connected = True
+            for client in cursor.clients:
+                client.permits, client.since_flow, client.free_us = client.plan.queue, 0, self.now
+            self.cache_of(topic).connect(topic, number, cursor.position)
+            self._pump(cursor)
+
+    def disconnect(self, number: int) -> None:
+        """All consumers of a subscription disconnect; unacknowledged messages are delivered again later."""
+        cursor = self.cursors[number]
+        if cursor.connected:
+            self._drop(cursor)
+            self.cache_of(cursor.plan.topic).disconnect(cursor.plan.topic, number)
+
+    def _drop(self, cursor: Cursor) -> None:
+        cursor.connected = cursor.reading = cursor.waiting = False
+        cursor.epoch += 1
+        cursor.position = cursor.mark
+        cursor.replay.clear()
+        cursor.replayed_keys.clear()
+
+    def seek(self, number: int, entry: int) -> None:
+        """A subscription continues at another entry; its consumers connect again."""
+        cursor = self.cursors[number]
+        self.disconnect(number)
+        cursor.position = cursor.mark = min(entry, len(self.logs[cursor.plan.topic].sizes))
+        cursor.acked.clear()
+        self.connect(number)
+
+    def restart(self, broker: int) -> None:
+        """A broker restarts."""
+        others = [b for b in range(len(self.caches)) if b != broker] or [broker]
+        self.gone.append(self.caches[broker])
+        self.caches[broker] = self.make(self.env)
+        self.caches[broker].now_us = self.now
+        least, most = self.plan.reconnect_us
+        for topic, owner in enumerate(self.broker):
+            if owner == broker:
+                self.broker[topic] = self.rng.choice(others)
+                self.down_until[topic] = self.now + least
+                for cursor in self.of_topic[topic]:
+                    self._drop(cursor)
+                    self.at(self.now + self.rng.randint(least, most), self.connect, cursor.number)
+
+    def stall(self, number: int, client: int, micros: int) -> None:
+        """A consumer takes no message for some time."""
+        each = self.cursors[number].clients[client]
+        each.free_us = max(each.free_us, self.now) + micros
+
+    def read(self, number: int, entries: int) -> None:
+        """A scripted subscription reads its next entries."""
+        cursor = self.cursors[number]
+        available = len(self.logs[cursor.plan.topic].sizes) - cursor.position
+        if cursor.connected and min(entries, available) > 0:
+            self._read(cursor, list(range(cursor.position, cursor.position + min(entries, available))), False)
+
+    def reread(self, number: int, entry: int) -> None:
+        """A scripted subscription reads one entry again."""
+        cursor = self.cursors[number]
+        if cursor.connected and entry < len(self.logs[cursor.plan.topic].sizes):
+            self._read(cursor, [entry], True)
+
+    def ack(self, number: int, entry: int) -> None:
+        """A scripted subscription's mark-delete position is set: all entries before the given one are acknowledged."""
+        cursor = self.cursors[number]
+        cursor.mark = max(cursor.mark, entry)
+        self.cache_of(cursor.plan.topic).acked(cursor.plan.topic, number, cursor.mark)
+
+    # ---- dispatchers
+
+    def _pump(self, cursor: Cursor) -> None:
+        """Starts the next read of a subscription, if it may read and there is something to read."""
+        if cursor.reading or not cursor.connected or cursor.plan.kind == "scripted":
+            return
+        permits = sum([client.permits for client in cursor.clients if client.permits > 0])
+        wanted = min(permits, self.plan.batch)
+        if wanted <= 0:
+            return
+        if cursor.replay:
+            ready = self._replayable(cursor, wanted)
+            if ready:
+                self._read(cursor, ready, True)
+                return
+            if len(cursor.replay) >= self.plan.look_ahead:
+                return
+        log, delay = self.logs[cursor.plan.topic], cursor.plan.delay_us
+        first = cursor.position
+        last = min(first + wanted, len(log.sizes))
+        if delay:
+            while last > first and log.added_us[last - 1] + delay > self.now:
+                last -= 1
+            if last == first < len(log.sizes):
+                self.at(log.added_us[first] + delay, self._pump, cursor)
+                return
+        if last == first:
+            cursor.waiting = True
+        else:
+            self._read(cursor, list(range(first, last)), False)
+
+    def _replayable(self, cursor: Cursor, wanted: int) -> list[int]:
+        """The first entries of the replay queue whose consumers have permits, in order of each key."""
+        permits = [client.permits for client in cursor.clients]
+        keys, ready, blocked = self.keys[cursor.plan.topic], [], set()
+        for entry in cursor.replay:
+            owner = keys[entry] % len(permits)
+            if permits[owner] <= 0:
+                blocked.add(keys[entry])
+            elif keys[entry] not in blocked:
+                permits[owner] -= 1
+                ready.append(entry)
+                if len(ready) == wanted:
+                    break
+        return ready
+
+    def _read(self, cursor: Cursor, entries: list[int], replayed: bool) -> None:
+        cursor.reading = True
+        topic = cursor.plan.topic
+        cache = self.cache_of(topic)
+        batch = Batch(cursor, cache, entries, replayed)
+        self.reads += len(entries)
+        for first, last in [(e, e) for e in entries] if replayed else [(entries[0], entries[-1])]:
+            reading = cache.read(topic, cursor.number, first, last, replayed)
+            self._open[id(cache), reading.request] = batch
+            batch.awaited += 1
+            for storage_read, count in reading.issued:
+                self.storage_reads += 1
+                self.storage_entries += count
+                self.at(self.now + self.plan.latency_us, self._complete, cache, storage_read)
+        if self.waits:
+            self._collect(cache, self.plan.hit_us)
+        else:
+            self._collect(cache, None)
+            self.at(self.now + self.plan.latency_us, self._deliver, batch)
+
+    def _complete(self, cache: Cache, storage_read: int) -> None:
+        cache.now_us = self.now
+        cache.complete(storage_read)
+        if cache in self.caches:
+            self.peak = max(self.peak, cache.size())
+        self._collect(cache, 0 if self.waits else None)
+
+    def _collect(self, cache: Cache, delay_us: int | None) -> None:
+        """Assigns completed requests to their reads, and schedules the delivery of complete ones after the delay."""
+        for request, copies in cache.answered:
+            batch = self._open.pop((id(cache), request))
+            batch.copies[request] = copies
+            batch.awaited -= 1
+            if delay_us is not None and not batch.awaited:
+                self.at(self.now + delay_us, self._deliver, batch)
+        cache.answered.clear()
+
+    def _deliver(self, batch: Batch) -> None:
+        cursor, cache = batch.cursor, batch.cache
+        cache.now_us = self.now
+        copies = [copy for request in sorted(batch.copies) for copy in batch.copies[request]] or [0] * len(
+            batch.entries
+        )
+        if batch.epoch != cursor.epoch:
+            for copy in filter(None, copies):
+                cache.release(copy)
+            return
+        topic = cursor.plan.topic
+        cursor.reading = False
+        if not batch.replayed:
+            cursor.position = batch.entries[-1] + 1
+            cache.moved(topic, cursor.number, cursor.position)
+        given: dict[int, list[int]] = {}
+        for entry, copy in zip(batch.entries, copies, strict=True):
+            if batch.replayed and cursor.plan.kind != "scripted":
+                self._take_from_replay(cursor, entry)
+            client = None if entry in cursor.acked else self._consumer_for(cursor, entry)
+            if client is not None:
+                client.permits -= 1
+                given.setdefault(client.number, []).append(entry)
+            elif entry not in cursor.acked and cursor.plan.kind != "scripted":
+                if copy:
+                    cache.replay(copy)
+                key = self.keys[topic][entry]
+                insort(cursor.replay, entry)
+                cursor.replayed_keys[key] = cursor.replayed_keys.get(key, 0) + 1
+            if copy:
+                cache.release(copy)
+        for number, entries in given.items():
+            self._consume(cursor, cursor.clients[number], entries)
+        if cursor.plan.kind == "scripted":
+            self.consumed += len(batch.entries)
+        self._pump(cursor)
+
+    def _take_from_replay(self, cursor: Cursor, entry: int) -> None:
+        key = self.keys[cursor.plan.topic][entry]
+        cursor.replay.remove(entry)
+        cursor.replayed_keys[key] -= 1
+        if not cursor.replayed_keys[key]:
+            del cursor.replayed_keys[key]
+
+    def _consumer_for(self, cursor: Cursor, entry: int) -> Client | None:
+        """The consumer that gets the entry now; None if it has to be replayed."""
+        clients = cursor.clients
+        if cursor.plan.kind == "key_shared":
+            key = self.keys[cursor.plan.topic][entry]
+            client = clients[key % len(clients)]
+            earlier = key in cursor.replayed_keys and any(
+                self.keys[cursor.plan.topic][e] == key for e in cursor.replay if e < entry
+            )
+            return client if client.permits > 0 and not earlier else None
+        if cursor.plan.kind == "scripted":
+            return None
+        for _ in clients:
+            cursor.turn = (cursor.turn + 1) % len(clients)
+            if clients[cursor.turn].permits > 0:
+                return clients[cursor.turn]
+        return None
+
+    # ---- consumers
+
+    def _consume(self, cursor: Cursor, client: Client, entries: list[int]) -> None:
+        plan = client.plan
+        if not plan.think_us and not plan.pause_share:
+            self.at(max(self.now, client.free_us), self._consumed, cursor, client, entries, cursor.epoch)
+            return
+        for entry in entries:
+            client.free_us = max(client.free_us, self.now) + plan.think_us
+            if plan.pause_share and self.rng.random() < plan.pause_share:
+                client.free_us += self.rng.randint(1, plan.pause_us)
+            self.at(client.free_us, self._consumed, cursor, client, [entry], cursor.epoch)
+
+    def _consumed(self, cursor: Cursor, client: Client, entries: list[int], epoch: int) -> None:
+        if epoch != cursor.epoch:
+            return
+        self.consumed += len(entries)
+        client.since_flow += len(entries)
+        self.at(self.now + self.plan.ack_us, self._acked, cursor, entries, epoch)
+        if client.since_flow >= max(1, client.plan.queue // 2):
+            client.permits += client.since_flow
+            client.since_flow = 0
+            self._pump(cursor)
+
+    def _acked(self, cursor: Cursor, entries: list[int], epoch: int) -> None:
+        if epoch != cursor.epoch:
+            return
+        cursor.acked.update(entries)
+        mark = cursor.mark
+        while mark in cursor.acked:
+            cursor.acked.discard(mark)
+            mark += 1
+        if mark != cursor.mark:
+            cursor.mark = mark
+            self.cache_of(cursor.plan.topic).acked(cursor.plan.topic, cursor.number, mark)
+
+    # ---- the result
+
+    def _totals(self) -> Totals:
+        caches = [*self.gone, *self.caches]
+        ticks = max(1, self._ticks)
+        if all(isinstance(cache, Optimum) for cache in caches):
+            solved = [cache.solve() for cache in caches if isinstance(cache, Optimum)]
+            return Totals(
+                self.reads,
+                sum([s.storage_reads for s in solved]),
+                sum([s.storage_entries for s in solved]),
+                self.consumed,
+                max(s.bytes_peak for s in solved),
+                sum([s.byte_us for s in solved]) // max(1, self.plan.end_us),
+                0,
+                0,
+                all(s.is_exact for s in solved),
+            )
+        dead = sum(self._dead) // len(self._dead) if self._dead else None
+        return Totals(
+            self.reads,
+            self.storage_reads,
+            self.storage_entries,
+            self.consumed,
+            self.peak,
+            self._byte_ticks // ticks,
+            dead,
+            sum([cache.visits() for cache in caches]),
+            True,
+        )

@@ -1,0 +1,51 @@
+"""Catch-up: subscriptions drain the same backlog, each some entries ahead of the next, while producers go on."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from fuzz.workloads.caches.plan import Consumer, Plan, Subscription, in_time, scaled, steady
+from fuzz.workloads.caches.study import seconds_of_inflow, study
+
+
+class Parameters(NamedTuple):
+    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+
+    scale: float = 0.02
+    seconds: int = 10
+    rate: int = 10_000
+    topics: int = 2
+    size: int = 1024
+    fan_out: int = 5
+    backlog_s: int = 20  # seconds of production that are in storage at the start
+    stagger_ms: int = 300  # of production between the starts of two subscriptions
+    drain: float = 3.0  # the speed of a consumer, in production rates
+    tailing: int = 1  # further subscriptions of each topic, which tail
+    waits: int = 0  # whether readers wait for misses
+
+
+def plan(p: Parameters, rng: Random) -> Plan:
+    """The run of a seed, which moves speeds by a twentieth at most."""
+    end = p.seconds * 1_000_000
+    rate = p.rate * p.scale / p.topics
+    queue = scaled(1000, p.scale)
+    subscriptions = []
+    for topic in range(p.topics):
+        for i in range(p.fan_out):
+            think = round(1_000_000 / (rate * p.drain) * rng.uniform(0.95, 1.05))
+            start = round(rate * p.stagger_ms / 1000 * (p.fan_out - 1 - i))
+            subscriptions.append(Subscription(topic, (Consumer(queue, think),), start=start))
+        subscriptions += [Subscription(topic, (Consumer(queue),), start=None) for _ in range(p.tailing)]
+    backlog = [(topic, p.size) for _ in range(round(rate * p.backlog_s)) for topic in range(p.topics)]
+    adds = in_time(*[steady(topic, rate, p.size, end, topic) for topic in range(p.topics)])
+    return Plan(p.topics, adds, subscriptions, end, p.scale, backlog=backlog, batch=scaled(100, p.scale))
+
+
+workload = study(
+    "catch_up",
+    "subscriptions drain one backlog at staggered positions",
+    Parameters(),
+    plan,
+    lambda p: seconds_of_inflow(p.rate * p.scale * p.size, (0.3, 1, 3, 10)),
+)

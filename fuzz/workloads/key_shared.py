@@ -1,0 +1,46 @@
+"""Key_Shared subscriptions with slow consumers: `testTailingReadsKeySharedSlowConsumer`, at its own rate.
+
+An entry whose consumer has no permits goes to the replay queue and is read again, alone, when permits return.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from fuzz.workloads.caches.plan import Consumer, Plan, Subscription, scaled, steady
+from fuzz.workloads.caches.study import seconds_of_inflow, study
+
+
+class Parameters(NamedTuple):
+    """`scale` multiplies rate, queues, batches and default cache sizes."""
+
+    scale: float = 1.0
+    produce_s: int = 10
+    seconds: int = 22  # the consumers run 12 s longer
+    rate: int = 60
+    size: int = 68
+    keys: int = 100
+    subscriptions: int = 5
+    consumers: int = 2  # of each subscription
+    queue: int = 10
+    pause_share: float = 0.05
+    pause_ms: int = 500
+    waits: int = 0  # whether readers wait for misses
+
+
+def plan(p: Parameters, rng: Random) -> Plan:  # noqa: ARG001
+    """The run of a seed, which draws the pauses."""
+    consumer = Consumer(scaled(p.queue, p.scale), 0, p.pause_share, p.pause_ms * 1000)
+    subscriptions = [Subscription(0, (consumer,) * p.consumers, "key_shared") for _ in range(p.subscriptions)]
+    adds = steady(0, p.rate * p.scale, p.size, p.produce_s * 1_000_000, keys=p.keys)
+    return Plan(1, adds, subscriptions, p.seconds * 1_000_000, p.scale, batch=scaled(100, p.scale))
+
+
+workload = study(
+    "key_shared",
+    "Key_Shared subscriptions with consumers that pause at random",
+    Parameters(),
+    plan,
+    lambda p: seconds_of_inflow(p.rate * p.scale * p.size, (0.3, 1.1, 3, 10)),
+)

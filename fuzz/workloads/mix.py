@@ -1,0 +1,58 @@
+"""Tailing and catch-up subscriptions share a broker: most tail with a small lag, `catch_up_share` drain a backlog.
+
+No published share of tailing to catch-up reads was found: 0.1, 0.01 and 0.5 are parameters.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from fuzz.workloads.caches.plan import Consumer, Plan, Subscription, in_time, scaled, steady
+from fuzz.workloads.caches.study import seconds_of_inflow, study
+
+
+class Parameters(NamedTuple):
+    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+
+    scale: float = 0.02
+    seconds: int = 12
+    rate: int = 20_000
+    topics: int = 10
+    size: int = 1024
+    fan_out: int = 4
+    spread_ms: int = 600
+    catch_up_share: float = 0.1
+    behind_s: int = 10  # seconds of production that a catching-up subscription is behind at the start
+    drain: float = 1.5  # its speed, in production rates
+    waits: int = 0  # whether readers wait for misses
+
+
+def plan(p: Parameters, rng: Random) -> Plan:
+    """The run of a seed, which draws lags and the subscriptions that catch up."""
+    end = p.seconds * 1_000_000
+    rate = p.rate * p.scale / p.topics
+    queue = scaled(1000, p.scale)
+    backlog = round(rate * p.behind_s)
+    subscriptions = []
+    for topic in range(p.topics):
+        for _ in range(p.fan_out):
+            if rng.random() < p.catch_up_share:
+                think = round(1_000_000 / (rate * p.drain) * rng.uniform(0.9, 1.1))
+                start = round(backlog * rng.uniform(0, 0.2))
+                subscriptions.append(Subscription(topic, (Consumer(queue, think),), start=start))
+            else:
+                delay = round(p.spread_ms * 1000 * rng.random())
+                subscriptions.append(Subscription(topic, (Consumer(queue),), start=None, delay_us=delay))
+    stored = [(topic, p.size) for _ in range(backlog) for topic in range(p.topics)]
+    adds = in_time(*[steady(topic, rate, p.size, end, topic) for topic in range(p.topics)])
+    return Plan(p.topics, adds, subscriptions, end, p.scale, backlog=stored, batch=scaled(100, p.scale))
+
+
+workload = study(
+    "mix",
+    "tailing subscriptions, and some that catch up",
+    Parameters(),
+    plan,
+    lambda p: seconds_of_inflow(p.rate * p.scale * p.size, (0.1, 0.3, 1, 3)),
+)

@@ -1,0 +1,54 @@
+"""Everyone reconnects at once: all consumers leave, producers go on, consumers come back at random times."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from fuzz.workloads.caches.plan import Command, Consumer, Plan, Subscription, in_time, scaled, steady
+from fuzz.workloads.caches.study import seconds_of_inflow, study
+
+
+class Parameters(NamedTuple):
+    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+
+    scale: float = 0.01
+    seconds: int = 14
+    rate: int = 20_000
+    topics: int = 5
+    size: int = 1024
+    fan_out: int = 10
+    leave_s: int = 4  # when all leave, and again every so many seconds
+    back_ms: int = 500  # earliest and latest time until a consumer is back
+    back_most_ms: int = 2_500
+    seek_back_ms: int = 0  # of production by which a subscription seeks back when it returns
+    waits: int = 0  # whether readers wait for misses
+
+
+def plan(p: Parameters, rng: Random) -> Plan:
+    """The run of a seed, which draws when each subscription is back."""
+    end = p.seconds * 1_000_000
+    rate = p.rate * p.scale / p.topics
+    consumer = Consumer(scaled(1000, p.scale))
+    subscriptions = [Subscription(topic, (consumer,)) for topic in range(p.topics) for _ in range(p.fan_out)]
+    commands = []
+    for leave in range(p.leave_s * 1_000_000, end, p.leave_s * 1_000_000):
+        for number in range(len(subscriptions)):
+            back = leave + rng.randint(p.back_ms * 1000, p.back_most_ms * 1000)
+            commands.append(Command(leave, "disconnect", (number,)))
+            if p.seek_back_ms:
+                entry = round(rate * (leave / 1_000_000 - p.seek_back_ms / 1000))
+                commands.append(Command(back, "seek", (number, max(0, entry))))
+            else:
+                commands.append(Command(back, "connect", (number,)))
+    adds = in_time(*[steady(topic, rate, p.size, end, topic) for topic in range(p.topics)])
+    return Plan(p.topics, adds, subscriptions, end, p.scale, sorted(commands), batch=scaled(100, p.scale))
+
+
+workload = study(
+    "reconnect",
+    "all consumers leave, and come back at random while producers go on",
+    Parameters(),
+    plan,
+    lambda p: seconds_of_inflow(p.rate * p.scale * p.size, (0.3, 1, 3, 6)),
+)

@@ -1,0 +1,73 @@
+"""Rolling restart of two brokers under tailing readers: `BrokerEntryCacheRollingRestartTest`.
+
+At scale 1 the parameters are those of the test: 10 partitions, 50,000 messages a second, 10 subscriptions on each
+partition, entries that count 8192 bytes, a cache of 250 MB a broker, a restart every 7.5 s. Pauses of consumers and the
+time until a client is back after a restart are assumptions.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import NamedTuple
+
+from fuzz.workloads.caches.plan import Command, Consumer, Plan, Subscription, in_time, scaled, steady
+from fuzz.workloads.caches.study import study
+
+
+class Parameters(NamedTuple):
+    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+
+    scale: float = 0.004
+    seconds: int = 35  # the producers stop 5 s before the end
+    rate: int = 50_000
+    partitions: int = 10
+    subscriptions: int = 10
+    size: int = 8192
+    queue: int = 200
+    outstanding: int = 500_000
+    restart_ms: int = 7_500
+    restarts: int = 3
+    back_ms: int = 200  # until a consumer is back after a restart, uniform from half of it
+    stall_every_ms: int = 3_000  # mean time between two pauses of a consumer
+    stall_ms: int = 500  # uniform up to this
+    waits: int = 0  # whether readers wait for misses
+
+
+def plan(p: Parameters, rng: Random) -> Plan:
+    """The run of a seed, which draws the owners of partitions, connection times and pauses."""
+    end, produce = p.seconds * 1_000_000, (p.seconds - 5) * 1_000_000
+    rate = p.rate * p.scale / p.partitions
+    consumer = Consumer(scaled(p.queue, p.scale))
+    subscriptions: list[Subscription] = []
+    commands: list[Command] = []
+    for _ in range(p.subscriptions):
+        at_us = 0
+        pauses: list[tuple[int, int]] = []  # of one client, which has a consumer on every partition
+        while p.stall_ms and (at_us := at_us + round(rng.expovariate(1 / (p.stall_every_ms * 1000)))) < end:
+            pauses.append((at_us, rng.randint(1, p.stall_ms * 1000)))
+        connect_us = rng.randint(20_000, 40_000)
+        for partition in range(p.partitions):
+            commands += [Command(at, "stall", (len(subscriptions), 0, length)) for at, length in pauses]
+            subscriptions.append(Subscription(partition, (consumer,), connect_us=connect_us))
+    commands += [Command(i * p.restart_ms * 1000, "restart", ((i - 1) % 2,)) for i in range(1, p.restarts + 1)]
+    return Plan(
+        p.partitions,
+        in_time(*[steady(t, rate, p.size, produce, 1_000_000 + t) for t in range(p.partitions)]),
+        subscriptions,
+        end,
+        p.scale,
+        sorted(commands),
+        brokers=[rng.randrange(2) for _ in range(p.partitions - 1)] + [1],
+        batch=scaled(100, p.scale),
+        reconnect_us=(p.back_ms * 500, p.back_ms * 1000),
+        outstanding=scaled(p.outstanding, p.scale),
+    )
+
+
+workload = study(
+    "rolling_restart",
+    "two brokers restart in turn under tailing readers",
+    Parameters(),
+    plan,
+    lambda p: tuple([round(mb * 2**20 * p.scale) for mb in (62, 125, 250, 500)]),
+)

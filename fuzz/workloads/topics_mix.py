@@ -1,0 +1,58 @@
+"""Many topics of one broker: Zipf rates, entries of different sizes, different fan-outs and lags, some far behind."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import NamedTuple
+
+from fuzz.workloads.caches.plan import Add, Consumer, Plan, Subscription, in_time, scaled, steady
+from fuzz.workloads.caches.study import seconds_of_inflow, study
+
+
+class Parameters(NamedTuple):
+    """Rates are of all topics together; `scale` multiplies rates, queues, batches and default cache sizes."""
+
+    scale: float = 0.03
+    seconds: int = 12
+    rate: int = 20_000
+    topics: int = 60
+    least_size: int = 128
+    most_size: int = 8192
+    fan_out: int = 6  # the largest
+    spread_ms: int = 2_000  # the largest lag
+    far_share: float = 0.1  # of the subscriptions, which are connected and read nothing
+    waits: int = 0  # whether readers wait for misses
+
+
+def plan(p: Parameters, rng: Random) -> Plan:
+    """The run of a seed, which draws sizes, fan-outs and lags."""
+    end = p.seconds * 1_000_000
+    weights = [1 / (rank + 1) for rank in range(p.topics)]
+    consumer = Consumer(scaled(1000, p.scale))
+    subscriptions: list[Subscription] = []
+    streams: list[list[Add]] = []
+    for topic, weight in enumerate(weights):
+        rate = p.rate * p.scale * weight / sum(weights)
+        base = steady(topic, rate, 0, end, rng.randrange(1_000_000))
+        streams.append(
+            [add._replace(size=round(p.least_size * (p.most_size / p.least_size) ** rng.random())) for add in base]
+        )
+        for _ in range(rng.randint(1, p.fan_out)):
+            delay = 2 * end if rng.random() < p.far_share else round(p.spread_ms * 1000 * rng.random() ** 2)
+            subscriptions.append(Subscription(topic, (consumer,), delay_us=delay))
+    return Plan(p.topics, in_time(*streams), subscriptions, end, p.scale, batch=scaled(100, p.scale))
+
+
+def mean_size(p: Parameters) -> float:
+    """The expected size of an entry, whose logarithm is uniform between the limits."""
+    return (p.most_size - p.least_size) / math.log(p.most_size / p.least_size)
+
+
+workload = study(
+    "topics_mix",
+    "many topics with different rates, sizes, fan-outs and lags",
+    Parameters(),
+    plan,
+    lambda p: seconds_of_inflow(p.rate * p.scale * mean_size(p), (0.1, 0.3, 1, 3)),
+)
