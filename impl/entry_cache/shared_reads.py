@@ -117,7 +117,7 @@ class Outstanding:
     @classmethod
     def load(cls, r: StorageRead, requests: dict[int, Asking]) -> Outstanding:
         """A storage read from the model's; `requests` has the requests by number. O(their parts)."""
-        self = cls(r.number, Asking(0, r.store, r.cache, r.ledger, r.expected_reads), r.first, r.last)
+        self = cls(r.number, Asking(r.waiting[0], r.store, r.cache, r.ledger, r.expected_reads), r.first, r.last)
         self.joinable = r.joinable
         left: dict[int, list[Wanted]] = {}
         for number in r.waiting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from model.entry_cache.shared_reads import Part, all_held
 from model.entry_cache.state import State
@@ -43,9 +43,13 @@ def renumber_stores(s: State) -> State:
 
 
 def renumber_requests(s: State) -> State:
-    """Returns the state with requests and outstanding reads numbered from 1."""
+    """Returns the state with requests and outstanding reads numbered from 1, requests in the order of their numbers."""
     asking = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
-    to = {old: new for new, old in enumerate(asking, 1)}
+    return with_requests(s, {old: new for new, old in enumerate(asking, 1)})
+
+
+def with_requests(s: State, to: Mapping[int, int]) -> State:
+    """Returns the state with new numbers of requests, from 1 on, and outstanding reads numbered from 1."""
     read_to = {r.number: i for i, r in enumerate(s.reads, 1)}
 
     def moved(part: Part) -> Part:
@@ -56,17 +60,21 @@ def renumber_requests(s: State) -> State:
     grants = tuple([g._replace(request=to[g.request]) for g in s.limiter.grants])
     return s._replace(
         reads=tuple(reads),
-        requests=tuple([r._replace(number=to[r.number], part=moved(r.part)) for r in s.requests]),
+        requests=tuple(sorted([r._replace(number=to[r.number], part=moved(r.part)) for r in s.requests])),
         limiter=s.limiter._replace(waiting=waiting, grants=grants),
-        next_request=len(asking) + 1,
+        next_request=len(to) + 1,
         next_read=len(reads) + 1,
     )
 
 
 def renumber_copies(s: State) -> State:
     """Returns the state with copies numbered: held ones by request, open ones by grant, then in queue order."""
+    return with_copies(s, [c for g in s.limiter.grants for c in g.copies])[0]
+
+
+def with_copies(s: State, named: Sequence[int]) -> tuple[State, Mapping[int, int]]:
+    """Returns the state with copies numbered, and the numbers: held ones by request; `named`, then the others."""
     held = [h.copy for r in s.requests for h in all_held((r.part,))]
-    named = [c for g in s.limiter.grants for c in g.copies]
     to = {old: -i for i, old in enumerate(held, 1)} | {old: i for i, old in enumerate(named, 1)}
     look = {g: as_seen(g, to) for g in s.ranges.orphaned_copies}
     groups = sorted(s.ranges.orphaned_copies, key=look.__getitem__)
@@ -86,12 +94,9 @@ def renumber_copies(s: State) -> State:
         next_copy=len(named) + len(standing) + 1,
     )
     grants = tuple([g._replace(copies=tuple([to[c] for c in g.copies])) for g in s.limiter.grants])
-    return s._replace(
-        ranges=caches,
-        requests=tuple([r._replace(part=moved_part(r.part)) for r in s.requests]),
-        limiter=s.limiter._replace(grants=grants),
-        next_held=-len(held) - 1,
-    )
+    requests = tuple([r._replace(part=moved_part(r.part)) for r in s.requests])
+    limits = s.limiter._replace(grants=grants)
+    return s._replace(ranges=caches, requests=requests, limiter=limits, next_held=-len(held) - 1), to
 
 
 def as_seen(group: OrphanedCopies, to: Mapping[int, int]) -> tuple[object, ...]:
