@@ -1,0 +1,373 @@
+"""Domains, settings, scopes and corrupted states of the managed ledger."""
+
+from __future__ import annotations
+
+from fuzz.subject import Scope, Subject
+from impl.managed_ledger.ledger import ManagedLedger
+from invariants.managed_ledger import guarantees as invariants
+from model.managed_ledger.machine import entries_of, managed_ledger
+from model.managed_ledger.state import Config, State, Subscription
+from model.positions import Position
+
+# ---- domains ------------------------------------------------------------------------------------------
+
+
+def log(s: State) -> list[Position]:
+    """Returns the entries."""
+    return [Position(each.ledger, i) for each in s.ledgers for i in range(each.entries)]
+
+
+def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns the outstanding storage reads."""
+    return tuple([r.number for r in s.caches.reads])
+
+
+def held_entries(cfg: Config, s: State) -> tuple[Position, ...]:
+    """Returns the entries that consumers hold or that wait for replay, and one that is not in the log."""
+    held = [p for sub in s.subscriptions for p in (*[p for c in sub.consumers for p in c.pending], *sub.replay)]
+    return (*sorted(set(held)), Position(0, -1))
+
+
+def entries_to_skip(cfg: Config, s: State) -> tuple[Position, ...]:
+    """Returns the last entries, and the position after them."""
+    return (*log(s)[-4:], Position(*s.ledgers[-1]))
+
+
+def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
+    """Coverage key: kinds of reads, what consumers hold, replay queues, cached entries, active cursors."""
+    subs = [
+        (
+            cfg.types[i % len(cfg.types)],
+            len(sub.consumers),
+            sub.normal and (bool(sub.normal.requests), sub.normal.cancelled),
+            sub.replayed and (bool(sub.replayed.requests), sub.replayed.cancelled),
+            min(len(sub.replay), 2),
+            any(c.pending for c in sub.consumers),
+            bool(sub.acked),
+        )
+        for i, sub in enumerate(s.subscriptions)
+    ]
+    live = [e for e in s.caches.ranges.queue if e is not None]
+    signs = {e.expected_reads is None or (e.expected_reads > 0) - (e.expected_reads < 0) for e in live}
+    return max(subs, key=repr), min(len(live), 3), len(s.ledgers) > 1, tuple(sorted(signs)), s.caches.tasks
+
+
+# ---- measures that scopes bound -----------------------------------------------------------------------
+
+
+def entries(s: State) -> int:
+    """Returns the number of entries that were added to the present ledgers."""
+    return len(log(s))
+
+
+def ledgers(s: State) -> int:
+    """Returns the number of the last ledger."""
+    return s.ledgers[-1].ledger
+
+
+def permits(s: State) -> int:
+    """Returns the largest number of permits of a consumer."""
+    return max([c.permits for sub in s.subscriptions for c in sub.consumers], default=0)
+
+
+def copies(s: State) -> int:
+    """Returns the number of open copies of entries."""
+    return sum([len(entries_of(sub)) for sub in s.subscriptions])
+
+
+def slots(s: State) -> int:
+    """Returns the length of the removal queue, including the slots of removed entries."""
+    return len(s.caches.ranges.queue)
+
+
+def lowest_count(s: State) -> int:
+    """Returns the absolute value of the smallest read count; 0 if there is none below 0."""
+    holders = [h.expected_reads for h in (*s.caches.ranges.queue, *s.caches.ranges.orphaned_copies) if h is not None]
+    return -min([n for n in holders if n is not None and n < 0], default=0)
+
+
+def age(s: State) -> int:
+    """Returns the milliseconds since the oldest timestamp of a cached entry."""
+    times = [e.timestamp_ns for e in s.caches.ranges.queue if e is not None]
+    return (s.caches.ranges.now_ns - min(times, default=s.caches.ranges.now_ns)) // 1_000_000
+
+
+# ---- scopes -------------------------------------------------------------------------------------------
+
+REASONS = {
+    "actions": "adds, reads and their release; excludes consumers that leave, acks, time and changes of the log",
+    "types": "Shared: an entry can be put back for replay",
+    "subscriptions": "two: a cursor before a reader and one behind it",
+    "consumers": "one consumer for a subscription; which consumer gets an entry is in the scope keys",
+    "max_bytes": "so large that no size pass runs; eviction is in the scopes of entry_cache",
+    "grace_ms": "none: time does not pass",
+    "entry_bytes": "one byte: sizes matter to eviction only",
+    "read_batch": "two: the smallest range with a cached entry and a gap",
+    "subscription": "all of the subscriptions",
+    "consumer": "all of the consumers",
+    "permits": "the whole batch, or one entry where a scope has one",
+    "success": "storage answers; it fails in the scope failover",
+    "kind": "normal: no entry is put back unless a consumer lacks permits",
+    "entries": "excludes longer ranges and logs",
+    "copies": "excludes more entries that are read and not released",
+    "slots": "all entries that can be cached at once",
+    "lowest_count": "minus one: a smaller count differs only after several replays",
+}
+
+SETTINGS = {
+    "types": ("shared",),
+    "subscriptions": 2,
+    "consumers": 1,
+    "max_bytes": 1000,
+    "grace_ms": 0,
+    "entry_bytes": (1,),
+    "read_batch": 2,
+}
+
+READING = ("add_entry", "connect", "flow", "read_more_entries", "complete_storage_read", "dispatch", "release")
+
+SMOKE = Scope(
+    actions=READING,
+    settings=SETTINGS,
+    domains={"subscription": (0, 1), "consumer": (0,), "permits": (2,), "success": (True,), "kind": ("normal",)},
+    bounds={"entries": 2, "permits": 2, "copies": 2, "lowest_count": 1, "slots": 2},
+    reasons=REASONS,
+)
+
+CHURN = Scope(
+    actions=(*READING, "disconnect"),
+    settings=SETTINGS,
+    domains=dict(SMOKE.domains) | {"permits": (1,), "kind": ("normal", "replay")},
+    bounds={"entries": 1, "permits": 1, "copies": 2, "lowest_count": 1, "slots": 1},
+    reasons=REASONS
+    | {
+        "actions": "consumers that come and leave while entries are read; excludes acks, time and changes of the log",
+        "kind": "normal and replay reads",
+    },
+)
+
+FAILOVER = Scope(
+    actions=(*READING, "disconnect", "redeliver", "mark_delete"),
+    settings=SETTINGS | {"types": ("failover",), "subscriptions": 1, "consumers": 2},
+    domains={
+        "subscription": (0,),
+        "consumer": (0, 1),
+        "permits": (1,),
+        "success": (True, False),
+        "kind": ("normal",),
+        "position": (Position(0, 0),),
+    },
+    bounds={"entries": 1, "permits": 1, "copies": 2, "lowest_count": 1, "slots": 1},
+    reasons=REASONS
+    | {
+        "actions": "the active consumer changes, and reads fail; excludes individual acks, time and changes of the log",
+        "types": "Failover; with one consumer it is Exclusive",
+        "subscriptions": "one: excludes interference of subscriptions",
+        "consumers": "two: the active one changes",
+        "success": "storage answers or fails",
+        "kind": "normal: a failover subscription has no replay queue",
+        "position": "the only entry of the log",
+    },
+)
+
+KEYS = Scope(
+    actions=(*READING, "disconnect", "acknowledge"),
+    settings=SETTINGS | {"types": ("key_shared",), "subscriptions": 1, "consumers": 2, "entry_keys": (0,)},
+    domains={
+        "subscription": (0,),
+        "consumer": (0, 1),
+        "permits": (1,),
+        "success": (True,),
+        "kind": ("normal", "replay"),
+        "position": (Position(0, 0), Position(0, 1)),
+    },
+    bounds={"entries": 2, "permits": 1, "copies": 1, "lowest_count": 1, "slots": 2},
+    reasons=REASONS
+    | {
+        "actions": "the consumer of a key changes while it holds entries; excludes time and changes of the log",
+        "types": "Key_Shared: the order of a key",
+        "subscriptions": "one: excludes interference of subscriptions",
+        "consumers": "two: a key moves from one to the other",
+        "entry_keys": "one key: every entry is ordered after the one before it",
+        "kind": "normal and replay reads",
+        "position": "both entries of the log",
+    },
+)
+
+TIME = Scope(
+    actions=(
+        *READING,
+        "disconnect",
+        "mark_delete",
+        "seek",
+        "rollover_ledger",
+        "trim_consumed_ledgers",
+        "do_cache_eviction",
+        "advance",
+    ),
+    settings=SETTINGS
+    | {"types": ("failover",), "subscriptions": 1, "ttl_ms": 1, "grace_ms": 2, "max_requeue_times": 1},
+    domains={
+        "subscription": (0,),
+        "consumer": (0,),
+        "permits": (1,),
+        "success": (True,),
+        "kind": ("normal",),
+        "position": (Position(0, 0),),
+        "millis": (1,),
+    },
+    bounds={"entries": 1, "ledgers": 1, "permits": 1, "copies": 1, "lowest_count": 1, "slots": 2, "age": 2},
+    reasons=REASONS
+    | {
+        "actions": "the log, the cache and the grace period while time passes; excludes individual acks",
+        "types": "Failover with one consumer, which is Exclusive",
+        "subscriptions": "one: excludes interference of subscriptions",
+        "ttl_ms": "one: the smallest TTL with an age below, at and above it",
+        "grace_ms": "twice the TTL, as by default",
+        "max_requeue_times": "one: an entry with expected reads lives for two TTLs",
+        "kind": "normal: a failover subscription has no replay queue",
+        "position": "the first entry of the log",
+        "millis": "the smallest step; a longer one equals several of them",
+        "ledgers": "two: excludes several closed ledgers",
+        "age": "TTL plus one: an older entry is expired as well",
+    },
+)
+
+WITHOUT_COUNTS = Scope(
+    actions=(*READING, "disconnect", "check_backlogged_cursors", "check_cursors_to_cache_entries"),
+    settings=SETTINGS
+    | {
+        "counts_reads": False,
+        "backlogged_threshold": 1,
+        "min_backlog_cursors": 1,
+        "min_backlog_entries": 0,
+    },
+    domains=dict(SMOKE.domains) | {"permits": (1,)},
+    bounds={"entries": 1, "permits": 1, "copies": 1, "lowest_count": 1, "slots": 1},
+    reasons=REASONS
+    | {
+        "actions": "cursors become active and inactive by the checks; excludes acks, time and changes of the log",
+        "counts_reads": "off: the scope is about the settings that then apply",
+        "backlogged_threshold": "one: a cursor with an entry to read is inactive",
+        "min_backlog_cursors": "one: a cursor is a group",
+        "min_backlog_entries": "none: a cursor with an entry to read is backlogged",
+    },
+)
+
+# ---- corrupted states that `check` must report ----------------------------------------------------------
+
+
+def request_has_no_reader(s: State) -> State | None:
+    """A request is pending at the cache, and no read waits for it."""
+    reading = [sub for sub in s.subscriptions if sub.normal is not None and sub.normal.requests]
+    lost: list[Subscription] = [sub._replace(normal=None) if sub in reading else sub for sub in s.subscriptions]
+    return s._replace(subscriptions=tuple(lost)) if reading else None
+
+
+def active_cursor_is_counted_twice(s: State) -> State | None:
+    """The container has a durable cursor too many."""
+    return s._replace(active=s.active._replace(durables=s.active.durables + 1)) if s.active.cursors else None
+
+
+subject = Subject(
+    managed_ledger,
+    ManagedLedger,
+    invariants,
+    domains={
+        "subscription": (0, 1, 2),
+        "consumer": (0, 1),
+        "permits": (2, 1, 4),
+        "storage_read": outstanding_reads,
+        "success": (True, True, True, False),
+        "kind": ("normal", "replay", "normal"),
+        "acknowledge.position": held_entries,
+        "position": entries_to_skip,
+        "millis": (1, 999, 1000, 1001, 400),
+    },
+    settings={
+        "subscriptions": (3, 2, 3, 1),
+        "types": (
+            ("shared", "key_shared", "failover"),
+            ("key_shared",),
+            ("shared",),
+            ("shared", "key_shared"),
+            ("key_shared", "failover"),
+        ),
+        "entry_bytes": ((10,), (10, 7, 1)),
+        "entry_keys": ((0, 1), (0, 1, 0), (0,), (0, 1, 2)),
+        "shadow_topic": (False,) * 9 + (True,),
+        "eviction_task": ("queued", "immediate"),
+        "counts_reads": (True, True, True, False),
+        "invalidates_by_mark_delete": (False, True),
+        "grace_ms": (2000, 0, 500),
+        "ttl_ms": (1000,),
+        "max_requeue_times": (2, 5, 0),
+        "extend_ttl_of_recently_accessed": (False, True),
+        "max_bytes": (1000, 1000, 45, 31, 0),
+        "watermark": (0.9, 0.5),
+        "backlogged_threshold": (3, 1, 1000),
+        "min_backlog_cursors": (1, 2, 0),
+        "min_backlog_entries": (0, 1),
+        "max_backlog_between": (1, 0, 1000),
+        "read_batch": (4, 2, 1),
+        "look_ahead": (2, 20_000, 1),
+    },
+    weights={
+        "add_entry": 5,
+        "rollover_ledger": 0.4,
+        "trim_consumed_ledgers": 0.4,
+        "connect": 2,
+        "disconnect": 0.7,
+        "flow": 3,
+        "redeliver": 0.5,
+        "read_more_entries": 6,
+        "complete_storage_read": 5,
+        "dispatch": 6,
+        "release": 5,
+        "acknowledge": 3,
+        "mark_delete": 0.3,
+        "seek": 0.3,
+        "check_backlogged_cursors": 0.6,
+        "check_cursors_to_cache_entries": 0.6,
+        "do_cache_eviction": 0.7,
+        "run_eviction_task": 1,
+        "advance": 0.7,
+    },
+    swarms={
+        "tailing": {"disconnect": 0.1, "seek": 0, "complete_storage_read": 2},
+        "catching_up": {"seek": 3, "add_entry": 0.5, "advance": 0.2},
+        "slow_consumers": {"flow": 0.3, "redeliver": 2, "connect": 2},
+        "churn": {"connect": 4, "disconnect": 4, "seek": 0.3},
+        "failing": {"advance": 2, "do_cache_eviction": 2, "complete_storage_read": 0.5},
+    },
+    guidance={
+        "weights": "used; see range_cache for the measurement",
+        "swarms": "used; see range_cache for the measurement",
+        "situations": "not used; see range_cache",
+        "corpus": "not used to generate traces; see range_cache",
+    },
+    abstract=abstract_state,
+    measures={
+        "entries": entries,
+        "ledgers": ledgers,
+        "permits": permits,
+        "copies": copies,
+        "slots": slots,
+        "lowest_count": lowest_count,
+        "age": age,
+    },
+    scopes={
+        "smoke": SMOKE,
+        "churn": CHURN,
+        "failover": FAILOVER,
+        "keys": KEYS,
+        "time": TIME,
+        "without_counts": WITHOUT_COUNTS,
+    },
+    corrupt={
+        "request_has_no_reader": request_has_no_reader,
+        "active_cursor_is_counted_twice": active_cursor_is_counted_twice,
+    },
+    most={"max_requeue_times": 300},  # a pass visits an entry that many times
+    names=("storage_read",),
+)

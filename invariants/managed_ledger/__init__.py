@@ -1,0 +1,1 @@
+"""Guarantees of a managed ledger with its dispatchers and entry cache."""

@@ -1,0 +1,284 @@
+"""Expected read counts: when a count equals the number of deliveries still to come, and when it does not.
+
+The deliveries to come of a cached entry are those that will decrement its count if nothing intervenes:
+
+    copies    open copies that share the entry's read count: held for a read, being dispatched or being sent
+    cursors   active cursors that have not read the entry and do not await it from storage
+    replays   the entry waits in a replay queue and no replay read of it is outstanding
+"""
+
+from __future__ import annotations
+
+from invariants.properties import Event, always, sometimes
+from model.machine import Refused
+from model.managed_ledger.machine import managed_ledger
+from model.managed_ledger.state import Config, Dispatched, State, Subscription
+from model.positions import Position
+from model.range_cache import Entry
+
+
+def counts(cfg: Config) -> bool:
+    """Whether entries have expected read counts."""
+    return cfg.counts_reads
+
+
+def cached(s: State) -> dict[Position, Entry]:
+    """Returns the cached entries."""
+    return {e.position: e for e in s.caches.ranges.queue if e is not None}
+
+
+def active(s: State) -> dict[int, Position | None]:
+    """Returns the active cursors and their positions in the container."""
+    return {c.cursor: c.position for c in s.active.cursors}
+
+
+def is_acked(sub: Subscription, position: Position) -> bool:
+    """Whether an entry is acknowledged on a subscription."""
+    return position <= sub.mark_delete or position in sub.acked
+
+
+def asked_for(s: State, requests: tuple[int, ...]) -> set[Position]:
+    """Returns the entries that pending requests ask for."""
+    parts = [(q.ledger, q.part) for q in s.caches.requests if q.number in requests]
+    return {Position(ledger, i) for ledger, part in parts for i in range(part.first, part.last + 1)}
+
+
+def is_asked_for(s: State, sub: Subscription, position: Position) -> bool:
+    """Whether an outstanding normal read of a subscription includes an entry."""
+    return sub.normal is not None and position in asked_for(s, sub.normal.requests)
+
+
+def awaits_replay(s: State, sub: Subscription, position: Position) -> bool:
+    """Whether an entry waits in the replay queue, and no outstanding replay read has or asks for it."""
+    if position not in sub.replay or is_acked(sub, position):
+        return False
+    read = sub.replayed
+    return read is None or not (
+        position in asked_for(s, read.requests) or any(each.position == position for each in read.entries)
+    )
+
+
+def deliveries_to_come(s: State, e: Entry) -> int:
+    """Returns the number of deliveries that will decrement the read count of a cached entry."""
+    known = active(s)
+    reading = [
+        name
+        for name, sub in enumerate(s.subscriptions)
+        if name in known and sub.read_position <= e.position and not is_asked_for(s, sub, e.position)
+    ]
+    replays = [sub for sub in s.subscriptions if awaits_replay(s, sub, e.position)]
+    return len(e.copies) + len(reading) + len(replays)
+
+
+def surplus(s: State, e: Entry) -> int | None:
+    """Returns by how much the read count of a cached entry exceeds its deliveries to come; None without a count."""
+    return None if e.expected_reads is None else e.expected_reads - deliveries_to_come(s, e)
+
+
+def surpluses(s: State) -> dict[Position, int]:
+    """Returns the surplus of every cached entry that has a count."""
+    found = {position: surplus(s, e) for position, e in cached(s).items()}
+    return {position: each for position, each in found.items() if each is not None}
+
+
+def positions_of_answer(before: State, event: Event) -> set[Position]:
+    """Returns the entries of the storage read that a step completes."""
+    read = next((r for r in before.caches.reads if r.number == event.arguments["storage_read"]), None)
+    return set() if read is None else {Position(read.ledger, i) for i in range(read.first, read.last + 1)}
+
+
+def reader(s: State, request: int) -> tuple[int, bool]:
+    """Returns the subscription that made a request, and whether it is a normal read."""
+    for name, sub in enumerate(s.subscriptions):
+        if sub.normal is not None and request in sub.normal.requests:
+            return name, True
+        if sub.replayed is not None and request in sub.replayed.requests:
+            return name, False
+    return -1, False
+
+
+# ---- counts of new entries ----------------------------------------------------------------------------
+
+
+@always(managed_ledger, on=("add_entry",), given=counts)
+def added_entry_expects_one_read_of_each_active_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The count of an added entry is the number of active cursors, which all will read it; without any it has none."""
+    e = cached(after).get(event.outcome.position)
+    if e is None or not event.outcome.cached:
+        return True
+    expected = len(active(before))
+    return e.expected_reads == (expected or None) and (not expected or surplus(after, e) == 0)
+
+
+@always(managed_ledger, on=("complete_storage_read",), given=counts)
+def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
+    cfg: Config, before: State, event: Event, after: State
+) -> bool:
+    """The count of an entry from storage is the number of active cursors at or before its reader when storage answers.
+
+    The entries of a replay read, and of a reader that is inactive by then, are not cached.
+    """
+    if isinstance(event.outcome, Refused) or not event.arguments["success"]:
+        return True
+    read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
+    name, is_normal = reader(before, read.waiting[0])
+    own = active(before).get(name) if is_normal else None
+    expected = sum(1 for p in active(before).values() if own is not None and p is not None and p <= own)
+    was, now = cached(before), cached(after)
+    if not expected or cfg.max_bytes == 0:
+        return all(now.get(p) is None or p in was for p in positions_of_answer(before, event))
+    return all(p not in now or now[p].expected_reads == expected for p in positions_of_answer(before, event))
+
+
+@always(managed_ledger, on=("complete_storage_read",), given=counts)
+def count_of_entry_from_storage_equals_deliveries_to_come(
+    cfg: Config, before: State, event: Event, after: State
+) -> bool:
+    """The count of an entry from storage equals its deliveries to come, except in three cases.
+
+    An active cursor is between its reader and the entry; the entry waits in a replay queue, or a replay read shares the
+    storage read; or a counted cursor awaits the entry from another storage read.
+    """
+    if isinstance(event.outcome, Refused) or not event.arguments["success"]:
+        return True
+    read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
+    name, is_normal = reader(before, read.waiting[0])
+    own = active(before).get(name) if is_normal else None
+    if own is None:
+        return True
+
+    def is_exact(sub: Subscription, number: int, position: Position) -> bool:
+        if position in sub.replay or (sub.replayed is not None and set(sub.replayed.requests) & set(read.waiting)):
+            return False
+        if number not in active(before):
+            return sub.normal is None
+        if own < sub.read_position <= position:
+            return False
+        return not is_asked_for(before, sub, position) or bool(
+            sub.normal and set(sub.normal.requests) & set(read.waiting)
+        )
+
+    now = cached(after)
+    return all(
+        surplus(after, now[p]) in (0, None)
+        for p in positions_of_answer(before, event)
+        if p in now and all(is_exact(sub, i, p) for i, sub in enumerate(before.subscriptions))
+    )
+
+
+# ---- counts of cached entries -------------------------------------------------------------------------
+
+#: Actions that change the deliveries to come and no count; each is a coverage goal below.
+INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "acknowledge")
+
+
+def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
+    """Whether a step that is no intervention keeps the handler of a cached entry and discards no read of it."""
+    if event.name == "complete_storage_read":
+        return event.arguments["success"] and e.position not in positions_of_answer(before, event)
+    if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
+        return True
+    name = event.arguments["subscription"]
+    sub, now = before.subscriptions[name], after.subscriptions[name]
+    read = sub.normal if event.arguments["kind"] == "normal" else sub.replayed
+    copies = {each.position: each.copy for each in read.entries} if read else {}
+    shares = copies.get(e.position) in e.copies
+    if e.position in event.outcome.replayed:
+        return shares
+    if e.position in event.outcome.discarded:
+        is_read_again = name in active(after) and now.read_position <= e.position
+        return shares and (is_read_again or awaits_replay(after, now, e.position))
+    return not event.outcome.discarded
+
+
+@always(
+    managed_ledger,
+    on=tuple(name for name in managed_ledger.actions if name not in INTERVENTIONS),
+    given=counts,
+)
+def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A count changes exactly as the deliveries to come do: it falls with a delivery, and a replay keeps it.
+
+    Exceptions: a consumer or cursor that comes, leaves or moves; an entry that is redelivered, or acknowledged before
+    it is read; a failed storage read; a rewind; a replay of an entry that was cached again since it was read.
+    """
+    was, now = cached(before), cached(after)
+    return all(
+        surplus(before, e) == surplus(after, now[position])
+        for position, e in was.items()
+        if position in now and is_comparable(before, event, after, e)
+    )
+
+
+# ---- the cases in which a count differs from the deliveries to come -----------------------------------
+
+
+def new_differences(before: State, after: State) -> list[int]:
+    """Returns the surpluses of entries whose count was equal to the deliveries to come, and is not any more."""
+    was, now = surpluses(before), surpluses(after)
+    return [now[position] for position, each in was.items() if each == 0 and now.get(position, 0) != 0]
+
+
+@sometimes(managed_ledger, on=("connect",), given=counts)
+def connected_cursor_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cursor becomes active and will read cached entries whose counts do not include it."""
+    return any(each < 0 for each in new_differences(before, after))
+
+
+@sometimes(managed_ledger, on=("disconnect", "seek"), given=counts)
+def inactive_cursor_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cursor becomes inactive, and the counts of cached entries still include it."""
+    return any(each > 0 for each in new_differences(before, after))
+
+
+@sometimes(managed_ledger, on=("redeliver", "disconnect"), given=counts)
+def redelivery_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Entries that a consumer holds wait for replay, and their counts do not rise."""
+    return any(each < 0 for each in new_differences(before, after))
+
+
+@sometimes(managed_ledger, on=("mark_delete",), given=counts)
+def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The mark-delete position passes entries that were not read, and their counts do not fall."""
+    return any(each > 0 for each in new_differences(before, after))
+
+
+@sometimes(managed_ledger, on=("complete_storage_read",), given=counts)
+def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A gap fails, and cached entries of the range are read again from storage: they stay cached with the old count."""
+    return not event.arguments["success"] and any(each > 0 for each in new_differences(before, after))
+
+
+@sometimes(managed_ledger, on=("dispatch",), given=counts)
+def rewind_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A rewound cursor will read cached entries again, and their counts do not rise."""
+    return bool(event.outcome.discarded if isinstance(event.outcome, Dispatched) else ()) and any(
+        each < 0 for each in new_differences(before, after)
+    )
+
+
+@sometimes(managed_ledger, on=("complete_storage_read",), given=counts)
+def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An active cursor between the reader and an entry from storage will read it, and its count does not include it."""
+    if isinstance(event.outcome, Refused) or not event.arguments["success"]:
+        return False
+    read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
+    own = active(before).get(reader(before, read.waiting[0])[0])
+    found = [e for p, e in cached(after).items() if p in positions_of_answer(before, event)]
+    return any(
+        own is not None and p is not None and own < p <= e.position and (surplus(after, e) or 0) < 0
+        for e in found
+        for p in active(before).values()
+    )
+
+
+@sometimes(managed_ledger, given=counts)
+def entry_cached_in_grace_period_is_read_without_count(cfg: Config, s: State) -> bool:
+    """An entry that was added without active cursors is held by a reader, and has no count."""
+    return any(e.expected_reads is None and e.copies for e in cached(s).values())
+
+
+@sometimes(managed_ledger, given=counts)
+def count_is_negative(cfg: Config, s: State) -> bool:
+    """More cursors read a cached entry than were counted."""
+    return any(e.expected_reads is not None and e.expected_reads < 0 for e in cached(s).values())

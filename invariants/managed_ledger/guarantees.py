@@ -1,0 +1,417 @@
+"""Guarantees of a managed ledger: delivery, order, the cache, and the effect of every setting."""
+
+from __future__ import annotations
+
+import math
+
+from invariants.managed_ledger.counts import (
+    active,
+    added_entry_expects_one_read_of_each_active_cursor,
+    cached,
+    connected_cursor_is_not_counted,
+    count_follows_deliveries_to_come,
+    count_is_negative,
+    count_of_entry_from_storage_equals_deliveries_to_come,
+    counts,
+    cursor_between_reader_and_entry_is_not_counted,
+    entry_cached_in_grace_period_is_read_without_count,
+    entry_deleted_before_its_read_remains_counted,
+    entry_from_storage_expects_reads_of_cursors_at_or_before_reader,
+    entry_of_failed_read_remains_counted,
+    inactive_cursor_remains_counted,
+    is_acked,
+    positions_of_answer,
+    reader,
+    redelivery_is_not_counted,
+    rewind_is_not_counted,
+)
+from invariants.properties import Event, always, eventually, sometimes
+from model.machine import Refused
+from model.managed_ledger.machine import managed_ledger
+from model.managed_ledger.state import Config, Dispatched, Read, Started, State, Subscription
+from model.positions import Position
+
+__all__ = [
+    "added_entry_expects_one_read_of_each_active_cursor",
+    "connected_cursor_is_not_counted",
+    "count_follows_deliveries_to_come",
+    "count_is_negative",
+    "count_of_entry_from_storage_equals_deliveries_to_come",
+    "cursor_between_reader_and_entry_is_not_counted",
+    "entry_cached_in_grace_period_is_read_without_count",
+    "entry_deleted_before_its_read_remains_counted",
+    "entry_from_storage_expects_reads_of_cursors_at_or_before_reader",
+    "entry_of_failed_read_remains_counted",
+    "inactive_cursor_remains_counted",
+    "redelivery_is_not_counted",
+    "rewind_is_not_counted",
+]
+
+KIND = {"normal": "normal", "replay": "replayed"}
+
+
+def no_counts(cfg: Config) -> bool:
+    """Whether entries have no expected read counts."""
+    return not cfg.counts_reads
+
+
+def is_type(cfg: Config, name: int, kind: str) -> bool:
+    """Whether a subscription has a type."""
+    return cfg.types[name % len(cfg.types)] == kind
+
+
+def key(cfg: Config, position: Position) -> int:
+    """Returns the key of an entry."""
+    return cfg.entry_keys[position.entry % len(cfg.entry_keys)]
+
+
+def log(s: State) -> list[Position]:
+    """Returns all entries."""
+    return [Position(each.ledger, i) for each in s.ledgers for i in range(each.entries)]
+
+
+def reads(sub: Subscription) -> list[Read]:
+    """Returns the outstanding reads of a subscription."""
+    return [read for read in (sub.normal, sub.replayed) if read is not None]
+
+
+def pending(sub: Subscription) -> list[Position]:
+    """Returns the entries that consumers of a subscription hold."""
+    return [p for c in sub.consumers for p in c.pending]
+
+
+# ---- delivery -----------------------------------------------------------------------------------------
+
+
+@always(managed_ledger)
+def unacknowledged_entry_before_read_position_is_delivered_or_read_again(cfg: Config, s: State) -> bool:
+    """No entry is skipped: an unacknowledged one before the read position is held by a consumer or will be read again.
+
+    It is in the replay queue or in a read that is not dispatched; or the cursor will be rewound, because no consumer is
+    connected or a read was cancelled.
+    """
+    for sub in s.subscriptions:
+        if not sub.consumers or any(read.cancelled for read in reads(sub)):
+            continue
+        kept = {*pending(sub), *sub.replay, *[each.position for read in reads(sub) for each in read.entries]}
+        if any(p < sub.read_position and not is_acked(sub, p) and p not in kept for p in log(s)):
+            return False
+    return True
+
+
+@always(managed_ledger, on=("dispatch",))
+def entry_is_sent_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry that a consumer holds, or that is acknowledged, is not sent."""
+    if not isinstance(event.outcome, Dispatched):
+        return True
+    sub = before.subscriptions[event.arguments["subscription"]]
+    sent = [position for position, _ in event.outcome.sent]
+    return len(set(sent)) == len(sent) and not any(p in pending(sub) or is_acked(sub, p) for p in sent)
+
+
+@always(managed_ledger)
+def entry_is_held_once(cfg: Config, s: State) -> bool:
+    """An unacknowledged entry is held by one consumer, or waits in the replay queue, but not both."""
+    return all(
+        len({*pending(sub), *sub.replay}) == len(pending(sub)) + len(sub.replay)
+        and not any(is_acked(sub, p) for p in pending(sub))
+        for sub in s.subscriptions
+    )
+
+
+@always(managed_ledger, on=("dispatch",))
+def complete_read_is_dispatched_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Every entry of a complete read is sent, put back for replay, skipped or discarded, in the order of the log."""
+    if not isinstance(event.outcome, Dispatched):
+        return True
+    read: Read = getattr(before.subscriptions[event.arguments["subscription"]], KIND[event.arguments["kind"]])
+    sent, *others = event.outcome
+    return sorted([*[p for p, _ in sent], *[p for each in others for p in each]]) == [e.position for e in read.entries]
+
+
+@always(managed_ledger)
+def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
+    """Key_Shared: one consumer holds entries of a key, and all unacknowledged earlier entries of that key, too."""
+    for name, sub in enumerate(s.subscriptions):
+        if not is_type(cfg, name, "key_shared"):
+            continue
+        holders = [(key(cfg, p), c.consumer, p) for c in sub.consumers for p in c.pending]
+        if len({(k, c) for k, c, _ in holders}) != len({k for k, _, _ in holders}):
+            return False
+        held = {p for _, _, p in holders}
+        for k, _, last in holders:
+            if any(p < last and key(cfg, p) == k and not is_acked(sub, p) and p not in held for p in log(s)):
+                return False
+    return True
+
+
+@always(managed_ledger)
+def positions_are_consistent(cfg: Config, s: State) -> bool:
+    """The mark-delete position is before the read position and all entries that are tracked individually."""
+    return all(
+        sub.mark_delete < sub.read_position
+        and all(p > sub.mark_delete for p in (*sub.acked, *sub.replay, *pending(sub)))
+        and all(c.permits >= 0 for c in sub.consumers)
+        for sub in s.subscriptions
+    )
+
+
+@always(managed_ledger, on=("trim_consumed_ledgers",))
+def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Trimming deletes no entry that a subscription has not acknowledged; deleted entries leave the cache."""
+    left = set(log(after))
+    gone = [p for p in log(before) if p not in left]
+    return all(is_acked(sub, p) for sub in before.subscriptions for p in gone) and not set(gone) & set(cached(after))
+
+
+# ---- active cursors -----------------------------------------------------------------------------------
+
+
+@always(managed_ledger)
+def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
+    """A cursor is active only while its subscription has consumers; with counts, exactly then."""
+    connected = {name for name, sub in enumerate(s.subscriptions) if sub.consumers}
+    return set(active(s)) == connected if cfg.counts_reads else set(active(s)) <= connected
+
+
+@always(managed_ledger)
+def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
+    """The container holds the read position of each active cursor; the mark-delete position if that is configured."""
+    by_mark = cfg.invalidates_by_mark_delete and not cfg.counts_reads
+    subs = s.subscriptions
+    return all(p == (subs[i].mark_delete if by_mark else subs[i].read_position) for i, p in active(s).items())
+
+
+@always(managed_ledger, on=("check_backlogged_cursors",), given=no_counts)
+def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After the check, a cursor with consumers is active if it has fewer entries to read than the threshold."""
+    return all(
+        (name in active(after)) == (sum(p >= sub.read_position for p in log(after)) < cfg.backlogged_threshold)
+        for name, sub in enumerate(after.subscriptions)
+        if sub.consumers
+    )
+
+
+@always(managed_ledger, on=("check_cursors_to_cache_entries",), given=no_counts)
+def backlogged_group_caches_its_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The check marks exactly the backlogged cursors of a large enough group with similar backlogs."""
+    if cfg.min_backlog_cursors == 0:
+        return before == after
+    left = [sum(p >= sub.read_position for p in log(after)) for sub in after.subscriptions]
+    return all(
+        sub.caches_reads
+        == (
+            own > cfg.min_backlog_entries
+            and sum(own - cfg.max_backlog_between <= n <= own + cfg.max_backlog_between for n in left)
+            >= cfg.min_backlog_cursors
+        )
+        for sub, own in zip(after.subscriptions, left, strict=True)
+    )
+
+
+# ---- reading ------------------------------------------------------------------------------------------
+
+
+@always(managed_ledger, on=("read_more_entries",))
+def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read takes cached entries from the cache: no storage read that it issues includes one."""
+    if not isinstance(event.outcome, Started):
+        return True
+    issued = {Position(each.ledger, i) for each in event.outcome.issued for i in range(each.first, each.last + 1)}
+    return not issued & set(cached(before)) and issued <= set(event.outcome.positions)
+
+
+@always(managed_ledger, on=("read_more_entries",))
+def read_size_is_limited(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read has at most as many entries as there are permits, and as `dispatcherMaxReadBatchSize`.
+
+    A normal read is of consecutive entries of one ledger, from the read position on.
+    """
+    if not isinstance(event.outcome, Started):
+        return True
+    name, positions = event.arguments["subscription"], event.outcome.positions
+    sub = before.subscriptions[name]
+    permits = [c.permits for c in sub.consumers]
+    most = min(cfg.read_batch, permits[0] if is_type(cfg, name, "failover") else sum(permits))
+    if event.outcome.kind == "replay":
+        return len(positions) <= most and set(positions) <= set(sub.replay)
+    expected = [p for p in log(before) if p >= sub.read_position][: len(positions)]
+    return len(positions) <= most and list(positions) == expected and len({p.ledger for p in positions}) <= 1
+
+
+@always(managed_ledger, on=("read_more_entries",))
+def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Key_Shared: a normal read has no more entries than the replay queue has room for, up to the look-ahead limit."""
+    name = event.arguments["subscription"]
+    if not isinstance(event.outcome, Started) or not is_type(cfg, name, "key_shared"):
+        return True
+    waiting, wanted = len(after.subscriptions[name].replay), event.outcome.positions
+    return event.outcome.kind == "replay" or not wanted or waiting + len(wanted) <= cfg.look_ahead
+
+
+@always(managed_ledger, on=("complete_storage_read",), given=no_counts)
+def entry_from_storage_is_cached_for_marked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Without counts, entries from storage are cached only if the cursor that reads them was marked for it."""
+    if isinstance(event.outcome, Refused) or not event.arguments["success"]:
+        return True
+    read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
+    name, is_normal = reader(before, read.waiting[0])
+    if is_normal and before.subscriptions[name].caches_reads:
+        return True
+    return not (set(cached(after)) - set(cached(before))) & positions_of_answer(before, event)
+
+
+# ---- the cache ----------------------------------------------------------------------------------------
+
+
+@always(managed_ledger, on=("add_entry",))
+def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An added entry is cached if a cursor is active or, with counts, the last one left within the grace period.
+
+    A shadow topic and a disabled cache hold nothing.
+    """
+    ago = before.active.now_ms - before.active.last_removal_ms
+    wanted = bool(before.active.cursors) or (cfg.counts_reads and ago < cfg.grace_ms)
+    return bool(event.outcome.cached == (wanted and not cfg.shadow_topic and cfg.max_bytes > 0))
+
+
+@always(managed_ledger, given=lambda cfg: cfg.eviction_task == "queued")
+def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
+    """Memory is bounded: while the cache is larger than 98 % of its maximum, an eviction task is queued."""
+    return s.caches.total_bytes <= math.floor(0.98 * cfg.max_bytes) or s.caches.tasks == 1
+
+
+@always(managed_ledger, on=("do_cache_eviction", "run_eviction_task"))
+def eviction_ends_at_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An eviction of a cache above the trigger leaves at most the watermark, and no more than needed is evicted."""
+    if isinstance(event.outcome, Refused):
+        return True
+    total = after.caches.total_bytes
+    return total <= max(math.floor(0.98 * cfg.max_bytes), int(cfg.watermark * cfg.max_bytes))
+
+
+@always(managed_ledger, on=("do_cache_eviction",), given=lambda cfg: cfg.max_bytes > 0)
+def expired_entry_is_evicted_unless_reads_are_expected(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The periodic task evicts entries older than the TTL, except those that are due for another TTL.
+
+    These have expected reads and were requeued fewer times than the maximum, or, if configured, were accessed. A cache
+    above the trigger evicts more.
+    """
+    if before.caches.total_bytes > math.floor(0.98 * cfg.max_bytes):
+        return True
+    oldest = before.caches.ranges.now_ns - cfg.ttl_ms * 10**6
+    left = cached(after)
+    for position, e in cached(before).items():
+        extends = (e.expected_reads or 0) > 0 and e.requeue_count < cfg.max_requeue_times
+        extends = extends or (cfg.extend_ttl_of_recently_accessed and e.accessed)
+        if (position in left) != (e.timestamp_ns >= oldest or extends):
+            return False
+    return True
+
+
+#: Actions after which an entry may have left the cache although counts are on.
+EVICTING = ("add_entry", "complete_storage_read", "do_cache_eviction", "run_eviction_task", "trim_consumed_ledgers")
+
+
+@always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in EVICTING), given=counts)
+def cursor_removes_nothing_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """With counts, no cursor that moves or leaves, no ack and no dispatch removes an entry from the cache."""
+    return set(cached(before)) == set(cached(after))
+
+
+MOVES = tuple(n for n in managed_ledger.actions if n not in ("connect", "check_backlogged_cursors"))
+
+
+@always(managed_ledger, on=MOVES, given=no_counts)
+def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Without counts, entries before the slowest active cursor leave the cache when its position changes.
+
+    All leave with the last active cursor.
+    """
+    was = min((p for p in active(before).values() if p is not None), default=None)
+    now = min((p for p in active(after).values() if p is not None), default=None)
+    if was == now:
+        return True
+    return not any(now is None or position < now for position in cached(after))
+
+
+# ---- progress -----------------------------------------------------------------------------------------
+
+
+@eventually(managed_ledger, fair=("complete_storage_read", "dispatch", "release"))
+def every_read_is_dispatched(cfg: Config, s: State) -> bool:
+    """Every read completes and is dispatched, and every entry that was sent is released, if storage answers."""
+    return all(not reads(sub) and not sub.sent for sub in s.subscriptions) and not s.caches.requests
+
+
+# ---- coverage -----------------------------------------------------------------------------------------
+
+
+@sometimes(managed_ledger, on=("read_more_entries",))
+def normal_read_is_served_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A normal read of several entries completes without storage."""
+    o = event.outcome
+    return isinstance(o, Started) and o.kind == "normal" and len(o.positions) > 1 and not o.issued
+
+
+@sometimes(managed_ledger, on=("read_more_entries",), given=counts)
+def replay_read_is_served_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry that was put back for replay is still cached when it is read again."""
+    return isinstance(event.outcome, Started) and event.outcome.kind == "replay" and not event.outcome.issued
+
+
+@sometimes(managed_ledger, on=("complete_storage_read",))
+def catch_up_read_is_cached(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An entry from storage is cached."""
+    return bool(set(cached(after)) - set(cached(before)))
+
+
+@sometimes(managed_ledger, on=("complete_storage_read",))
+def storage_read_is_shared(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """One storage read completes the reads of two subscriptions."""
+    return not isinstance(event.outcome, Refused) and len(event.outcome.answered) > 1
+
+
+@sometimes(managed_ledger, on=("do_cache_eviction",), given=counts)
+def expected_reads_extend_ttl(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An expired entry stays cached because reads of it are expected."""
+    was = cached(before)
+    return any(e.requeue_count > was[p].requeue_count for p, e in cached(after).items() if (e.expected_reads or 0) > 0)
+
+
+@sometimes(managed_ledger, on=("dispatch",))
+def draining_key_waits_for_its_consumer(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Key_Shared: an entry is put back because another consumer still holds entries of its key (PIP-379)."""
+    name = event.arguments["subscription"]
+    if not isinstance(event.outcome, Dispatched) or not is_type(cfg, name, "key_shared"):
+        return False
+    consumers = after.subscriptions[name].consumers
+    return len(consumers) > 1 and any(
+        key(cfg, held) == key(cfg, p) and c != consumers[key(cfg, p) % len(consumers)]
+        for p in event.outcome.replayed
+        for c in consumers
+        for held in c.pending
+    )
+
+
+@sometimes(managed_ledger, on=("dispatch",))
+def old_replay_read_is_discarded(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A replay read that began before all consumers left completes after one has connected."""
+    name = event.arguments["subscription"]
+    return (
+        isinstance(event.outcome, Dispatched)
+        and event.arguments["kind"] == "replay"
+        and bool(event.outcome.discarded and before.subscriptions[name].consumers)
+    )
+
+
+@sometimes(managed_ledger, on=("trim_consumed_ledgers",))
+def cached_entries_are_trimmed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A deleted ledger has cached entries."""
+    return len(cached(after)) < len(cached(before))
+
+
+@sometimes(managed_ledger, on=("mark_delete",), given=no_counts)
+def skip_empties_cache_up_to_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Without counts, a mark-delete position that moves removes entries from the cache."""
+    return len(cached(after)) < len(cached(before))

@@ -1,0 +1,109 @@
+"""Cursors of a managed ledger (`ManagedCursorImpl`) and their effect on the cache; used by the machine.
+
+moved        a cursor's read or mark-delete position changes; the container of active cursors follows
+invalidate   without expected read counts, entries before the slowest active cursor leave the cache
+"""
+
+from __future__ import annotations
+
+from model.active_cursors import machine as active_cursors
+from model.entry_cache import machine as entry_cache
+from model.managed_ledger.state import Config, State, Subscription, active_config, cache_config, following, valid_from
+from model.positions import Position
+
+
+def is_active(s: State, subscription: int) -> bool:
+    """Whether the cursor of a subscription is in the container of active cursors."""
+    return active_cursors.find(s.active, subscription) is not None
+
+
+def tracked_position(cfg: Config, sub: Subscription) -> Position:
+    """Returns the position that the container of active cursors holds for a cursor."""
+    return sub.mark_delete if cfg.invalidates_by_mark_delete and not cfg.counts_reads else sub.read_position
+
+
+def with_subscription(s: State, subscription: int, new: Subscription) -> State:
+    """Returns the state with another value of a subscription, whose cursor does not move."""
+    return s._replace(subscriptions=s.subscriptions[:subscription] + (new,) + s.subscriptions[subscription + 1 :])
+
+
+def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
+    """`updateActiveCursor`: the cursor of a subscription moves.
+
+    Without counts, entries before the slowest position leave the cache when that position changes.
+    """
+    position = tracked_position(cfg, new)
+    has_moved = position != tracked_position(cfg, s.subscriptions[subscription])
+    s = with_subscription(s, subscription, new)
+    if not has_moved or not is_active(s, subscription):
+        return s
+    active, slowest = active_cursors.cursor_updated(active_config(cfg), s.active, subscription, position)
+    s = s._replace(active=active)
+    if cfg.counts_reads or not isinstance(slowest, active_cursors.Slowest) or slowest.previous == slowest.new:
+        return s
+    return invalidate_up_to_slowest(cfg, s)
+
+
+def invalidate_up_to_slowest(cfg: Config, s: State) -> State:
+    """`invalidateEntriesUpToSlowestReaderPosition`: removes entries before the slowest active cursor, or all."""
+    known = cache_config(cfg, s.ledgers)
+    slowest = active_cursors.slowest_of(s.active)
+    if slowest is None:
+        caches, _ = entry_cache.clear_cache(known, s.caches, 0)
+    else:
+        caches, _ = entry_cache.invalidate_entries_before(known, s.caches, 0, slowest)
+    return s._replace(caches=caches)
+
+
+def activate(cfg: Config, s: State, subscription: int) -> State:
+    """`activateCursor`: adds a cursor to the container unless it is there."""
+    if is_active(s, subscription):
+        return s
+    position = tracked_position(cfg, s.subscriptions[subscription])
+    active, _ = active_cursors.add_cursor(active_config(cfg), s.active, subscription, position, True)
+    return s._replace(active=active)
+
+
+def deactivate(cfg: Config, s: State, subscription: int) -> State:
+    """`deactivateCursor`: removes a cursor from the container; with counts, the cached entries stay."""
+    active, was_active = active_cursors.remove_cursor(active_config(cfg), s.active, subscription)
+    s = s._replace(active=active)
+    return invalidate_up_to_slowest(cfg, s) if was_active and not cfg.counts_reads else s
+
+
+def rewind(cfg: Config, s: State, subscription: int) -> State:
+    """`ManagedCursorImpl.rewind`: the read position becomes the one after the mark-delete position."""
+    sub = s.subscriptions[subscription]
+    return moved(cfg, s, subscription, sub._replace(read_position=valid_from(s, following(sub.mark_delete))))
+
+
+def is_acknowledged(sub: Subscription, position: Position) -> bool:
+    """Whether an entry is acknowledged, individually or by the mark-delete position."""
+    return position <= sub.mark_delete or position in sub.acked
+
+
+def individually_deleted(cfg: Config, s: State, subscription: int, position: Position) -> State:
+    """`asyncDelete`: acknowledges an entry; the mark-delete position passes all contiguous acknowledged entries."""
+    sub = s.subscriptions[subscription]
+    s = with_subscription(s, subscription, sub._replace(acked=tuple(sorted((*sub.acked, position)))))
+    return marked_deleted(cfg, s, subscription, sub.mark_delete)
+
+
+def marked_deleted(cfg: Config, s: State, subscription: int, mark: Position) -> State:
+    """`setAcknowledgedPosition`: all entries up to a position, and the acknowledged ones right after it, are deleted.
+
+    The read position is after them, the dispatcher does not replay them, and consumers do not hold them.
+    """
+    sub = s.subscriptions[subscription]
+    while (after := valid_from(s, following(mark))) in sub.acked:
+        mark = after
+    consumers = [c._replace(pending=tuple([p for p in c.pending if p > mark])) for c in sub.consumers]
+    read_position = sub.read_position if sub.read_position > mark else valid_from(s, following(mark))
+    new = sub._replace(
+        mark_delete=mark,
+        acked=tuple([p for p in sub.acked if p > mark]),
+        read_position=read_position,
+        consumers=tuple(consumers),
+        replay=tuple([p for p in sub.replay if p > mark]),
+    )
+    return moved(cfg, s, subscription, new)

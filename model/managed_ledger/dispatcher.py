@@ -1,0 +1,290 @@
+"""Dispatchers: how entries are read, sent to consumers, and put back for replay; used by the machine.
+
+replay_now      `getMessagesToReplayNow`: the entries of the next replay read
+start_read      one request for the range of a normal read, one for each entry of a replay read
+answered        a request completed: its entries are kept until all requests of the read are complete
+dispatch        `sendMessagesToConsumers`: every entry is sent, put back for replay, skipped or discarded
+"""
+
+from __future__ import annotations
+
+from model import range_cache as ranges
+from model.entry_cache import machine as entry_cache
+from model.entry_cache.state import Answered, Issued, Reading
+from model.managed_ledger.cursors import is_acknowledged, moved, rewind, with_subscription
+from model.managed_ledger.state import (
+    Config,
+    Consumer,
+    Dispatched,
+    Kind,
+    Read,
+    ReadEntry,
+    State,
+    Subscription,
+    cache_config,
+    entries_from,
+    following,
+    key_of,
+    type_of,
+    valid_from,
+)
+from model.positions import Position
+
+# ---- consumers ----------------------------------------------------------------------------------------
+
+
+def with_read(sub: Subscription, kind: Kind, read: Read | None) -> Subscription:
+    """Returns the subscription with another value of its normal or replay read."""
+    return sub._replace(normal=read) if kind == "normal" else sub._replace(replayed=read)
+
+
+def read_of(sub: Subscription, kind: Kind) -> Read | None:
+    """Returns the normal or the replay read of a subscription."""
+    return sub.normal if kind == "normal" else sub.replayed
+
+
+def cancelled(sub: Subscription) -> Subscription:
+    """Returns the subscription with its reads cancelled (`shouldRewindBeforeReadingOrReplaying`)."""
+    return sub._replace(
+        normal=sub.normal and sub.normal._replace(cancelled=True),
+        replayed=sub.replayed and sub.replayed._replace(cancelled=True),
+    )
+
+
+def with_consumer(sub: Subscription, consumer: Consumer) -> Subscription:
+    """Returns the subscription with a consumer, replacing one of that number."""
+    others = [c for c in sub.consumers if c.consumer != consumer.consumer]
+    return sub._replace(consumers=tuple(sorted((*others, consumer))))
+
+
+def added_to_replay(sub: Subscription, positions: tuple[Position, ...]) -> Subscription:
+    """`addMessageToReplay`: adds entries to the replay queue, unless they are acknowledged."""
+    wanted = [p for p in positions if not is_acknowledged(sub, p)]
+    return sub._replace(replay=tuple(sorted({*sub.replay, *wanted})))
+
+
+def without_replay(sub: Subscription, position: Position) -> Subscription:
+    """Returns the subscription without an entry in its replay queue."""
+    return sub._replace(replay=tuple([p for p in sub.replay if p != position]))
+
+
+def selected(cfg: Config, sub: Subscription, subscription: int, position: Position) -> Consumer | None:
+    """Returns the consumer for an entry: the one of its key, the active one, or the first one with permits."""
+    if not sub.consumers:
+        return None
+    if type_of(cfg, subscription) == "key_shared":
+        return sub.consumers[key_of(cfg, position) % len(sub.consumers)]
+    if type_of(cfg, subscription) == "failover":
+        return sub.consumers[0]
+    return next((c for c in sub.consumers if c.permits > 0), None)
+
+
+def is_draining(cfg: Config, sub: Subscription, consumer: Consumer, position: Position) -> bool:
+    """Whether another consumer holds entries of the key of an entry (`DrainingHashesTracker`, PIP-379)."""
+    key = key_of(cfg, position)
+    return any(key_of(cfg, p) == key for c in sub.consumers if c.consumer != consumer.consumer for p in c.pending)
+
+
+def is_blocked(cfg: Config, sub: Subscription, kind: Kind, position: Position) -> bool:
+    """Whether the replay queue has an entry that must be sent before this one, because they have the same key."""
+    key = key_of(cfg, position)
+    if cfg.replay_order == "earlier_of_key":
+        return any(p < position and key_of(cfg, p) == key for p in sub.replay)
+    return kind == "normal" and any(key_of(cfg, p) == key for p in sub.replay)
+
+
+# ---- starting a read ----------------------------------------------------------------------------------
+
+
+def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
+    """Returns the permits that a read may use: of the active consumer, or of all."""
+    counted = sub.consumers[:1] if type_of(cfg, subscription) == "failover" else sub.consumers
+    return sum([c.permits for c in counted])
+
+
+def replay_now(cfg: Config, sub: Subscription, subscription: int, most: int) -> tuple[Position, ...]:
+    """`getMessagesToReplayNow`: the first entries in the replay queue; of a key, only if its consumer can take them."""
+    if type_of(cfg, subscription) != "key_shared":
+        return sub.replay[:most]
+    permits = {c.consumer: c.permits for c in sub.consumers}
+    taken = []
+    for position in sub.replay:
+        consumer = selected(cfg, sub, subscription, position)
+        if consumer and permits[consumer.consumer] > 0 and not is_draining(cfg, sub, consumer, position):
+            permits[consumer.consumer] -= 1
+            taken.append(position)
+    return tuple(taken[:most])
+
+
+def entries_to_read(cfg: Config, s: State, subscription: int, most: int) -> tuple[Position, ...]:
+    """Returns the entries of the next normal read, which are in one ledger.
+
+    Key_Shared: none while the replay queue is at the look-ahead limit, and no more than it has room for.
+    """
+    sub = s.subscriptions[subscription]
+    if type_of(cfg, subscription) == "key_shared" and cfg.limits_look_ahead:
+        most = min(most, cfg.look_ahead - len(sub.replay))
+    first = valid_from(s, sub.read_position)
+    left = sum([each.entries for each in s.ledgers if each.ledger == first.ledger]) - first.entry
+    return tuple([Position(first.ledger, first.entry + i) for i in range(min(most, left))])
+
+
+def start_read(
+    cfg: Config, s: State, subscription: int, kind: Kind, positions: tuple[Position, ...]
+) -> tuple[State, tuple[Issued, ...]]:
+    """Starts a read of these entries; returns the storage reads that it issued.
+
+    A normal read first moves the read position to its first entry, which may be in a later ledger.
+    """
+    known, sub = cache_config(cfg, s.ledgers), s.subscriptions[subscription]
+    floor = sub.replay[0] if cfg.replay_order == "new_first" and sub.replay else None
+    ranges_to_read = [(p, p) for p in positions]
+    if kind == "normal":
+        ranges_to_read = [(positions[0], positions[-1])]
+        sub = sub._replace(read_position=positions[0])
+    first = s.caches.next_request
+    numbers = tuple(range(first, first + len(ranges_to_read)))
+    s = moved(cfg, s, subscription, with_read(sub, kind, Read(numbers, (), False, False, floor)))
+    issued: list[Issued] = []
+    for low, high in ranges_to_read:
+        caches, reading = entry_cache.read(known, s.caches, 0, low.ledger, low.entry, high.entry, 0)
+        assert isinstance(reading, Reading)
+        s = all_answered(cfg, s._replace(caches=caches), reading.answered)
+        issued.extend(reading.issued)
+    return s, tuple(issued)
+
+
+# ---- completing a read --------------------------------------------------------------------------------
+
+
+def reader_of(s: State, request: int) -> tuple[int, Kind]:
+    """Returns the subscription that made a request to the entry cache, and the kind of its read."""
+    for number, sub in enumerate(s.subscriptions):
+        if sub.normal is not None and request in sub.normal.requests:
+            return number, "normal"
+        if sub.replayed is not None and request in sub.replayed.requests:
+            return number, "replay"
+    raise AssertionError(f"no read made the request {request}")
+
+
+def all_answered(cfg: Config, s: State, answers: tuple[Answered, ...]) -> State:
+    """Returns the state after requests to the entry cache completed or failed."""
+    for each in answers:
+        subscription, kind = reader_of(s, each.request)
+        s = answered(cfg, s, subscription, kind, each)
+    return s
+
+
+def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answered) -> State:
+    """`readEntriesComplete` or `readEntriesFailed` of a request.
+
+    A normal read moves the read position past its last entry, unless the mark-delete position is already there.
+    """
+    sub = s.subscriptions[subscription]
+    read = read_of(sub, kind)
+    assert read is not None
+    found = [ReadEntry(each.position, each.copy) for each in answer.entries]
+    read = read._replace(
+        requests=tuple([n for n in read.requests if n != answer.request]),
+        entries=tuple(sorted((*read.entries, *found))),
+        failed=read.failed or not answer.ok,
+    )
+    sub = with_read(sub, kind, read)
+    if kind == "normal" and found and following(found[-1].position) > sub.mark_delete:
+        sub = sub._replace(read_position=following(found[-1].position))
+    s = moved(cfg, s, subscription, sub)
+    if read.requests or not read.failed:
+        return s
+    s = discard(cfg, s, read.entries)
+    s = with_subscription(s, subscription, with_read(s.subscriptions[subscription], kind, None))
+    return rewind(cfg, s, subscription) if read.cancelled else s
+
+
+# ---- dispatching --------------------------------------------------------------------------------------
+
+
+def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
+    """Releases entries that were not delivered, which is no read unless `discarded_read_marks_read`."""
+    change = ranges.marked_read if cfg.discarded_read_marks_read else ranges.unchanged
+    for each in entries:
+        caches, _ = ranges.change_read_count(s.caches.ranges, each.copy, change, keep_copy=False)
+        s = s._replace(caches=s.caches._replace(ranges=caches))
+    return s
+
+
+def released(cfg: Config, s: State, entry: ReadEntry) -> State:
+    """`Entry.release` of a delivered or skipped entry: one expected read less."""
+    caches, _ = entry_cache.release(cache_config(cfg, s.ledgers), s.caches, entry.copy)
+    return s._replace(caches=caches)
+
+
+def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> State:
+    """`addEntryToReplay`: one more expected read, then the release takes one away; the entry will be read again."""
+    if cfg.replay_raises_count:
+        caches, _ = entry_cache.replay(cache_config(cfg, s.ledgers), s.caches, entry.copy)
+        s = s._replace(caches=caches)
+    s = released(cfg, s, entry)
+    return with_subscription(s, subscription, added_to_replay(s.subscriptions[subscription], (entry.position,)))
+
+
+def send(s: State, subscription: int, consumer: Consumer, entry: ReadEntry) -> State:
+    """`Consumer.sendMessages`: the entry becomes a pending ack and leaves the replay queue; it is released later."""
+    sub = s.subscriptions[subscription]
+    pending = tuple(sorted({*consumer.pending, entry.position}))
+    sub = with_consumer(sub, consumer._replace(permits=consumer.permits - 1, pending=pending))
+    sub = without_replay(sub, entry.position)
+    return with_subscription(s, subscription, sub._replace(sent=(*sub.sent, entry)))
+
+
+def must_rewind(cfg: Config, sub: Subscription, kind: Kind, read: Read) -> bool:
+    """Whether a read is discarded: there is no consumer, or it began before the present ones."""
+    return not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_old_replay_read))
+
+
+def is_overtaken(cfg: Config, sub: Subscription, subscription: int, read: Read) -> bool:
+    """With `replay_order` "new_first": whether the replay queue has a new first entry since the read began."""
+    if type_of(cfg, subscription) != "key_shared" or read.floor is None or not sub.replay:
+        return False
+    return sub.replay[0] < read.floor
+
+
+def dispatch_entries(cfg: Config, s: State, subscription: int, kind: Kind, read: Read) -> tuple[State, Dispatched]:
+    """`sendMessagesToConsumers`: dispatches the entries of a complete read in order.
+
+    An entry without a consumer that can take it is put back for replay. An acknowledged entry is skipped.
+    """
+    sent: list[tuple[Position, int]] = []
+    replayed: list[Position] = []
+    skipped: list[Position] = []
+    for entry in read.entries:
+        sub = s.subscriptions[subscription]
+        consumer = selected(cfg, sub, subscription, entry.position)
+        if is_acknowledged(sub, entry.position):
+            skipped.append(entry.position)
+            s = with_subscription(released(cfg, s, entry), subscription, without_replay(sub, entry.position))
+        elif consumer is not None and can_take(cfg, sub, subscription, kind, consumer, entry.position):
+            sent.append((entry.position, consumer.consumer))
+            s = send(s, subscription, consumer, entry)
+        else:
+            replayed.append(entry.position)
+            s = put_back(cfg, s, subscription, entry)
+    return s, Dispatched(tuple(sent), tuple(replayed), tuple(skipped), ())
+
+
+def can_take(
+    cfg: Config, sub: Subscription, subscription: int, kind: Kind, consumer: Consumer, position: Position
+) -> bool:
+    """Whether an entry may be sent to a consumer (`canDispatchEntry`); a failover consumer gets all that was read."""
+    kind_of_subscription = type_of(cfg, subscription)
+    if kind_of_subscription == "failover":
+        return True
+    if consumer.permits <= 0:
+        return False
+    if kind_of_subscription == "shared":
+        return True
+    return not is_blocked(cfg, sub, kind, position) and not is_draining(cfg, sub, consumer, position)
+
+
+def backlog(s: State, subscription: int) -> int:
+    """Returns the number of entries that a cursor has still to read."""
+    return entries_from(s, s.subscriptions[subscription].read_position)

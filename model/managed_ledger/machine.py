@@ -1,0 +1,487 @@
+"""A managed ledger, its cursors, its dispatchers and its entry cache, composed (PIP-430, PIP-379).
+
+Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`,
+`PersistentDispatcherMultipleConsumers`, `PersistentStickyKeyDispatcherMultipleConsumers` and
+`PersistentDispatcherSingleActiveConsumer`. Composed of `model/entry_cache` (one topic) and `model/active_cursors`.
+Step grain: one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client,
+one run of a task.
+
+    add        cached with the number of active cursors as its expected read count; without active cursors, cached for a
+               grace period without a count; never cached on a shadow topic
+    read       a normal read from the read position, or a replay read of entries in the replay queue; cached entries
+               come from the cache, the others from storage
+    storage    the expected read count of all entries of the answer is the number of active cursors at or before the
+               position of the cursor that began the read, when storage answers; 0, so not cached, for a replay read
+    dispatch   sent to a consumer; or put back for replay, which raises the count before the release lowers it
+    release    a sent entry was written to the connection: the count falls by 1
+    inactive   a cursor without consumers; its read is discarded when it completes, and the cursor rewound
+
+Without counts (`cacheEvictionByExpectedReadCount` off) a periodic check activates cursors with consumers and a small
+backlog, entries before the slowest active cursor leave the cache, and entries from storage are cached for cursors that
+another check marked. That check counts cursors with a similar backlog.
+
+A subscription of type "failover" sends to its first consumer; with one name of consumers it is an Exclusive one. Keys
+of a Key_Shared subscription are spread evenly over the connected consumers.
+
+The `Rule` fields of `Config` are the rules on which versions differ.
+
+Not modelled: how a cursor persists its position (`model/batch_acks`); batches, delayed delivery, transactions;
+`maxUnackedMessages`; the order in which a Shared dispatcher serves consumers (here the first with permits); the hash
+ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; reads that wait at the end of the topic (here a read starts
+when there are entries); byte limits of reads, and the limiter (`model/entry_cache`); retention: a closed ledger is
+deleted once all cursors have passed it; cursors that are active when they are opened; the data structures of the
+container (`model/active_cursors`); other topics; threads.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from model.active_cursors import machine as active_cursors
+from model.entry_cache import machine as entry_cache
+from model.entry_cache import names
+from model.entry_cache.state import Counters, Reading
+from model.machine import Machine, Step, refused
+from model.managed_ledger.cursors import (
+    activate,
+    deactivate,
+    individually_deleted,
+    is_acknowledged,
+    marked_deleted,
+    moved,
+    rewind,
+    with_subscription,
+)
+from model.managed_ledger.dispatcher import (
+    added_to_replay,
+    all_answered,
+    backlog,
+    cancelled,
+    discard,
+    dispatch_entries,
+    entries_to_read,
+    is_overtaken,
+    must_rewind,
+    permits_of,
+    put_back,
+    read_of,
+    reader_of,
+    released,
+    replay_now,
+    start_read,
+    with_consumer,
+    with_read,
+)
+from model.managed_ledger.state import (
+    Added,
+    Config,
+    Consumer,
+    Dispatched,
+    Kind,
+    Ledger,
+    Read,
+    ReadEntry,
+    Started,
+    State,
+    Subscription,
+    active_config,
+    cache_config,
+    exists,
+    start,
+    type_of,
+)
+from model.positions import Position
+from model.values import UNITS_PER_MS, AtLeast, Below
+
+managed_ledger = Machine("managed_ledger", Config, start, source="PIP-430, PIP-379")
+
+Name = Annotated[int, Below("subscriptions")]
+ConsumerName = Annotated[int, Below("consumers")]
+Millis = Annotated[int, AtLeast(0)]
+
+# ---- the log ------------------------------------------------------------------------------------------
+
+
+@managed_ledger.action
+def add_entry(cfg: Config, s: State) -> Step[State, Added]:
+    """`OpAddEntry`: adds an entry, and caches it while cursors are active or the grace period is not over.
+
+    Its expected read count is the number of active cursors. A shadow topic caches nothing.
+    """
+    last = s.ledgers[-1]
+    position = Position(last.ledger, last.entries)
+    s = s._replace(ledgers=(*s.ledgers[:-1], Ledger(last.ledger, last.entries + 1)))
+    _, caches_it = active_cursors.should_cache_added_entries(active_config(cfg), s.active)
+    if cfg.shadow_topic or not caches_it:
+        return s, Added(position, False)
+    expected = len(s.active.cursors) if cfg.counts_reads else 0
+    known = cache_config(cfg, s.ledgers)
+    size = cfg.entry_bytes[position.entry % len(cfg.entry_bytes)]
+    caches, inserted = entry_cache.insert(known, s.caches, 0, position, size, expected)
+    return s._replace(caches=caches), Added(position, inserted is True)
+
+
+@managed_ledger.action
+def rollover_ledger(cfg: Config, s: State) -> Step[State, int]:
+    """`ledgerClosed`, `createNewOpAddEntryForNewLedger`: closes the last ledger; further entries go to a new one."""
+    if not s.ledgers[-1].entries:
+        return refused(s, "illegal_state", "the ledger is empty")
+    new = s.ledgers[-1].ledger + 1
+    return s._replace(ledgers=(*s.ledgers, Ledger(new, 0))), new
+
+
+@managed_ledger.action
+def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
+    """`trimConsumedLedgersInBackground`: deletes the closed ledgers that all cursors have passed.
+
+    Returns their number. Their entries leave the cache (`invalidateAllEntries`).
+    """
+    slowest = min([sub.mark_delete for sub in s.subscriptions])
+    known = cache_config(cfg, s.ledgers)
+    deleted = [each for each in s.ledgers[:-1] if Position(each.ledger, each.entries - 1) <= slowest]
+    for each in deleted:
+        caches, _ = entry_cache.invalidate_ledger(known, s.caches, 0, each.ledger)
+        s = s._replace(caches=caches)
+    return s._replace(ledgers=s.ledgers[len(deleted) :]), len(deleted)
+
+
+# ---- consumers ----------------------------------------------------------------------------------------
+
+
+@managed_ledger.action
+def connect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
+    """`addConsumer`: the first consumer rewinds and activates the cursor; so does a new first failover consumer.
+
+    A read that is not complete is discarded later, and the cursor rewound then. Without counts, a periodic check
+    activates the cursor.
+    """
+    sub = s.subscriptions[subscription]
+    if any(c.consumer == consumer for c in sub.consumers):
+        return refused(s, "illegal_state", "the consumer is connected")
+    new = with_consumer(sub, Consumer(consumer, 0, ()))
+    s = with_subscription(s, subscription, new)
+    if not sub.consumers or has_new_active(cfg, subscription, sub, new):
+        s = restart(cfg, s, subscription)
+    return (activate(cfg, s, subscription) if cfg.counts_reads else s), None
+
+
+def has_new_active(cfg: Config, subscription: int, before: Subscription, after: Subscription) -> bool:
+    """Whether a failover subscription sends to another consumer than before."""
+    if type_of(cfg, subscription) != "failover" or not before.consumers or not after.consumers:
+        return False
+    return before.consumers[0].consumer != after.consumers[0].consumer
+
+
+def restart(cfg: Config, s: State, subscription: int) -> State:
+    """Delivers again from the mark-delete position: now, or when the outstanding reads are complete."""
+    sub = s.subscriptions[subscription]
+    consumers = tuple([c._replace(pending=()) for c in sub.consumers])
+    sub = cancelled(sub._replace(consumers=consumers))
+    s = with_subscription(s, subscription, sub)
+    return s if sub.normal or sub.replayed else rewind(cfg, s, subscription)
+
+
+@managed_ledger.action
+def disconnect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
+    """`removeConsumer`: what the consumer has not acknowledged is put into the replay queue; no count is raised.
+
+    After the last consumer the replay queue is empty, the reads are cancelled and the cursor is inactive.
+    """
+    sub = s.subscriptions[subscription]
+    gone = next((c for c in sub.consumers if c.consumer == consumer), None)
+    if gone is None:
+        return refused(s, "illegal_state", "the consumer is not connected")
+    new = sub._replace(consumers=tuple([c for c in sub.consumers if c is not gone]))
+    if not new.consumers:
+        s = with_subscription(s, subscription, cancelled(new._replace(replay=())))
+        return deactivate(cfg, s, subscription), None
+    if type_of(cfg, subscription) != "failover":
+        return with_subscription(s, subscription, added_to_replay(new, gone.pending)), None
+    s = with_subscription(s, subscription, new)
+    return (restart(cfg, s, subscription) if has_new_active(cfg, subscription, sub, new) else s), None
+
+
+@managed_ledger.action
+def flow(
+    cfg: Config, s: State, subscription: Name, consumer: ConsumerName, permits: Annotated[int, AtLeast(1)]
+) -> Step[State, None]:
+    """`consumerFlow`: a consumer grants permits, one for each entry that it can take."""
+    sub = s.subscriptions[subscription]
+    granting = next((c for c in sub.consumers if c.consumer == consumer), None)
+    if granting is None:
+        return refused(s, "illegal_state", "the consumer is not connected")
+    new = with_consumer(sub, granting._replace(permits=granting.permits + permits))
+    return with_subscription(s, subscription, new), None
+
+
+@managed_ledger.action
+def redeliver(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -> Step[State, None]:
+    """`redeliverUnacknowledgedMessages`: a consumer gets its entries again; no count is raised.
+
+    A failover subscription delivers again from the mark-delete position, to its active consumer only.
+    """
+    sub = s.subscriptions[subscription]
+    asking = next((c for c in sub.consumers if c.consumer == consumer), None)
+    if asking is None:
+        return refused(s, "illegal_state", "the consumer is not connected")
+    if type_of(cfg, subscription) == "failover":
+        return (restart(cfg, s, subscription) if asking is sub.consumers[0] else s), None
+    new = added_to_replay(with_consumer(sub, asking._replace(pending=())), asking.pending)
+    return with_subscription(s, subscription, new), None
+
+
+# ---- reads --------------------------------------------------------------------------------------------
+
+
+@managed_ledger.action
+def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, Started]:
+    """`readMoreEntries`: starts a replay read if entries can be replayed, else a normal read.
+
+    It reads at most as many entries as there are permits (`dispatcherMaxReadBatchSize` limits it, too). Nothing is read
+    during a replay read. Acknowledged entries first leave the replay queue.
+    """
+    sub = s.subscriptions[subscription]
+    most = min(permits_of(cfg, sub, subscription), cfg.read_batch)
+    if not sub.consumers or most <= 0 or sub.replayed is not None:
+        return refused(s, "not_enabled", "no permits, or a replay read is outstanding")
+    replay = tuple([p for p in sub.replay if not is_acknowledged(sub, p)])
+    s = with_subscription(s, subscription, sub._replace(replay=replay))
+    kind: Kind = "replay"
+    positions = replay_now(cfg, s.subscriptions[subscription], subscription, most)
+    if not positions:
+        if sub.normal is not None:
+            return s, Started("normal", (), ())
+        kind, positions = "normal", entries_to_read(cfg, s, subscription, most)
+    if not positions:
+        return s, Started(kind, (), ())
+    s, issued = start_read(cfg, s, subscription, kind, positions)
+    return s, Started(kind, positions, issued)
+
+
+@managed_ledger.action
+def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
+    """`readFromStorage`: storage completes or fails a read; the expected read count is taken now, once for all entries.
+
+    A read of a deleted ledger fails.
+    """
+    read = next((r for r in s.caches.reads if r.number == storage_read), None)
+    if read is None:
+        return refused(s, "not_open", "no outstanding read has this number")
+    if success and all(each.ledger != read.ledger for each in s.ledgers):
+        return refused(s, "not_enabled", "the ledger is deleted")
+    expected = expected_read_count(cfg, s, *reader_of(s, read.waiting[0]))
+    reads = tuple([r._replace(expected_reads=expected) if r is read else r for r in s.caches.reads])
+    known = cache_config(cfg, s.ledgers)
+    caches, reading = entry_cache.complete_storage_read(known, s.caches._replace(reads=reads), storage_read, success)
+    assert isinstance(reading, Reading)
+    return all_answered(cfg, s._replace(caches=caches), reading.answered), reading
+
+
+def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) -> int:
+    """Returns the expected read count of the entries that a cursor reads from storage; 0: they are not cached.
+
+    It is the number of active cursors at the cursor's position or before. Without counts it is 1, for the reader, if
+    the entries that this cursor reads are to be cached (`isCacheReadEntry`).
+    """
+    if kind == "replay":
+        return 0
+    if cfg.counts_reads:
+        return active_cursors.rank_of(s.active, subscription)
+    return int(s.subscriptions[subscription].caches_reads)
+
+
+@managed_ledger.action
+def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[State, Dispatched]:
+    """`sendMessagesToConsumers`: dispatches the entries of a complete read.
+
+    They are discarded if all consumers have left since the read began; the cursor is rewound.
+    """
+    sub = s.subscriptions[subscription]
+    read = read_of(sub, kind)
+    if read is None or read.requests:
+        return refused(s, "not_enabled", "no read is complete")
+    s = with_subscription(s, subscription, with_read(sub, kind, None))
+    positions = tuple([each.position for each in read.entries])
+    if must_rewind(cfg, sub, kind, read):
+        return rewind(cfg, discard(cfg, s, read.entries), subscription), Dispatched((), (), (), positions)
+    if is_overtaken(cfg, sub, subscription, read):
+        if kind == "replay":
+            return discard(cfg, s, read.entries), Dispatched((), (), (), positions)
+        for entry in read.entries:
+            s = put_back(cfg, s, subscription, entry)
+        return s, Dispatched((), positions, (), ())
+    s, outcome = dispatch_entries(cfg, s, subscription, kind, read)
+    return (rewind(cfg, s, subscription) if read.cancelled else s), outcome
+
+
+@managed_ledger.action
+def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
+    """`Entry.release`: the oldest entry that was sent is written to the connection; one expected read less."""
+    sub = s.subscriptions[subscription]
+    if not sub.sent:
+        return refused(s, "not_enabled", "no entry is being sent")
+    s = with_subscription(s, subscription, sub._replace(sent=sub.sent[1:]))
+    return released(cfg, s, sub.sent[0]), sub.sent[0].position
+
+
+# ---- acknowledgements ---------------------------------------------------------------------------------
+
+
+@managed_ledger.action
+def acknowledge(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
+    """`asyncDelete`: acknowledges an entry that a consumer holds, or that waits in the replay queue."""
+    sub = s.subscriptions[subscription]
+    holder = next((c for c in sub.consumers if position in c.pending), None)
+    if holder is not None:
+        left = tuple([p for p in holder.pending if p != position])
+        s = with_subscription(s, subscription, with_consumer(sub, holder._replace(pending=left)))
+    elif position not in sub.replay or is_acknowledged(sub, position):
+        return refused(s, "illegal_argument", "no consumer holds the entry")
+    return individually_deleted(cfg, s, subscription, position), None
+
+
+@managed_ledger.action
+def mark_delete(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
+    """`asyncMarkDelete`: a cumulative ack, or an operator's skip; it may pass the read position."""
+    sub = s.subscriptions[subscription]
+    if position <= sub.mark_delete or not exists(s, position):
+        return refused(s, "illegal_argument", "the position is acknowledged, or not in the log")
+    return marked_deleted(cfg, s, subscription, position), None
+
+
+@managed_ledger.action
+def seek(cfg: Config, s: State, subscription: Name, position: Position) -> Step[State, None]:
+    """`resetCursor`: disconnects all consumers, then moves the cursor, forward or backward."""
+    if not exists(s, position) and position != Position(*s.ledgers[-1]):
+        return refused(s, "illegal_argument", "the position is not in the log, nor its end")
+    for each in s.subscriptions[subscription].consumers:
+        s, _ = disconnect(cfg, s, subscription, each.consumer)
+    sub = s.subscriptions[subscription]
+    mark = Position(position.ledger, position.entry - 1)
+    return moved(cfg, s, subscription, sub._replace(mark_delete=mark, acked=(), read_position=position)), None
+
+
+# ---- periodic tasks -----------------------------------------------------------------------------------
+
+
+@managed_ledger.action
+def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
+    """`checkBackloggedCursors`: activates cursors that have consumers and a small backlog, deactivates the others.
+
+    With counts it is not run.
+    """
+    if cfg.counts_reads:
+        return refused(s, "unsupported", "a cursor is active while it has consumers")
+    for subscription, sub in enumerate(s.subscriptions):
+        may_be = bool(sub.consumers) or cfg.backlog_check_activates_without_consumers
+        if may_be and backlog(s, subscription) < cfg.backlogged_threshold:
+            s = activate(cfg, s, subscription)
+        else:
+            s = deactivate(cfg, s, subscription)
+    return s, None
+
+
+@managed_ledger.action
+def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
+    """`checkCursorsToCacheEntries`: marks backlogged cursors of a group with similar backlogs; their reads are cached.
+
+    With counts it is not run.
+    """
+    if cfg.counts_reads:
+        return refused(s, "unsupported", "reads are cached by their expected read counts")
+    if cfg.min_backlog_cursors < 1:
+        return s, None
+    backlogs = [backlog(s, subscription) for subscription in range(cfg.subscriptions)]
+    for subscription, own in enumerate(backlogs):
+        group = [other for other in backlogs if abs(own - other) <= cfg.max_backlog_between]
+        caches = own > cfg.min_backlog_entries and len(group) >= cfg.min_backlog_cursors
+        s = with_subscription(s, subscription, s.subscriptions[subscription]._replace(caches_reads=caches))
+    return s, None
+
+
+@managed_ledger.action
+def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
+    """`doCacheEviction`: the periodic task; returns the number of evicted entries."""
+    caches, evicted = entry_cache.do_cache_eviction(cache_config(cfg, s.ledgers), s.caches)
+    return s._replace(caches=caches), evicted
+
+
+@managed_ledger.action
+def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
+    """`doEvictToWatermarkWhenOverThreshold`: the task that an added entry triggered."""
+    caches, evicted = entry_cache.run_eviction_task(cache_config(cfg, s.ledgers), s.caches)
+    return (s, evicted) if caches is s.caches else (s._replace(caches=caches), evicted)
+
+
+@managed_ledger.action
+def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
+    """Time passes."""
+    ranges = s.caches.ranges
+    ranges = ranges._replace(now_ns=ranges.now_ns + millis * UNITS_PER_MS["ns"])
+    active = s.active._replace(now_ms=s.active.now_ms + millis)
+    return s._replace(caches=s.caches._replace(ranges=ranges), active=active), None
+
+
+# ---- names and profiles -------------------------------------------------------------------------------
+
+
+@managed_ledger.canonical_form
+def canonical(cfg: Config, s: State) -> State:
+    """Makes times relative to now; numbers requests and copies in the order of the subscriptions that made them."""
+    caches = names.renumber_stores(names.from_now(s.caches._replace(counters=Counters())))
+    reads = [r for sub in s.subscriptions for r in (sub.normal, sub.replayed) if r is not None]
+    request = {old: new for new, old in enumerate([n for r in reads for n in r.requests], 1)}
+    caches = names.with_requests(caches, request)
+    owned = [e.copy for sub in s.subscriptions for e in entries_of(sub)]
+    caches, copy = names.with_copies(caches, owned)
+
+    def renamed(entries: tuple[ReadEntry, ...]) -> tuple[ReadEntry, ...]:
+        return tuple([e._replace(copy=copy[e.copy]) for e in entries])
+
+    def read(r: Read | None) -> Read | None:
+        return r and r._replace(requests=tuple([request[n] for n in r.requests]), entries=renamed(r.entries))
+
+    subs = [
+        sub._replace(normal=read(sub.normal), replayed=read(sub.replayed), sent=renamed(sub.sent))
+        for sub in s.subscriptions
+    ]
+    active = active_cursors.canonical(active_config(cfg), s.active)
+    return State(s.ledgers, caches, active, tuple(subs))
+
+
+def entries_of(sub: Subscription) -> tuple[ReadEntry, ...]:
+    """Returns the entries whose copies a subscription holds."""
+    read = [e for r in (sub.normal, sub.replayed) if r is not None for e in r.entries]
+    return (*read, *sub.sent)
+
+
+reference = managed_ledger.profile("reference", "one decision for each disputed rule", Config())
+
+without_counts = managed_ledger.profile(
+    "without-counts",
+    "cacheEvictionByExpectedReadCount is off: entries leave the cache once the slowest read position has passed them",
+    Config(counts_reads=False),
+)
+
+SHIPPED = Config(discarded_read_marks_read=True, replay_order="new_first", discards_old_replay_read=False)
+
+pulsar_4_1 = managed_ledger.release("4.1", "4.2", rules=SHIPPED, about="the dispatchers as read in 3.0 to 4.1")
+pulsar_5_0 = managed_ledger.release("5.0", rules=SHIPPED, about="as pulsar-4.1")
+
+classic = managed_ledger.profile(
+    "classic-dispatcher",
+    "the classic Key_Shared dispatcher, which apache/pulsar#26677 limits",
+    Config(limits_look_ahead=False),
+)
+
+before_6766 = managed_ledger.profile(
+    "pulsar-before-6766",
+    "before apache/pulsar#6766; the cache is that of the reference without counts",
+    Config(counts_reads=False, backlog_check_activates_without_consumers=True),
+)
+
+no_replay_count = managed_ledger.profile(
+    "replay-without-count",
+    "a dispatcher that adds positions, not entries, to the replay queue",
+    Config(replay_raises_count=False),
+)

@@ -1,0 +1,275 @@
+"""Settings and state of a managed ledger with its dispatchers; `model/managed_ledger/machine.py` describes them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Literal, NamedTuple
+
+from model.active_cursors import machine as active_cursors
+from model.entry_cache import state as entry_cache
+from model.entry_cache.state import Issued, Stored
+from model.machine import Setting
+from model.positions import Position, start_of
+from model.values import UNITS_PER_MS, AtLeast, Between, Origin, Rule, record
+
+Kind = Literal["normal", "replay"]
+
+# ---- settings and rules -------------------------------------------------------------------------------
+
+
+class Config(NamedTuple):
+    """The topic, settings of the broker, and the rules on which versions differ."""
+
+    #: number of subscriptions; they and their cursors are named by numbers from 0
+    subscriptions: Annotated[int, AtLeast(1)] = 2
+    #: number of names of consumers of a subscription
+    consumers: Annotated[int, AtLeast(1)] = 2
+    #: types of the subscriptions, repeated
+    types: tuple[Literal["failover", "shared", "key_shared"], ...] = ("shared", "key_shared", "failover")
+    #: bytes and keys of the entries, by entry id, repeated
+    entry_bytes: tuple[Annotated[int, AtLeast(0)], ...] = (10,)
+    entry_keys: tuple[int, ...] = (0, 1)
+    #: whether the topic is a shadow topic (`ShadowManagedLedgerImpl`)
+    shadow_topic: bool = False
+    #: whether an eviction task runs in the step that triggers it or later
+    eviction_task: Literal["immediate", "queued"] = "queued"
+
+    #: whether entries have expected read counts, and cursors are active while they have consumers
+    counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
+    #: without counts: entries are invalidated up to the slowest mark-delete position, not the slowest read position
+    invalidates_by_mark_delete: Annotated[bool, Setting("cacheEvictionByMarkDeletedPosition", False)] = False
+    #: with counts: how long added entries are cached after the last cursor became inactive; 0 switches it off
+    grace_ms: Annotated[
+        int,
+        AtLeast(0),
+        Setting("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "twice the TTL"),
+    ] = 2000
+    #: TTL of an entry that is not requeued
+    ttl_ms: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000)] = 1000
+    #: requeues of an entry with expected reads; 0 disables them
+    max_requeue_times: Annotated[
+        int,
+        AtLeast(0),
+        Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
+    ] = 5
+    #: whether an entry that was accessed since its last visit is requeued, without a limit
+    extend_ttl_of_recently_accessed: Annotated[
+        bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
+    ] = False
+    #: maximum size of the cache; 0 disables it
+    max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
+    #: fraction of the maximum size down to which a size pass evicts
+    watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
+    #: without counts: a cursor with so many entries to read is inactive
+    backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
+    #: without counts: entries from storage are cached for groups of so many backlogged cursors; 0: never
+    min_backlog_cursors: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogCursorsForCaching", 0)] = 0
+    #: without counts: a backlogged cursor of such a group has more entries to read than this
+    min_backlog_entries: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogEntriesForCaching", 1000)] = (
+        1000
+    )
+    #: without counts: the backlogs of a group differ at most by this
+    max_backlog_between: Annotated[
+        int, AtLeast(0), Setting("managedLedgerMaxBacklogBetweenCursorsForCaching", 1000)
+    ] = 1000
+    #: the most entries of a read
+    read_batch: Annotated[int, AtLeast(1), Setting("dispatcherMaxReadBatchSize", 100)] = 100
+    #: Key_Shared: no normal read starts while the replay queue has so many entries
+    look_ahead: Annotated[
+        int, AtLeast(1), Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000),))
+    ] = 20_000
+
+    #: whether the release of entries that were read and not sent decrements their read counts
+    discarded_read_marks_read: Annotated[
+        bool,
+        Rule(Origin.READ, "readEntriesComplete, trySendMessagesToConsumers: Entry.release, decreasing by default, 4.1"),
+    ] = False
+    #: whether an entry that is put back for replay gets one more expected read
+    replay_raises_count: Annotated[
+        bool, Rule(Origin.INFERRED, "false where a dispatcher adds the position, not the entry, to the replay queue")
+    ] = True
+    #: Key_Shared: which entry in the replay queue keeps an entry from being sent: an earlier one with its key; or, for
+    #: a replay read, a new first one, whatever its key (apache/pulsar#12885)
+    replay_order: Annotated[
+        Literal["earlier_of_key", "new_first"],
+        Rule(Origin.READ, "PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, 4.0"),
+    ] = "earlier_of_key"
+    #: whether a replay read that began before all consumers left is discarded
+    discards_old_replay_read: Annotated[
+        bool, Rule(Origin.READ, "PersistentDispatcherMultipleConsumers.readEntriesComplete: normal reads only, 3.0")
+    ] = True
+    #: Key_Shared: whether `look_ahead` limits the replay queue
+    limits_look_ahead: Annotated[
+        bool, Rule(Origin.READ, "PersistentStickyKeyDispatcherMultipleConsumersClassic: false, apache/pulsar#26677")
+    ] = True
+    #: whether the check of backlogged cursors activates cursors without consumers
+    backlog_check_activates_without_consumers: Annotated[
+        bool, Rule(Origin.READ, "PersistentTopic.checkBackloggedCursors: true before apache/pulsar#6766")
+    ] = False
+
+
+# ---- state --------------------------------------------------------------------------------------------
+
+
+class Ledger(NamedTuple):
+    """A BookKeeper ledger of the topic."""
+
+    ledger: int
+    entries: int
+
+
+class ReadEntry(NamedTuple):
+    """An entry that was read: its open copy in the entry cache."""
+
+    position: Position
+    copy: int
+
+
+@record
+class Read(NamedTuple):
+    """A read of a dispatcher, from its start until its entries are dispatched."""
+
+    requests: tuple[int, ...]  # requests to the entry cache that are not complete: one, or one for each replayed entry
+    entries: tuple[ReadEntry, ...]  # of complete requests, by position
+    cancelled: bool  # the entries will be discarded and the cursor rewound
+    failed: bool  # a request failed
+    floor: Position | None  # first position in the replay queue at the start, with `replay_order` "new_first"
+
+
+class Consumer(NamedTuple):
+    """A connected consumer."""
+
+    consumer: int
+    permits: int  # availablePermits
+    pending: tuple[Position, ...]  # pendingAcks: sent and not acknowledged, by position
+
+
+@record
+class Subscription(NamedTuple):
+    """A subscription: its cursor (`ManagedCursorImpl`) and its dispatcher."""
+
+    read_position: Position
+    mark_delete: Position
+    acked: tuple[Position, ...]  # individuallyDeletedMessages, by position
+    caches_reads: bool  # isCacheReadEntry
+    consumers: tuple[Consumer, ...]  # by number
+    replay: tuple[Position, ...]  # redeliveryMessages, by position
+    normal: Read | None  # havePendingRead
+    replayed: Read | None  # havePendingReplayRead
+    sent: tuple[ReadEntry, ...]  # entries on their way to consumers, oldest first
+
+
+@record
+class State(NamedTuple):
+    """A managed ledger."""
+
+    ledgers: tuple[Ledger, ...]  # entries are added to the last one
+    caches: entry_cache.State  # `model/entry_cache` with one topic
+    active: active_cursors.State  # `model/active_cursors`: the active cursors, named after the subscriptions
+    subscriptions: tuple[Subscription, ...]
+
+
+def start(cfg: Config) -> State:
+    """An empty ledger; every subscription is at its beginning and has no consumers."""
+    ledgers = (Ledger(0, 0),)
+    idle = Subscription(Position(0, 0), Position(0, -1), (), False, (), (), None, None, ())
+    caches = entry_cache.start(cache_config(cfg, ledgers))
+    return State(ledgers, caches, active_cursors.start(active_config(cfg)), (idle,) * cfg.subscriptions)
+
+
+class Added(NamedTuple):
+    """An added entry; `cached` is whether it was cached."""
+
+    position: Position
+    cached: bool
+
+
+class Started(NamedTuple):
+    """A read that was started, and the storage reads that it issued."""
+
+    kind: Kind
+    positions: tuple[Position, ...]
+    issued: tuple[Issued, ...]
+
+
+class Dispatched(NamedTuple):
+    """What became of the entries of a read: sent (with the consumer), put back for replay, skipped or discarded."""
+
+    sent: tuple[tuple[Position, int], ...]
+    replayed: tuple[Position, ...]
+    skipped: tuple[Position, ...]
+    discarded: tuple[Position, ...]
+
+
+# ---- configs of the parts -----------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def cache_config(cfg: Config, ledgers: tuple[Ledger, ...]) -> entry_cache.Config:
+    """Returns the config of the entry cache while storage has these ledgers."""
+    sizes = cfg.entry_bytes
+    stored = [Stored(0, each.ledger, tuple([sizes[i % len(sizes)] for i in range(each.entries)])) for each in ledgers]
+    return entry_cache.Config(
+        caches=1,
+        stored=tuple(stored),
+        storage_reads="queued",
+        eviction_task=cfg.eviction_task,
+        ttl_ns=cfg.ttl_ms * UNITS_PER_MS["ns"],
+        max_requeue_times=cfg.max_requeue_times,
+        extend_ttl_of_recently_accessed=cfg.extend_ttl_of_recently_accessed,
+        max_bytes=cfg.max_bytes,
+        watermark=cfg.watermark,
+    )
+
+
+@lru_cache(maxsize=256)
+def active_config(cfg: Config) -> active_cursors.Config:
+    """Returns the config of the container of active cursors; without counts there is no grace period."""
+    return active_cursors.Config(cursors=cfg.subscriptions, grace_ms=cfg.grace_ms if cfg.counts_reads else 0)
+
+
+# ---- the log ------------------------------------------------------------------------------------------
+
+
+def type_of(cfg: Config, subscription: int) -> str:
+    """Returns the type of a subscription."""
+    return cfg.types[subscription % len(cfg.types)]
+
+
+def key_of(cfg: Config, position: Position) -> int:
+    """Returns the key of an entry."""
+    return cfg.entry_keys[position.entry % len(cfg.entry_keys)]
+
+
+def following(position: Position) -> Position:
+    """Returns the position after another one in its ledger."""
+    return Position(position.ledger, position.entry + 1)
+
+
+def exists(s: State, position: Position) -> bool:
+    """Whether the log has an entry at a position."""
+    return any(each.ledger == position.ledger and 0 <= position.entry < each.entries for each in s.ledgers)
+
+
+def valid_from(s: State, position: Position) -> Position:
+    """`getNextValidPosition`: the first position of an entry at a position or after it, or of the next entry to come.
+
+    A position past the end of a closed ledger, or of a deleted one, becomes the start of the next ledger.
+    """
+    for each in s.ledgers:
+        if each.ledger > position.ledger:
+            return start_of(each.ledger)
+        if each.ledger == position.ledger and (position.entry < each.entries or each is s.ledgers[-1]):
+            return position
+    return position
+
+
+def entries_from(s: State, position: Position) -> int:
+    """`getNumberOfEntries`: the number of entries at a position or after it."""
+    return sum(
+        [
+            max(0, each.entries - position.entry) if each.ledger == position.ledger else each.entries
+            for each in s.ledgers
+            if each.ledger >= position.ledger
+        ]
+    )

@@ -1,0 +1,172 @@
+"""Managed ledger with dispatchers and cache: a stateful test, and worked examples of PIP-430."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuzz.run.stateful import stateful_test
+from fuzz.subject import find_subject
+from invariants.managed_ledger.counts import deliveries_to_come
+from model.machine import Refused
+from model.managed_ledger.machine import SHIPPED, managed_ledger
+from model.managed_ledger.state import Config, State
+from model.positions import Position
+
+TestManagedLedger = stateful_test(find_subject("managed_ledger"))
+
+#: An action and its arguments.
+Call = tuple[Any, ...]
+
+
+def run(cfg: Config, *calls: Call, s: State | None = None) -> State:
+    """Returns the state after calls that must all be accepted."""
+    s = managed_ledger.start(cfg) if s is None else s
+    for name, *arguments in calls:
+        s, outcome = managed_ledger.step(cfg, s, name, tuple(arguments))
+        assert not isinstance(outcome, Refused), (name, arguments, outcome)
+    return s
+
+
+def outcome_of(cfg: Config, s: State, name: str, *arguments: Any) -> Any:
+    return managed_ledger.step(cfg, s, name, arguments)[1]
+
+
+def counts(s: State) -> dict[tuple[int, int], int | None]:
+    return {tuple(e.position): e.expected_reads for e in s.caches.ranges.queue if e is not None}
+
+
+def joining(subscription: int, permits: int = 5) -> tuple[Call, ...]:
+    return ("connect", subscription, 0), ("flow", subscription, 0, permits)
+
+
+def reading(subscription: int, kind: str = "normal") -> tuple[Call, ...]:
+    return ("read_more_entries", subscription), ("dispatch", subscription, kind)
+
+
+SHARED = Config(subscriptions=3, types=("shared",))
+
+
+def test_added_entry_expects_a_read_of_each_active_cursor() -> None:
+    s = run(SHARED, *joining(0), *joining(1), ("add_entry",))
+    assert counts(s) == {(0, 0): 2}
+    s = run(SHARED, *reading(0), ("release", 0), s=s)
+    assert counts(s) == {(0, 0): 1}
+    s = run(SHARED, *reading(1), ("release", 1), s=s)
+    assert counts(s) == {(0, 0): 0}
+
+
+def test_added_entries_are_cached_without_count_in_grace_period_only() -> None:
+    s = run(SHARED, ("add_entry",), ("advance", 1999), ("add_entry",), ("advance", 1), ("add_entry",))
+    assert counts(s) == {(0, 0): None, (0, 1): None}
+    s = run(SHARED, *joining(0), ("disconnect", 0, 0), ("advance", 1999), ("add_entry",), s=s)
+    assert counts(s) == {(0, 0): None, (0, 1): None, (0, 3): None}
+
+
+def test_entry_from_storage_expects_reads_of_cursors_at_or_before_its_reader() -> None:
+    """Of three cursors at 0, 1 and 2, the second one reads from storage: two reads are expected, also of entry 2."""
+    cfg = SHARED._replace(grace_ms=0)
+    s = run(cfg, *[("add_entry",)] * 3, ("seek", 1, Position(0, 1)), ("seek", 2, Position(0, 2)))
+    s = run(cfg, *joining(0), *joining(1), *joining(2), ("read_more_entries", 1), s=s)
+    s = run(cfg, ("complete_storage_read", 1, True), s=s)
+    assert counts(s) == {(0, 1): 2, (0, 2): 2}
+    entry = {tuple(e.position): e for e in s.caches.ranges.queue if e is not None}
+    assert [deliveries_to_come(s, entry[0, i]) for i in (1, 2)] == [2, 3], "the cursor between them is not counted"
+
+
+def test_entry_from_storage_is_not_cached_for_cursor_that_became_inactive() -> None:
+    cfg = SHARED._replace(grace_ms=0)
+    s = run(cfg, ("add_entry",), *joining(0), ("read_more_entries", 0), ("disconnect", 0, 0))
+    assert counts(run(cfg, ("complete_storage_read", 1, True), s=s)) == {}
+
+
+def test_replay_raises_count_before_the_release_lowers_it() -> None:
+    """The consumer has one permit for two entries: the second one is put back, and is still cached when it is read."""
+    s = run(SHARED, *joining(0, 1), ("connect", 0, 1), ("flow", 0, 1, 1), ("add_entry",), ("add_entry",))
+    s = run(SHARED, ("read_more_entries", 0), ("disconnect", 0, 1), ("dispatch", 0, "normal"), s=s)
+    assert s.subscriptions[0].replay == (Position(0, 1),)
+    assert counts(s)[0, 1] == 1
+    s = run(SHARED, ("flow", 0, 0, 1), *reading(0, "replay"), ("release", 0), ("release", 0), s=s)
+    assert counts(s) == {(0, 0): 0, (0, 1): 0}
+
+
+def test_redelivery_is_not_counted() -> None:
+    s = run(SHARED, *joining(0), ("add_entry",), *reading(0), ("release", 0), ("redeliver", 0, 0))
+    assert counts(s) == {(0, 0): 0}
+    assert deliveries_to_come(s, s.caches.ranges.queue[0]) == 1  # type: ignore[arg-type]
+    assert counts(run(SHARED, *reading(0, "replay"), ("release", 0), s=s)) == {(0, 0): -1}
+
+
+def test_replay_of_entry_that_was_cached_again_is_not_counted() -> None:
+    """The entry expires after it was read, and another cursor's read caches it again: the reader's copy has the old count."""
+    cfg = SHARED._replace(subscriptions=2, max_requeue_times=0, grace_ms=0)
+    s = run(cfg, *joining(0, 1), ("connect", 0, 1), ("add_entry",), ("read_more_entries", 0), ("advance", 1001))
+    s = run(cfg, ("do_cache_eviction",), *joining(1), ("read_more_entries", 1), ("complete_storage_read", 1, True), s=s)
+    s = run(cfg, ("disconnect", 0, 0), ("dispatch", 0, "normal"), s=s)
+    assert s.subscriptions[0].replay == (Position(0, 0),)
+    entry = next(e for e in s.caches.ranges.queue if e is not None)
+    assert (entry.expected_reads, deliveries_to_come(s, entry)) == (1, 2)
+
+
+def test_discarded_read_counts_as_read_in_shipped_versions() -> None:
+    """All consumers leave while an entry is read; the cursor will read it again, and nobody has received it."""
+    calls = (*joining(0), *joining(1), ("add_entry",), ("read_more_entries", 0), ("disconnect", 0, 0))
+    calls = (*calls, ("connect", 0, 0), ("dispatch", 0, "normal"))
+    for cfg, left in ((SHARED, 2), (SHARED._replace(discarded_read_marks_read=True), 1)):
+        assert counts(run(cfg, *calls)) == {(0, 0): left}
+
+
+def test_key_is_sent_out_of_order_if_only_the_first_replayed_entry_is_compared() -> None:
+    """Consumer 1 holds entry 1 and leaves while entry 3, with the same key, is read for replay.
+
+    Entry 0 waits for replay all the time, so the first entry of the replay queue is not new (apache/pulsar#12885).
+    """
+    calls: list[Call] = [("connect", 0, 0), ("connect", 0, 1), ("flow", 0, 0, 3), ("flow", 0, 1, 1)]
+    calls += [*[("add_entry",)] * 4, *reading(0), ("redeliver", 0, 0), *reading(0, "replay"), ("redeliver", 0, 0)]
+    calls += [("flow", 0, 1, 1), ("read_more_entries", 0), ("disconnect", 0, 1), ("flow", 0, 0, 5)]
+    for order, sent in ((Config().replay_order, ()), (SHIPPED.replay_order, ((Position(0, 3), 0),))):
+        cfg = Config(subscriptions=1, types=("key_shared",), entry_keys=(0, 1), replay_order=order)
+        s = run(cfg, *calls)
+        assert s.subscriptions[0].replay == tuple([Position(0, i) for i in range(4)])
+        assert outcome_of(cfg, s, "dispatch", 0, "replay").sent == sent
+
+
+def test_old_replay_read_is_sent_twice_in_shipped_versions() -> None:
+    """A replay read outlives the session that began it: its entry is sent, and again after the cursor is rewound."""
+    calls = (*joining(0, 1), ("add_entry",), *reading(0), ("redeliver", 0, 0), ("flow", 0, 0, 1))
+    calls = (
+        *calls,
+        ("read_more_entries", 0),
+        ("disconnect", 0, 0),
+        *joining(0),
+        ("dispatch", 0, "replay"),
+        *reading(0),
+    )
+    s = run(SHARED._replace(discards_old_replay_read=False), *calls)
+    assert [each.position for each in s.subscriptions[0].sent] == [Position(0, 0)] * 3
+    assert len(run(SHARED, *calls).subscriptions[0].sent) == 2
+
+
+def test_shadow_topic_caches_nothing() -> None:
+    cfg = SHARED._replace(shadow_topic=True)
+    assert counts(run(cfg, *joining(0), ("add_entry",))) == {}
+
+
+def test_without_counts_entries_leave_the_cache_behind_the_slowest_read_position() -> None:
+    cfg = SHARED._replace(counts_reads=False, subscriptions=2)
+    s = run(cfg, *joining(0), *joining(1), ("check_backlogged_cursors",), ("add_entry",), *reading(0))
+    assert counts(s) == {(0, 0): None}
+    assert counts(run(cfg, *reading(1), s=s)) == {}
+    by_mark = cfg._replace(invalidates_by_mark_delete=True)
+    s = run(by_mark, *joining(0), *joining(1), ("check_backlogged_cursors",), *[("add_entry",)] * 2)
+    s = run(
+        by_mark, *reading(0), *reading(1), ("acknowledge", 0, Position(0, 1)), ("mark_delete", 0, Position(0, 0)), s=s
+    )
+    assert counts(s) == {(0, 0): None, (0, 1): None}
+    assert counts(run(by_mark, ("mark_delete", 1, Position(0, 1)), s=s)) == {(0, 1): None}
+
+
+def test_added_entry_is_not_cached_for_backlogged_cursor_without_counts() -> None:
+    cfg = SHARED._replace(counts_reads=False, backlogged_threshold=1)
+    s = run(cfg, *joining(0), ("add_entry",), ("check_backlogged_cursors",), ("add_entry",))
+    assert counts(s) == {}
+    assert isinstance(outcome_of(SHARED, run(SHARED), "check_backlogged_cursors"), Refused)
