@@ -81,6 +81,10 @@ class Judge:
         self.cursors[name] = Cursor(self.profile, self.ledgers, sizes, at_end=not earliest)
         return ""
 
+    def _read(self, name: str, number: int) -> str:
+        expected = self.cursors[name].read()
+        return "" if number == expected else f"the model reads entry {expected}"
+
     def _deliver(self, name: str, number: int, ack_set: Sequence[int] | None) -> str:
         expected = self.cursors[name].remaining(number)
         if expected == ():
@@ -102,8 +106,7 @@ class Judge:
         return ""
 
     def _begin_transfer(self, destination: int) -> str:
-        self.ownership.begin_transfer(destination)
-        return ""
+        return "" if self.ownership.begin_transfer(destination) else "the model refuses"
 
     def _finish_transfer(self) -> str:
         self.ownership.finish_transfer()

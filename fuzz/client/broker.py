@@ -177,10 +177,20 @@ class Server:
             link.transport.abort()
         return len(gone)
 
-    async def do_shut(self, broker: int) -> None:
-        """A broker's port refuses connections."""
-        self.listeners[broker].close()
-        self.listeners[broker] = None
+    def do_crash(self) -> None:
+        """The owner stops: its connections end, and its port refuses others."""
+        assert self.cluster is not None, "reset comes first"
+        broker = self.cluster.crash()
+        if broker is not None:
+            self.listeners[broker].close()
+            self.listeners[broker] = None
+            self.do_drop(broker)
+
+    async def do_restart(self) -> None:
+        """What has stopped starts again."""
+        assert self.cluster is not None, "reset comes first"
+        for broker in self.cluster.restart():
+            await self.do_open(broker)
 
     async def do_open(self, broker: int) -> None:
         """A broker's port accepts connections again."""

@@ -45,6 +45,10 @@ class Cluster:
         self.counts: Counter[str] = Counter()
         #: decisions, as `fuzz/answers/judge.py` reads them
         self.journal: list[tuple[Any, ...]] = []
+        #: requests that wait until the topics have an owner
+        self.parked: list[tuple[Connection, Any]] = []
+        #: replies that are sent just before the next command is answered
+        self.late: list[tuple[Connection, Any]] = []
         #: connections that this side, or a reply of this side, has ended
         self.ended: set[int] = set()
         #: messages that were answered with SEND_ERROR
@@ -55,6 +59,9 @@ class Cluster:
 
     def handle(self, connection: Connection, command: Any, message: bytes) -> None:
         """Answers a command."""
+        while self.late:
+            connection_of_late, reply = self.late.pop()
+            connection_of_late.send(reply)
         kind = Type(command.type)
         self.counts[kind.name] += 1
         self._handlers[kind](connection, getattr(command, kind.name), message)
@@ -90,12 +97,17 @@ class Cluster:
 
     def _lookup(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "LOOKUP", body.topic)
-        order, owner = self._order("LOOKUP"), self.ownership.answer(connection.broker)
+        owner = self.ownership.answer(connection.broker)
         self.journal.append(("lookup", connection.broker, owner))
+        if owner is None:
+            self.parked.append((connection, body))
+            return
+        order = self._order("LOOKUP")
         if order == "silent":
             return
         reply = command_of(Type.LOOKUP_RESPONSE, request_id=body.request_id, response=_CONNECT, authoritative=True)
-        if order or owner is None:
+        if order:
+            self.ended.add(connection.number)  # the client may end it, by design
             reply.LOOKUP_RESPONSE.response = _FAILED
             reply.LOOKUP_RESPONSE.error = ServerError.SERVICE_NOT_READY
         else:
@@ -105,21 +117,26 @@ class Cluster:
     def _order(self, kind: str) -> str:
         return self.answers[kind].popleft() if self.answers[kind] else ""
 
-    def _admitted(self, connection: Connection, kind: str, request: int) -> bool:
-        """Whether a PRODUCER or SUBSCRIBE is served here and now; answers it with an error if not."""
+    def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
+        """Whether a PRODUCER or SUBSCRIBE is served here and now; parks it, or answers it with an error, if not."""
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))
+        if served is None:
+            self.parked.append((connection, body))
+            return False
         order = self._order(kind)
-        if order == "close":
+        if order.startswith("close"):
             self.answers[kind].appendleft(order)  # the caller uses it up
         if order == "silent":
             return False
-        if served and order in ("", "close"):
+        if served and (not order or order.startswith("close")):
             if self.loaded_at != connection.broker:
                 self._load(connection.broker)
             return True
         error = ServerError.PERSISTENCE_ERROR if order == "fail" else ServerError.SERVICE_NOT_READY
-        connection.send(command_of(Type.ERROR, request_id=request, error=error, message=order or "not served here"))
+        connection.send(
+            command_of(Type.ERROR, request_id=body.request_id, error=error, message=order or "not served here")
+        )
         return False
 
     def _load(self, broker: int) -> None:
@@ -132,7 +149,7 @@ class Cluster:
 
     def _producer(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "PRODUCER", [body.producer_id, body.epoch, body.producer_name])
-        if not self._admitted(connection, "PRODUCER", body.request_id):
+        if not self._admitted(connection, "PRODUCER", body):
             return
         topic, key = self.topic(body.topic), (connection.number, body.producer_id)
         name = body.producer_name or f"loopback-{self.sessions}"
@@ -150,12 +167,22 @@ class Cluster:
         self.of_producer[key] = topic, producer
         self.journal.append(("session", name, producer.session, connection.broker))
         last = topic.last_sequence.get(name, -1) if topic.deduplication else -1
-        if self._order("PRODUCER") == "close":
-            self.forget_producer(topic, key)
-            connection.send(close_command(producer))
         reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
         reply.PRODUCER_SUCCESS.last_sequence_id = last
-        connection.send(reply)
+        order = self._order("PRODUCER")
+        if order:
+            self.forget_producer(topic, key)
+        self._welcome(order, producer, reply)
+
+    def _welcome(self, order: str, session: Producer | Consumer, reply: Any) -> None:
+        """Sends SUCCESS; if it is ordered, behind a CLOSE."""
+        connection = session.connection
+        if order:
+            connection.send(close_command(session, self.urls[connection.broker] if "redirect" in order else ""))
+        if "late" in order:
+            self.late.append((connection, reply))
+        else:
+            connection.send(reply)
 
     def forget_producer(self, topic: Topic, key: tuple[int, int]) -> None:
         """Ends the session of a producer."""
@@ -215,7 +242,7 @@ class Cluster:
 
     def _subscribe(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "SUBSCRIBE", [body.consumer_id, body.subscription, body.type])
-        if not self._admitted(connection, "SUBSCRIBE", body.request_id):
+        if not self._admitted(connection, "SUBSCRIBE", body):
             return
         topic, key = self.topic(body.topic), (connection.number, body.consumer_id)
         subscription = topic.subscription(body.subscription, body.type, earliest=body.initial_position == 1)
@@ -229,11 +256,11 @@ class Cluster:
         consumer = Consumer(connection, body.consumer_id, body.consumer_name)
         subscription.consumers.append(consumer)
         topic.consumers[key] = subscription, consumer
-        if self._order("SUBSCRIBE") == "close":
+        order = self._order("SUBSCRIBE")
+        if order:
             topic.consumers.pop(key)
             subscription.remove(consumer)
-            connection.send(close_command(consumer))
-        connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
+        self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
 
     def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Any, Consumer] | None:
         """An attached consumer that is served here."""
@@ -311,6 +338,7 @@ class Cluster:
         """A connection has ended."""
         excused = connection.number in self.ended
         self._note(connection, "ENDED" if excused else "LOST", connection.broker)
+        self.parked = [each for each in self.parked if each[0] is not connection]
         for topic in self.topics.values():
             for key in [key for key in topic.producers if key[0] == connection.number]:
                 self.forget_producer(topic, key)

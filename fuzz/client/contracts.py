@@ -111,6 +111,52 @@ def send_fails_only_if_refused(seen: Observed) -> str:
     return f"failed without a refusal: {', '.join(wrong[:5])}" if wrong else ""
 
 
+# ---- the consumer -------------------------------------------------------------------------------------
+
+
+@contract
+def stored_message_is_delivered(seen: Observed) -> str:
+    """Once the brokers are faithful again, every message of the log reaches the application at least once."""
+    received = {int(message[0]) for message in seen.received}
+    missing = [number for number in dict.fromkeys(seen.log) if number not in received]
+    return f"message {_some(missing)} was never received" if missing and seen.consumers else ""
+
+
+@contract
+def first_deliveries_have_order_of_log(seen: Observed) -> str:
+    """A single consumer receives the first copies of messages in the order of the log."""
+    places = [(ledger, entry, index) for _, ledger, entry, index, _ in seen.received]
+    firsts = list(dict.fromkeys(places))
+    wrong = [b for a, b in pairwise(firsts) if a > b]
+    return f"{wrong[0]} was received behind a later message" if wrong and seen.consumers == 1 else ""
+
+
+@contract
+def permits_are_conserved(seen: Observed) -> str:
+    """A consumer that has taken everything has granted more than half of its receiver queue, and not more than all."""
+    queue = seen.settings.get("receiver_queue", 0)
+    wrong = [each for each in seen.report.get("permits", ()) if queue and not queue / 2 <= each[3] <= queue]
+    return f"consumer {wrong[0][0]} has {wrong[0][3]} permits, its queue is {queue}" if wrong else ""
+
+
+# ---- transfers ----------------------------------------------------------------------------------------
+
+
+@contract
+def redirect_needs_no_lookup(seen: Observed) -> str:
+    """A client that is sent to another broker by CLOSE with its address connects without a look-up (PIP-307)."""
+    return f"{seen.redirect_lookups} look-ups after redirects" if seen.redirect_lookups else ""
+
+
+CONSUMER = (
+    client_does_not_crash,
+    client_does_not_hang,
+    stored_message_is_delivered,
+    first_deliveries_have_order_of_log,
+    permits_are_conserved,
+    operation_succeeds_while_brokers_serve,
+    client_keeps_its_connection,
+)
 PRODUCER = (
     client_does_not_crash,
     client_does_not_hang,

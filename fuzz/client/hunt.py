@@ -47,8 +47,7 @@ class Hunted(NamedTuple):
 
 def explanation(known: Iterable[Known], scenario: str, contract: str, schedule: Schedule) -> Known | None:
     """The known deviation that explains a violated contract, if any."""
-    rows = [row for row in known if row.explains(contract, schedule)]
-    return next((row for row in rows if row.scenario == scenario), rows[0] if rows else None)
+    return next((row for row in known if row.explains(scenario, contract, schedule)), None)
 
 
 def hunt(
@@ -71,7 +70,7 @@ def hunt(
         for violation in violations(scenario, observed):
             name = violation.contract.name
             row = explanation(known, scenario.name, name, schedule)
-            firsts.setdefault((name, row.id if row else ""), (seed, schedule, violation, row))
+            firsts.setdefault((name, row.defect.id if row else ""), (seed, schedule, violation, row))
         progress(schedules, len(firsts))
         if until is not None and time.monotonic() >= until:
             break

@@ -4,8 +4,13 @@ Orders, each until it is changed or used up:
 
     sends      store them; defer them, unprocessed, until they are released; or ignore them, which fences the session
     receipts   send them; or hold them back until they are released
-    answers    of the next PRODUCER, SUBSCRIBE or LOOKUP, one after the other: refuse (ServiceNotReady), fail (a
-               persistence error), silent (never answered), or close (CLOSE comes before SUCCESS)
+    answers    of the next PRODUCER, SUBSCRIBE or LOOKUP, one after the other:
+                 refuse                with ServiceNotReady
+                 fail                  with a persistence error
+                 silent                never
+                 close                 CLOSE, then SUCCESS
+                 close_redirect        the same, and CLOSE has this broker's address
+                 close_late, close_redirect_late    SUCCESS comes just before the answer to the next command
 
 The other orders are methods: `broker.py` calls a method by the name in a request.
 """
@@ -69,12 +74,16 @@ class Ordered(Cluster):
             if producer.deferred:
                 self.refuse_send(producer, producer.deferred.pop(min(rank, len(producer.deferred) - 1)))
 
-    def begin_transfer(self, destination: int) -> None:
-        """Phase 1 of a transfer: sends and acks are ignored, and clients stay attached."""
-        if self.ownership.owner != destination and self.open_at is not None:
-            self.ownership.begin_transfer(destination)
-            self.journal.append(("begin_transfer", destination))
-            self.open_at = None
+    def begin_transfer(self) -> bool:
+        """Phase 1 of a transfer to the other broker: sends and acks are ignored, and clients stay attached.
+
+        Returns whether it began: the owner serves, and the other broker is up.
+        """
+        if self.open_at is None or not self.ownership.begin_transfer(1 - self.open_at):
+            return False
+        self.journal.append(("begin_transfer", 1 - self.open_at))
+        self.open_at = None
+        return True
 
     def finish_transfer(self, *, url: bool = True) -> None:
         """Phase 2: the destination owns the topics, and clients get its address; without `url`, only the close."""
@@ -82,11 +91,25 @@ class Ordered(Cluster):
             return
         source, destination = self.ownership.finish_transfer()
         self.journal.append(("finish_transfer",))
-        self.open_at = destination
+        self._moved(destination, crashed=False)
+        self.close_sessions(source, self.urls[destination] if url else "")
+        self._unpark()
+
+    def _unpark(self) -> None:
+        parked, self.parked = self.parked, []
+        for connection, body in parked:
+            self._handlers[Type[type(body).__name__]](connection, body, b"")
+
+    def _moved(self, owner: int, *, crashed: bool) -> None:
+        self.open_at = owner
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
-                each.cursor.move(crashed=False)
-        self.close_sessions(source, self.urls[destination] if url else "")
+                each.cursor.move(crashed=crashed)
+
+    def close_owner_sessions(self, url: str) -> None:
+        """Sends CLOSE with some address to all that are attached at the owner, which keeps the topics."""
+        if self.open_at is not None:
+            self.close_sessions(self.open_at, url)
 
     def close_sessions(self, broker: int, url: str) -> None:
         """Sends CLOSE to every producer and consumer that is attached at a broker."""
@@ -107,15 +130,28 @@ class Ordered(Cluster):
             for _, consumer in topic.consumers.values():
                 consumer.connection.send(command_of(Type.REACHED_END_OF_TOPIC, consumer_id=consumer.id))
 
-    def crash(self, broker: int, heir: int) -> None:
-        """A broker stops: acknowledgements since the last write are forgotten, and another broker is the owner."""
-        self.ownership.crash(broker, heir)
-        self.journal.append(("crash", broker, heir))
-        if self.ownership.owner == heir and self.open_at != heir:
-            self.open_at = heir
-            for topic in self.topics.values():
-                for each in topic.subscriptions.values():
-                    each.cursor.move(crashed=True)
+    def crash(self) -> int | None:
+        """The owner stops: acknowledgements since the last write are forgotten, and the other broker is the owner.
+
+        Returns the broker that stopped; None if the other one is down.
+        """
+        self.finish_transfer()
+        broker = self.open_at
+        if broker is None or not self.ownership.is_up(1 - broker):
+            return None
+        self.ownership.crash(broker, 1 - broker)
+        self.journal.append(("crash", broker, 1 - broker))
+        self._moved(1 - broker, crashed=True)
+        self._unpark()
+        return broker
+
+    def restart(self) -> list[int]:
+        """Brokers that have stopped start again. Returns them."""
+        down = [broker for broker in range(len(self.urls)) if not self.ownership.is_up(broker)]
+        for broker in down:
+            self.ownership.restart(broker)
+            self.journal.append(("restart", broker))
+        return down
 
     # ---- what the harness sees
 
@@ -127,12 +163,26 @@ class Ordered(Cluster):
             return len(self.of_producer) >= int(value)
         if what == "consumers":
             return sum(len(topic.consumers) for topic in self.topics.values()) >= int(value)
+        if what == "flows":  # every consumer was served since it attached
+            return all(c.granted for topic in self.topics.values() for _, c in topic.consumers.values())
         if what == "acknowledged":  # by every subscription, the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.acks.first_unacked >= len(t.log) for t, s in subscriptions)
         kind, count = value
         assert what == "commands", what
         return self.counts[str(kind)] >= int(count)
+
+    def has_answers(self) -> bool:
+        """Whether answers are ordered that no command has used up."""
+        return any(self.answers.values())
+
+    def attached(self) -> int:
+        """How many producers are attached."""
+        return len(self.of_producer)
+
+    def count(self, kind: str) -> int:
+        """How many commands of a kind have come."""
+        return self.counts[kind]
 
     def report(self) -> dict[str, Any]:
         """What happened, as plain data."""

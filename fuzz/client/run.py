@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -22,10 +23,12 @@ class Observed(msgspec.Struct):
     begun: int = 0  # messages sent
     refused: list[str] = []  # messages that the client did not accept
     results: list[list[str]] = []  # payload, result and message id of each callback, in order
+    consumers: int = 0
     received: list[list[Any]] = []  # payload, ledger, entry, batch index, redelivery count
     failed: list[str] = []  # operations of the client that failed
     ended: str = ""  # how the client's process ended, if it did
     hangs: str = ""  # the call that did not return, if one did not
+    redirect_lookups: int = 0  # look-ups after a redirect to a broker that serves
     connected: list[bool] = []  # at the end
     report: dict[str, Any] = {}  # the brokers'
 
@@ -48,7 +51,9 @@ class Run:
         self.patience = patience
         self.observed = Observed(dict(settings))
         self.is_faithful = True  # the brokers store every send and send every receipt
+        self.is_fenced = False  # the topic is in transfer: new sessions are not answered yet
         self.is_patient = True  # no effect has been missing yet
+        self.taken: dict[int, int] = {}  # messages that each consumer has received
         self.producers = 0
         self.consumers = 0
 
@@ -63,7 +68,8 @@ class Run:
     def start(self, operation_timeout_seconds: int = 30, **settings: Any) -> None:
         """Starts brokers with these settings, and a client."""
         urls = self.broker("reset", **settings)
-        self.client("open", url=urls[0], operation_timeout_seconds=operation_timeout_seconds)
+        url = ",".join([urls[0], *[each.removeprefix("pulsar://") for each in urls[1:]]])
+        self.client("open", url=url, operation_timeout_seconds=operation_timeout_seconds)
 
     def produce(self, **options: Any) -> None:
         """Creates the producer."""
@@ -80,6 +86,7 @@ class Run:
             self.observed.failed.append(f"subscribe {said}")
         else:
             self.consumers += 1
+            self.observed.consumers += 1
 
     def send(self, count: int) -> None:
         """Sends messages."""
@@ -105,12 +112,14 @@ class Run:
 
     def sync(self) -> None:
         """Waits until the client is attached again, and the brokers have all messages that have no callback."""
+        if self.is_fenced and not self.broker("attached"):
+            return  # until the transfer ends
         if self.producers and self.wait("producers", self.producers) and self.pending():
             if self.is_faithful:
                 self.settle(self.patience)
             elif self.observed.begun:
                 self.wait("received", self.observed.begun - 1)
-        if self.consumers:
+        if self.consumers and not self.is_fenced:
             self.wait("consumers", self.consumers)
 
     def settle(self, seconds: float) -> None:
@@ -119,17 +128,34 @@ class Run:
         self.observed.results = self.client("results", count=count, seconds=seconds if self.is_patient else 0.0)
         self.is_patient = self.is_patient and len(self.observed.results) >= count
 
-    def receive_all(self) -> None:
-        """Receives until every message of the log was received, and acknowledges cumulatively."""
+    def receive(self, count: int, seconds: float = 0.2) -> None:
+        """Every consumer receives up to that many messages and acknowledges them one by one."""
         for consumer in range(self.consumers):
-            self.observed.received += self.client("receive", count=10_000, seconds=0.3, consumer=consumer, limit=60.0)
+            known = self.taken.get(consumer, 0)
+            found = self.client("receive", count=count, seconds=seconds, consumer=consumer, limit=seconds * count + 5.0)
+            for index in range(known, known + len(found)):
+                self.client("acknowledge", index=index, consumer=consumer)
+            self.taken[consumer] = known + len(found)
+            self.observed.received += found
+
+    def receive_all(self) -> None:
+        """Receives until every message of the log has been received, for as long as the patience lasts."""
+        until = time.monotonic() + self.patience
+        while self.consumers and time.monotonic() < until:
+            log = {int(payload) for entry in self.broker("report")["log"] for payload in entry[4]}
+            if log <= {int(message[0]) for message in self.observed.received}:
+                break
+            self.receive(100, 0.05)
 
     def finish(self) -> None:
         """Lets faithful brokers finish what is pending, and takes down what is there; then closes the client."""
         self.is_patient = True
+        self.is_fenced = False
+        self.broker("restart")
         self.broker("obey_no_more")
         self.is_faithful = True
         self.settle(self.patience)
+        self.receive_all()
         self.observed.connected = self.client("is_connected")
         self.observed.report = self.broker("report")
         said = self.client("close", limit=self.patience + 5.0)

@@ -150,7 +150,7 @@ class Subscription:
         while any(consumer.permits > 0 for consumer in self.consumers):
             while self.replay and not self._is_left(self.replay[0]):
                 del self.replay[0]
-            number = self.replay.pop(0) if self.replay else self.cursor.read()
+            number = self.replay.pop(0) if self.replay else self._read()
             if number is None:
                 return
             entry = log[number]
@@ -162,6 +162,12 @@ class Subscription:
             consumer.dispatched += len(entry.payloads)
             consumer.unacked[number] = None
             self._deliver(consumer, number, entry)
+
+    def _read(self) -> int | None:
+        number = self.cursor.read()
+        if number is not None:
+            self._journal.append(("read", self.name, number))
+        return number
 
     def _deliver(self, consumer: Consumer, number: int, entry: Entry) -> None:
         position = {"ledger": entry.ledger, "entry": entry.entry, "partition": -1}

@@ -19,6 +19,7 @@ from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.platform.json import to_json
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
+from fuzz.report.finding import KnownDefect, shown_defect
 from model.machine import BadValue
 
 #: Where schedules of findings go.
@@ -45,7 +46,7 @@ class Replays(Record):
 
 
 class ClientFinding(Record):
-    """A contract that the client has not kept, with the shrunk schedule. `known` is the id of a known deviation."""
+    """A contract that the client has not kept, with the shrunk schedule. `defect`: the known deviation, or null."""
 
     scenario: str
     signature: str
@@ -59,10 +60,7 @@ class ClientFinding(Record):
     message: str
     trace: str
     replays: Replays
-    known: str | None
-    symptom: str
-    mechanism: str
-    consequence: str
+    defect: KnownDefect | None
 
 
 class ClientResult(Result):
@@ -82,7 +80,7 @@ class ClientResult(Result):
     @property
     def found(self) -> bool:
         """Whether there is a finding that the profile does not explain."""
-        return any(finding.known is None for finding in self.findings)
+        return any(finding.defect is None for finding in self.findings)
 
 
 def run(options: Options, console: Console) -> ClientResult:
@@ -93,7 +91,7 @@ def run(options: Options, console: Console) -> ClientResult:
         raise BadValue(f"--profile: there is no profile {options.profile}; there are {', '.join(profiles())}")
     names = scenario_names() if options.scenario == ALL else [options.scenario]
     scenarios = [find_scenario(name) for name in names]
-    known = [row for row in known_deviations() if row.profile == options.profile != REFERENCE]
+    known = [row for row in known_deviations() if row.defect.profile == options.profile != REFERENCE]
     result = ClientResult(
         scenario=options.scenario,
         client="",
@@ -146,26 +144,24 @@ def _finding(found: Found, folder: Path) -> ClientFinding:
         message=found.violation.message,
         trace=str(path),
         replays=Replays(shown=found.replays[0], of=found.replays[1]),
-        known=row.id if row else None,
-        symptom=row.symptom if row else "",
-        mechanism=row.mechanism if row else "",
-        consequence=row.consequence if row else "",
+        defect=shown_defect(row.defect) if row else None,
     )
 
 
 def show(console: Console, result: ClientResult) -> None:
     """Prints the findings step by step, then the totals."""
     for number, each in enumerate(result.findings, 1):
-        colour = "yellow" if each.known else "bold red"
+        colour = "yellow" if each.defect else "bold red"
         heading = f"[{colour}]finding {number} of {len(result.findings)}[/]  [bold]{escape(each.contract)}[/]"
         lengths = f"{each.length} steps, shrunk to {each.shrunk_length}"
         shown = f"shown in {each.replays.shown} of {each.replays.of} replays"
         console.print(f"{heading}  {each.scenario}, seed {each.seed}, {lengths}, {shown}")
         settings = ", ".join(f"{name}={value}" for name, value in each.settings.items())
         lines = [("guarantee", each.guarantee), ("settings", settings)]
-        if each.known:
-            texts = [("mechanism", each.mechanism), ("leads to", each.consequence)]
-            lines = [("known", f"{each.known}: {each.symptom}"), *texts, *lines]
+        if each.defect:
+            row = each.defect
+            known = f"{row.symptom} ({row.severity}; {row.versions})"
+            lines = [("known", known), ("mechanism", row.mechanism), ("leads to", row.consequence), *lines]
         lines += [(str(index), step) for index, step in enumerate(each.steps, 1)]
         lines += [("observed", each.message), ("schedule", each.trace)]
         for name, text in lines:
@@ -174,7 +170,7 @@ def show(console: Console, result: ClientResult) -> None:
     speed = f"{result.messages:,} messages, {result.messages_per_second:,.0f} messages/s, {result.seconds:.1f} s"
     console.print(f"{result.scenario}, {result.client}, profile {result.profile}: {speed}")
     ran = f"{result.traces:,} schedules (seed {result.seed})"
-    new = sum(each.known is None for each in result.findings)
+    new = sum(each.defect is None for each in result.findings)
     if new:
         console.print(f"[bold red]{new} {'finding' if new == 1 else 'findings'}[/] in {ran}")
     else:

@@ -18,7 +18,7 @@ from rich.markup import escape
 
 from fuzz.campaign.worker import Found
 from fuzz.charts import Chart, chart_of
-from fuzz.defects.table import defects_of
+from fuzz.defects.table import Defect, defects_of
 from fuzz.platform.json import to_json
 from fuzz.report.why import why
 from fuzz.run.call import Call
@@ -175,10 +175,13 @@ def known_defect(subject: str, profile: str, cause: str) -> KnownDefect | None:
     name = Cause.parse(cause).broken_property
     for each in defects_of(subject):
         if each.profile == profile and each.property == name:
-            return KnownDefect(
-                each.id, each.symptom, each.mechanism, each.consequence, each.severity, each.versions, each.link
-            )
+            return shown_defect(each)
     return None
+
+
+def shown_defect(row: Defect) -> KnownDefect:
+    """Returns what a finding shows of a row of the defect table."""
+    return KnownDefect(row.id, row.symptom, row.mechanism, row.consequence, row.severity, row.versions, row.link)
 
 
 def explain(trace: Trace) -> Explanation:

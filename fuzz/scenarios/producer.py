@@ -58,7 +58,7 @@ def drop(run: Run) -> None:
 
 def close(run: Run) -> None:
     """The broker closes the sessions without an address, as for an unload."""
-    run.broker("close_sessions", broker=0, url="")
+    run.broker("close_owner_sessions", url="")
     run.sync()
 
 

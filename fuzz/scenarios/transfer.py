@@ -1,0 +1,111 @@
+"""A producer and consumers while the topic moves between two brokers (PIP-307), is unloaded, or its broker stops."""
+
+from __future__ import annotations
+
+from fuzz.client.contracts import CONSUMER, PRODUCER, redirect_needs_no_lookup
+from fuzz.client.run import Run
+from fuzz.client.schedule import Scenario, StepKind
+
+#: Seconds after which an operation of the client fails.
+_OPERATION_TIMEOUT = 2
+#: Addresses in CLOSE that lead nowhere; a client looks the topic up instead.
+_BAD_URLS = ("pulsar://127.0.0.1:1", "", "127.0.0.1:1", "pulsar://")
+
+#: CLOSE during a request, without and with an address; SUCCESS follows at once, or after the client's next command.
+_CLOSES = ("close", "close_redirect", "close_late", "close_redirect_late")
+
+
+def begin(run: Run) -> None:
+    """A producer is attached, and has its first receipt."""
+    run.start(deduplication=run.settings["deduplication"], operation_timeout_seconds=_OPERATION_TIMEOUT)
+    run.produce(send_timeout_millis=0, batching_enabled=False)
+    run.send(1)
+
+
+def subscribe(run: Run) -> None:
+    """The first consumer subscribes; a Shared subscription may have a second one."""
+    if not run.is_fenced and run.consumers < (2 if run.settings["kind"] == 1 else 1):
+        run.subscribe(kind=run.settings["kind"], receiver_queue_size=run.settings["receiver_queue"])
+
+
+def move(run: Run) -> None:
+    """The topic moves to the other broker, and CLOSE has its address."""
+    fence(run)
+    finish(run)
+
+
+def fence(run: Run) -> None:
+    """Phase 1 of a transfer: sends and acks are ignored."""
+    if run.broker("begin_transfer"):
+        run.is_fenced, run.is_faithful = True, False
+
+
+def finish(run: Run) -> None:
+    """Phase 2 of a transfer: CLOSE with the address of the new owner."""
+    is_plain, before = not run.broker("has_answers"), run.broker("count", kind="LOOKUP")
+    run.broker("finish_transfer")
+    run.is_fenced, run.is_faithful = False, True
+    run.sync()
+    if run.is_patient and is_plain:
+        run.observed.redirect_lookups += run.broker("count", kind="LOOKUP") - before
+
+
+def unload(run: Run) -> None:
+    """The topic moves, and CLOSE has no address, as before PIP-307."""
+    fence(run)
+    run.broker("finish_transfer", url=False)
+    run.is_fenced, run.is_faithful = False, True
+    run.sync()
+
+
+def mislead(run: Run, url: str) -> None:
+    """CLOSE has an address that leads nowhere, and the owner keeps the topic."""
+    run.broker("close_owner_sessions", url=url)
+    run.sync()
+
+
+def crash(run: Run) -> None:
+    """The owner stops, and the other broker takes over."""
+    run.broker("crash")
+    run.is_fenced, run.is_faithful = False, True
+    run.sync()
+
+
+def drop(run: Run) -> None:
+    """All TCP connections end."""
+    run.broker("drop")
+    run.sync()
+
+
+def order(kind: str, answer: str) -> StepKind:
+    """The next command of a kind gets an answer."""
+    return StepKind(lambda run: run.broker("order", **{kind: [answer]}))
+
+
+scenario = Scenario(
+    "transfer",
+    "a producer and consumers while the topic moves between brokers",
+    settings={"deduplication": (True, False), "kind": (0, 1, 2), "receiver_queue": (1000, 10)},
+    steps={
+        "send": StepKind(lambda run, count: run.send(count), ((1, 2, 5),), weight=3),
+        "subscribe": StepKind(subscribe, weight=2),
+        "receive": StepKind(lambda run, count: run.receive(count), ((1, 3),)),
+        "move": StepKind(move, weight=2),
+        "fence": StepKind(fence),
+        "finish": StepKind(finish),
+        "unload": StepKind(unload),
+        "mislead": StepKind(mislead, (_BAD_URLS,)),
+        "crash": StepKind(crash),
+        "restart": StepKind(lambda run: run.broker("restart")),
+        "drop": StepKind(drop),
+        "terminate": StepKind(lambda run: run.broker("terminate")),
+        "refuse_producer": order("PRODUCER", "refuse"),
+        "refuse_subscribe": order("SUBSCRIBE", "refuse"),
+        "refuse_lookup": order("LOOKUP", "refuse"),
+        "close_producer_first": StepKind(lambda run, how: run.broker("order", PRODUCER=[how]), (_CLOSES,)),
+        "close_subscribe_first": StepKind(lambda run, how: run.broker("order", SUBSCRIBE=[how]), (_CLOSES,)),
+    },
+    begin=begin,
+    end=Run.finish,
+    contracts=(*dict.fromkeys((*PRODUCER, *CONSUMER)), redirect_needs_no_lookup),
+)
