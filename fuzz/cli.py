@@ -302,6 +302,7 @@ def client(
     seconds: Annotated[
         float | None, typer.Option(min=0.01, help="Time limit, without shrinking (default: 10 without --traces).")
     ] = None,
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay only this schedule of a finding.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder for schedules of findings (default: build/client).")
     ] = None,
@@ -310,9 +311,9 @@ def client(
     """Drive a real Pulsar client against loopback brokers whose answers are the models' (see fuzz/README.md)."""
     from fuzz.commands import client as command
 
-    if seconds is None and traces is None:
+    if seconds is None and traces is None and trace is None:
         seconds = 10.0
-    chosen = command.Options(scenario, profile, seed, traces, seconds, out)
+    chosen = command.Options(scenario, profile, seed, traces, seconds, trace, out)
     _end(as_json, command.run(chosen, _err()), command.show)
 
 

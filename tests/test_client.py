@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from fuzz.answers.judge import differences
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER
 from fuzz.client.harness import Harness
+from fuzz.client.hunt import hunt
 from fuzz.client.known import Known, known_deviations
 from fuzz.client.run import observe
-from fuzz.client.schedule import Schedule, execute, find_scenario, generate, scenario_names, violations
+from fuzz.client.schedule import Schedule, execute, find_scenario, generate, scenario_names, violations, write_schedule
+from fuzz.commands import schema_of
 
 #: Starts brokers with a seeded bug.
 SEEDED = """
@@ -107,6 +111,53 @@ def test_a_known_deviation_names_what_exists(row: Known) -> None:
     assert {kind for wanted in row.trigger for kind in wanted.split("|")} <= set(scenario.steps)
     assert row.explains(row.scenario, row.contract, row.schedule())
     assert not row.explains(row.scenario, PRODUCER[1].name, row.schedule())
+
+
+def test_the_command_names_a_known_deviation_and_replays_it(brokerproof: Any) -> None:
+    row = known_deviations()[0]
+    path = Path("schedule.json")
+    write_schedule(path, row.scenario, row.schedule())
+    options = ("client", row.scenario, "--trace", path, "--seconds", 0.01, "--json")
+    ran = brokerproof(*options)
+    jsonschema.validate(ran.json, schema_of("client"))
+    [finding] = ran.json["findings"]
+    assert (ran.code, finding["defect"]["id"]) == (0, row.defect.id)
+    assert finding["replays"] == {"shown": 3, "of": 3}
+    assert brokerproof(*options, "--profile", "reference").code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "truncated"),
+        ('{"scenario": "producer", "settings": {}, "steps": [["vanish"]]}', "no step vanish"),
+        ('{"scenario": "producer", "settings": {"speed": 1}, "steps": []}', "no setting speed"),
+        ('{"scenario": "producer", "settings": {}, "steps": [["send", "all"]]}', "send takes values of"),
+        ('{"scenario": "transfer", "settings": {}, "steps": []}', "a schedule of transfer"),
+    ],
+)
+def test_a_bad_schedule_is_one_line(brokerproof: Any, text: str, why: str) -> None:
+    Path("bad.json").write_text(text)
+    ran = brokerproof("client", "producer", "--trace", "bad.json")
+    assert ran.code == 2
+    assert ran.err.startswith("brokerproof: bad.json: ")
+    assert why in ran.err
+
+
+def test_unknown_names_are_one_line(brokerproof: Any) -> None:
+    assert "producer" in brokerproof("client", "nothing").err
+    assert "reference" in brokerproof("client", "producer", "--profile", "nobody").err
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", scenario_names())
+def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name: str) -> None:
+    """And nothing else; each is shrunk to few steps."""
+    rows = [row for row in known_deviations() if row.scenario == name]
+    found = hunt(harness, find_scenario(name), rows, iter(range(150)), None).findings
+    assert [each.violation for each in found if each.known is None] == []
+    assert {str(each.known) for each in found} == {str(row) for row in rows}
+    assert all(len(each.shrunk.steps) <= 4 for each in found)
 
 
 @pytest.mark.nightly

@@ -103,6 +103,19 @@ class Driver:
             found.append([message.data().decode("latin1").strip(), *where])
         return found
 
+    def produce(self, count: int, one_by_one: bool) -> float:
+        """Sends messages and waits for their receipts: of each before the next, or of all. Returns the seconds."""
+        started, before, payload = time.perf_counter(), len(self._results), b"x" * 16
+        if one_by_one:
+            for _ in range(count):
+                self.producer.send(payload)
+            return time.perf_counter() - started
+        done = self._callback("x")
+        for _ in range(count):
+            self.producer.send_async(payload, done)
+        self.results(before + count, 60.0)
+        return time.perf_counter() - started
+
     def consume(self, count: int, consumer: int = 0) -> float:
         """Receives and acknowledges that many messages. Returns the seconds."""
         started, source = time.perf_counter(), self.consumers[consumer]

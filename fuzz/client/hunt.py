@@ -84,6 +84,23 @@ def hunt(
     return Hunted(schedules, messages, seconds, findings)
 
 
+def replayed(
+    harness: Harness, scenario: Scenario, known: Iterable[Known], schedule: Schedule, seconds: float | None
+) -> Hunted:
+    """Replays one schedule. Findings are the contracts that its first run violates."""
+    started = time.monotonic()
+    observed = execute(harness, scenario, schedule)
+    findings, runs = [], 1
+    for each in violations(scenario, observed):
+        row = explanation(known, scenario.name, each.contract.name, schedule)
+        limit = _REPLAY_SECONDS if seconds is None else seconds
+        shown, of, violation = replays(harness, scenario, schedule, each, REPLAYS, limit)
+        findings.append(Found(scenario.name, violation, 0, schedule, schedule, (shown, of), row))
+        runs += of
+    messages = len(observed.results) + len(observed.received)
+    return Hunted(runs, messages, time.monotonic() - started, findings)
+
+
 def violated(
     harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, patience: float = PATIENCE
 ) -> tuple[Observed, Violation | None]:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
+
+import msgspec
 
 from fuzz.answers.judge import differences
 from fuzz.client.contracts import Contract
 from fuzz.client.harness import BrokerFailed, Harness
 from fuzz.client.run import PATIENCE, Observed, Run, observe
+from fuzz.platform.json import from_json, to_json
 from model.machine import BadValue
 
 
@@ -49,6 +53,40 @@ class Schedule(NamedTuple):
     def text(self) -> list[str]:
         """The steps for a person."""
         return [f"{name}({', '.join(str(each) for each in arguments)})" for name, *arguments in self.steps]
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    scenario: str
+    settings: dict[str, Any]
+    steps: list[list[Any]]
+
+
+def write_schedule(path: Path, scenario: str, schedule: Schedule) -> None:
+    """Writes a schedule as JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(to_json({"scenario": scenario, **schedule._asdict()}, indent=True))
+
+
+def read_schedule(path: Path, scenario: Scenario) -> Schedule:
+    """Reads a schedule of a scenario. Raises BadValue, naming the file, if it is not one."""
+    try:
+        file = msgspec.convert(from_json(path.read_bytes()), _File)
+        if file.scenario != scenario.name:
+            raise ValueError(f"it is a schedule of {file.scenario}, not of {scenario.name}")
+        for name in file.settings:
+            if name not in scenario.settings:
+                raise ValueError(f"{scenario.name} has no setting {name}")
+        for name, *arguments in file.steps:
+            if name not in scenario.steps:
+                raise ValueError(f"{scenario.name} has no step {name}")
+            domains = scenario.steps[name].domains
+            if len(arguments) != len(domains) or any(a not in d for a, d in zip(arguments, domains, strict=True)):
+                raise ValueError(f"{name} takes values of {domains}, got {arguments}")
+    except OSError as problem:
+        raise BadValue(f"{path}: {problem.strerror}") from None
+    except ValueError as problem:
+        raise BadValue(f"{path}: {problem}") from None
+    return Schedule(file.settings, tuple(tuple(step) for step in file.steps))
 
 
 class Violation(NamedTuple):

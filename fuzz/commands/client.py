@@ -12,11 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.client.harness import Harness
-from fuzz.client.hunt import Found, hunt
+from fuzz.client.hunt import Found, hunt, replayed
 from fuzz.client.known import REFERENCE, known_deviations, profiles
-from fuzz.client.schedule import Scenario, find_scenario, scenario_names
+from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
 from fuzz.commands import Count, Record, Result, Seconds
-from fuzz.platform.json import to_json
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
 from fuzz.report.finding import KnownDefect, shown_defect
@@ -35,6 +34,7 @@ class Options(NamedTuple):
     seed: int
     traces: int | None
     seconds: float | None
+    trace: Path | None  # only this schedule
     out: Path | None
 
 
@@ -91,6 +91,9 @@ def run(options: Options, console: Console) -> ClientResult:
         raise BadValue(f"--profile: there is no profile {options.profile}; there are {', '.join(profiles())}")
     names = scenario_names() if options.scenario == ALL else [options.scenario]
     scenarios = [find_scenario(name) for name in names]
+    if options.trace is not None and len(scenarios) > 1:
+        raise BadValue("--trace replays a schedule of one scenario: name it instead of all")
+    schedule = None if options.trace is None else read_schedule(options.trace, scenarios[0])
     known = [row for row in known_deviations() if row.defect.profile == options.profile != REFERENCE]
     result = ClientResult(
         scenario=options.scenario,
@@ -114,7 +117,10 @@ def run(options: Options, console: Console) -> ClientResult:
             def progress(schedules: int, findings: int, scenario: Scenario = scenario) -> None:
                 update(schedules, options.traces, f"{scenario.name}: {schedules:,} schedules  {findings} findings")
 
-            done = hunt(harness, scenario, known, seeds, until, progress)
+            if schedule is not None:
+                done = replayed(harness, scenario, known, schedule, options.seconds)
+            else:
+                done = hunt(harness, scenario, known, seeds, until, progress)
             result.traces += done.schedules
             result.messages += done.messages
             result.seconds += done.seconds
@@ -127,10 +133,8 @@ def run(options: Options, console: Console) -> ClientResult:
 def _finding(found: Found, folder: Path) -> ClientFinding:
     row, contract = found.known, found.violation.contract
     kinds = [name for name, *_ in found.shrunk.steps]
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{found.scenario}-{contract.name}-{found.seed}.json"
-    schedule = {"scenario": found.scenario, "settings": found.shrunk.settings, "steps": found.shrunk.steps}
-    path.write_bytes(to_json(schedule, indent=True))
+    write_schedule(path, found.scenario, found.shrunk)
     return ClientFinding(
         scenario=found.scenario,
         signature=f"{contract.name}: {' '.join(kinds)}",
