@@ -54,7 +54,7 @@ class Answer(NamedTuple):
 
     `paths` is the number of paths that CrossHair executed, `steps` the number of steps of a proof, `compared` the
     number of runs of the program with which the claim or its terms were compared. `failed` names the statements that
-    failed. `assumes` lists the assumptions that are short enough to be read.
+    failed. `assumes` lists the assumptions; see `scrutiny.listed`.
     """
 
     verdict: Verdict

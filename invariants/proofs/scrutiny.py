@@ -11,6 +11,8 @@ Statements with the same name are the instances of one statement, on different p
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
@@ -26,6 +28,8 @@ from invariants.proofs.symbolic import PathCondition, bind, forgotten_results
 SCRUTINY_MS = 1_000
 #: The maximum length of an assumption that is listed, in characters.
 SHORT = 90
+#: What Z3 appends to the name of a fresh constant.
+FRESH = re.compile(r"!\d+")
 #: The maximum size of a term that is printed, in subterms.
 SMALL = 30
 
@@ -59,11 +63,47 @@ def assumptions(statement: Statement) -> list[Any]:
 
 
 def listed(proofs: Sequence[Proof]) -> list[str]:
-    """Returns the short assumptions of proofs as text. Long ones are instances of invariants and of prefix sums."""
+    """Returns the assumptions of proofs as text: the short ones as they are, the number and a digest of the others.
+
+    The others are mostly instances of invariants and of prefix sums. Narrowing one of them changes the digest.
+    """
     facts = {fact.get_id(): fact for p in proofs for s in p.statements for fact in assumptions(s)}
-    found = {" ".join(str(fact).split()) for fact in facts.values() if _is_small(fact)}
-    # names with ! are fresh constants, which Z3 numbers differently in each run
-    return sorted(text for text in found if len(text) <= SHORT and "!" not in text)
+    short, others = set[str](), set[str]()
+    for fact in facts.values():
+        # Z3 numbers fresh constants, whose names have a !, differently in each run
+        text = FRESH.sub("!", " ".join(str(fact).split())) if _is_small(fact) else ""
+        if text and len(text) <= SHORT:
+            short.add(text)
+        else:
+            others.add(_digest(fact))
+    rest = [f"longer: {len(others)}, digest {_hash(*sorted(others))}"] if others else []
+    return sorted(short) + rest
+
+
+def _digest(fact: Any) -> str:
+    """Returns a digest of a term that does not depend on the names of its constants. Cost: linear in its subterms."""
+    numbers: dict[int, int] = {}
+    names: dict[str, int] = {}
+    lines: list[str] = []
+    todo = [(fact, False)]
+    while todo:
+        term, is_ready = todo.pop()
+        if term.get_id() in numbers:
+            continue
+        if not is_ready:
+            todo.append((term, True))
+            todo += [(part, False) for part in term.children()]
+            continue
+        name = str(term) if not z3.is_app(term) or z3.is_int_value(term) else term.decl().name()
+        if z3.is_app(term) and term.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            name = str(names.setdefault(name, len(names)))
+        numbers[term.get_id()] = len(numbers)
+        lines.append(f"{name} {term.sort()} {[numbers[part.get_id()] for part in term.children()]}")
+    return _hash(*lines)
+
+
+def _hash(*lines: str) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def _is_small(term: Any) -> bool:
