@@ -266,6 +266,13 @@ SEEDED = {
         "    remaining = given | (",
         "batch_acks",
     ),
+    "a handle that is closed can write": Seeded(
+        "topic-has-one-accepted-writer",
+        "model.bundle_transfer.topics",
+        "return o._replace(phase=phase, writable=False, adds=())",
+        "return o._replace(phase=phase, writable=True, adds=())",
+        "bundle_transfer",
+    ),
     "a removal counts one byte more": Seeded(
         "a-removal-counts-what-it-clears",
         "model.cache_steps.machine",
