@@ -94,6 +94,8 @@ class Subject:
     scopes: Mapping[str, Scope] = field(default_factory=dict)
     #: (action, arguments) -> which of the independent parts of the state an action reads and changes
     partition: Callable[[str, Mapping[str, Any]], Hashable] = lambda action, arguments: None
+    #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged
+    unchanged: Callable[[Any, str, Any], bool] = lambda cfg, action, outcome: False
     #: by name, state -> a corrupted state, or None: an implementation loaded with it must fail or report it in `check`
     corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a

@@ -6,9 +6,10 @@ invoked after its return. An operation without return may have taken effect at a
 
 The search goes from return to return. A thread's operations do not overlap, so a point of the search is how many
 operations of each thread are placed, and the model's state. The returning operation is placed in every point, after any
-of the operations in flight (just-in-time linearization); equal points are one. The points are compared by the state
-itself: a canonical form would merge states that names in later arguments and outcomes tell apart. A pass that holds too
-many points drops the least likely ones, and can then find an order, but refute nothing.
+of the operations in flight (just-in-time linearization); equal points are one. An operation that changes nothing is
+placed as soon as its outcome is the recorded one: where it may come later, it may come here, too. The points are
+compared by the state itself: a canonical form would merge states that names in later arguments and outcomes tell apart.
+A pass that holds too many points drops the least likely ones, and can then find an order, but refute nothing.
 
 A history that is not linearizable has a first return after which no point is left. No order of the operations that
 returned before can be followed by this operation: it is reported.
@@ -72,11 +73,13 @@ def linearize(
     *,
     accepts: Callable[[Any], bool] = lambda state: True,
     part_of: Callable[[Any], Hashable] = lambda operation: None,
+    is_read: Callable[[Any], bool] = lambda operation: False,
     budget: int = BUDGET_STEPS,
 ) -> Verdict:
     """Decides a history. `accepts` says whether the state at its end is right.
     If only that fails, the verdict has no operation.
 
+    `is_read` says of an operation that was executed whether it leaves every state unchanged, given its outcome.
     `part_of` assigns operations to independent parts of the state: a history is linearizable if every part is.
     `accepts` is asked about a history of one part only. Cost: steps of the model, at most the budget.
     """
@@ -86,7 +89,7 @@ def linearize(
     order: list[Timed] = []
     taken, undecided = 0, False
     for part in parts.values():
-        search = _Search(part, steps, accepts if len(parts) == 1 else lambda state: True, budget - taken)
+        search = _Search(part, steps, accepts if len(parts) == 1 else lambda state: True, is_read, budget - taken)
         verdict = search.run(start)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
@@ -120,7 +123,14 @@ class _OutOfBudget(Exception):
 class _Search:
     """The search in one part of a history."""
 
-    def __init__(self, history: list[Timed], steps: Steps, accepts: Callable[[Any], bool], budget: int) -> None:
+    def __init__(
+        self,
+        history: list[Timed],
+        steps: Steps,
+        accepts: Callable[[Any], bool],
+        is_read: Callable[[Any], bool],
+        budget: int,
+    ) -> None:
         threads: dict[Hashable, list[Timed]] = {}
         for each in sorted(history, key=lambda each: (each.invoked, each.returned)):
             threads.setdefault(each.thread, []).append(each)
@@ -130,6 +140,7 @@ class _Search:
         )
         self.steps = steps
         self.accepts = accepts
+        self.is_read = is_read
         self.budget = budget
         self.taken = 0
 
@@ -179,20 +190,26 @@ class _Search:
                 done[point] = path
                 if returning is not None:
                     continue
-            heads = [(t[i], n) for n, (t, i) in enumerate(zip(self.threads, placed, strict=True)) if i < len(t)]
-            for operation, n in heads:
-                if operation.invoked > limit:
+            following: list[tuple[_Point, _Path]] = []
+            for n, (thread, i) in enumerate(zip(self.threads, placed, strict=True)):
+                if i == len(thread) or thread[i].invoked > limit:
                     continue
+                operation = thread[i]
                 self.taken += 1
                 if self.taken > self.budget:
                     raise _OutOfBudget
                 middle, latest = operation.invoked + operation.returned, path.latest
                 added = _Path(path.cost + (middle < latest), max(middle, latest), operation, path)
-                for after in self.steps(operation.operation, state):
-                    following = (*placed[:n], placed[n] + 1, *placed[n + 1 :]), after
-                    if following not in seen:
-                        seen[following] = added
-                        todo.append((following, added))
+                after_all = (*placed[:n], i + 1, *placed[n + 1 :])
+                states = list(self.steps(operation.operation, state))
+                if states and operation.returned < inf and self.is_read(operation.operation):
+                    following = [((after_all, state), added)]
+                    break
+                following += [((after_all, after), added) for after in states]
+            for each in following:
+                if each[0] not in seen:
+                    seen[each[0]] = each[1]
+                    todo.append(each)
         return done
 
 

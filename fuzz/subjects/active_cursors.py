@@ -225,6 +225,10 @@ def last_removal_is_in_the_future(s: State) -> State:
     return s._replace(last_removal_ms=s.now_ms + 1)
 
 
+#: Actions that change nothing, and those that change nothing in the containers without lazy updates.
+QUERIES = frozenset({"should_cache_added_entries", "get_cursor", "size"})
+EAGER_QUERIES = QUERIES | {"slowest_position", "number_at_same_position_or_before"}
+
 subject = Subject(
     active_cursors,
     ActiveCursors,
@@ -284,6 +288,7 @@ subject = Subject(
         "next_object_is_in_use": next_object_is_in_use,
         "last_removal_is_in_the_future": last_removal_is_in_the_future,
     },
+    unchanged=lambda cfg, action, outcome: action in (EAGER_QUERIES if cfg.container == "definition" else QUERIES),
     steps=128,
     tla="ActiveCursors",
     from_tla=from_tla,

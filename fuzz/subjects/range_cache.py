@@ -302,6 +302,13 @@ def copy_numbers_restart(s: State) -> State | None:
     return s._replace(next_copy=0) if open_copies_count(s) else None
 
 
+def changes_nothing(cfg: Config, action: str, outcome: Any) -> bool:
+    """Whether an action with this outcome changes nothing. A removed entry whose bytes stay counted is no outcome."""
+    if action in ("remove_range", "invalidate_ledger", "clear"):
+        return outcome == {"entries": 0, "bytes": 0} and not cfg.released_value_stays_counted
+    return action == "exists" or (action == "mark_read" and outcome is None)
+
+
 subject = Subject(
     range_cache,
     RangeCaches,
@@ -415,6 +422,7 @@ subject = Subject(
     },
     most={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times
     names=("copy",),
+    unchanged=changes_nothing,
     tla="RangeCache",
     from_tla=from_tla,
 )

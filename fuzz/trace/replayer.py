@@ -30,7 +30,7 @@ from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
 from fuzz.trace.recording import OWN, Deviation, Recording, recording_of, said
-from model.machine import BadValue
+from model.machine import BadValue, Refused
 
 #: An action with more combinations of recorded arguments is taken in a gap with the recorded combinations only.
 _MOST_COMBINED = 200
@@ -123,7 +123,7 @@ class Replayer:
 
         def where_possible(operation: Operation, state: Any) -> Iterable[tuple[Any, Any]]:
             try:
-                return list(outcomes(operation, state))
+                return [(after, result) for after, result, _ in outcomes(operation, state)]
             except BadTrace as problem:  # such as a time before that of the state
                 impossible[:] = [problem]
                 return ()
@@ -199,12 +199,19 @@ class Replayer:
         """Decides whether a concurrent history is linearizable."""
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
-        outcomes = self._outcomes(trace, cfg)
+        outcomes, refused = self._outcomes(trace, cfg), set[int]()
 
         def steps(operation: Operation, state: Any) -> Iterator[Any]:
-            for after, result in outcomes(operation, state):
+            for after, result, is_refused in outcomes(operation, state):
                 if operation.result is ABSENT or same(result, operation.result):
+                    if is_refused and operation.result is not ABSENT:
+                        refused.add(id(operation))
                     yield after
+
+        reads = {
+            id(each): each.result is not ABSENT and self.subject.unchanged(cfg, each.op, each.result)
+            for each in trace.operations
+        }
 
         final = trace.header.get("final", ABSENT)
         verdict = linearize(
@@ -213,6 +220,7 @@ class Replayer:
             steps,
             accepts=lambda state: final is ABSENT or same(self._observed(trace, cfg, state, final), final),
             part_of=lambda operation: self.subject.partition(operation.op, operation.args),
+            is_read=lambda operation: reads[id(operation)] or id(operation) in refused,
         )
         prefix = tuple([each.operation for each in verdict.order])
         if verdict.result is Result.UNDECIDED:
@@ -220,7 +228,7 @@ class Replayer:
             replayed.mismatches = [Mismatch(trace.id, trace.line, "", None, None, ["undecided"], None, message, prefix)]
         elif verdict.operation is not None:
             last = verdict.operation.operation
-            possible = _distinct(result for state in verdict.states for _, result in outcomes(last, state))
+            possible = _distinct(result for state in verdict.states for _, result, _ in outcomes(last, state))
             message = (
                 f"not linearizable: no order of the calls has this result; the longest prefix is {len(prefix):,} calls"
             )
@@ -235,18 +243,21 @@ class Replayer:
             ]
         return replayed
 
-    def _outcomes(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], Iterator[tuple[Any, Any]]]:
-        """Returns a function from operation and state to the allowed steps: next state, outcome in recorded form."""
+    def _outcomes(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], Iterator[tuple[Any, Any, bool]]]:
+        """Returns a function from operation and state to the allowed steps.
+
+        A step is the state after it, the outcome in recorded form, and whether the operation was refused.
+        """
         machine, form, config = self.subject.machine, self.recording.result, trace.config
         own = trace.operations if OWN in trace.header else ()
         fixed = {id(each): self.calls(trace, cfg, None, each) for each in own if each.gap is None}
 
-        def outcomes(operation: Operation, state: Any) -> Iterator[tuple[Any, Any]]:
+        def outcomes(operation: Operation, state: Any) -> Iterator[tuple[Any, Any, bool]]:
             *first, last = fixed.get(id(operation)) or self.calls(trace, cfg, state, operation)
             for call in first:
                 state, _ = machine.step(cfg, state, *call)
             for after, outcome in (machine.step(cfg, state, *last), *machine.alternatives(cfg, state, *last)):
-                yield after, form(cfg, operation.op, outcome, config)
+                yield after, form(cfg, operation.op, outcome, config), outcome.__class__ is Refused
 
         return outcomes
 
