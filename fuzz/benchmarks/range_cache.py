@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
-from fuzz.benchmarks.runner import Benchmark, Measured
+from fuzz.benchmarks.runner import Benchmark, Line, Measured, Plot, Point
 from impl.legacy_cache import LegacyCaches
 from impl.range_cache import RangeCaches
 from model import legacy_cache, range_cache
@@ -16,6 +17,8 @@ FEW, MANY = 10, 10_000
 #: Entries in all caches together, and how many of them have expired.
 ENTRIES, EXPIRED = 20_000, 2_000
 _TURNS = 15
+#: Numbers of topics for which a cycle is measured.
+TOPICS = (10, 100, 1_000, 10_000, 100_000)
 
 
 def central_pass(caches: int) -> float:
@@ -56,11 +59,40 @@ def eviction() -> Measured:
     return Measured(ours, before, before / ours)
 
 
+def cycle(caches: int) -> Measured:
+    """Microseconds of an eviction cycle over these topics, by the central queue and by the passes before it."""
+    pairs = [(central_pass(caches), legacy_round(caches)) for _ in range(5)]
+    ours, before = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
+    return Measured(ours, before, before / ours)
+
+
 benchmarks = [
     Benchmark(
         "eviction",
         f"times the cost over {FEW}",
         f"a time pass over {MANY:,} caches, against the legacy time eviction",
         eviction,
-    )
+    ),
+    *[
+        Benchmark(
+            f"eviction.{topics}",
+            "us",
+            f"a cycle that evicts {EXPIRED:,} of {ENTRIES:,} entries of {topics:,} topics; baseline: legacy passes",
+            partial(cycle, topics),
+        )
+        for topics in TOPICS
+    ],
 ]
+
+plots = (
+    Plot(
+        "Cost of an eviction cycle",
+        f"{EXPIRED:,} of {ENTRIES:,} entries have expired. Before the central queue, every topic's cache is asked.",
+        "topics",
+        "microseconds",
+        (
+            Line("central queue", tuple([Point(n, f"eviction.{n}") for n in TOPICS])),
+            Line("legacy passes", tuple([Point(n, f"eviction.{n}", "baseline") for n in TOPICS])),
+        ),
+    ),
+)

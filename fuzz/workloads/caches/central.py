@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from fuzz.workloads.caches.cache import LEDGER, TTL_US, WATERMARK, Cache, Environment, Reading, Rules
 from impl.entry_cache.manager import EntryCaches, Store, range_config
 from impl.range_cache import Wrapper
-from model.entry_cache.state import Config
+from model.entry_cache.state import Config, Released
 from model.entry_cache.state import Reading as Answer
 from model.machine import Refused
 from model.positions import Position
@@ -88,6 +88,8 @@ class Stash(Queue):
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
         """Removes entries without expected reads or past their TTL, those of the stash first. O(stash + visited)."""
+        if bytes_to_free <= 0:
+            return Refused("illegal_argument", "the bytes to free must be more than zero")
         expired_ns = self.now_ns - self.cfg.ttl_ns
         entries = freed = 0
         stayed: list[Wrapper] = []
@@ -151,6 +153,7 @@ class Settings(NamedTuple):
     counts: Literal["none", "all", "near", "near_1000"] = "all"  # cursors that expect to read an entry
     caches_storage_reads: bool = False  # without counts: whether an entry read from storage is cached
     least_of_read: int = 1  # an entry read from storage is cached if at least so many cursors count
+    drops_read: bool = False  # an entry is removed when its last expected read is done
     max_requeue_times: int = 5
     extend_ttl_of_recently_accessed: bool = False
     queue: type[Queue] = Queue
@@ -179,6 +182,8 @@ class Central(Cache):
         self.entries._store = self.queue
         self.entries._stored = {(t, LEDGER): log.sizes for t, log in enumerate(env.logs)}  # type: ignore[misc]
         self._reader: dict[int, tuple[int, int, bool]] = {}  # storage read -> topic, cursor, whether it is a replay
+        self._topic: dict[int, int] = {}  # of requests and held entries, for `drops_read`
+        self._held: dict[int, tuple[int, Position]] = {}
         self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> changes of its cursors, sorted positions
 
     # ---- expected reads
@@ -241,6 +246,7 @@ class Central(Cache):
         answer = self.entries.read(topic, LEDGER, first, last, 0)
         assert isinstance(answer, Answer)
         assert answer.request is not None
+        self._topic[answer.request] = topic
         for each in answer.issued:
             self._reader[each.number] = topic, cursor, replayed
         self._take(answer)
@@ -262,10 +268,19 @@ class Central(Cache):
     def _take(self, answer: Answer) -> None:
         for each in answer.answered:
             self.answered.append((each.request, tuple([entry.copy for entry in each.entries])))
+            if self.settings.drops_read:
+                topic = self._topic.pop(each.request)
+                self._held |= {entry.copy: (topic, entry.position) for entry in each.entries}
 
     def release(self, copy: int) -> None:
         """Decrements the entry's expected read count."""
-        self.entries.release(copy)
+        released = self.entries.release(copy)
+        if self.settings.drops_read:
+            assert isinstance(released, Released)
+            slot = self.queue.slot(*self._held.pop(copy))
+            if slot is not None and released.expected_reads is not None and not slot.counter.has_expected_reads():
+                self.queue.visits += 1
+                self.entries._forget(self.queue.remove([slot]))
 
     def replay(self, copy: int) -> None:
         """Increments the entry's expected read count."""

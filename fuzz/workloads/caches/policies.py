@@ -67,6 +67,9 @@ POLICIES: dict[str, Policy] = {
         "5.0, and an entry read from storage is cached only if another cursor than the reader counts",
         _REFERENCE._replace(least_of_read=2),
     ),
+    "drop-read": _central(
+        "5.0, and an entry is removed with its last expected read", _REFERENCE._replace(drops_read=True)
+    ),
     "others-near": _central("others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
     "separate": _central("4.1 with a requeue counter for each reason", _SHIPPED._replace(queue=SeparateCounters)),
     "readers": _central("5.0 without counts: requeued while a connected cursor is behind", Settings(queue=Readers)),
@@ -100,7 +103,7 @@ DEFAULT = (
     "4.1",
     "5.0",
     "near",
-    "others",
+    "drop-read",
     "separate",
     "readers",
     "next-reader",

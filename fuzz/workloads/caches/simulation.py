@@ -75,7 +75,8 @@ class Simulation:
             self._append(topic, size, 0)
         for cursor in self.cursors:
             start = cursor.plan.start
-            cursor.position = cursor.mark = len(self.logs[cursor.plan.topic].sizes) if start is None else start
+            end = len(self.logs[cursor.plan.topic].sizes)
+            cursor.position = cursor.mark = end if start is None else min(start, end)
             self.of_topic[cursor.plan.topic].append(cursor)
             if cursor.plan.kind != "scripted":
                 self.at(cursor.plan.connect_us, self.connect, cursor.number)
@@ -259,10 +260,10 @@ class Simulation:
         if delay:
             while last > first and log.added_us[last - 1] + delay > self.now:
                 last -= 1
-            if last == first < len(log.sizes):
+            if last <= first < len(log.sizes):
                 self.at(log.added_us[first] + delay, self._pump, cursor)
                 return
-        if last == first:
+        if last <= first:
             cursor.waiting = True
         else:
             self._read(cursor, list(range(first, last)), False)

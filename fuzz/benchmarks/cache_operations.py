@@ -1,0 +1,113 @@
+"""Operations a second of our range caches, beside well-known Python caches on the same stream of adds and reads.
+
+Producers add entries, and subscriptions read them at constant lags. A missing entry is added again. All caches have
+room for the same number of entries, and evict. Ours also knows sizes, timestamps and expected reads.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fuzz.benchmarks.runner import Benchmark, Measured, in_turns
+from impl.range_cache import RangeCaches
+from model.positions import Position
+from model.range_cache import Config
+
+TOPICS, ENTRIES, FAN_OUT, LAG, CAPACITY = 4, 10_000, 5, 300, 4_000
+#: A stream: whether the entry is added or read, its topic and number.
+Stream = list[tuple[bool, int, int]]
+
+
+def stream() -> Stream:
+    """Adds in turn, each entry then read by every subscription; reader i is i * LAG adds behind."""
+    events: Stream = []
+    for at in range(ENTRIES):
+        for topic in range(TOPICS):
+            events.append((True, topic, at))
+            events += [(False, topic, at - i * LAG) for i in range(FAN_OUT) if at >= i * LAG]
+    return events
+
+
+def ours(events: Stream) -> float:
+    """Operations a second of `impl/range_cache`, with expected read counts and its size pass."""
+    caches = RangeCaches(Config(caches=TOPICS, max_bytes=CAPACITY * 100))
+    started = time.perf_counter()
+    for is_add, topic, entry in events:
+        position = Position(1, entry)
+        if is_add:
+            caches.put(topic, position, 100, FAN_OUT)
+            caches.evict_to_watermark()
+        elif caches.get(topic, position, False) is None:
+            caches.put(topic, position, 100, 1)
+            caches.evict_to_watermark()
+        else:
+            caches.mark_read(topic, position)
+    return len(events) / (time.perf_counter() - started)
+
+
+def mapping(make: Callable[[], Any]) -> Callable[[Stream], float]:
+    """Operations a second of a cache that is a mapping."""
+
+    def run(events: Stream) -> float:
+        cache = make()
+        started = time.perf_counter()
+        for is_add, topic, entry in events:
+            key = (topic, entry)
+            if is_add or cache.get(key) is None:
+                cache[key] = entry
+        return len(events) / (time.perf_counter() - started)
+
+    return run
+
+
+def memoised(events: Stream) -> float:
+    """Operations a second of `functools.lru_cache`: an add and a missing read call the function."""
+
+    @functools.lru_cache(CAPACITY)
+    def load(topic: int, entry: int) -> int:  # noqa: ARG001
+        return entry
+
+    started = time.perf_counter()
+    for _, topic, entry in events:
+        load(topic, entry)
+    return len(events) / (time.perf_counter() - started)
+
+
+def of(module: str, name: str, *arguments: Any) -> Callable[[], Any]:
+    """Makes a library's cache."""
+    return lambda: getattr(importlib.import_module(module), name)(CAPACITY, *arguments)
+
+
+#: name -> module and measurement of each library; those that are not installed have no benchmark.
+LIBRARIES: dict[str, tuple[str, Callable[[Stream], float]]] = {
+    "functools_lru_cache": ("functools", memoised),
+    "cachetools_lru": ("cachetools", mapping(of("cachetools", "LRUCache"))),
+    "cachetools_fifo": ("cachetools", mapping(of("cachetools", "FIFOCache"))),
+    "cachetools_ttl": ("cachetools", mapping(of("cachetools", "TTLCache", 60))),
+    "lru_dict": ("lru", mapping(of("lru", "LRU"))),
+    "cachebox_lru": ("cachebox", mapping(of("cachebox", "LRUCache"))),
+}
+
+
+def beside(library: Callable[[Stream], float]) -> Measured:
+    """Ours and a library's."""
+    events = stream()
+    value, baseline = in_turns(lambda: ours(events), lambda: library(events))
+    return Measured(value, baseline, value / baseline)
+
+
+benchmarks = [
+    Benchmark(
+        f"cache_operations.{name}",
+        "operations/s",
+        f"adds and reads of range caches with read counts; baseline: {name}",
+        functools.partial(beside, library),
+    )
+    for name, (module, library) in LIBRARIES.items()
+    if importlib.util.find_spec(module) is not None
+]

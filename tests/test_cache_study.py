@@ -1,0 +1,460 @@
+"""The study of eviction policies: the optimum, the yardsticks, the variants and the simulation around them."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from fuzz.campaign.grid import cell_from, cell_text, run_cell, run_grid, run_here
+from fuzz.campaign.store import LocalStore, commits
+from fuzz.cli import run
+from fuzz.commands.compare import CompareResult
+from fuzz.run.generate import generate, recipe
+from fuzz.subject import find_profile, find_subject
+from fuzz.workloads import Cell, find_workload, workload_names
+from fuzz.workloads.caches import policies
+from fuzz.workloads.caches.cache import Environment, Log, Rules
+from fuzz.workloads.caches.central import Central, NextReader, Queue, SeparateCounters, Settings, Stash
+from fuzz.workloads.caches.optimum import Interval, Optimum, kept, most_by_area, occupancy
+from fuzz.workloads.caches.policies import POLICIES, available
+from fuzz.workloads.caches.predictions import predictions
+from fuzz.workloads.caches.simple import LRU, Legacy, Simple, Yardstick, has_library
+from fuzz.workloads.caches.simulation import Simulation
+from impl.range_cache import RangeCaches
+from model.machine import BadValue
+from model.positions import Position
+from model.range_cache import Config
+
+needs_library = pytest.mark.skipif(not has_library(), reason="libcachesim is not installed (the extra `study`)")
+#: Parameters with which a run of each workload takes a fraction of a second.
+SHORT = {
+    "tailing": {"seconds": 4, "scale": 0.005, "fan_out": 5, "spread_ms": 1500},
+    "catch_up": {"seconds": 3, "backlog_s": 8, "scale": 0.01, "topics": 1},
+    "key_shared": {"produce_s": 5, "seconds": 8},
+    "rolling_restart": {"seconds": 12, "restart_ms": 2000, "scale": 0.001, "partitions": 4, "subscriptions": 4},
+    "reconnect": {"seconds": 8, "scale": 0.004, "topics": 2, "fan_out": 4},
+    "topics_mix": {"seconds": 4, "scale": 0.01, "topics": 20},
+    "mix": {"seconds": 4, "scale": 0.005, "topics": 4, "catch_up_share": 0.3},
+}
+ALWAYS = ("tailing", "rolling_restart")
+WORKLOADS = [pytest.param(n, marks=[] if n in ALWAYS else pytest.mark.nightly) for n in SHORT]
+
+
+def cell(workload: str, policy: str, size: int | None = None, seed: int = 0, **settings: float) -> Cell:
+    """A cell with short parameters; the default size is the second smallest."""
+    found = find_workload(workload)
+    parameters = found.with_parameters({k: str(v) for k, v in {**SHORT[workload], **settings}.items()})
+    return Cell(workload, policy, size or found.sizes(parameters)[1], seed, parameters)
+
+
+def measured(workload: str, policy: str, size: int | None = None, **settings: float) -> dict[str, Any]:
+    return run_cell(cell(workload, policy, size, **settings))[0]
+
+
+# ---- the optimum
+
+
+def most_kept(intervals: list[Interval], capacity: int) -> int:
+    """The definition: the largest subset that fits at all times."""
+    best = 0
+    for chosen in itertools.product((False, True), repeat=len(intervals)):
+        if sum(chosen) > best and occupancy(intervals, chosen)[0] <= capacity:
+            best = sum(chosen)
+    return best
+
+
+def drawn(rng: Random, sizes: tuple[int, ...]) -> list[Interval]:
+    starts = [rng.randrange(20) for _ in range(9)]
+    return [Interval((s, i), (s + rng.randrange(1, 10), i), rng.choice(sizes)) for i, s in enumerate(starts)]
+
+
+def test_sweep_is_optimal_for_equal_sizes_and_bounds_the_optimum_otherwise() -> None:
+    rng = Random(1)
+    for _ in range(60):
+        capacity = rng.randrange(1, 5)
+        equal, unequal = drawn(rng, (1,)), drawn(rng, (1, 2, 3))
+        assert sum(kept(equal, capacity)) == most_kept(equal, capacity)
+        chosen, best = kept(unequal, capacity), most_kept(unequal, capacity)
+        assert occupancy(unequal, chosen)[0] <= capacity
+        assert sum(chosen) <= best <= most_by_area(unequal, capacity)
+        assert best <= sum(kept([i._replace(size=1) for i in unequal], capacity))
+
+
+def test_keeping_the_first_to_come_is_not_optimal() -> None:
+    """The control of the sweep."""
+    rng, worse = Random(1), 0
+    for _ in range(60):
+        intervals = sorted(drawn(rng, (1,)))
+        chosen = [False] * len(intervals)
+        for i in range(len(intervals)):
+            chosen[i] = True
+            chosen[i] = occupancy(intervals, chosen)[0] <= 2
+        worse += sum(chosen) < most_kept(intervals, 2)
+    assert worse > 10
+
+
+def replayed(cache: Any, logs: list[Log], objects: int = 2000) -> float:
+    """Hit ratio of a stream in which object i is read at times i, i + 5 and i + 50, without adds."""
+    logs[0].sizes = [1] * objects
+    logs[0].added_us = [0] * objects
+    misses = 0
+    for at, entry in sorted((i + after, i) for i in range(objects) for after in (0, 5, 50)):
+        cache.now_us = at
+        for number, entries in cache.read(0, 0, entry, entry, False).issued:
+            misses += entries
+            cache.complete(number)
+    if isinstance(cache, Optimum):
+        misses = cache.solve().storage_entries
+    return 1 - misses / (3 * objects)
+
+
+def sanity(make: Any) -> float:
+    logs = [Log()]
+    return round(replayed(make(Environment(logs, 40)), logs), 4)
+
+
+def test_published_sanity_vector_of_lru_and_the_optimum() -> None:
+    assert sanity(LRU) == 0.3333
+    assert sanity(Optimum) == pytest.approx(1 / 3 + 35 / 45 / 3, abs=0.003)
+
+
+@needs_library
+def test_published_sanity_vector_of_the_library() -> None:
+    """S3-FIFO and SIEVE demote new objects at once, before their first re-read."""
+    figures = {name: sanity(lambda env, name=name: Yardstick(env, name)) for name in ("LRU", "FIFO", "S3FIFO", "Sieve")}
+    assert figures == {"LRU": 0.3333, "FIFO": 0.3333, "S3FIFO": 0.0127, "Sieve": 0.012}
+
+
+# ---- checks on the simulation
+
+
+def beaten(workload: str, names: list[str]) -> list[str]:
+    """The policies with more hits than the optimum, which must be none."""
+    best = measured(workload, "optimum")["storage_entries"]
+    return [name for name in names if measured(workload, name)["storage_entries"] < best]
+
+
+@pytest.mark.parametrize("workload", SHORT)
+def test_no_policy_beats_the_optimum(workload: str) -> None:
+    assert beaten(workload, ["4.0", "5.0", "next-reader", "lru"] if workload in ALWAYS else ["5.0"]) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("workload", SHORT)
+def test_no_policy_at_all_beats_the_optimum(workload: str) -> None:
+    """The stash of the first draft is left out: it exceeds the size of the cache."""
+    online = [name for name in available(tuple(POLICIES)) if not POLICIES[name].offline and name != "stash"]
+    assert beaten(workload, online) == []
+
+
+def test_a_cache_that_is_too_large_beats_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control."""
+    too_large = POLICIES["lru"]._replace(make=lambda env: LRU(env._replace(max_bytes=8 * env.max_bytes)))
+    monkeypatch.setitem(POLICIES, "lru", too_large)
+    assert beaten("tailing", ["lru", "5.0"]) == ["lru"]
+
+
+def test_optimum_is_monotone_in_the_size_and_watermark_and_ttl_have_a_price() -> None:
+    sizes = find_workload("tailing").sizes(cell("tailing", "optimum").parameters)
+    misses = [measured("tailing", "optimum", size)["storage_entries"] for size in sizes]
+    assert misses == sorted(misses, reverse=True)
+    assert misses[0] > misses[-1]
+    assert measured("tailing", "optimum-90")["storage_entries"] > misses[1]
+    assert measured("tailing", "optimum-ttl")["storage_entries"] >= misses[1]
+
+
+def test_bounds_of_unequal_sizes_enclose_the_optimum() -> None:
+    upper, lower = measured("topics_mix", "optimum"), measured("topics_mix", "optimum-feasible")
+    assert (upper["bound"], lower["bound"]) == ("upper", "lower")
+    assert upper["storage_entries"] < lower["storage_entries"]
+
+
+@needs_library
+def test_lru_is_that_of_the_library() -> None:
+    ours, theirs = measured("catch_up", "lru"), measured("catch_up", "library-lru")
+    assert {**ours, "policy": ""} == {**theirs, "policy": "", "dead_bytes_mean": ours["dead_bytes_mean"]}
+
+
+def test_without_limits_only_entries_that_are_older_than_the_cache_are_misses() -> None:
+    assert measured("tailing", "lru", 1 << 30)["storage_entries"] == 0
+    backlog = measured("catch_up", "lru", 1 << 30)["storage_entries"]
+    parameters = cell("catch_up", "lru").parameters
+    assert 0 < backlog <= parameters.rate * parameters.scale * parameters.backlog_s
+
+
+def test_with_one_subscription_and_no_lag_counts_and_the_queue_alone_are_equal() -> None:
+    rows = [measured("tailing", policy, fan_out=1, spread_ms=0) for policy in ("fifo", "5.0", "lru", "4.0")]
+    assert {(row["storage_entries"], row["reads"] > 0) for row in rows} == {(0, True)}
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_all_policies_see_the_same_stream(workload: str) -> None:
+    rows = [measured(workload, policy) for policy in ("4.0", "5.0", "lru", "optimum")]
+    assert len({(row["reads"], row["consumed"]) for row in rows}) == 1
+    assert rows[0]["reads"] >= rows[0]["consumed"] > 300
+
+
+def test_readers_that_wait_for_misses_consume_no_more() -> None:
+    given, waiting = measured("key_shared", "4.0"), measured("key_shared", "4.0", waits=1)
+    assert 0 < waiting["consumed"] <= given["consumed"]
+    with pytest.raises(BadValue, match="needs a given stream"):
+        measured("key_shared", "optimum", waits=1)
+
+
+def test_a_seed_determines_every_number() -> None:
+    assert measured("rolling_restart", "5.0") == measured("rolling_restart", "5.0")
+    assert run_cell(cell("rolling_restart", "5.0", seed=1))[0]["reads"] != measured("rolling_restart", "5.0")["reads"]
+
+
+def test_sizes_are_kept() -> None:
+    """No policy is above the maximum at the end of an event, but the stash of the first draft."""
+    rows = [measured("tailing", name) for name in ("4.0", "fifo", "stash", "4.1", "5.0", "lru")]
+    assert [r["policy"] for r in rows if r["bytes_cached_peak"] > r["cache_bytes"]] == ["stash"]
+
+
+# ---- the caches
+
+
+class Behind(Simple):
+    """The queue of `impl/range_cache`, without counts, behind the other read path."""
+
+    def __init__(self, env: Environment) -> None:
+        super().__init__(env, Rules(None, 0, invalidates=False))
+        self.ranges = RangeCaches(
+            Config(
+                caches=len(env.logs), max_bytes=env.max_bytes, max_requeue_times=0, extend_ttl_of_recently_accessed=True
+            )
+        )
+
+    def find(self, topic: int, entry: int) -> bool:
+        return self.ranges.get(topic, Position(1, entry), False) is not None
+
+    def put(self, topic: int, entry: int) -> None:
+        self.ranges.now_ns = self.now_us * 1000
+        self.ranges.put(topic, Position(1, entry), self.env.logs[topic].sizes[entry], 1)
+        self.ranges.evict_to_watermark()
+
+    def evict(self) -> None:
+        self.ranges.now_ns = self.now_us * 1000
+        self.ranges.time_pass(self.ranges.now_ns - 1_000_000_000)
+        self.ranges.evict_to_watermark()
+
+    def size(self) -> int:
+        return sum(store.bytes for store in self.ranges._caches)
+
+
+def totals(workload: str, make: Any, **settings: float) -> Any:
+    asked = cell(workload, "5.0", **settings)
+    plan: Any = __import__(f"fuzz.workloads.{workload}", fromlist=["plan"]).plan(asked.parameters, Random(5))
+    return Simulation(plan, make, asked.size, 5, waits=False).run()
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_both_read_paths_cost_the_same(workload: str) -> None:
+    """`EntryCaches` and the read path of the yardsticks, around the same queue: gaps, joined reads and what is cached."""
+    settings = Settings(
+        Rules(None, 0),
+        counts="none",
+        caches_storage_reads=True,
+        max_requeue_times=0,
+        extend_ttl_of_recently_accessed=True,
+    )
+    ours, theirs = totals(workload, lambda env: Central(env, settings)), totals(workload, Behind)
+    assert ours.storage_reads > 10
+    assert ours._replace(dead_mean=None, visits=0) == theirs._replace(dead_mean=None, visits=0)
+
+
+def test_whole_ranges_of_branch_4_0_cost_more_than_gaps() -> None:
+    class Gaps(Legacy):
+        whole_range = False
+
+    rules = Rules(None, 0, invalidates=True)
+    short = {"scale": 0.05, "tailing": 5, "seconds": 2, "backlog_s": 4}
+    whole, gaps = [totals("catch_up", lambda env, kind=kind: kind(env, rules), **short) for kind in (Legacy, Gaps)]
+    assert whole.storage_entries > gaps.storage_entries
+
+
+@pytest.mark.parametrize(
+    ("queue", "profile", "differs"), [(Stash, "stash", Queue), (SeparateCounters, "separate-counters", Queue)]
+)
+def test_variants_of_the_queue_are_those_of_the_model(queue: Any, profile: str, differs: Any) -> None:
+    """A variant returns what the model returns under its profile; the shipped queue does not."""
+    subject = find_subject("range_cache")
+    disagreed = 0
+    for seed in range(40):
+        config = recipe(subject, find_profile(subject, profile), seed)[0].config
+        calls = generate(subject, find_profile(subject, profile), seed, 120)
+        state, body, other = subject.machine.start(config), queue(config), differs(config)
+        for name, arguments in calls:
+            if name in ("non_evictable_size", "over_release"):
+                continue
+            state, expected = subject.machine.step(config, state, name, arguments)
+            assert getattr(body, name)(*arguments) == expected, (seed, name, arguments)
+            disagreed += getattr(other, name)(*arguments) != expected
+    assert disagreed
+
+
+def test_next_reader_evicts_dead_entries_first_then_the_furthest_from_its_reader() -> None:
+    logs = [Log()]
+    logs[0].sizes, logs[0].added_us = [10] * 100, [1000 * i for i in range(100)]
+    cache = Central(Environment(logs, 100), Settings(queue=NextReader, max_requeue_times=1 << 30))
+    cache.connect(0, 1, 4)
+    cache.connect(0, 2, 8)
+    for entry in range(10):
+        cache.add(0, entry)
+    assert sorted(entry for _, entry, _ in cache.contents()) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    for entry in range(10, 13):
+        cache.add(0, entry)
+    assert sorted(entry for _, entry, _ in cache.contents()) == [4, 5, 6, 7, 8, 9, 10, 11, 12]
+    cache.add(0, 13)
+    assert sorted(entry for _, entry, _ in cache.contents()) == [4, 5, 6, 7, 8, 9, 10, 11, 12]
+
+
+# ---- the command
+
+
+def test_cells_survive_json_and_the_grid_resumes(tmp_path: Path) -> None:
+    workload = find_workload("key_shared")
+    cells = [cell("key_shared", policy, seed=seed) for policy in ("fifo", "5.0") for seed in (0, 1)]
+    assert [cell_from(cell_text(each)) for each in cells] == cells
+    store, ran = LocalStore(tmp_path), []
+
+    def runner(asked: Any) -> Any:
+        ran.append(len(asked))
+        if len(ran) == 2:
+            raise KeyboardInterrupt
+        return run_here(asked)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(workload, cells, runner, 3, store, lambda _: None)
+    rows = run_grid(workload, cells, runner, 3, store, lambda _: None)
+    assert ran == [3, 1, 1]
+    assert (
+        rows == run_grid(workload, cells, runner, 3, store, lambda _: None) == [r for c in cells for r in run_cell(c)]
+    )
+    assert [each.number for each in commits(store)] == [1, 2]
+    with pytest.raises(BadValue, match="another workload or version"):
+        run_grid(replace(workload, name="other"), cells, runner, 3, store, lambda _: None)
+
+
+@pytest.mark.spark
+@pytest.mark.nightly
+def test_spark_gives_the_same_rows(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = [
+        "compare",
+        "key_shared",
+        "--policy",
+        "fifo",
+        "--policy",
+        "5.0",
+        "--set",
+        "seconds=8",
+        "--seed",
+        "3",
+        "--json",
+    ]
+    rows = []
+    for more in (
+        [],
+        ["--spark", "--master", "local[2]", "--out", str(tmp_path / "grid")],
+        ["--out", str(tmp_path / "grid")],
+    ):
+        assert run([*words, *more]) == 0
+        rows.append(msgspec.json.decode(capsys.readouterr().out, type=CompareResult).policies)
+    assert rows[0] == rows[1] == rows[2]
+    assert (tmp_path / "grid" / "compare.svg").exists()
+
+
+def test_json_has_the_keys_of_the_study(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "key_shared", "--policy", "5.0", "--cache-bytes", "5000", "--seed", "2", "--set", "seconds=3"]
+    assert run([*words, "--json"]) == 0
+    [row] = msgspec.json.decode(capsys.readouterr().out, type=CompareResult).policies
+    keys = (
+        "policy",
+        "cache_bytes",
+        "seed",
+        "reads",
+        "hit_ratio",
+        "storage_reads",
+        "bytes_cached_peak",
+        "eviction_visits",
+    )
+    assert next(iter(row)) == "policy"
+    assert set(keys) <= set(row)
+    assert (row["policy"], row["cache_bytes"], row["seed"]) == ("5.0", 5000, 2)
+
+
+def test_a_recorded_stream_is_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "stream.csv"
+    lines = ["0,t,connect a", "0,t,connect b 0", *[f"{1000 * i},t,add 100" for i in range(1, 51)]]
+    lines += [
+        "60000,t,read a 50",
+        "70000,t,ack a 50",
+        "80000,t,read b 20",
+        "2000000,t,read b 30",
+        "2100000,t,reread b 1",
+    ]
+    path.write_text("\n".join(["time,topic,event", *lines, "2200000,t,disconnect b"]) + "\n")
+    workload = find_workload(f"file:{path}")
+    rows = {p: run_cell(Cell(workload.name, p, 1 << 20, 0, workload.parameters))[0] for p in ("fifo", "5.0", "lru")}
+    assert {row["reads"] for row in rows.values()} == {101}
+    assert {name: row["storage_entries"] for name, row in rows.items()} == {"fifo": 31, "5.0": 1, "lru": 0}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("1,t,add", ":3: expected time,topic,event such as"),
+        ("1,t,read 5", ":3: expected time,topic,event such as"),
+        ("x,t,add 5", ":3: expected time,topic,event such as"),
+        ("1,t", ":3: expected time,topic,event such as"),
+        ("0,t,add 5", ":3: time 0 is before 1; sort the lines"),
+    ],
+)
+def test_wrong_line_of_a_stream(line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "stream.csv"
+    path.write_text(f"time,topic,event\n1,t,add 5\n{line}\n")
+    assert run(["compare", f"file:{path}"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tailing", "--set", "nope=1"], "tailing has no parameter nope; it has scale, seconds"),
+        (["tailing", "--set", "seconds=x"], "--set seconds=x: seconds must be an integer, at least 0"),
+        (["tailing", "--set", "scale=0"], "--set scale=0: scale must be a number, at least 0"),
+        (["tailing", "--set", "scale"], "--set scale must be NAME=VALUE"),
+        (["tailing", "--policy", "9.9"], "tailing has no policy 9.9; it has 4.0"),
+        (["file:nowhere.csv"], "nowhere.csv cannot be read: No such file"),
+        (["file"], "there is no workload file; there are catch_up, file:PATH"),
+        (["tailing:x"], "there is no workload tailing:x"),
+    ],
+)
+def test_wrong_input(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_policy_of_a_missing_library_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(policies, "has_library", lambda: False)
+    assert run(["compare", "key_shared", "--policy", "sieve"]) == 2
+    assert "policy sieve needs libcachesim, which is not installed: pip install" in capsys.readouterr().err
+    assert "sieve" not in available(policies.DEFAULT)
+
+
+def test_predictions_name_policies_measures_and_sizes_that_exist() -> None:
+    names = {name.partition(":")[0] for name in workload_names()}
+    for each in predictions():
+        assert each.workload in names
+        assert {each.left, each.right} <= {*POLICIES, None}
+        assert each.least <= each.most
+        assert list(each.cells())
