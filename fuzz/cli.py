@@ -506,6 +506,9 @@ def check(
     tier: Annotated[
         str, typer.Option(help="quick (two minutes on two cores), full (half an hour) or nightly (hours).")
     ] = "quick",
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Run only checks of this kind, such as fuzz or generated; repeatable.")
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(metavar="REV", help="Run only checks that depend on files changed since this git revision."),
@@ -524,5 +527,9 @@ def check(
 
     if tier not in list(command.Tier):
         raise BadValue(f"--tier must be {', '.join(command.Tier)}, got {tier}")
-    options = command.Options(command.Tier(tier), since, baseline, junit)
+    for each in kind or []:
+        if each not in list(command.Kind):
+            raise BadValue(f"--kind must be {', '.join(command.Kind)}, got {each}")
+    kinds = [command.Kind(each) for each in kind] if kind else tuple(command.Kind)
+    options = command.Options(command.Tier(tier), since, baseline, junit, kinds=kinds)
     _end(as_json, command.run(options, _err()), command.show)

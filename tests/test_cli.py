@@ -259,7 +259,7 @@ def test_evidence(brokerproof: Any) -> None:
     assert ran.code == 0
     assert [row["id"] for row in data["defects"]] == [row.id for row in defects_of("ack_set")]
     for row in data["defects"]:
-        again = brokerproof(*row["command"].split()[1:], "--json").json
+        again = brokerproof(*row["command"].split()[1:], "--stop-at-first", "--json").json
         assert [finding["cause"] for finding in again["findings"]] == [f"property:{row['property']}"]
     assert brokerproof("evidence", "nobody").code == 2
 
@@ -479,6 +479,9 @@ def test_checks_are_discovered_for_every_component() -> None:
     assert {f"replay.{path.name.split('.')[0]}" for path in RECORDINGS.glob("*.jsonl.gz")} <= names[check.Tier.QUICK]
     scopes = {f"explore.{name}.{scope}" for name, scope in all_counts() if name != "canary"}
     assert scopes <= names[check.Tier.NIGHTLY]
+    two = [each.name for each in check.checks_of(check.Tier.NIGHTLY, [check.Kind.GENERATED, check.Kind.FUZZ])]
+    honest = [f"generated.{name}" for name in subject_names(without_canaries=True)]
+    assert two == [*(f"fuzz.{name}" for name in subject_names()), *honest]
 
 
 @pytest.fixture
@@ -495,7 +498,9 @@ def two_checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return check.Outcome("nothing", ["range_cache reference outcome:put"])
 
     every = [check.Check("fuzz.canary", "canary", passes), check.Check("fuzz.range_cache", "range_cache", finds)]
-    monkeypatch.setattr(check, "checks_of", lambda tier: iter(every))
+    monkeypatch.setattr(
+        check, "checks_of", lambda tier, kinds: (each for each in every if each.name.startswith(tuple(kinds)))
+    )
     return ran
 
 
@@ -512,6 +517,8 @@ def test_check_fails_with_a_finding_and_keeps_what_passed(brokerproof: Any, two_
     again = brokerproof("check", "--json").json
     assert [row["cached"] for row in again["checks"]] == [True, False]
     assert two_checks == ["passes", "finds", "finds"]
+    assert brokerproof("check", "--kind", "tla", "--kind", "prove", "--json").json["checks"] == []
+    assert "--kind must be replay, fuzz, " in brokerproof("check", "--kind", "nope").err
 
 
 def test_findings_of_the_baseline_do_not_fail_a_check(brokerproof: Any, two_checks: list[str]) -> None:

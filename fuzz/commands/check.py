@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -33,16 +33,24 @@ from model.machine import BadValue
 
 #: The default file of the cache of passed checks.
 CACHE = Path("build/check/passed.json")
-_SMALLEST_TIER = {
-    "replay": 0,
-    "fuzz": 0,
-    "explore": 0,
-    "prove": 1,
-    "mutants": 1,
-    "tla": 2,
-    "evidence": 2,
-    "generated": 2,
-}
+
+
+class Kind(StrEnum):
+    """What a check runs; the order of the checks."""
+
+    REPLAY = "replay"
+    FUZZ = "fuzz"
+    EXPLORE = "explore"
+    PROVE = "prove"
+    MUTANTS = "mutants"
+    TLA = "tla"
+    EVIDENCE = "evidence"
+    GENERATED = "generated"
+
+    @property
+    def smallest_tier(self) -> int:
+        """The rank of the shortest tier that has checks of the kind."""
+        return {Kind.PROVE: 1, Kind.MUTANTS: 1, Kind.TLA: 2, Kind.EVIDENCE: 2, Kind.GENERATED: 2}.get(self, 0)
 
 
 class Tier(StrEnum):
@@ -100,6 +108,7 @@ class Options(NamedTuple):
     baseline: Path | None = None
     junit: Path | None = None
     cache: Path = CACHE
+    kinds: Collection[Kind] = tuple(Kind)
 
 
 class Outcome(NamedTuple):
@@ -121,16 +130,21 @@ class Check(NamedTuple):
 # ---- discovery ----------------------------------------------------------------------------------------
 
 
-def checks_of(tier: Tier) -> Iterator[Check]:
-    """Yields the checks of a tier: recordings by file, then each other kind by component."""
-    names = subject_names()
+def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Check]:
+    """Yields the checks of a tier and of some kinds: recordings by file, each other kind by component."""
+    for kind in Kind:
+        if kind in kinds and tier.rank >= kind.smallest_tier:
+            if kind is Kind.REPLAY:
+                yield from _replay_checks()
+            else:
+                for name in subject_names():
+                    yield from _KINDS[kind](find_subject(name), tier)
+
+
+def _replay_checks() -> Iterator[Check]:
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         component = recording_of(next(recorded_traces(path))).subject
-        yield Check(f"replay.{path.name.partition('.')[0]}", component, partial(_replay, path))
-    for kind, make in _KINDS.items():
-        if tier.rank >= _SMALLEST_TIER[kind]:
-            for name in names:
-                yield from make(find_subject(name), tier)
+        yield Check(f"{Kind.REPLAY}.{path.name.partition('.')[0]}", component, partial(_replay, path))
 
 
 def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
@@ -142,7 +156,7 @@ def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
         findings = [f"{f.subject} {f.profile} {f.cause}" for f in result.findings]
         return Outcome(f"no difference in {ran}", findings, "; ".join(result.never))
 
-    yield Check(f"fuzz.{subject.name}", subject.name, run)
+    yield Check(f"{Kind.FUZZ}.{subject.name}", subject.name, run)
 
 
 def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
@@ -156,7 +170,7 @@ def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
                 findings = [f"{subject.name} {scope} {violation.cause}" for violation in result.violations]
                 return Outcome(f"exhausted: {result.distinct_states:,} states", findings, wrong)
 
-            yield Check(f"explore.{subject.name}.{scope}", subject.name, run)
+            yield Check(f"{Kind.EXPLORE}.{subject.name}.{scope}", subject.name, run)
 
 
 def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
@@ -165,19 +179,19 @@ def _prove_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(claims)} claims hold", [f"{subject.name} {c.id}" for c in claims if not c.holds])
 
     if claims_about(subject.name):
-        yield Check(f"prove.{subject.name}", subject.name, run)
+        yield Check(f"{Kind.PROVE}.{subject.name}", subject.name, run)
 
 
 def _mutant_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     if mutants_of(subject.name) and not subject.canary:
         run = _mutants_run(mutants.Options([subject.name]))
-        yield Check(f"mutants.{subject.name}", subject.name, run)
+        yield Check(f"{Kind.MUTANTS}.{subject.name}", subject.name, run)
 
 
 def _generated_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
     if not subject.canary:
         run = _mutants_run(mutants.Options([subject.name], seconds=20.0, generated=True))
-        yield Check(f"generated.{subject.name}", subject.name, run)
+        yield Check(f"{Kind.GENERATED}.{subject.name}", subject.name, run)
 
 
 def _mutants_run(options: mutants.Options) -> Callable[[Console], Outcome]:
@@ -195,7 +209,7 @@ def _tla_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(rows)} runs as expected", [line for row in rows for line in row.differences])
 
     if subject.tla:
-        yield Check(f"tla.{subject.tla}", subject.name, run)
+        yield Check(f"{Kind.TLA}.{subject.tla}", subject.name, run)
 
 
 def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
@@ -204,17 +218,17 @@ def _evidence_checks(subject: Subject, _tier: Tier) -> Iterator[Check]:
         return Outcome(f"{len(rows)} defects found", [f"{subject.name} {r.id}" for r in rows if r.steps is None])
 
     if defects_of(subject.name):
-        yield Check(f"evidence.{subject.name}", subject.name, run)
+        yield Check(f"{Kind.EVIDENCE}.{subject.name}", subject.name, run)
 
 
-_KINDS: dict[str, Callable[[Subject, Tier], Iterator[Check]]] = {
-    "fuzz": _fuzz_checks,
-    "explore": _explore_checks,
-    "prove": _prove_checks,
-    "mutants": _mutant_checks,
-    "tla": _tla_checks,
-    "evidence": _evidence_checks,
-    "generated": _generated_checks,
+_KINDS: dict[Kind, Callable[[Subject, Tier], Iterator[Check]]] = {
+    Kind.FUZZ: _fuzz_checks,
+    Kind.EXPLORE: _explore_checks,
+    Kind.PROVE: _prove_checks,
+    Kind.MUTANTS: _mutant_checks,
+    Kind.TLA: _tla_checks,
+    Kind.EVIDENCE: _evidence_checks,
+    Kind.GENERATED: _generated_checks,
 }
 
 
@@ -236,7 +250,7 @@ def run(options: Options, console: Console) -> CheckResult:
     known = _baseline(options.baseline) if options.baseline is not None else frozenset[str]()
     changed = changed_since(options.since) if options.since is not None else None
     files = {name: files_of(name, find_subject(name).tla) for name in subject_names()}
-    chosen = [c for c in checks_of(options.tier) if changed is None or changed & files[c.component]]
+    chosen = [c for c in checks_of(options.tier, options.kinds) if changed is None or changed & files[c.component]]
     passed, rows = _read_cache(options.cache), list[CheckRow]()
     with showing(console, "starting") as update:
         for number, check in enumerate(chosen):
