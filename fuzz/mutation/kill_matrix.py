@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from fuzz.defects.table import defects_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import bounded, explore
 from fuzz.mutation.operators import Generated, any_change, generated_of, source_with
@@ -53,6 +54,8 @@ from model.machine import BadValue
 
 #: Number of traces in which `killers` looks for violated properties.
 _PROPERTY_TRACES = 512
+#: How many times that many traces are tried until a bug in the model is found.
+_MOST_BLOCKS = 32
 #: Number of traces whose final states are corrupted.
 _CORRUPTED_TRACES = 32
 #: Interval, in steps, at which the properties of a mutated model are checked. Nothing else can kill it there.
@@ -264,11 +267,17 @@ def _explored(subject: Subject) -> tuple[Finding | None, str]:
 
 
 def killers(mutant: Mutant) -> list[str]:
-    """Returns all causes of findings of a bug in `model/`, also those that another hides; a property by its name."""
+    """Returns all causes of findings of a bug in `model/`, also those that another hides; a property by its name.
+
+    The traces are tried in blocks until one has a finding.
+    """
     subject = seed_bug(mutant)
-    cfg = find_profile(subject, mutant.profile)
-    findings = one_by_one(Lockstep(Target(subject, cfg, model_only=True)), range(_PROPERTY_TRACES))
-    return sorted({finding.broken_property or str(finding.cause) for finding in findings})
+    lockstep = Lockstep(Target(subject, find_profile(subject, mutant.profile), model_only=True))
+    for first in range(0, _MOST_BLOCKS * _PROPERTY_TRACES, _PROPERTY_TRACES):
+        findings = list(one_by_one(lockstep, range(first, first + _PROPERTY_TRACES)))
+        if findings:
+            return sorted({finding.broken_property or str(finding.cause) for finding in findings})
+    return []
 
 
 def one_by_one(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
@@ -283,16 +292,17 @@ def one_by_one(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
 
 
 def lonely_properties(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Returns for each `always` property the mutants that only it kills, and the reason if it may have none."""
-    stays = reasons_of(subject.name)
-    return {
-        p.name: {
-            "only_killer_of": [m for m, names in killed_by.items() if names == [p.name]],
-            "stays": stays.get(p.name, ""),
-        }
-        for p in subject.properties
-        if p.kind == "always"
-    }
+    """Returns for each `always` property the mutants that only it kills, and the reason if it may have none.
+
+    A written reason, or a row of the defect table: a defect is a bug that the property has to find.
+    """
+    broken_by = {d.property: f"the defect {d.id} breaks it" for d in defects_of(subject.name)}
+    rows: dict[str, dict[str, Any]] = {}
+    for name in (p.name for p in subject.properties if p.kind == "always"):
+        only = [m for m, names in killed_by.items() if names == [name]]
+        reason = reasons_of(subject.name).get(name) or ("" if only else broken_by.get(name, ""))
+        rows[name] = {"only_killer_of": only, "stays": reason}
+    return rows
 
 
 # ---- many mutants -------------------------------------------------------------------------------------
