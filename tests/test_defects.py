@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ from fuzz.commands.evidence import (
 from fuzz.defects import table
 from fuzz.defects.page import BEGIN, END, WORST, page_of, worst_of, write_into
 from fuzz.defects.table import Defect, Severity, all_defects, defects_of, find_defect
-from fuzz.subject import subject_names
+from fuzz.run.checks import all_but
+from fuzz.run.lockstep import Lockstep
+from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.target import Target
 from model.machine import BadValue
 from tests.conftest import ROOT
 
@@ -58,6 +62,22 @@ def test_a_defect_is_found_and_its_trace_is_short(row: Defect) -> None:
     shown = found_by_fuzzing(row, MOST_STEPS)
     assert shown.steps is not None
     assert 0 < (shown.length or 0) <= max(LONG, SHORTEST.get(row.id, 0) + 1)
+
+
+def shown_under(row: Defect, cfg: Any, most_steps: int) -> bool:
+    """Whether random traces break the row's property under a config."""
+    lockstep = Lockstep(Target(find_subject(row.component), cfg))
+    lockstep.skipped = all_but(lockstep.subject, row.property)
+    seeds = itertools.takewhile(lambda _: lockstep.coverage.steps < most_steps, itertools.count())
+    return any(lockstep.run(seed) is not None for seed in seeds)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.component}-{row.id}")
+def test_a_profile_shows_its_defects_except_hidden_ones(row: Defect) -> None:
+    assert shown_under(row, row.shown_by(), 2 * MOST_STEPS)
+    if row.hidden_by:
+        assert not shown_under(row, find_profile(find_subject(row.component), row.profile), MOST_STEPS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.component}-{row.id}")

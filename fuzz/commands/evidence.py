@@ -106,12 +106,11 @@ def found_by_fuzzing(defect: Defect, most_steps: int) -> EvidenceRow:
             lengths.append(len(shrink(target, finding, budget_steps=_SHRINK_STEPS).calls))
             if lengths[-1] <= LONG or len(lengths) == _MOST_SHRUNK:
                 break
-    named = f"--profile {defect.profile} --property {defect.property}"
     same = ("id", "symptom", "severity", "versions", "link", "profile", "property")
     return EvidenceRow(
         subject=defect.component,
         **{name: getattr(defect, name) for name in same},
-        command=f"brokerproof fuzz {defect.component} {named} --stop-at-first",
+        command=defect.command(),
         steps=steps,
         seconds=seconds,
         length=min(lengths, default=None),

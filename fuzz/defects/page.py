@@ -50,13 +50,14 @@ def page_of(defects: Sequence[Defect]) -> str:
     for severity, rows in groupby(defects, key=lambda defect: defect.severity):
         lines.append(f"## {severity.capitalize()}\n")
         for row in rows:
-            rules = ", ".join(f"`{rule}`" for rule in row.rules)
+            rules, hiding = (", ".join(f"`{rule}`" for rule in each) for each in (row.rules, row.hidden_by))
+            hidden = f"; in the profile hidden by {hiding}" if hiding else ""
             lines += [
                 f"### {row.component}: {row.id}\n",
                 f"{' '.join(filter(None, (row.symptom, row.mechanism, row.consequence)))}\n",
                 f"- versions: {row.versions} ({row.origin}); profile `{row.profile}`",
                 f"- reported: {linked(row.link) or 'no report known'}",
-                f"- violates `{row.property}`, because of {rules}\n",
+                f"- violates `{row.property}`, because of {rules}{hidden}\n",
             ]
     lines.append("## Reports outside the models\n")
     lines.append("Each report has the reason why the component's model cannot show it.\n")
@@ -92,8 +93,7 @@ def worst_of(defects: Sequence[Defect], count: int) -> str:
     """A table of the worst defects as Markdown, each with the command that finds it."""
     lines = ["| symptom | severity | versions | found by |", "|---|---|---|---|"]
     for row in defects[:count]:
-        command = f"brokerproof fuzz {row.component} --profile {row.profile} --property {row.property}"
-        lines.append(f"| {row.symptom} | {row.severity} | {row.versions} | `{command}` |")
+        lines.append(f"| {row.symptom} | {row.severity} | {row.versions} | `{row.command()}` |")
     return "\n".join(lines)
 
 
