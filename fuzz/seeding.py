@@ -1,12 +1,11 @@
-"""Seeding bugs: the one mechanism, for tests, proofs and campaigns.
+"""Seeds bugs for tests, proofs, the kill matrix and campaigns.
 
-A bug is other source text for one module. The text is given, made by a mutation operator, or made by replacing one
-passage: a mutant of `fuzz/mutants/<component>.toml`, or a claim's control. `seed_source` imports the modules of the
-component again, one of them from the other text, and returns the subject that they make; the original modules stay in
-place. `use_source` imports a module from other text for the rest of the process.
+A seeded bug is changed source text of one module. A mutation operator makes the text, or one passage is replaced: by a
+mutant of `fuzz/mutants/<component>.toml` or by the control of a claim. `seed_source` imports the component's modules
+again, one of them from the changed text, and returns their subject; `sys.modules` keeps the original modules.
+`use_source` imports a module from changed text for the rest of the process.
 
-A passage that does not occur exactly once, or whose replacement leaves the same program, is an error: a mutant that
-changes nothing would test nothing.
+A passage that does not occur exactly once is an error. So is a replacement that leaves the same program.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from typing import Any, NamedTuple
 from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import BadComponent, BadValue
 
-#: An error message lists all known ids up to this number, and otherwise the similar ones.
-_MOST_NAMED = 12
+#: An error message lists all known ids if there are at most this many, otherwise the similar ones.
+_MAX_LISTED_IDS = 12
 #: The layers in which a component has a module or a package of its name, lowest first.
 _LAYERS = ("model", "impl", "invariants", "fuzz.subjects")
-_importing = threading.RLock()
+_import_lock = threading.RLock()
 
 
 class Mutant(NamedTuple):
@@ -43,17 +42,17 @@ class Mutant(NamedTuple):
     subject: str
     origin: str  # the upstream issue, pull request, test or revision, or "synthetic", the default
     about: str  # the symptom, in one sentence
-    module: str  # its full name; by default the module of the component in which the passage stands
+    module: str  # its full name; by default the module of the component that contains `find`
     find: str
     replace: str
-    profile: str = "reference"  # under which it shows
+    profile: str = "reference"  # under which it is searched for
 
 
 # ---- the table ----------------------------------------------------------------------------------------
 
 
 def mutants_of(subject: str) -> list[Mutant]:
-    """The mutants of a component, in the order of their file; none without a file."""
+    """The mutants of a component, in the order of its file."""
     return list(_read_mutants(subject))
 
 
@@ -62,21 +61,21 @@ def _read_mutants(subject: str) -> tuple[Mutant, ...]:
     path = f"fuzz/mutants/{subject}.toml"
     try:
         return tuple(
-            Mutant(name, subject, **{"origin": "synthetic", **table, "module": _where(subject, name, table)})
+            Mutant(name, subject, **{"origin": "synthetic", **table, "module": _module_of(subject, name, table)})
             for name, table in _read_file(subject).get("mutant", {}).items()
         )
     except (AttributeError, KeyError, TypeError) as problem:
         raise BadValue(f"{path}: {problem}; a mutant is a table [mutant.ID] with about, find, replace") from None
 
 
-def _where(subject: str, mutant_id: str, table: dict[str, str]) -> str:
-    """The module of the component that has a mutant's passage, in the layer that the id names."""
+def _module_of(subject: str, mutant_id: str, table: dict[str, str]) -> str:
+    """The module that contains a mutant's passage: in `model/` if the id starts with `spec-`, else in `impl/`."""
     if "module" in table:
         return table["module"]
     modules = modules_of("model" if mutant_id.startswith("spec-") else "impl", subject)
     found = [m for m in modules if table["find"] in source_of(m)]
     if len(found) > 1:
-        raise BadValue(f"the text of the mutant {mutant_id} stands in {' and '.join(found)}; name one as its `module`")
+        raise BadValue(f"the passage of mutant {mutant_id} occurs in {' and '.join(found)}; add its `module`")
     return (found or modules)[0]
 
 
@@ -91,17 +90,17 @@ def _read_file(subject: str) -> dict[str, Any]:
         raise BadValue(f"fuzz/mutants/{subject}.toml: {problem}") from None
 
 
-def reasons_of(subject: str) -> dict[str, str]:
-    """Why a property stays that no mutant needs, by the property's name."""
+def reasons_to_keep(subject: str) -> dict[str, str]:
+    """The rows of the table `stays`: by property, why it is kept although every mutant has another killer."""
     return {str(k): str(v) for k, v in _read_file(subject).get("stays", {}).items()}
 
 
 @functools.cache
 def equivalents_of(subject: str) -> dict[tuple[str, str], str]:
-    """Why a generated mutant changes nothing that can be observed, by module and id (function, line => changed line).
+    """The reasons why generated mutants are equivalent, by module and id (`function: line => changed line`).
 
-    The rows `[[equivalent]]` of a component's file, each with a module, the ids of its mutants and the reason. An id
-    without a changed line stands for all changes of the line.
+    They are the rows `[[equivalent]]` of a component's file: a module, the ids of mutants, and the reason. An id that
+    ends with `=>` covers all changes of its line.
     """
     found: dict[tuple[str, str], str] = {}
     for row in _read_file(subject).get("equivalent", []):
@@ -125,7 +124,7 @@ def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
         if mutant.id == mutant_id:
             return mutant
     ids = [m.id for m in every]
-    known = ", ".join(ids) if len(ids) <= _MOST_NAMED else f"similar are {', '.join(_similar(mutant_id, ids))}"
+    known = ", ".join(ids) if len(ids) <= _MAX_LISTED_IDS else f"similar are {', '.join(_similar(mutant_id, ids))}"
     where = names[0] if len(names) == 1 else "any component"
     raise BadValue(f"there is no mutant {mutant_id} of {where}; {known or 'it has none'}")
 
@@ -134,7 +133,7 @@ def find_mutant(mutant_id: str, subjects: list[str] | None = None) -> Mutant:
 
 
 def source_of(module: str) -> str:
-    """The text of a module, without importing it. Raises BadValue when there is none."""
+    """The source text of a module, without importing the module. Raises BadValue if the module does not exist."""
     try:
         spec = importlib.util.find_spec(module)
     except (ModuleNotFoundError, ValueError):
@@ -152,12 +151,12 @@ def replaced_source(what: str, module: str, find: str, replace: str) -> str:
     source = source_of(module)
     count = source.count(find)
     if count != 1:
-        raise BadValue(f"{what} no longer applies: its text stands {count} times in {module}, must be once")
+        raise BadValue(f"{what} no longer applies: its text occurs {count} times in {module}, expected once")
     changed = source.replace(find, replace)
     try:
         parsed = ast.parse(changed)
     except SyntaxError as problem:
-        raise BadValue(f"{what} makes no Python of {module}: {problem}") from None
+        raise BadValue(f"{what} leaves a syntax error in {module}: {problem}") from None
     if ast.dump(parsed) == _program_of(source):
         raise BadValue(f"{what} changes nothing in {module}")
     return changed
@@ -165,7 +164,7 @@ def replaced_source(what: str, module: str, find: str, replace: str) -> str:
 
 @functools.lru_cache(maxsize=8)
 def _program_of(source: str) -> str:
-    """The program of a text, without layout and comments."""
+    """The syntax tree of a source text as text: without layout and comments."""
     return ast.dump(ast.parse(source))
 
 
@@ -184,9 +183,9 @@ def seed_bug(mutant: Mutant) -> Subject:
 
 
 def seed_source(subject: str, module: str, source: str) -> Subject:
-    """The subject with other text for one module. The original modules stay in place.
+    """The subject with changed text for one module.
 
-    They are imported first: the types of seeded records are looked up later by the names of their modules.
+    The original modules are imported first: types of seeded records are later looked up by module name.
     """
     find_subject(subject)
     with _FreshModules(subject, module, source):
@@ -195,12 +194,15 @@ def seed_source(subject: str, module: str, source: str) -> Subject:
 
 
 def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
-    """The subject, or the one with a seeded bug. Raises BadValue, also for an incomplete implementation."""
+    """The subject, with a mutant's bug if an id is given. Raises BadValue, also for an incomplete implementation."""
     subject = find_subject(name)
-    there = subject.implementation
+    implementation = subject.implementation
     for method in (*subject.machine.actions, "check", "view", "load"):
-        if not callable(getattr(there, method, None)):
-            raise BadComponent(f"{there.__module__}.{there.__name__} has no method {method}, as model.{name} asks for")
+        if not callable(getattr(implementation, method, None)):
+            raise BadComponent(
+                f"{implementation.__module__}.{implementation.__name__} has no method {method}, "
+                f"which model.{name} requires"
+            )
     return subject if mutant_id is None else seed_bug(find_mutant(mutant_id, [name]))
 
 
@@ -218,14 +220,14 @@ def modules_of(layer: str, subject: str) -> list[str]:
 
 
 class _Source:
-    """Import hook and loader: one module has other text. `inspect.getsource` finds it, as the solvers' reader needs."""
+    """Import hook and loader of one module from changed text. `inspect.getsource` returns that text."""
 
     def __init__(self, module: str, source: str) -> None:
         self.module = module
         self.source = source
 
     def find_spec(self, name: str, path: Any = None, _target: object = None) -> ModuleSpec | None:
-        """Import hook: our text for our module, nothing for others."""
+        """Import hook: finds this module only."""
         if name != self.module:
             return None
         loader: Any = self
@@ -236,22 +238,22 @@ class _Source:
         return spec
 
     def create_module(self, _spec: Any) -> None:
-        """Import hook: an ordinary module."""
+        """Import hook: the default module object."""
 
     def exec_module(self, module: Any) -> None:
-        """Import hook: runs our text."""
+        """Import hook: executes the changed text."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # a seeded bug may cause one
             code = compile(self.source, module.__spec__.origin, "exec")
         exec(code, module.__dict__)  # noqa: S102
 
     def get_source(self, _name: str) -> str:
-        """Our text, for `linecache`."""
+        """The changed text, for `linecache`."""
         return self.source
 
 
 def use_source(module: str, source: str) -> None:
-    """Imports a module from other text for the rest of this process. Raises RuntimeError if it is imported already."""
+    """Imports a module from changed text for the rest of this process. Raises RuntimeError if it is imported."""
     if module in sys.modules:
         raise RuntimeError(f"{module} has been imported before the bug was seeded")
     hook: Any = _Source(module, source)
@@ -259,7 +261,7 @@ def use_source(module: str, source: str) -> None:
 
 
 class _FreshModules(_Source):
-    """While inside, the component's modules are imported again, one of them from other text."""
+    """Context manager: the component's modules are imported again inside it, one of them from changed text."""
 
     def __init__(self, subject: str, module: str, source: str) -> None:
         super().__init__(module, source)
@@ -268,7 +270,7 @@ class _FreshModules(_Source):
         self.names |= {n for n in sys.modules if n.startswith(tuple(f"{name}." for name in of_subject))}
 
     def __enter__(self) -> None:
-        _importing.acquire()
+        _import_lock.acquire()
         self.names |= set(_dependents(self.names))
         self.kept: dict[str, Any] = {n: sys.modules.pop(n) for n in self.names if n in sys.modules}
         for name in self.names:
@@ -284,11 +286,11 @@ class _FreshModules(_Source):
         sys.modules.update(self.kept)
         for name in self.names:
             _set_in_parent(name, self.kept.get(name))
-        _importing.release()
+        _import_lock.release()
 
 
 def _set_in_parent(name: str, module: Any) -> None:
-    """Sets, or with None removes, a module as attribute of its package."""
+    """Sets a module as attribute of its package; None removes the attribute."""
     package, _, child = name.rpartition(".")
     parent = sys.modules.get(package)
     if parent is not None and module is not None:
@@ -298,7 +300,7 @@ def _set_in_parent(name: str, module: Any) -> None:
 
 
 def _dependents(names: set[str]) -> Iterator[str]:
-    """Component modules, already imported, that import one of the given modules: they must see the seeded one."""
+    """The imported component modules that import from the given ones: they must be imported again, too."""
     todo = list(names)
     while todo:
         wanted = todo.pop()

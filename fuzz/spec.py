@@ -30,13 +30,11 @@ from fuzz.explore.counts import counts_of
 from fuzz.platform.version import code_version
 from fuzz.prove import claims_about
 from fuzz.report.campaign import diagrams_of, page
-from fuzz.report.finding import said
+from fuzz.report.finding import text_of
 from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import Action
 from model.values import RELEASES, describe
 
-_ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
-_CODE = re.compile(r"`([^`]+)`")
 _FORMAT = HtmlFormatter(nowrap=True)
 _STYLE = Markup(_FORMAT.get_style_defs(".source"))  # noqa: S704
 
@@ -94,20 +92,14 @@ def pages(names: Sequence[str]) -> dict[str, str]:
 
 
 def _rendered(template: str, **values: Any) -> str:
-    filters: dict[str, Callable[..., Any]] = {"prose": prose, "by_release": by_release, "said": said}
+    filters: dict[str, Callable[..., Any]] = {"by_release": by_release}
     return page(template, filters, style=_STYLE, **values)
-
-
-def prose(text: str) -> Markup:
-    """A docstring or a field of a table as HTML: `code` in a fixed-width font, issues of apache/pulsar as links."""
-    marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
-    return Markup(_ISSUE.sub(r'<a href="https://github.com/\1/issues/\2">\1#\2</a>', marked))  # noqa: S704
 
 
 def by_release(setting: SettingRow) -> list[str]:
     """The default of a setting in each release; a dash where the release does not have it."""
     defaults = [setting.broker_defaults[release] for release in RELEASES]
-    return [said(each) if each is not None else "-" for each in defaults]
+    return [text_of(each) if each is not None else "-" for each in defaults]
 
 
 def module_of(name: str) -> ModuleType:

@@ -100,7 +100,7 @@ class Subject:
     corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a
     #: function of the config, or a number
-    most: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
+    largest: Mapping[str, int | Callable[[Any], int]] = field(default_factory=dict)
     names: tuple[str, ...] = ()  # arguments that are names given at run time
     steps: int = 256  # of one trace
     min_steps_for_coverage: int = (

@@ -374,9 +374,9 @@ def test_tasks_are_long_and_every_component_gets_its_share(seconds: float, short
     state = State(speed={spec.subject: 1000.0 for spec in specs})
     rounds = campaign._Rounds(Plan(specs, 0), state, 2, traces=None, seconds=seconds, partitions=None)
     tasks = list[Task]()
-    while sum(task.traces for task in tasks) < 2 * seconds * 1000 and (following := rounds.following()):
+    while sum(task.traces for task in tasks) < 2 * seconds * 1000 and (following := rounds.next_round()):
         tasks += following
-        rounds.ended()
+        rounds.round_ended()
     lengths = [task.traces / 1000 for task in tasks]
     assert shortest <= min(lengths)
     assert max(lengths) <= longest

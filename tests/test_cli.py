@@ -340,7 +340,7 @@ WRONG = {
     ),
     "a property against a profile": (
         ("fuzz", "range_cache", "--property", "cache_size_equals_sum_of_entry_sizes", "--against", "stash"),
-        "leave out --against, or --property",
+        "use --against or --property, not both",
     ),
     "no file": (("replay", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
     "a folder without traces": (("replay", "."), "no file below this folder ends in .jsonl, "),
@@ -433,7 +433,7 @@ MISTAKES = {
         "impl/canary.py",
         "def take(",
         "def taken(",
-        "impl.canary.TokenStore has no method take, as model.canary asks for",
+        "impl.canary.TokenStore has no method take, which model.canary requires",
     ),
     "a file of mutants that does not parse": (
         "fuzz/mutants/canary.toml",
@@ -445,7 +445,7 @@ MISTAKES = {
         "fuzz/mutants/canary.toml",
         "",
         '[mutant.x]\nabout="a"\nfind="gone"\nreplace="g"\n',
-        "the mutant x no longer applies: its text stands 0 times in impl.canary",
+        "the mutant x no longer applies: its text occurs 0 times in impl.canary",
     ),
 }
 

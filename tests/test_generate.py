@@ -176,9 +176,7 @@ def test_a_share_of_the_seeds_gives_wide_values_bursts_and_long_traces() -> None
     counts = {name: len(seeds) for name, seeds in kinds_of(640).items()}
     assert counts == {"ordinary": 530, "wide": 80, "bursts": 40, "long": 10}
     for name in ("wide", "bursts"):
-        assert any(seed % COPY_EVERY == 0 for seed in kinds_of(64)[name]), (
-            "a loaded implementation is driven on in some"
-        )
+        assert any(seed % COPY_EVERY == 0 for seed in kinds_of(64)[name]), "some run a loaded copy"
     [long] = kinds_of(64)["long"]
     assert len(list(generate(SUBJECT, REFERENCE, long))) >= 1000
     assert [recipe(SUBJECT, REFERENCE, seed, 10)[0].steps for seed in range(64)] == [10] * 64, "as asked for"

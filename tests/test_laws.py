@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 
 from fuzz.explore.canonical import misbehaviour
-from fuzz.mutation.kill_matrix import let_pass
+from fuzz.mutation.kill_matrix import undetected_corruption
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import checks_for
 from fuzz.run.compare import same
@@ -121,7 +121,7 @@ def test_the_reference_breaks_no_property_and_reaches_every_goal_and_action(name
         wanted = {p.name for each in checks for goals in (each.state_goals, *each.step_goals) for _, p, _ in goals}
         return [
             *(wanted - set(lockstep.coverage.goals)),
-            *total_of(lockstep.coverage).never(subject, list(lockstep.configs)),
+            *total_of(lockstep.coverage).unreached(subject, list(lockstep.configs)),
         ]
 
     for seed in range(most):
@@ -227,7 +227,7 @@ def test_an_argument_out_of_range_is_refused_by_its_name(arguments: dict[str, ob
 
 @pytest.mark.parametrize("name", NAMES)
 def test_check_notices_states_made_wrong(name: str) -> None:
-    assert let_pass(find_subject(name)) is None
+    assert undetected_corruption(find_subject(name)) is None
 
 
 def test_a_check_that_sees_nothing_is_noticed() -> None:
@@ -235,4 +235,4 @@ def test_a_check_that_sees_nothing_is_noticed() -> None:
         def check(self) -> list[str]:
             return []
 
-    assert let_pass(replace(find_subject("range_cache"), implementation=Blind)) == "size_too_large"
+    assert undetected_corruption(replace(find_subject("range_cache"), implementation=Blind)) == "size_too_large"

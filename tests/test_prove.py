@@ -398,7 +398,7 @@ def test_source_that_is_not_understood_leaves_the_claim_open() -> None:
 
 
 def test_a_change_that_does_not_apply_is_said() -> None:
-    with pytest.raises(BadValue, match="control of size-accounting no longer applies: its text stands 0 times"):
+    with pytest.raises(BadValue, match="control of size-accounting no longer applies: its text occurs 0 times"):
         ask("range_cache", "size-accounting", Control("nothing", MODEL, "no such text", ""))
 
 

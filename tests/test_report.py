@@ -20,7 +20,7 @@ from fuzz.campaign.worker import BLOCK, Spec
 from fuzz.commands.campaign import shown_findings
 from fuzz.report.campaign import line_style, render
 from fuzz.report.diagram import all_diagrams
-from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, readable, show_findings, trace_in
+from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, parse_trace, readable, show_findings
 from fuzz.report.sequence import charts, sequence_chart
 from fuzz.report.why import why
 from fuzz.run.coverage import Row, Total
@@ -172,7 +172,7 @@ def test_each_of_several_components_is_linked_from_the_top() -> None:
 
 def test_the_steps_of_a_trace_end_with_the_difference(seeded: Ran) -> None:
     _, state, findings = seeded
-    explanation = explain(trace_in(state.merged_findings()[0].trace))
+    explanation = explain(parse_trace(state.merged_findings()[0].trace))
     assert [step.action for step in explanation.steps] == ["put", "put"]
     assert explanation.kind == "view"
     assert explanation.problem == ""
@@ -201,7 +201,7 @@ def test_findings_of_one_cause_are_printed_once(shipped: Ran) -> None:
 
 def test_a_trace_of_another_version_is_explained_as_such(seeded: Ran) -> None:
     text = seeded[1].merged_findings()[0].trace.replace('"op":"put"', '"op":"put_before"')
-    explanation = explain(trace_in(text))
+    explanation = explain(parse_trace(text))
     assert "range_cache has no action put_before" in explanation.problem
 
 

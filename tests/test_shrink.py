@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.kill_matrix import hunt, is_of_model
+from fuzz.mutation.kill_matrix import fuzz_mutant, is_of_model
 from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Finding
@@ -185,7 +185,7 @@ def test_results_against_the_explorers_shortest() -> None:
             continue
         subject = seed_bug(mutant)
         shortest = {v.finding.cause: v.depth for v in explore(bounded(subject, "smoke"), properties=False).violations}
-        finding, _ = hunt(subject, "reference", of_model=False, seconds=30.0)
+        finding, _ = fuzz_mutant(subject, "reference", of_model=False, seconds=30.0)
         assert finding is not None
         short = shrink(Target(subject, find_profile(subject, "reference")), finding)
         if short.cause in shortest:

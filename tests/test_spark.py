@@ -22,7 +22,7 @@ from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore
 from fuzz.campaign.worker import BLOCK, Spec
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import bounded, explore
-from fuzz.explore.spark import Where, explore_on_spark
+from fuzz.explore.spark import SpaceNames, explore_on_spark
 from fuzz.mutation.kill_matrix import Job, in_order, jobs_of, run_on_spark
 from fuzz.platform import java
 from fuzz.platform.java import java_home
@@ -66,7 +66,7 @@ def test_the_same_findings_at_any_number_of_partitions(spark: Any, expected: Any
 def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> None:
     """The canary's scope, with what is wrong in it: the same states, and the same shortest counterexamples."""
     here = explore(bounded(find_subject("canary"), "smoke"))
-    there = explore_on_spark(Where("canary", "smoke", "reference", None), spark, partitions)
+    there = explore_on_spark(SpaceNames("canary", "smoke", "reference", None), spark, partitions)
     assert (there.distinct_states, there.transitions, there.depth) == (
         here.distinct_states,
         here.transitions,
@@ -80,7 +80,7 @@ def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> N
 
 @pytest.mark.nightly
 def test_the_smoke_scope_on_spark(spark: Any) -> None:
-    there = explore_on_spark(Where("range_cache", "smoke", "reference", None), spark, 4)
+    there = explore_on_spark(SpaceNames("range_cache", "smoke", "reference", None), spark, 4)
     assert (there.distinct_states, there.transitions, there.depth) == counts_of("range_cache", "smoke")
     assert there.violations == []
 

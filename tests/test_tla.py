@@ -307,7 +307,7 @@ def test_what_tlc_says_is_understood() -> None:
     assert result_of(said(2116, 1, "Temporal properties were violated.")) == "violated"
     assert result_of(said(2103, 1, "TLC threw\nsomething.")) == "error: TLC threw something."
     assert result_of("java: not found\n") == "error: java: not found"
-    assert result_of("") == "error: TLC said nothing"
+    assert result_of("") == "error: TLC printed nothing"
 
 
 COUNTER = """---- MODULE Counter ----
@@ -358,12 +358,12 @@ def listing(folder: Path, text: str) -> Path:
         (ONE + ONE, "range_cache.toml: Cannot declare"),
         (ONE.replace("about", "abuot"), "the run one: Object contains unknown field `abuot`"),
         (ONE.replace('scope = "smoke"\n', ""), "the run one: Object missing required field `scope`"),
-        (ONE.replace("[one]", '["o ne"]', 1), "o ne is no name of a run"),
+        (ONE.replace("[one]", '["o ne"]', 1), "a run's name has letters, digits and _, got o ne"),
         (ONE + 'nightly = "yes"', "the run one: Expected `bool`, got `str`"),
         (ONE.replace("smoke", "huge"), "range_cache has no scope huge"),
         (ONE + 'profile = "x"', "range_cache has no profile x"),
         (ONE + 'actions = ["fly"]', "drives fly, which range_cache does not have"),
-        (ONE + "only = { bytes = [77] }", "has only [77] of bytes"),
+        (ONE + "only = { bytes = [77] }", "`only` has [77] for bytes"),
         (ONE + "only = { copy = [1] }", "some values of copy, which has no fixed ones"),
         (ONE + "settings = { speed = 1 }", "range_cache has no setting speed"),
         (ONE + 'checks = ["Good"]', "RangeCacheProperties has no operator Good"),

@@ -1,7 +1,7 @@
-"""Corpora: the traces that together reach all that a run has covered.
+"""Corpora: sets of traces that together reach every coverage key of a run.
 
-A corpus is a folder of trace files named by their content, so that two corpora are merged by copying one over
-the other, from any number of workers. Each trace is cut after the step at which it last reached something new.
+A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other.
+Each trace ends at the step that last reached a new coverage key.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from fuzz.run.pair import Depth, Pair
 from fuzz.target import Target
 from fuzz.trace.file import Trace, read_traces, write_traces
 
-Goal = tuple[str, Any]
+CoverageKey = tuple[str, Any]
 _NO_DIFFERENCE = Difference(Cause(Kind.UNSTABLE, ""), "")
 
 
-def goals_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterator[tuple[int, Goal]]:
-    """What a seed's trace reaches at each step: abstract states and coverage goals. Cost: a model step each."""
+def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterator[tuple[int, CoverageKey]]:
+    """The coverage keys (abstract states and coverage goals) of each step of a trace. Cost: a model step each."""
     subject = target.subject
     cfg = recipe(subject, target.config, seed, steps)[0].config
     pair = Pair(Target(subject, cfg, model_only=True))
-    checks, places = pair.checks, {name: i for i, name in enumerate(subject.machine.actions)}
+    checks, indices = pair.checks, {name: i for i, name in enumerate(subject.machine.actions)}
     for step, call in enumerate(generate(subject, target.config, seed, steps)):
         before, values = pair.state, pair.values
         pair.step(call, Depth.OUTCOME)
         yield step, ("abstract", subject.abstract(cfg, pair.state))
         event = event_of(subject, call.action, call.arguments, pair.outcome)
-        for goal in (*checks.state_goals, *checks.step_goals[places[call.action]]):
+        for goal in (*checks.state_goals, *checks.step_goals[indices[call.action]]):
             if is_reached(goal, cfg, before, event, pair.state, values, pair.values):
                 yield step, ("goal", goal[1].name)
 
 
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
-    """Traces of the given seeds that together reach all that these seeds reach; none that adds nothing.
+    """Traces that together reach every coverage key of the given seeds; each reaches a key that earlier ones do not.
 
-    Greedy, in the order of the seeds. Cost: one run of the model for each seed.
+    Cost: one run of the model for each seed.
     """
     target = target_of(spec)
-    reached: set[Goal] = set()
+    reached: set[CoverageKey] = set()
     traces = []
     for seed in seeds:
         last = -1
-        for step, goal in goals_of_seed(target, seed, spec.steps):
-            if goal not in reached:
-                reached.add(goal)
+        for step, key in keys_of_seed(target, seed, spec.steps):
+            if key not in reached:
+                reached.add(key)
                 last = step
         if last >= 0:
             traces.append(_cut(target, spec, seed, last + 1))
     return traces
 
 
-def seeds_worth_keeping(total: Total) -> list[int]:
-    """The seeds at which something was seen first, in order."""
+def first_seeds(total: Total) -> list[int]:
+    """The seeds that first reached a coverage key, in order."""
     firsts = [*total.of("abstract").values(), *total.of("goal").values()]
     return sorted({first for _, first in firsts if first >= 0})
 

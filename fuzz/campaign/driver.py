@@ -1,22 +1,22 @@
-"""A campaign: seeds are a table, findings are rows; Spark runs them, Parquet keeps them.
+"""A campaign: fuzzing in rounds of Spark tasks, with results in Parquet tables.
 
-    campaign.json     what is run: version, seed, specs. A folder of other parameters is rejected
-    commits/          one file a round: the tables of the round. A round counts once its commit file is complete
-    runs/             one table a round, a row a task: what was run, how fast
+    campaign.json     the parameters: version, seed, specs. Other parameters need another folder
+    commits/          one file a round: the tables of the round. The round is committed when this file is complete
+    runs/             one table a round, a row a task: seeds, numbers of traces and steps, seconds
     findings/         one table a round: shrunk findings, each with its trace
     coverage/         one table a round: coverage in the model's terms
     traces/           one file a finding, named by its content
     report.html       the report
 
-Work is submitted in rounds of tasks, two rounds at a time, so that no slot waits for the last task of a round. What an
-unfinished round wrote is ignored, and its seeds are run again (`fuzz/campaign/store.py`). A driver may therefore die at
-any moment: the same command loses nothing and counts nothing twice.
+Two rounds are submitted at a time, so that no slot waits for the last task of a round. The tables of a round that was
+not committed are ignored, and its seeds are run again (`fuzz/campaign/store.py`). So the driver may die at any moment:
+the same command resumes the campaign, loses no committed result and counts nothing twice.
 
-A task runs seeds of one component for some seconds. A round takes the components that have had the least time so far,
-so tasks are as long with many components as with one, and every component gets its share over the rounds.
+A task runs seeds of one component for some seconds. A round takes the components with the least time so far. So the
+length of a task does not depend on the number of components, and over the rounds all components get equal time.
 
-A task returns a few hundred rows, however many traces it ran, so the driver collects them and writes the tables itself,
-which costs less than a Spark job that writes.
+A task returns a few hundred rows for any number of traces. The driver writes the tables itself, which costs less than a
+Spark job.
 """
 
 from __future__ import annotations
@@ -92,20 +92,20 @@ COVERAGE = pa.schema(
 )
 
 MANIFEST = "campaign.json"
-#: Length of a task: long enough that its start costs nothing, short enough that a lost one does not hurt.
+#: Length of a task: the overhead of starting it is small, and so is the loss if its executor dies.
 TASK_SECONDS = 3.0
-#: The shortest task, when the time is too short for every component to have a longer one.
+#: Length of the shortest task, if there is too little time for a longer one of each component.
 SHORTEST_TASK_SECONDS = 0.3
-#: Length of a round: a resumed campaign continues after the last committed round.
+#: Minimum and maximum length of a round.
 ROUND_SECONDS = (4.0, 30.0)
-#: A remaining time shorter than this gets no round.
+#: No round is started if less time than this remains.
 _SHORTEST_ROUND = 0.5
 #: Steps per second assumed before the first measurement.
-_FIRST_GUESS = 10_000.0
+_ASSUMED_SPEED = 10_000.0
 
 
 class Plan(NamedTuple):
-    """The parameters of a campaign, as in the manifest; a folder belongs to one plan."""
+    """The parameters of a campaign, as in the manifest. A folder has one plan."""
 
     specs: tuple[Spec, ...]
     seed: int
@@ -122,7 +122,7 @@ class Plan(NamedTuple):
 
 
 class Live(NamedTuple):
-    """The sum of all completed tasks, committed or not; for display only, because a repeated task counts twice."""
+    """The sum of all completed tasks, committed or not. For display only: a repeated task counts twice."""
 
     traces: int
     steps: int
@@ -335,17 +335,17 @@ def run_campaign(
     A round that started is completed, so the seconds are exceeded by at most the last tasks of a round.
     """
     rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
-    waiting: deque[Future[list[TaskResult]]] = deque()
+    pending: deque[Future[list[TaskResult]]] = deque()
     last_end = time.perf_counter()
     while True:
-        while len(waiting) < workers.ahead and (tasks := rounds.following()):
-            waiting.append(workers.submit(tasks))
-        if not waiting:
+        while len(pending) < workers.ahead and (tasks := rounds.next_round()):
+            pending.append(workers.submit(tasks))
+        if not pending:
             return state
-        while not wait(list(waiting)[:1], timeout=_POLL_SECONDS).done:
+        while not wait(list(pending)[:1], timeout=_POLL_SECONDS).done:
             progress(state, workers.live())
-        results = waiting.popleft().result()
-        rounds.ended()
+        results = pending.popleft().result()
+        rounds.round_ended()
         now = time.perf_counter()
         state.runs += commit(store, state.rounds + 1, results, now - last_end)
         state.add(results, now - last_end)
@@ -367,15 +367,15 @@ class _Rounds:
         self.planned = {s.subject: state.next_seed.get(s.subject, plan.seed) for s in plan.specs}
         self.end = {s.subject: plan.seed + traces for s in plan.specs} if traces is not None else None
         self.deadline = time.perf_counter() + seconds if seconds is not None else None
-        #: with little time, tasks are shorter, so that every component has one
+        #: with little time, tasks are shorter, so that every component gets one
         share = TASK_SECONDS if seconds is None else seconds * slots / len(plan.specs)
         self.task_seconds = min(TASK_SECONDS, max(SHORTEST_TASK_SECONDS, share))
-        self.given = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
+        self.planned_seconds = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
         self.in_flight: deque[list[Task]] = deque()
         self.rounds_before = state.rounds
         self.steps = {s.subject: s.steps or target_of(s).subject.steps for s in plan.specs}
 
-    def following(self) -> list[Task]:
+    def next_round(self) -> list[Task]:
         """Returns the tasks of the next round; none when the traces or the time are used up."""
         low, high = ROUND_SECONDS
         wanted = min(high, max(low, self.state.seconds / 4))
@@ -386,20 +386,20 @@ class _Rounds:
             wanted = min(wanted, max(left, _SHORTEST_ROUND))
         budget = min(self.slots * wanted, sum(self._left(spec) / self._speed(spec) for spec in self.plan.specs))
         turns = max(1, round(budget / self.task_seconds / self.slots))
-        count = self.partitions or self.slots * turns  # no slot without a task
+        count = self.partitions or self.slots * turns  # every slot has a task
         tasks = list[Task]()
         for _ in range(count + len(self.plan.specs)):
             open_specs = [spec for spec in self.plan.specs if self._left(spec) > 0]
             if not open_specs or (len(tasks) >= count and sum(self._seconds(task) for task in tasks) >= budget / 2):
                 break
-            least = min(open_specs, key=lambda spec: self.given[spec.subject])
-            tasks.append(self._cut(least, budget / count))
+            least = min(open_specs, key=lambda spec: self.planned_seconds[spec.subject])
+            tasks.append(self._next_task(least, budget / count))
         if tasks:
             self.in_flight.append(tasks)
         return tasks
 
-    def ended(self) -> None:
-        """The oldest round has ended."""
+    def round_ended(self) -> None:
+        """Removes the oldest round from those in flight."""
         self.in_flight.popleft()
 
     def _left(self, spec: Spec) -> float:
@@ -407,8 +407,8 @@ class _Rounds:
         return float("inf") if self.end is None else self.end[spec.subject] - self.planned[spec.subject]
 
     def _speed(self, spec: Spec) -> float:
-        """Returns traces per second of one slot: measured, or guessed before the first measurement."""
-        return self.state.speed.get(spec.subject, _FIRST_GUESS / self.steps[spec.subject])
+        """Returns traces per second of one slot; an assumption before the first measurement."""
+        return self.state.speed.get(spec.subject, _ASSUMED_SPEED / self.steps[spec.subject])
 
     def _seconds(self, task: Task) -> float:
         return task.traces / self._speed(task.spec)
@@ -417,16 +417,13 @@ class _Rounds:
         """Returns the expected length of a round in seconds."""
         return sum(self._seconds(task) for task in tasks) / self.slots
 
-    def _cut(self, spec: Spec, seconds: float) -> Task:
-        """Returns a task of one component that takes about the given seconds of one slot:
-
-        whole blocks, except at the end.
-        """
+    def _next_task(self, spec: Spec, seconds: float) -> Task:
+        """Returns the next task of a component, of about the given seconds. It has whole blocks, except at the end."""
         first = self.planned[spec.subject]
         traces = max(BLOCK, round(self._speed(spec) * seconds / BLOCK) * BLOCK)
         task = Task(spec, first, int(min(traces, self._left(spec))))
         self.planned[spec.subject] += task.traces
-        self.given[spec.subject] += self._seconds(task)
+        self.planned_seconds[spec.subject] += self._seconds(task)
         return task
 
 
@@ -440,16 +437,16 @@ class Inline:
     ahead = 1
 
     def __init__(self) -> None:
-        """Nothing is started."""
+        """Starts nothing."""
         self._ended = Live(0, 0, 0)
 
     def submit(self, tasks: Sequence[Task]) -> Future[list[TaskResult]]:
-        """Runs the round before it returns, in the main thread, where a step that hangs can be stopped."""
+        """Runs the round before it returns. In the main thread, the watchdog can stop a step that hangs."""
         future: Future[list[TaskResult]] = Future()
         results = []
         for task in tasks:
             results.append(run_task(task))
-            self._ended = _and(self._ended, results[-1])
+            self._ended = _plus(self._ended, results[-1])
         future.set_result(results)
         return future
 
@@ -458,12 +455,12 @@ class Inline:
         return self._ended
 
 
-def _and(live: Live, result: TaskResult) -> Live:
+def _plus(live: Live, result: TaskResult) -> Live:
     return Live(live.traces + result.traces, live.steps + result.steps, live.findings + len(result.findings))
 
 
 class SparkWorkers:
-    """Runs tasks as stateless Spark tasks: text in, text out."""
+    """Runs tasks as stateless Spark tasks. Arguments and results are JSON texts."""
 
     ahead = 2
 
@@ -492,8 +489,8 @@ class SparkWorkers:
         tracker = self.context.statusTracker()
         active = len(tracker.getActiveJobsIds())
         future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
-        patience = time.monotonic() + 2.0
-        while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < patience:
+        deadline = time.monotonic() + 2.0
+        while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < deadline:
             time.sleep(0.01)  # Spark runs jobs in the order of submission: a round must not overtake the previous one
         return future
 

@@ -1,9 +1,9 @@
 """A run of seeds on this machine, within a number of seconds.
 
-Two phases share the time. The first runs seeds and notes a seed for each cause. Where a seed fails, its trace is
-replayed with every step checked until all properties that it breaks are known; they are skipped from then on, so that a
-frequent defect does not hide a rare one. The second phase replays and shrinks one finding of each cause,
-and returns the shortest of several.
+Two phases share the time. The first phase runs seeds and records a seed for each cause. The trace of a failing seed is
+replayed with every step checked, until all properties that it breaks are known; they are then skipped, so that a
+frequent defect does not hide a rare one. The second phase shrinks several findings of each cause and returns the
+shortest.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from fuzz.run.shrink import shortest
 from fuzz.target import Target
 from model.machine import BadValue
 
-#: Seconds for shrinking that are kept back for each cause found, and the most of a run that is kept back for it.
+#: Seconds reserved for shrinking each cause found, and the largest share of a run that is reserved.
 _SHRINK_SECONDS, _SHRINK_SHARE = 1.0, 0.5
 #: Seconds between two reports of progress.
 _REPORT_SECONDS = 0.2
-#: The most blocks of seeds that a process is given at a time.
-_MOST_BLOCKS = 64
+#: Maximum number of blocks of seeds in one share.
+_MAX_BLOCKS = 64
 
 
 class Request(NamedTuple):
-    """What to run. `seconds` bounds all of it; without it and without `traces` the run does not end."""
+    """The parameters of a run. Without `seconds` and `traces` the run does not end. `seconds` includes shrinking."""
 
     spec: Spec
     seed: int
@@ -48,28 +48,28 @@ class Request(NamedTuple):
 
 @dataclass
 class Run:
-    """What a run did and found."""
+    """The result of a run."""
 
     traces: int = 0
     steps: int = 0
     seconds: float = 0.0
-    hunting_seconds: float = 0.0
+    fuzzing_seconds: float = 0.0
     coverage: Total = field(default_factory=Total)
     causes: dict[Cause, int] = field(default_factory=dict)  # the first seed of each
     findings: list[Found] = field(default_factory=list)
 
-    def note(self, causes: dict[Cause, int]) -> None:
+    def add_causes(self, causes: dict[Cause, int]) -> None:
         """Adds causes, each with its smallest seed."""
         for cause, seed in causes.items():
             self.causes[cause] = min(seed, self.causes.get(cause, seed))
 
 
-#: Called with the run so far and a word for the phase.
+#: Called with the run so far and the name of the phase.
 Progress = Callable[[Run, str], None]
 
 
 class _Share(NamedTuple):
-    """Consecutive seeds for one process: whole blocks but for the last one's end. `until` is a monotonic time."""
+    """Consecutive seeds for one process: whole blocks, except at the end. `until` is a monotonic time."""
 
     request: Request
     first: int
@@ -78,8 +78,8 @@ class _Share(NamedTuple):
     until: float | None
 
 
-class _Hunted(NamedTuple):
-    """What came of a share."""
+class _ShareResult(NamedTuple):
+    """The result of a share."""
 
     traces: int
     steps: int
@@ -110,17 +110,17 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
     end = started + request.seconds if request.seconds is not None else None
     target_of_request(request)
     if request.jobs == 1:
-        _hunt_here(request, run, started, progress)
-        run.hunting_seconds = time.monotonic() - started
+        _run_seeds_here(request, run, started, progress)
+        run.fuzzing_seconds = time.monotonic() - started
         for number, (cause, seed) in enumerate(_in_order(run), 1):
             progress(run, f"shrinking {number} of {len(run.causes)}")
-            run.findings.append(shrunk(request, cause, seed, _until(end, len(run.causes) - number + 1)))
+            run.findings.append(shrunk(request, cause, seed, _shrinking_deadline(end, len(run.causes) - number + 1)))
     else:
         with _pool(request.jobs) as pool:
-            _hunt_in(pool, request, run, started, progress)
-            run.hunting_seconds = time.monotonic() - started
+            _run_seeds_in(pool, request, run, started, progress)
+            run.fuzzing_seconds = time.monotonic() - started
             progress(run, "shrinking")
-            until = _until(end, max(1, -(-len(run.causes) // request.jobs)))
+            until = _shrinking_deadline(end, max(1, -(-len(run.causes) // request.jobs)))
             run.findings = pool.starmap(
                 shrunk, [(request, cause, seed, until) for cause, seed in _in_order(run)], chunksize=1
             )
@@ -134,13 +134,13 @@ def _in_order(run: Run) -> list[tuple[Cause, int]]:
     return sorted(run.causes.items(), key=lambda each: (each[1], each[0]))
 
 
-def _until(end: float | None, turns: int) -> float | None:
-    """When the next of so many turns of shrinking ends."""
+def _shrinking_deadline(end: float | None, turns: int) -> float | None:
+    """The end of the next of `turns` equal parts of the time until `end`."""
     return None if end is None else (now := time.monotonic()) + max(0.0, end - now) / turns
 
 
-def _hunting_ends(request: Request, started: float, causes: int) -> float | None:
-    """When the first phase ends, given the causes found so far."""
+def _fuzzing_deadline(request: Request, started: float, causes: int) -> float | None:
+    """The end of the first phase, given the number of causes found so far."""
     if request.seconds is None:
         return None
     kept = min(_SHRINK_SHARE * request.seconds, _SHRINK_SECONDS * causes / request.jobs)
@@ -150,17 +150,17 @@ def _hunting_ends(request: Request, started: float, causes: int) -> float | None
 # ---- running seeds ------------------------------------------------------------------------------------
 
 
-def _hunt_here(request: Request, run: Run, started: float, progress: Progress) -> None:
+def _run_seeds_here(request: Request, run: Run, started: float, progress: Progress) -> None:
     lockstep = _lockstep(request)
     reported = 0.0
     for done, causes in _seeds(lockstep, request.seed, request.traces):
         run.traces, run.steps = done, lockstep.coverage.steps
-        run.note(causes)
+        run.add_causes(causes)
         now = time.monotonic()
         if now - reported > _REPORT_SECONDS:
             reported = now
             progress(run, "fuzzing")
-        until = _hunting_ends(request, started, len(run.causes))
+        until = _fuzzing_deadline(request, started, len(run.causes))
         if (run.causes and request.stop_at_first) or (until is not None and now >= until):
             break
     for row in lockstep.coverage.rows():
@@ -168,7 +168,7 @@ def _hunt_here(request: Request, run: Run, started: float, progress: Progress) -
 
 
 def _pool(jobs: int) -> Pool:
-    """Processes that ignore interrupts from the first moment on: the parent handles them, and ends the pool."""
+    """A pool of processes that ignore SIGINT from their start: the parent handles it and terminates the pool."""
     context = multiprocessing.get_context("spawn")
     if threading.current_thread() is not threading.main_thread():
         return context.Pool(jobs)
@@ -179,36 +179,36 @@ def _pool(jobs: int) -> Pool:
         signal.signal(signal.SIGINT, previous)
 
 
-def _hunt_in(pool: Pool, request: Request, run: Run, started: float, progress: Progress) -> None:
+def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progress: Progress) -> None:
     last = None if request.traces is None else request.seed + request.traces
-    following, blocks = request.seed, 1
-    pending: list[AsyncResult[_Hunted]] = []
+    next_seed, blocks = request.seed, 1
+    pending: list[AsyncResult[_ShareResult]] = []
     while True:
-        until = _hunting_ends(request, started, len(run.causes))
+        until = _fuzzing_deadline(request, started, len(run.causes))
         is_over = (until is not None and time.monotonic() >= until) or (bool(run.causes) and request.stop_at_first)
-        while not is_over and len(pending) < 2 * request.jobs and (last is None or following < last):
-            count = blocks * BLOCK if last is None else min(blocks * BLOCK, last - following)
+        while not is_over and len(pending) < 2 * request.jobs and (last is None or next_seed < last):
+            count = blocks * BLOCK if last is None else min(blocks * BLOCK, last - next_seed)
             skipped = frozenset(cause.what for cause in run.causes if cause.broken_property is not None)
-            pending.append(pool.apply_async(_hunt_share, (_Share(request, following, count, skipped, until),)))
-            following += count
+            pending.append(pool.apply_async(_run_share, (_Share(request, next_seed, count, skipped, until),)))
+            next_seed += count
         if not pending:
             return
         began = time.monotonic()
         pending[0].wait(_REPORT_SECONDS)
         done = [each for each in pending if each.ready()]
         pending = [each for each in pending if each not in done]
-        for hunted in [each.get() for each in done]:
-            run.traces += hunted.traces
-            run.steps += hunted.steps
-            run.note(hunted.causes)
-            for row in hunted.coverage:
+        for result in [each.get() for each in done]:
+            run.traces += result.traces
+            run.steps += result.steps
+            run.add_causes(result.causes)
+            for row in result.coverage:
                 run.coverage.add(row)
         if done and time.monotonic() - began < _REPORT_SECONDS:
-            blocks = min(_MOST_BLOCKS, blocks + 1)  # shares are short: larger ones cost less
+            blocks = min(_MAX_BLOCKS, blocks + 1)  # shares are short: larger ones cost less
         progress(run, "fuzzing")
 
 
-def _hunt_share(share: _Share) -> _Hunted:
+def _run_share(share: _Share) -> _ShareResult:
     """In a process of the pool: runs a share's seeds until its time is over."""
     lockstep = _lockstep(share.request)
     lockstep.skipped |= share.skipped
@@ -221,7 +221,7 @@ def _hunt_share(share: _Share) -> _Hunted:
             break
         if causes and share.request.stop_at_first:
             break
-    return _Hunted(traces, lockstep.coverage.steps, causes, tuple(lockstep.coverage.rows()))
+    return _ShareResult(traces, lockstep.coverage.steps, causes, tuple(lockstep.coverage.rows()))
 
 
 def _lockstep(request: Request) -> Lockstep:
@@ -232,9 +232,9 @@ def _lockstep(request: Request) -> Lockstep:
 
 
 def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
-    """Runs seeds one by one. Yields how many traces were run, and the causes that the last one showed.
+    """Runs seeds one by one. Yields the number of traces so far, and the causes of the last one.
 
-    The rest of a block of seeds is left out when many of them fail by something that cannot be skipped.
+    After ENOUGH findings in a block that are not broken properties, the rest of the block is skipped.
     """
     done, seed, failed = 0, first, 0
     while traces is None or seed < first + traces:
@@ -260,7 +260,7 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
 
 
 def shrunk(request: Request, cause: Cause, seed: int, until: float | None) -> Found:
-    """Finds a cause again at its seed, replays the finding twice and shrinks it, until a monotonic time."""
+    """Runs the seed of a cause again, replays the finding twice and shrinks it, until a monotonic time."""
     target = target_of_request(request)
     lockstep = _lockstep(request)
     lockstep.skipped = all_but(target.subject, cause.broken_property)

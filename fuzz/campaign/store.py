@@ -7,7 +7,7 @@ A table is valid only if a complete commit file names it:
                never replaces it with other content. The commit file has the path, length and digest of each table,
                and its own digest.
     commits    returns the rounds whose commit file is complete. Incomplete commit files, and tables that no commit
-               file names, are left over from a driver that died; they are ignored.
+               file names, were written by a driver that died; they are ignored.
 
 The driver may die at any call. Either the commit file is complete, and with it every table that it names, or the round
 is run again.

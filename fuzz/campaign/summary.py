@@ -1,4 +1,4 @@
-"""What a run covered, which goals it missed although it was long enough, and what differs from an older campaign."""
+"""The coverage of a run, the coverage goals that it missed, and the differences from an older campaign."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import recipe
 from model.machine import BadValue
 
-#: Seeds whose configs are looked at: enough to draw every config that matters for the coverage goals.
+#: Number of seeds whose configs are drawn, to find the coverage goals that can be reached.
 _SEEDS = 256
 
 
@@ -20,7 +20,7 @@ def coverage_of(spec: Spec, seed: int, total: Total) -> dict[str, Any]:
 
 
 def configs_of(spec: Spec, seed: int) -> list[Any]:
-    """Configs that the seeds of a run draw: coverage goals that none of them can reach are not expected."""
+    """The configs of a run's first seeds. Only goals that apply to one of them are expected."""
     target = target_of(spec)
     return list({recipe(target.subject, target.config, seed + i)[0].config for i in range(_SEEDS)})
 

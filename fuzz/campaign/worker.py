@@ -1,4 +1,4 @@
-"""Seeds as units of work, the same on one machine and on a cluster.
+"""Tasks: seeds that are run on one machine or on a cluster.
 
 Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and its coverage depend on the
 code and the block alone. A task is any number of blocks, so neither the number of workers nor that of partitions
@@ -26,14 +26,14 @@ from fuzz.target import Second, Target, resolve
 from fuzz.trace.file import ABSENT, Operation, Trace, content_name
 from model.machine import plain
 
-#: Traces in a block: small, so that a task can have any length; large, so that the overhead is negligible.
+#: Traces in a block. A smaller block would have more overhead; a larger one would make tasks less equal.
 BLOCK = 64
-#: Findings after which a block stops: a bug that shows in every trace needs no more traces.
+#: Findings after which the rest of a block is skipped.
 ENOUGH = 8
 
 
 class Spec(NamedTuple):
-    """What is run, without the seeds."""
+    """The parameters of a task besides its seeds."""
 
     subject: str
     profile: str = "reference"
@@ -132,7 +132,7 @@ def found_of(
     until: float | None = None,
     shrinker: Callable[..., Finding] = shrink,
 ) -> Found:
-    """Returns a finding as a row: replayed twice, shrunk."""
+    """Replays a finding twice and shrinks it. Returns it as a row."""
     skipped = all_but(target.subject, finding.broken_property)
     again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
     reproduced = all(f is not None and f.cause == finding.cause for f in again)
@@ -164,7 +164,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
         try:
             state, outcome = machine.step(finding.config, state, name, arguments)
             data["result"] = plain(outcome)
-        except Exception as problem:  # the model itself is what fails
+        except Exception as problem:  # the model itself fails
             data["result"] = {"raised": repr(problem)}
         operations.append(Operation(data["op"], data["args"], data["result"], ABSENT, 0))
     header: dict[str, Any] = {

@@ -1,7 +1,8 @@
-"""The commands of the command line, a module each: its result as a type, how it runs, how a person sees the result.
+"""The commands of the command line.
 
-A module is named like its command. It has one subclass of `Result`: with `--json` the command prints exactly this
-record, and the command's JSON Schema is derived from it.
+Each command has a module of its name with a result type, `run`, and `show`, which prints the result for a person. The
+result type is the one subclass of `Result`. With `--json` the command prints exactly this record, and its JSON Schema
+is derived from the type.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class ExitCode(IntEnum):
-    """How a command ends."""
+    """The exit codes."""
 
     NOTHING_FOUND = 0
     FOUND = 1  # a finding, a violated property, a surviving mutant, a coverage goal that was not reached
@@ -31,7 +32,7 @@ class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Result(Record, kw_only=True, forbid_unknown_fields=True):
-    """What a command prints with `--json`."""
+    """The JSON object that a command prints with `--json`."""
 
     @property
     def found(self) -> bool:

@@ -15,7 +15,7 @@ from model.machine import BadValue
 
 
 class BenchRow(Record):
-    """A benchmark. `ratio` is ours over the baseline, for memory and work the baseline over ours: more is better."""
+    """A benchmark. `ratio` is value over baseline; for memory and work, baseline over value. More is better."""
 
     name: str
     value: float
@@ -31,7 +31,7 @@ class BenchResult(Result):
 
 
 def run(names: list[str], out: Path | None, console: Console) -> BenchResult:
-    """Runs the benchmarks whose names start with one of the given. Raises BadValue when none does."""
+    """Runs the benchmarks whose names start with one of the given names. Raises BadValue if there is none."""
     if out is not None and not out.absolute().parent.is_dir():
         raise BadValue(f"--out {out} cannot be written: there is no folder {out.absolute().parent}")
     rows = run_bench(names, console)

@@ -38,7 +38,7 @@ from model.machine import BadValue
 
 
 class CampaignResult(Result):
-    """What the committed rounds of a campaign add up to, those of earlier runs included."""
+    """The sum of a campaign's committed rounds, including those of earlier runs."""
 
     out: str
     subjects: list[str]
@@ -60,7 +60,7 @@ class CampaignResult(Result):
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     names: list[str]
     profile: str = "reference"
@@ -74,7 +74,7 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> CampaignResult:
-    """Fuzzes on Spark, or resumes where the same command stopped. Raises BadValue before anything is written."""
+    """Starts or resumes a campaign. Raises BadValue before anything is written."""
     specs = specs_of(options.names, options.profile, options.mutant)
     plan = Plan(specs, options.seed)
     out = options.out or default_out(plan, options.names)
@@ -150,7 +150,7 @@ def _progress(console: Console, traces: int | None, seconds: float | None, befor
 
 
 def specs_of(names: list[str], profile: str, mutant: str | None) -> tuple[Spec, ...]:
-    """What a campaign runs: the named components, the mutant's, or all that have the profile, without canaries.
+    """The specs of a campaign: of the named components, the mutant's, or all with the profile except canaries.
 
     Raises BadValue for unknown names.
     """

@@ -71,13 +71,13 @@ class Tier(StrEnum):
         return (2.0, 30.0, 120.0)[self.rank]
 
     @property
-    def most_transitions(self) -> float:
+    def max_transitions(self) -> float:
         """The number of transitions of the largest scope that is explored."""
         return (50_000, 1_000_000, float("inf"))[self.rank]
 
 
 class CheckRow(Record):
-    """A check. `known` are those of its `findings` that are in the baseline."""
+    """A check. `known` are the findings that are in the baseline."""
 
     name: str
     passed: bool
@@ -112,7 +112,7 @@ class Options(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The findings of a check. `message` is shown if it passed; `failure` is a problem that no baseline excuses."""
+    """The findings of a check. `message` is shown if it passed; `failure` fails the check despite any baseline."""
 
     message: str
     findings: list[str]
@@ -162,7 +162,7 @@ def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
 def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
     for scope in subject.scopes if not subject.canary else ():
         counts = all_counts().get((subject.name, scope))
-        if counts is not None and counts.transitions <= tier.most_transitions:
+        if counts is not None and counts.transitions <= tier.max_transitions:
 
             def run(console: Console, scope: str = scope) -> Outcome:
                 result = explore.run(explore.Options(subject.name, scope), console)

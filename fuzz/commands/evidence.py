@@ -1,7 +1,7 @@
-"""`brokerproof evidence`: each row of the defect table is found by fuzzing, and its trace shrunk.
+"""`brokerproof evidence`: finds each defect of the defect table by fuzzing, and shrinks its trace.
 
-The row's config is the reference with the row's rules, so that one defect does not hide another; every property but
-the row's is skipped. Limits are numbers of steps: the result depends on the version of the code only.
+The config is the reference with the rules of the defect's row, so that one defect does not hide another. Only the row's
+property is checked. Limits are numbers of steps, so the result depends on the version of the code only.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from fuzz.target import Target
 
 #: Steps of random traces after which a defect counts as not found: a few minutes.
 MOST_STEPS = 1_000_000
-#: A shrunk trace with more steps is long: the next findings are shrunk, too, and the shortest trace counts.
+#: If a shrunk trace has more steps, the next findings are shrunk as well, and the shortest trace counts.
 LONG = 10
 #: How many findings of one defect are shrunk at most, and the budget of each in steps.
 _MOST_SHRUNK, _SHRINK_STEPS = 6, 30_000
-_HEAD = """| defect | severity | versions | reported | breaks | steps | length |
+_HEAD = """| defect | severity | versions | upstream | breaks | steps | length |
 |---|---|---|---|---|---|---|"""
 _NOT_SHOWN = "not shown |"
 
@@ -118,13 +118,13 @@ def found_by_fuzzing(defect: Defect, most_steps: int) -> EvidenceRow:
 
 
 def cells_of(row: Defect | EvidenceRow) -> str:
-    """The cells of a row of the table that say which defect it is."""
+    """The cells of a row that identify the defect."""
     component = row.component if isinstance(row, Defect) else row.subject
     return " | ".join((row.symptom, row.severity, row.versions, linked(row.link), f"`{component}`: `{row.property}`"))
 
 
 def result_of(row: EvidenceRow) -> str:
-    """The cells of a row of the table that say what was found."""
+    """The cells of a row with the result."""
     return _NOT_SHOWN if row.steps is None else f"{row.steps:,} | {row.length}"
 
 

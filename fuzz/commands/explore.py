@@ -14,7 +14,7 @@ from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.explore.counts import counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import explore
-from fuzz.explore.spark import Where, explore_on_spark
+from fuzz.explore.spark import SpaceNames, explore_on_spark
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.spark import session, slots
 from fuzz.platform.version import code_version
@@ -24,7 +24,7 @@ from fuzz.target import Target
 from fuzz.trace.file import content_name
 from model.machine import BadValue
 
-#: Where traces of violations go.
+#: Folder of the traces of violations.
 OUT = Path("build/explore")
 
 
@@ -40,7 +40,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """The runs from the first state that take every transition on the implementation."""
+    """The runs from the initial state that take every transition on the implementation."""
 
     transitions: Count
     runs: Count
@@ -48,7 +48,7 @@ class Covered(Record):
 
 
 class ExploreResult(Result):
-    """What a scope contains. `hides` says for each bound what it excludes.
+    """The result of an exploration. `hides` has for each bound what it excludes.
 
     `expected_states` and `expected_transitions` are the stored counts of the scope under the reference.
     """
@@ -70,18 +70,18 @@ class ExploreResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether anything is violated, or the counts are not the stored ones."""
+        """Whether there is a violation, or the counts differ from the stored ones."""
         return bool(self.violations) or self.counts_differ
 
     @property
     def counts_differ(self) -> bool:
-        """Whether the scope has stored counts, and they are others."""
+        """Whether the scope has stored counts that differ from the result."""
         expected = (self.expected_states, self.expected_transitions)
         return self.expected_states is not None and expected != (self.distinct_states, self.transitions)
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     subject: str
     scope: str = "smoke"
@@ -94,16 +94,16 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> ExploreResult:
-    """Visits every state of a scope, here or on Spark. Raises BadValue for unknown names."""
+    """Visits every state of a scope, on this machine or on Spark. Raises BadValue for unknown names."""
     if options.spark and options.cover:
-        raise BadValue("--cover needs the graph in this machine's memory: leave out --spark, or --cover")
-    where = Where(options.subject, options.scope, options.profile, options.mutant)
-    space = where.build()
+        raise BadValue("--cover needs the graph in this machine's memory: use --spark or --cover, not both")
+    names = SpaceNames(options.subject, options.scope, options.profile, options.mutant)
+    space = names.build()
     with contextlib.ExitStack() as stack:
         progress = counter(stack.enter_context(showing(console, f"exploring {options.subject} {options.scope}")))
         if options.spark:
             spark = stack.enter_context(session("brokerproof explore", options.master))
-            found = explore_on_spark(where, spark, 2 * slots(spark), progress)
+            found = explore_on_spark(names, spark, 2 * slots(spark), progress)
         else:
             found = explore(space, progress=progress)
         findings = [each.finding for each in found.violations]

@@ -21,19 +21,19 @@ from fuzz.platform.version import code_version
 from fuzz.report.finding import Shown, show_findings, shown
 from model.machine import BadValue
 
-#: Where traces of findings go.
+#: Folder of the traces of findings.
 OUT = Path("build/fuzz")
 
 
 class ActionCount(Record):
-    """How often an action was taken, and how often it was refused."""
+    """The number of calls of an action, and of those that were refused."""
 
     taken: Count
     refused: Count
 
 
 class Coverage(Record):
-    """What a run reached. `goals` are coverage goals; `never` those not reached, and actions that never succeeded."""
+    """Coverage of a run. `goals` were reached; `never` has goals not reached and actions that never succeeded."""
 
     actions: dict[str, ActionCount]
     pairs: Count
@@ -43,7 +43,7 @@ class Coverage(Record):
 
 
 class FuzzResult(Result):
-    """What a run did and found."""
+    """The result of a run."""
 
     subject: str
     profile: str
@@ -70,7 +70,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
     if spec.against is not None and spec.against == spec.profile:
         raise BadValue(f"--against must name another profile than --profile, both are {spec.profile}")
     if spec.against is not None and request.property is not None:
-        raise BadValue("--property checks one model alone: leave out --against, or --property")
+        raise BadValue("--property checks the model alone: use --against or --property, not both")
     target_of_request(request)
     with showing(console, "starting") as update:
 
@@ -87,7 +87,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
     for found in done.findings:
         folder.write(f"traces/{trace_name(found)}", found.trace.encode())
     if out is not None and spec.against is None:
-        seeds = _while_time(corpus.seeds_worth_keeping(done.coverage), request, started)
+        seeds = _while_time(corpus.first_seeds(done.coverage), request, started)
         corpus.add(out / "corpus", corpus.collect(spec, seeds))
     is_search = request.property is not None or request.stop_at_first
     missed = [] if is_search else failures(spec, request.seed, done.coverage, done.steps)
@@ -100,7 +100,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
         traces=done.traces,
         steps=done.steps,
         seconds=done.seconds,
-        steps_per_second=done.steps / done.hunting_seconds if done.hunting_seconds else 0.0,
+        steps_per_second=done.steps / done.fuzzing_seconds if done.fuzzing_seconds else 0.0,
         coverage=Coverage(actions=actions, **covered),
         never=missed,
         failed=bool(missed),
@@ -126,7 +126,7 @@ def show(console: Console, result: FuzzResult) -> None:
 
 
 def show_verdict(console: Console, findings: list[Shown], steps: int, traces: int, seed: int) -> None:
-    """Prints what was found in how many steps."""
+    """Prints the number of findings, steps and traces."""
     ran = f"{steps:,} steps of {traces:,} traces (seed {seed})"
     count = len({(finding.subject, finding.cause) for finding in findings})
     if count:

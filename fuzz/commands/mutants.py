@@ -20,12 +20,12 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 
-#: Of more mutants than this, only the survivors are printed.
-_MOST_SHOWN = 200
+#: If there are more mutants, only survivors are printed.
+_MAX_ROWS = 200
 
 
 class MutantRow(Record):
-    """A mutant, and what killed it. `excuse` is the reason why an equivalent mutant survives."""
+    """A mutant, and the check that killed it. `excuse` is the reason why an equivalent mutant survives."""
 
     id: str
     subject: str
@@ -40,9 +40,9 @@ class MutantRow(Record):
 
 
 class Score(Record):
-    """How many mutants of a component were killed, and by which judge; equivalent ones do not count.
+    """The killed mutants of a component by check, without equivalent mutants.
 
-    `percent_guarded` leaves out what only a worked example or the twin kills.
+    `percent_guarded` does not count kills by worked examples and by the twin.
     """
 
     subject: str
@@ -54,7 +54,7 @@ class Score(Record):
 
 
 class PropertyKills(Record):
-    """The mutants that only this property kills, or the reason why the property stays without one."""
+    """The mutants that only this property kills; `stays` is the reason to keep it if there are none."""
 
     only_killer_of: list[str]
     stays: str
@@ -80,7 +80,7 @@ class MutantsResult(Result):
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     names: list[str]
     seconds: float = 60.0
@@ -97,9 +97,9 @@ class Options(NamedTuple):
 def run(options: Options, console: Console) -> MutantsResult:
     """Runs the kill matrix. Raises BadValue for unknown names and mutants that no longer apply."""
     if options.model and not options.generated:
-        raise BadValue("--model says what generated mutants change: add --generated")
+        raise BadValue("--model applies to generated mutants only: add --generated")
     if (options.sample or options.twin) and not options.generated:
-        raise BadValue("--sample and --twin are about generated mutants: add --generated")
+        raise BadValue("--sample and --twin apply to generated mutants only: add --generated")
     seeded = [n for n in subject_names(without_canaries=True) if mutants_of(n)]
     chosen = options.names or seeded
     for name in chosen:
@@ -145,15 +145,15 @@ def run(options: Options, console: Console) -> MutantsResult:
 
 def _score(name: str, kills: list[kill_matrix.Kill]) -> Score:
     equivalent = sum(1 for kill in kills if not kill.killed and kill.excuse)
-    judges = Counter(kill.killed_by.partition(" ")[0] for kill in kills if kill.killed)
-    guarded = sum(count for judge, count in judges.items() if judge not in ("examples", "twin"))
+    checks = Counter(kill.killed_by.partition(" ")[0] for kill in kills if kill.killed)
+    guarded = sum(count for check, count in checks.items() if check not in ("examples", "twin"))
     rest = len(kills) - equivalent or 1
-    percent, of_guarded = (round(100 * count / rest, 1) for count in (judges.total(), guarded))
-    return Score(name, len(kills), equivalent, dict(sorted(judges.items())), percent, of_guarded)
+    percent, of_guarded = (round(100 * count / rest, 1) for count in (checks.total(), guarded))
+    return Score(name, len(kills), equivalent, dict(sorted(checks.items())), percent, of_guarded)
 
 
 def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, dict[str, PropertyKills]]:
-    """Which property is the only killer of which mutant of the model; of components that have such mutants."""
+    """By component and property, the mutants of the model that only this property kills."""
     table = {}
     for name in names:
         mutants = [m for m in mutants_of(name) if kill_matrix.is_of_model(m)]
@@ -162,7 +162,7 @@ def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, 
             for done, mutant in enumerate(mutants):
                 update(done, len(mutants), f"properties of {name}")
                 killed_by[mutant.id] = kill_matrix.killers(mutant)
-            rows = kill_matrix.lonely_properties(find_subject(name), killed_by)
+            rows = kill_matrix.unique_kills(find_subject(name), killed_by)
             table[name] = msgspec.convert(rows, dict[str, PropertyKills])
     return table
 
@@ -170,7 +170,7 @@ def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, 
 def show(console: Console, result: MutantsResult) -> None:
     """Prints the kill matrix; of many mutants only the survivors."""
     rows = result.mutants
-    for row in rows if len(rows) <= _MOST_SHOWN else ():
+    for row in rows if len(rows) <= _MAX_ROWS else ():
         seconds = "" if row.seconds_to_kill is None else f"{row.seconds_to_kill:.2f} s"
         steps = "" if row.steps_to_kill is None else f"{row.steps_to_kill:,} steps"
         verdict = escape(row.killed_by) or "[red]survived[/]"
@@ -184,7 +184,7 @@ def show(console: Console, result: MutantsResult) -> None:
             only = ", ".join(kills.only_killer_of) or kills.stays or "[red]nothing[/]"
             console.print(f"{subject}.{name} alone kills: {only}", style="dim")
     for score in result.scores:
-        by = ", ".join(f"{count:,} by {judge}" for judge, count in score.killed_by.items())
+        by = ", ".join(f"{count:,} by {check}" for check, count in score.killed_by.items())
         console.print(
             f"{score.subject}: {score.percent} % of {score.mutants - score.equivalent:,} mutants killed"
             f" ({by}; {score.equivalent:,} more are equivalent), {score.percent_guarded} % without examples and twin"

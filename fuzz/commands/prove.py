@@ -12,7 +12,7 @@ from rich.markup import escape
 from fuzz.commands import Record, Result, Seconds
 from fuzz.prove import run_prove
 
-Words = Annotated[str, msgspec.Meta(min_length=1)]
+NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Tool(StrEnum):
@@ -43,8 +43,8 @@ class ClaimRow(Record):
     id: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     subject: str
     tool: Tool
-    claim: Words
-    source: Words
+    claim: NonEmpty
+    source: NonEmpty
     verdict: Verdict
     detail: str
     paths: int | None
@@ -52,7 +52,7 @@ class ClaimRow(Record):
     compared: int | None
     assumes: list[str]
     seconds: Seconds
-    control: Words
+    control: NonEmpty
     control_refuted: bool
     control_detail: str
 

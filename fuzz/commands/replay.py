@@ -16,7 +16,7 @@ from fuzz.commands import Count, Record, Result
 from fuzz.platform.json import to_json
 from fuzz.platform.progress import showing
 from fuzz.platform.spark import session, started_by_spark_submit
-from fuzz.report.finding import Explanation, explain, said, show_explanation
+from fuzz.report.finding import Explanation, explain, show_explanation, text_of
 from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, replay_files
 from fuzz.trace.recording import OWN
@@ -225,10 +225,10 @@ def _show_difference(console: Console, row: DifferenceRow) -> None:
         show_explanation(console, row.explanation)
         return
     for each in row.before:
-        arguments = ", ".join(f"{k}={said(v)}" for k, v in each.args.items())
+        arguments = ", ".join(f"{k}={text_of(v)}" for k, v in each.args.items())
         console.print(f"  line {each.line:<6} {escape(f'{each.op}({arguments})')}")
-        console.print(f"              recorded {escape(said(each.result))}", style="dim")
-    console.print(f"  expected    {escape(said(row.expected))}")
-    console.print(f"  actual      {escape(said(row.actual))}")
+        console.print(f"              recorded {escape(text_of(each.result))}", style="dim")
+    console.print(f"  expected    {escape(text_of(row.expected))}")
+    console.print(f"  actual      {escape(text_of(row.actual))}")
     if row.message:
         console.print(f"  {escape(row.message)}")

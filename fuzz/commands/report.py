@@ -16,7 +16,7 @@ from fuzz.platform.spark import session
 
 
 class ReportResult(Result, omit_defaults=True):
-    """Where the report is; with an older campaign, the signatures of findings that only one of both or both have."""
+    """The path or URI of the report; with an older campaign, the signatures of findings by campaign: one or both."""
 
     html: str
     new: list[str] | None = None

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.commands import Record, Result
-from fuzz.report.finding import first_sentence, said
+from fuzz.report.finding import first_sentence, text_of
 from fuzz.seeding import mutants_of
 from fuzz.subject import Subject, find_subject, subject_names
 from model.machine import plain
@@ -35,7 +35,7 @@ class ProfileRow(Record):
 
 
 class RuleRow(Record):
-    """A config field on which versions or proposals differ: how the other values are known, and from where."""
+    """A config field whose value differs between versions or proposals. `origin` says how the values are known."""
 
     name: str
     kind: str
@@ -185,21 +185,21 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
     for profile in row.profile_details:
         _show_line(console, profile.name, profile.about, width)
         for name, value in profile.differs.items():
-            console.print(f"      {escape(f'{name} = {said(value)}')}", style="dim")
+            console.print(f"      {escape(f'{name} = {text_of(value)}')}", style="dim")
     for release, name in row.releases.items():
         if name != f"pulsar-{release}":
             _show_line(console, f"pulsar-{release}", f"the same as {name}", width)
     console.print("\n  [bold]rules[/] on which versions or proposals differ (origins: see model/README.md)")
     width = max((len(rule.name) for rule in row.rules), default=0)
     for rule in row.rules:
-        _show_line(console, rule.name, f"{rule.kind}; reference: {said(rule.reference)}", width)
+        _show_line(console, rule.name, f"{rule.kind}; reference: {text_of(rule.reference)}", width)
         console.print(f"      {escape(f'{rule.origin}: {rule.source}')}", style="dim")
     console.print("\n  [bold]settings[/]")
     width = max((len(setting.name) for setting in row.settings), default=0)
     for setting in row.settings:
         broker = f" ({setting.broker_name}: {_by_release(setting.broker_defaults)})" if setting.broker_name else ""
-        drawn = f"; fuzzed with {', '.join(said(v) for v in setting.drawn)}" if setting.drawn else ""
-        _show_line(console, setting.name, f"{setting.kind}{broker}, default {said(setting.default)}{drawn}", width)
+        drawn = f"; fuzzed with {', '.join(text_of(v) for v in setting.drawn)}" if setting.drawn else ""
+        _show_line(console, setting.name, f"{setting.kind}{broker}, default {text_of(setting.default)}{drawn}", width)
     console.print("\n  [bold]actions[/]")
     console.print(f"  {', '.join(row.actions)}")
     for kind, words in _KINDS.items():
@@ -218,10 +218,10 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
 
 
 def _by_release(defaults: dict[str, Any]) -> str:
-    """The defaults in words, each from its release on; releases without the setting are left out."""
+    """The defaults as text, each with the first release that has it; releases without the setting are omitted."""
     there = [(release, default) for release, default in defaults.items() if default is not None]
     changes = [each for i, each in enumerate(there) if i == 0 or each[1] != there[i - 1][1]]
-    return ", ".join(f"{said(default)} from {release}" for release, default in changes)
+    return ", ".join(f"{text_of(default)} from {release}" for release, default in changes)
 
 
 def _show_line(console: Console, heading: str, text: str, width: int = 11) -> None:

@@ -14,7 +14,7 @@ from fuzz.tlc.runs import run_tla
 
 
 class TlaRow(Record):
-    """A run of TLC, compared with what was expected and with the model in the same scope."""
+    """A run of TLC, compared with the expected result and with the model in the same scope."""
 
     module: str
     run: str
@@ -37,12 +37,12 @@ class TlaResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether a run is not as expected."""
+        """Whether the result of a run differs from the expected one."""
         return any(row.differences for row in self.modules)
 
 
 def run(modules: list[str], scope: str | None, console: Console) -> TlaResult:
-    """Makes the runs of the modules and the scope. Raises BadValue for unknown names."""
+    """Runs TLC for the modules and the scope. Raises BadValue for unknown names."""
     results = run_tla(modules, scope, console)
     return TlaResult(modules=[msgspec.convert(result.row(), TlaRow) for result in results])
 

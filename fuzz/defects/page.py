@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fuzz.defects.table import Defect, all_defects, not_expressible
+from fuzz.defects.table import NO_REPORT, Defect, all_defects, not_expressible
 from fuzz.subject import subject_names
 from model.machine import BadValue
 
@@ -29,7 +29,7 @@ consequence, then
 - **versions**: the affected releases, and the origin of this knowledge: `recorded` (traces of the real class),
   `observed` (in a real client or broker), `read` (in the source) or `inferred` (from other rules); "master 2026-07"
   is master at that date;
-- **reported**: the upstream issue or pull request, if we know one;
+- **upstream**: the issue or pull request, if we know one;
 - **violates**: the property that fails if `reference` gets the profile's values of the named rules.
 
 `brokerproof evidence COMPONENT` finds and shrinks the defects of a component, `brokerproof fuzz COMPONENT --profile
@@ -56,7 +56,7 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"### {row.component}: {row.id}\n",
                 f"{' '.join(filter(None, (row.symptom, row.mechanism, row.consequence)))}\n",
                 f"- versions: {row.versions} ({row.origin}); profile `{row.profile}`",
-                f"- reported: {linked(row.link) or 'no report known'}",
+                f"- upstream: {linked(row.link) or NO_REPORT}",
                 f"- violates `{row.property}`, because of {rules}{hidden}\n",
             ]
     lines.append("## Reports outside the models\n")

@@ -31,6 +31,8 @@ from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from model.machine import BadValue
 from model.values import Origin, rule_of
 
+#: Shown instead of the link of a defect that has none.
+NO_REPORT = "no report known"
 #: The table of reports that a machine cannot show.
 _NOT_EXPRESSIBLE = "not_expressible"
 

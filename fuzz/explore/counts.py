@@ -1,7 +1,7 @@
-"""The exact number of states, transitions and the depth of each scope under the reference: `counts.toml`.
+"""The exact numbers of states and transitions, and the depth, of each scope under the reference: `counts.toml`.
 
-The explorer and TLC find them independently; the tests of both, `brokerproof explore` and `brokerproof tla` compare
-with this one table.
+The explorer and TLC compute them independently. `brokerproof explore`, `brokerproof tla` and the tests compare with
+this table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from model.machine import BadValue
 
 
 class Counts(NamedTuple):
-    """What a search of the whole scope finds."""
+    """The result of a search of the whole scope."""
 
     distinct_states: int
     transitions: int
@@ -34,5 +34,5 @@ def all_counts() -> dict[tuple[str, str], Counts]:
 
 
 def counts_of(component: str, scope: str) -> Counts | None:
-    """The counts of a scope under the reference, if they are known."""
+    """The counts of a scope under the reference, or None."""
     return all_counts().get((component, scope))

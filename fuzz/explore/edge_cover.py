@@ -1,4 +1,4 @@
-"""Every transition of an explored graph, run on the implementation from the first state on.
+"""Runs every transition of an explored graph on the implementation, in traces from the initial state.
 
 The explorer loads the implementation with each state; here the implementation reaches each state by actions. A run
 follows the shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a state
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import OUTSIDE, Bounded, Graph, NotOneState, Progress
+from fuzz.explore.search import OUTSIDE, Bounded, Graph, MergedStates, Progress
 from fuzz.run.call import Call
 from fuzz.run.checks import Skipped
 from fuzz.run.finding import Cause, Difference, Finding, Kind
@@ -25,8 +25,8 @@ from fuzz.subject import Subject
 
 #: Progress is reported once in this many runs.
 _PROGRESS_EVERY = 256
-#: Steps for which the watchdog is set once, and the processor time after which they hang.
-_LOT = 1024
+#: The watchdog is set once for this many steps; processor time after which one of them counts as a hang.
+_STEPS_PER_WATCHDOG = 1024
 _HANG_SECONDS = 10.0
 _UNSTABLE = "a run along the graph saw a difference that a replay with every step checked does not show"
 
@@ -41,7 +41,7 @@ class Covered(NamedTuple):
 
 
 def cover(space: Bounded, graph: Graph, progress: Progress | None = None) -> Covered:
-    """Runs every transition at least once; ends at the first difference. Cost: some 20 microseconds a step."""
+    """Runs every transition at least once. Ends at the first difference. Cost: about 20 microseconds a step."""
     walker = _Walker(space, graph)
     runs = steps = 0
     for root in range(len(graph.states)):
@@ -67,7 +67,7 @@ class _Walker:
     def _order(self, number: int) -> list[int]:
         first, end = self.graph.offsets[number], self.graph.offsets[number + 1]
         rank = {OUTSIDE: 0, number: 2}
-        return sorted(range(end - first), key=lambda k: rank.get(self.graph.targets[first + k], 1))
+        return sorted(range(end - first), key=lambda index: rank.get(self.graph.targets[first + index], 1))
 
     def run_from(self, root: int) -> tuple[Finding | None, int]:
         """Runs to a state with untaken transitions, then takes untaken ones until a state has none."""
@@ -76,29 +76,29 @@ class _Walker:
             while len(run.calls) != before:
                 before = len(run.calls)
                 with watchdog(_HANG_SECONDS):
-                    if not all(run.take(*step) for step in islice(steps, _LOT)):
+                    if not all(run.take(*step) for step in islice(steps, _STEPS_PER_WATCHDOG)):
                         return run.finding(), len(run.calls)
-        except NotOneState as problem:
+        except MergedStates as problem:
             return problem.finding, len(run.calls)
         except Hang:
             return run.finding(), len(run.calls)
         return None, len(run.calls)
 
     def _steps(self, root: int) -> Iterator[tuple[Any, int, Any]]:
-        """The steps of a run: a canonical state, the index of a move, and the canonical state after it in the scope."""
+        """The steps of a run: a canonical state, the index of a move, the next canonical state (None: outside)."""
         graph = self.graph
-        for at, target in pairwise(graph.path(root)):
-            first, end = graph.offsets[at], graph.offsets[at + 1]
-            yield graph.states[at], graph.targets[first:end].index(target), graph.states[target]
-        at = root
-        while self.left[at]:
-            k = self.left[at].pop()
+        for source, target in pairwise(graph.path(root)):
+            first, end = graph.offsets[source], graph.offsets[source + 1]
+            yield graph.states[source], graph.targets[first:end].index(target), graph.states[target]
+        source = root
+        while self.left[source]:
+            index = self.left[source].pop()
             self.covered += 1
-            target = graph.targets[graph.offsets[at] + k]
-            yield graph.states[at], k, None if target == OUTSIDE else graph.states[target]
+            target = graph.targets[graph.offsets[source] + index]
+            yield graph.states[source], index, None if target == OUTSIDE else graph.states[target]
             if target == OUTSIDE:
                 return
-            at = target
+            source = target
 
 
 class _Run:
@@ -106,34 +106,36 @@ class _Run:
 
     def __init__(self, space: Bounded) -> None:
         self.space = space
-        self.skipped = sampled_only(space.subject)
+        self.skipped = properties_without_history(space.subject)
         self.pair = Pair(space.target, self.skipped)
         self.depth = Depth.VIEW | Depth.PROPERTIES if self.pair.checks.histories else Depth.VIEW
         self.calls: list[Call] = []
 
-    def take(self, form: Any, k: int, target: Any) -> bool:
-        """Takes the k-th move of a canonical state. Returns whether both sides agree.
+    def take(self, form: Any, index: int, target: Any) -> bool:
+        """Takes the move with this index of a canonical state. Returns whether both sides agree.
 
-        Raises NotOneState if the run's state is not represented by the canonical state.
+        Raises MergedStates if the run's state is not represented by the canonical state.
         """
-        call = self._call(form, k, target)
+        call = self._call(form, index, target)
         self.calls.append(call)
         return self.pair.step(call, self.depth) is None
 
-    def _call(self, form: Any, k: int, target: Any) -> Call:
-        """The move in the run's state, in which generated names may differ."""
+    def _call(self, form: Any, index: int, target: Any) -> Call:
+        """The corresponding call in the run's state, where generated names may differ."""
         space, canonical, cfg, state = self.space, self.space.machine.canonical, self.space.cfg, self.pair.state
-        name, act, _, arguments = space.moves(form)[k]
+        name, act, _, arguments = space.moves(form)[index]
         if target is None:
             target = canonical(cfg, act(cfg, form, *arguments)[0])
         choice = [arguments]
-        if k >= len(space.fixed):
+        if index >= len(space.fixed):
             here = space.moves(state)
-            choice = [each for other, _, _, each in (*here[k : k + 1], *here[len(space.fixed) :]) if other == name]
+            choice = [
+                each for other, _, _, each in (*here[index : index + 1], *here[len(space.fixed) :]) if other == name
+            ]
         for each in choice:
             if canonical(cfg, act(cfg, state, *each)[0]) == target:
                 return Call(name, each)
-        raise NotOneState(space, self.calls, state, name, target)
+        raise MergedStates(space, self.calls, state, name, target)
 
     def finding(self) -> Finding:
         """The finding of a replay of this run."""
@@ -148,6 +150,6 @@ class _Run:
         return again or Finding(space.cfg, tuple(self.calls), unstable)
 
 
-def sampled_only(subject: Subject) -> Skipped:
-    """The properties that the search checks in every state; the others take history variables."""
+def properties_without_history(subject: Subject) -> Skipped:
+    """The properties without history variables: the search has checked them in every state."""
     return frozenset(p.name for p in subject.properties if not p.histories)

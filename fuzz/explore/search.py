@@ -12,9 +12,9 @@ States are found in the order of their depth, so the first counterexample of a c
 reported as a trace from the first state, replayed with everything checked. Large frontiers are shared by processes on
 all cores (`fuzz/explore/shared.py`).
 
-A canonical state represents all states that differ from it only in generated names. Its moves have the arguments that
-the domains list in it; in another state of the same canonical form the names may differ, and `concrete` finds them. If
-there are none, the canonical form merges different states: a finding of the kind `canonical`.
+A canonical state represents all states that differ from it only in generated names. The domains are evaluated in the
+canonical state; in another state that it represents, generated names may differ, and `concrete` finds the arguments
+that correspond. If there are none, the canonical form merges different states: a finding of the kind `canonical`.
 
 Properties that take history variables are not checked here; see `invariants/properties.py`.
 """
@@ -45,12 +45,12 @@ from model.machine import BadValue, plain
 
 #: The target of a transition that leaves the scope: the transition is checked, the state is not entered.
 OUTSIDE = -1
-#: States between two progress reports; the watchdog is set once for them.
-_LOT = 256
-#: Processor time of a lot after which it counts as a hang; it takes some hundreds of milliseconds.
+#: The watchdog is set, and progress is reported, once for this many states.
+_STATES_PER_WATCHDOG = 256
+#: Processor time for these states after which a step counts as a hang; they usually take some hundreds of milliseconds.
 _HANG_SECONDS = 10.0
-#: How far past the scope's bounds fair steps are followed for liveness.
-_BEYOND = 2
+#: Fair steps may exceed the scope's bounds by this much, so that a bound does not disable them.
+LIVENESS_MARGIN = 2
 #: The largest number of states on one machine; a scope that has more may be infinite.
 LIMIT = 10_000_000
 
@@ -70,7 +70,7 @@ class Violation(NamedTuple):
 
 
 class Lasso(NamedTuple):
-    """A counterexample of a liveness property: a trace to a state from which fair actions cycle without the goal."""
+    """A counterexample of a liveness property: a trace to a fair cycle that never reaches the goal."""
 
     name: str
     guarantee: str
@@ -81,8 +81,8 @@ class Lasso(NamedTuple):
 class Graph:
     """The states of a scope, in the order of their depth, and their transitions.
 
-    The transitions of state i are `targets[offsets[i]:offsets[i + 1]]`, in the order in which `Bounded.moves` lists
-    them there; a target is the number of a state, or OUTSIDE. `parents` is the tree of shortest traces.
+    The transitions of state i are `targets[offsets[i]:offsets[i + 1]]`, in the order of `Bounded.moves`. A target is
+    the number of a state, or OUTSIDE. `parents` is the tree of shortest traces.
     """
 
     states: list[Any]
@@ -108,7 +108,7 @@ class Graph:
 
 @dataclass
 class Exploration:
-    """The result of an exploration. `graph` is None when the states stayed on a cluster."""
+    """The result of an exploration. `graph` is None after an exploration on Spark."""
 
     distinct_states: int
     transitions: int
@@ -126,8 +126,8 @@ def find_scope(subject: Subject, name: str) -> Scope:
     return subject.scopes[name]
 
 
-class NotOneState(Exception):
-    """A canonical form merges different states: a step from the form has no counterpart from one of the states."""
+class MergedStates(Exception):
+    """A canonical form merges different states: one of them lacks a step that the canonical state has."""
 
     def __init__(self, space: Bounded, run: Calls, state: Any, name: str, target: Any) -> None:
         message = (
@@ -192,17 +192,17 @@ class Bounded:
         _, act, _, arguments = (self.fixed if index < len(self.fixed) else self.moves(state))[index]
         return self.machine.canonical(self.cfg, act(self.cfg, state, *arguments)[0])
 
-    def within(self, state: Any, beyond: int = 0) -> bool:
-        """Whether no measure of a state exceeds its bound by more than `beyond`."""
+    def within(self, state: Any, margin: int = 0) -> bool:
+        """Whether no measure of a state exceeds its bound by more than `margin`."""
         for measure, most in self.bounds:  # noqa: SIM110 (called for every new state)
-            if measure(state) > most + beyond:
+            if measure(state) > most + margin:
                 return False
         return True
 
     def concrete(self, path: list[Any]) -> list[Call]:
-        """A trace along the given canonical states, from the initial state, with the names that its steps generate.
+        """A trace along the given canonical states, from the initial state, with the names generated along it.
 
-        Raises NotOneState if a canonical state represents a state from which the next one cannot be reached.
+        Raises MergedStates if a canonical state represents a state from which the next one cannot be reached.
         """
         state, run = self.machine.start(self.cfg), list[Call]()
         for form, target in pairwise(path):
@@ -213,7 +213,7 @@ class Bounded:
                     state = after
                     break
             else:
-                raise NotOneState(self, run, state, self._name_of(form, target), target)
+                raise MergedStates(self, run, state, self._name_of(form, target), target)
         return run
 
     def _name_of(self, form: Any, target: Any) -> str:
@@ -250,7 +250,7 @@ def explore(
 ) -> Exploration:
     """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
 
-    Uses all cores, or as many processes as `jobs` says; the result does not depend on it.
+    Runs in `jobs` processes, by default one for each core; the result does not depend on their number.
     Raises BadValue if there are more than LIMIT states.
     """
     started = time.perf_counter()
@@ -265,11 +265,11 @@ def explore(
     if properties and is_whole:
         try:
             lassos += _lassos(space, graph)
-        except NotOneState as problem:
+        except MergedStates as problem:
             violations.append(Violation(problem.finding, len(problem.finding.calls)))
     depth, seconds = max(graph.depths()), time.perf_counter() - started
     return Exploration(
-        len(graph.states), len(graph.targets), depth, seconds, without_repeats(violations), lassos, graph
+        len(graph.states), len(graph.targets), depth, seconds, shortest_by_cause(violations), lassos, graph
     )
 
 
@@ -281,10 +281,10 @@ class Search:
         #: None when the model runs alone
         has_second = implementation and space.target.second is Second.IMPLEMENTATION
         self.implementation: Any = space.subject.implementation if has_second else None
-        self.body: Any = None  # an implementation in the state being expanded, if the last move did not change it
+        self.instance: Any = None  # an implementation in the state being expanded, if the last move did not change it
         self.after: Any = None
         self.outcome: Any = None
-        checks = checks_for(space.subject, space.cfg, with_history(space.subject))
+        checks = checks_for(space.subject, space.cfg, properties_with_history(space.subject))
         actions = space.machine.actions.values()
         self.names = [each.names for each in actions]
         #: the properties to check: none of them takes history variables
@@ -295,9 +295,9 @@ class Search:
         self.numbers: dict[Any, int] = {first: 0}
         self.failures: list[Failure] = []
         #: for each new state, the index of the transition that found it among `graph.targets`
-        self.births: list[int] = []
+        self.found_by: list[int] = []
         self.failed: set[tuple[Kind, str]] = set()
-        self.taking: Move = space.fixed[0] if space.fixed else next(iter(space.moves(space.start)))
+        self.current_move: Move = space.fixed[0] if space.fixed else next(iter(space.moves(space.start)))
 
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
         """Expands states in the order in which they were found, until all are expanded or a step hangs."""
@@ -307,7 +307,7 @@ class Search:
             if jobs > 1 and len(states) - number >= WORTH_SHARING:
                 run_shared(self, number, jobs, _HANG_SECONDS, LIMIT, progress)
                 return
-            end = min(number + _LOT, len(states))
+            end = min(number + _STATES_PER_WATCHDOG, len(states))
             try:
                 with watchdog(_HANG_SECONDS):
                     while number < end:
@@ -327,17 +327,17 @@ class Search:
         cfg, state, canonical = space.cfg, graph.states[number], space.machine.canonical
         targets, states, parents = graph.targets, graph.states, graph.parents
         of_steps, names = self.of_steps, self.names
-        self.body = None
+        self.instance = None
         self.check_state(number)
         for move in space.moves(state):
-            self.taking = move
+            self.current_move = move
             name, act, index, arguments = move
             crashed = False
             if implementation is None:
                 after, outcome = act(cfg, state, *arguments)
             else:
                 if not self.compare(number, move):
-                    crashed = self.step_of(number, move)
+                    crashed = self.explain_move(number, move)
                 after, outcome = self.after, self.outcome
             if of_steps[index] and not crashed:
                 event = Event(name, dict(zip(names[index], arguments, strict=True)), outcome)
@@ -354,7 +354,7 @@ class Search:
                     target = numbers[form] = len(states)
                     states.append(form)
                     parents.append(number)
-                    self.births.append(len(targets))
+                    self.found_by.append(len(targets))
                 else:
                     target = OUTSIDE
             targets.append(target)
@@ -368,34 +368,34 @@ class Search:
 
     def hang(self, number: int) -> None:
         """Records the current move as a hang."""
-        name, _, _, arguments = self.taking
+        name, _, _, arguments = self.current_move
         self.fail(Cause(Kind.HANG, name), number, Call(name, arguments))
 
     def compare(self, number: int, move: Move) -> bool:
         """Takes a move on model and implementation. Returns whether outcome, view and structure agree.
 
-        It only detects a difference, as the fast loop of lockstep does; `step_of` explains it.
+        It only detects a difference, as the fast loop of lockstep does; `explain_move` explains it.
         """
         name, act, _, arguments = move
-        state, cfg, body = self.graph.states[number], self.space.cfg, self.body
-        self.body = None
+        state, cfg, instance = self.graph.states[number], self.space.cfg, self.instance
+        self.instance = None
         try:
-            if body is None:
-                body = self.implementation.load(cfg, state)
+            if instance is None:
+                instance = self.implementation.load(cfg, state)
             self.after, self.outcome = after, outcome = act(cfg, state, *arguments)
-            theirs = getattr(body, name)(*arguments)
+            theirs = getattr(instance, name)(*arguments)
             if theirs is not outcome and not same(outcome, theirs):
                 return False
-            view = self.space.machine.with_history(body.view(), after)
-            if refusal_changed_state(state, outcome, after) or not same(after, view) or body.check():
+            view = self.space.machine.with_history(instance.view(), after)
+            if refusal_changed_state(state, outcome, after) or not same(after, view) or instance.check():
                 return False
         except Exception:
             return False
         if after is state or after == state:
-            self.body = body  # the next move starts from the same state
+            self.instance = instance  # the next move starts from the same state
         return True
 
-    def step_of(self, number: int, move: Move) -> bool:
+    def explain_move(self, number: int, move: Move) -> bool:
         """Repeats a move with every check, and records the difference. Returns whether one side crashed."""
         pair, call = Pair(self.space.target, fold_history=False), Call(move[0], move[3])
         pair.load(self.graph.states[number])
@@ -414,7 +414,7 @@ class Search:
             self.failures.append(Failure(cause, number, call))
 
 
-def with_history(subject: Subject) -> Skipped:
+def properties_with_history(subject: Subject) -> Skipped:
     """The properties that take history variables, which the search does not fold."""
     return frozenset(p.name for p in subject.properties if p.histories)
 
@@ -423,31 +423,32 @@ def with_history(subject: Subject) -> Skipped:
 
 
 def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
-    """A failure as the end of a replayed trace along these states; without a replay if that trace does not show it.
+    """The violation for a failure: a trace along these states that ends with it.
 
-    If the canonical form is wrong, so that no such trace exists, that is the violation.
+    The violation is that of a replay, or the failure itself if no replay shows it. If there is no such trace, the
+    violation is that the canonical form merges different states.
     """
     try:
         run = space.concrete(path)
-    except NotOneState as problem:
+    except MergedStates as problem:
         return Violation(problem.finding, len(problem.finding.calls))
     cause = failure.cause
-    met = f"{cause.what} fails in a loaded state, but not at the end of a trace to that state"
+    message = f"{cause.what} fails in a loaded state, but not at the end of a trace to that state"
     ends: list[tuple[Call, ...]] = [()]
     if failure.call is not None:
         state = space.machine.start(space.cfg)
         for name, arguments in run:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
         ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
-    for end in ends:  # generated names may differ here: take the first call that shows the failure
+    for end in ends:  # generated names may differ: take the first call that shows the failure
         again = replay(space.target, (*run, *end), skipped=all_but(space.subject, cause.broken_property))
         if again is not None:
             return Violation(again, len(again.calls))
     calls = (*run, failure.call) if failure.call else tuple(run)
-    return Violation(Finding(space.cfg, calls, Difference(cause, met)), len(calls))
+    return Violation(Finding(space.cfg, calls, Difference(cause, message)), len(calls))
 
 
-def without_repeats(violations: list[Violation]) -> list[Violation]:
+def shortest_by_cause(violations: list[Violation]) -> list[Violation]:
     """The shortest violation of each cause, in the order of length."""
     best: dict[Cause, Violation] = {}
     for each in sorted(violations, key=lambda v: (v.depth, v.finding.cause)):
@@ -463,31 +464,31 @@ def _lassos(space: Bounded, graph: Graph) -> Iterator[Lasso]:
     driven = set(space.scope.actions)
     for each in space.subject.properties:
         if each.kind == "eventually" and each.given(space.cfg) and driven >= set(each.fair):
-            path = _trap(space, graph, each.holds, frozenset(each.fair))
+            path = _fair_cycle(space, graph, each.holds, frozenset(each.fair))
             if path is not None:
                 yield Lasso(each.name, each.guarantee, space.concrete(path))
 
 
-def _trap(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
+def _fair_cycle(space: Bounded, graph: Graph, goal: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
     """The states of a trace to a fair cycle that never reaches the goal, or None.
 
-    Such a cycle is a strongly connected component of states without the goal in which each fair action is taken at
-    least once, or is disabled in some state: with no arguments it changes that state (weak fairness). Fair steps are
-    followed _BEYOND past the bounds; a step that leaves even that range counts as a self-loop, so no bound hides
-    a cycle (it may invent one: then widen the bound). Cost: linear in the states and their fair transitions.
+    Such a cycle is a strongly connected component of states without the goal in which each fair action is taken, or is
+    disabled in some state (weak fairness); an action is disabled if it does not change the state with any arguments.
+    Fair steps may exceed the bounds by LIVENESS_MARGIN. A step beyond that counts as a self-loop: a bound hides no
+    cycle, but may cause a false one; then widen the bound. Cost: linear in states and fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
-    met = [goal(space.cfg, state) for state in wide.states]
+    reached = [goal(space.cfg, state) for state in wide.states]
     edges: dict[int, list[tuple[str, int]]] = {}
     enabled: dict[int, set[str]] = {}
     number = 0
     while number < len(wide.states):
-        if number >= len(met):
-            met.append(goal(space.cfg, wide.states[number]))
-        if not met[number]:
+        if number >= len(reached):
+            reached.append(goal(space.cfg, wide.states[number]))
+        if not reached[number]:
             enabled[number] = set()
-            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair, met, enabled[number]))
+            edges[number] = list(_fair_steps(space, wide, numbers, number, goal, fair, reached, enabled[number]))
         number += 1
     for component in _components(edges):
         members = set(component)
@@ -504,13 +505,13 @@ def _fair_steps(
     number: int,
     goal: Callable[..., bool],
     fair: frozenset[str],
-    met: list[bool],
+    reached: list[bool],
     enabled: set[str],
 ) -> Iterator[tuple[str, int]]:
-    """The fair steps that change a state, to states without the goal. Numbers new states, adds actions to `enabled`.
+    """Yields the fair steps from a state to other states without the goal. Adds new states, and actions to `enabled`.
 
-    The search recorded the targets inside the scope; only transitions that left the scope are taken again. `met` has
-    the goal's value in each of the scope's states.
+    The search recorded the targets inside the scope; only transitions that left the scope are taken again. `reached`
+    has the goal's value in each state of the scope.
     """
     first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
     for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):
@@ -518,7 +519,7 @@ def _fair_steps(
         if target != OUTSIDE:
             if target != number:
                 enabled.add(name)
-                if not met[target]:
+                if not reached[target]:
                     yield name, target
             continue
         form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
@@ -527,7 +528,7 @@ def _fair_steps(
         enabled.add(name)
         if goal(space.cfg, form):
             continue
-        if form not in numbers and space.within(form, _BEYOND):
+        if form not in numbers and space.within(form, LIVENESS_MARGIN):
             numbers[form] = len(wide.states)
             wide.states.append(form)
             wide.parents.append(number)
@@ -548,7 +549,7 @@ def _components(edges: dict[int, list[tuple[str, int]]]) -> Iterator[list[int]]:
         on_stack.add(root)
         work = [(root, iter(out_of_root))]
         while work:
-            at, following = work[-1]
+            node, following = work[-1]
             for _, target in following:
                 if target not in number:
                     number[target] = low[target] = len(number)
@@ -557,14 +558,14 @@ def _components(edges: dict[int, list[tuple[str, int]]]) -> Iterator[list[int]]:
                     work.append((target, iter(edges[target])))
                     break
                 if target in on_stack:
-                    low[at] = min(low[at], number[target])
+                    low[node] = min(low[node], number[target])
             else:
                 work.pop()
                 if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[at])
-                if low[at] == number[at]:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == number[node]:
                     component = [stack.pop()]
-                    while component[-1] != at:
+                    while component[-1] != node:
                         component.append(stack.pop())
                     on_stack.difference_update(component)
                     yield component

@@ -1,11 +1,10 @@
-"""A search on all cores of a machine: forked processes that share the frontier.
+"""The search on all cores of a machine: forked processes that share the frontier.
 
-All processes hold the same states under the same numbers. Each takes blocks of unexpanded states from a shared counter.
-A process gives a new state a provisional number. After the batch, every process receives for each new state the number
-of its parent, the index of the transition and an encoding. Sorted by parent and transition, the new states get the
-numbers that a single process would have assigned. A process that did not find a state computes it by taking the
-transition, so no state is sent between processes, and seeded bugs work although no other interpreter could import
-their classes.
+All processes have the same states under the same numbers. Each takes blocks of unexpanded states from a shared counter,
+and gives new states provisional numbers. After the batch, every process receives for each new state the number of its
+parent, the index of the transition and an encoding. The new states are sorted by parent and transition, and get the
+numbers that a single process would assign. A process that did not find a state computes it by taking the transition.
+So no state is sent between processes, and seeded bugs work although another interpreter could not import their classes.
 
 The parent process collects transitions and failures. The result does not depend on the number of processes.
 """
@@ -31,13 +30,13 @@ if TYPE_CHECKING:
 
 #: States in a block.
 _BLOCK = 8
-#: The number of unexpanded states from which processes are started.
+#: Processes are started if at least this many states are unexpanded.
 WORTH_SHARING = 200
 _encoded = msgspec.msgpack.Encoder().encode
 
 
 class Found(NamedTuple):
-    """Where a process found a new state: the parent's number, the index of the transition, and the encoded state."""
+    """A new state as a process found it: the parent's number, the index of the transition, and the encoded state."""
 
     parent: int
     transition: int
@@ -70,27 +69,27 @@ def run_shared(
     Raises the exception of a process, and BadValue if there are more states than `limit`.
     """
     context = multiprocessing.get_context("fork")
-    following = context.Value("q", first)
+    next_state = context.Value("q", first)
     pipes = [context.Pipe() for _ in range(jobs - 1)]
-    member = _Member(search, following)
+    member = _Member(search, next_state)
     with ExitStack() as stack:
-        for number, (_, there) in enumerate(pipes, 1):
-            ours = [here for here, _ in pipes]
-            process = context.Process(target=_work, args=(member, number, hang_seconds, there, ours), daemon=True)
+        for number, (_, child_end) in enumerate(pipes, 1):
+            ours = [parent_end for parent_end, _ in pipes]
+            process = context.Process(target=_work, args=(member, number, hang_seconds, child_end, ours), daemon=True)
             process.start()
-            stack.callback(_end, process)
-        for here, there in pipes:
-            there.close()
-            stack.callback(here.close)
+            stack.callback(_terminate, process)
+        for parent_end, child_end in pipes:
+            child_end.close()
+            stack.callback(parent_end.close)
         while first < len(search.graph.states):
-            batches = [member.expand(hang_seconds, progress), *[_received(here) for here, _ in pipes]]
+            batches = [member.expand(hang_seconds, progress), *[_received(parent_end) for parent_end, _ in pipes]]
             hung = min((each.hung for each in batches if each.hung is not None), default=None)
-            found = [_before(each.found, hung) for each in batches]
+            found = [_of_earlier_parents(each.found, hung) for each in batches]
             base = len(search.graph.states) - len(batches[0].found)
             del search.graph.states[base + len(found[0]) :], search.graph.parents[base + len(found[0]) :]
-            following.value = base
-            for here, _ in pipes:
-                here.send((found, hung))
+            next_state.value = base
+            for parent_end, _ in pipes:
+                parent_end.send((found, hung))
             numbers = member.merge(0, found)
             _collect(search, batches, numbers, base, hung)
             first = base
@@ -100,7 +99,7 @@ def run_shared(
                 raise BadValue(f"more than {limit:,} states: bound a measure that grows, or use --spark")
 
 
-def _end(process: Any) -> None:
+def _terminate(process: Any) -> None:
     process.terminate()
     process.join()
 
@@ -110,13 +109,13 @@ def _received(pipe: Connection) -> Batch:
     try:
         data = pipe.recv()
     except EOFError:
-        raise RuntimeError("a process of the search ended early, perhaps for want of memory; use --jobs 1") from None
+        raise RuntimeError("a process of the search ended early, perhaps out of memory; use --jobs 1") from None
     if isinstance(data, Exception):
         raise data
     return Batch(*data)
 
 
-def _before(found: list[Found], hung: int | None) -> list[Found]:
+def _of_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
     return found if hung is None else [each for each in found if each.parent < hung]
 
 
@@ -143,9 +142,9 @@ def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, o
 class _Member:
     """One of the processes, with its copy of the states."""
 
-    def __init__(self, search: Search, following: Any) -> None:
+    def __init__(self, search: Search, next_state: Any) -> None:
         self.search = search
-        self.following = following
+        self.next_state = next_state
 
     def expand(self, hang_seconds: float, progress: Progress | None = None) -> Batch:
         """Expands this process's blocks of the unexpanded states."""
@@ -153,8 +152,8 @@ class _Member:
         graph = search.graph
         end, whole_targets, whole_offsets = len(graph.states), graph.targets, graph.offsets
         graph.targets, graph.offsets = array("q"), array("q", [0])
-        kept = search.failures, set(search.failed)  # failures count when they are collected, in the order of states
-        search.births, search.failures = [], []
+        kept_failures = search.failures, set(search.failed)  # failures are recorded by `_collect`
+        search.found_by, search.failures = [], []
         expanded, hung = array("q"), None
         for block in self._blocks(end):
             number = block.start
@@ -168,27 +167,27 @@ class _Member:
                 hung = number
                 break
             if progress is not None:
-                progress(min(self.following.value, end), len(graph.states))
-        offsets, births = graph.offsets, search.births
+                progress(min(self.next_state.value, end), len(graph.states))
+        offsets, found_by = graph.offsets, search.found_by
         starts = dict(zip(expanded, offsets, strict=False))
         parents = graph.parents[end:]
         found = [
             Found(parent, birth - starts[parent], self._key(form))
-            for parent, birth, form in zip(parents, births, graph.states[end:], strict=True)
+            for parent, birth, form in zip(parents, found_by, graph.states[end:], strict=True)
             if parent in starts
         ]
         lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
         batch = Batch(expanded, lengths, graph.targets, found, search.failures, hung)
         del graph.states[end + len(found) :], graph.parents[end + len(found) :]
         graph.targets, graph.offsets = whole_targets, whole_offsets
-        search.failures, search.failed = kept
+        search.failures, search.failed = kept_failures
         return batch
 
     def _blocks(self, end: int) -> Iterator[range]:
         while True:
-            with self.following.get_lock():
-                start = self.following.value
-                self.following.value = start + _BLOCK
+            with self.next_state.get_lock():
+                start = self.next_state.value
+                self.next_state.value = start + _BLOCK
             if start >= end:
                 return
             yield range(start, min(start + _BLOCK, end))
@@ -234,13 +233,13 @@ def _collect(search: Search, batches: list[Batch], numbers: list[list[int]], bas
     graph = search.graph
     rows: dict[int, list[int]] = {}
     for batch, assigned in zip(batches, numbers, strict=True):
-        at = 0
+        offset = 0
         for number, length in zip(batch.expanded, batch.lengths, strict=True):
-            row = batch.targets[at : at + length]
+            row = batch.targets[offset : offset + length]
             rows[number] = (
                 [assigned[t - base] if t >= base else t for t in row] if hung is None or number < hung else []
             )
-            at += length
+            offset += length
     for number in sorted(rows):
         if hung is None or number < hung:
             graph.targets.extend(rows[number])

@@ -1,7 +1,7 @@
 """The explorer's search on Spark, for scopes larger than one machine's memory: the same states, the same counts.
 
-Level by level, workers expand the states of the frontier; the unvisited successors are the next frontier. States are
-exchanged as JSON, partitioned by a checksum; the driver receives only counts and the first failures.
+Workers expand the states of the frontier; the unvisited successors are the next frontier. States are exchanged as JSON
+and partitioned by a checksum. The driver receives only counts and the first failures.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from fuzz.explore.search import Bounded, Exploration, Failure, Progress, Search, bounded, explained, without_repeats
+from fuzz.explore.search import Bounded, Exploration, Failure, Progress, Search, bounded, explained, shortest_by_cause
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.call import Call
 from fuzz.run.finding import Cause, Kind
@@ -20,12 +20,12 @@ from fuzz.target import resolve
 from model.machine import plain
 from model.values import fitter
 
-#: Processor time for one state's transitions.
+#: Processor time after which the expansion of one state counts as a hang.
 _HANG_SECONDS = 5.0
 
 
-class Where(NamedTuple):
-    """The names from which a worker builds the space."""
+class SpaceNames(NamedTuple):
+    """The names from which a worker creates the space."""
 
     subject: str
     scope: str
@@ -37,23 +37,23 @@ class Where(NamedTuple):
         return bounded(resolve(self.subject, self.profile, mutant=self.mutant).subject, self.scope, self.profile)
 
 
-def spread(key: bytes) -> int:
-    """A checksum that does not depend on the worker's hash seed."""
+def partition_of(key: bytes) -> int:
+    """The partition of a state: a checksum, because Python's hash differs between workers."""
     return zlib.crc32(key)
 
 
-def text_of(state: Any) -> bytes:
+def state_to_json(state: Any) -> bytes:
     """A state as JSON."""
     return to_json(plain(state))
 
 
-def state_from(space: Bounded, text: bytes) -> Any:
+def state_from_json(space: Bounded, text: bytes) -> Any:
     """A state from JSON."""
     kind: Any = type(space.start)
     return fitter(kind)(from_json(text), "state", space.cfg)
 
 
-def explore_on_spark(where: Where, spark: Any, partitions: int, progress: Progress | None = None) -> Exploration:
+def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: Progress | None = None) -> Exploration:
     """Visits every state of a scope once, on a cluster; `eventually` properties are not checked.
 
     Cost: as `explore`, spread over the workers, and two shuffles a level.
@@ -61,27 +61,27 @@ def explore_on_spark(where: Where, spark: Any, partitions: int, progress: Progre
     from pyspark import StorageLevel
 
     started = time.perf_counter()
-    space = where.build()
+    space = names.build()
     keep = StorageLevel.MEMORY_AND_DISK
     context = spark.sparkContext
-    first = [(text_of(space.start), b"")]
-    frontier = context.parallelize(first, 1).partitionBy(partitions, spread).persist(keep)
+    first = [(state_to_json(space.start), b"")]
+    frontier = context.parallelize(first, 1).partitionBy(partitions, partition_of).persist(keep)
     visited, levels, states, transitions = frontier, [frontier], 1, 0
     found: dict[tuple[str, str], tuple[int, bytes, str]] = {}
     count = 1
     while count:
-        rows = frontier.mapPartitions(lambda part: _expanded(where, part)).persist(keep)
+        rows = frontier.mapPartitions(lambda part: _expanded(names, part)).persist(keep)
         transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
         for kind, what, text, action in sorted(
             rows.filter(lambda row: row[0] == "failure").map(lambda r: r[1]).collect()
         ):
             found.setdefault((kind, what), (len(levels) - 1, text, action))
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
-        new = successors.reduceByKey(min, partitions, spread).subtractByKey(visited, partitions)
-        frontier = new.partitionBy(partitions, spread).persist(keep)
+        new = successors.reduceByKey(min, partitions, partition_of).subtractByKey(visited, partitions)
+        frontier = new.partitionBy(partitions, partition_of).persist(keep)
         count = frontier.count()
         rows.unpersist()
-        visited = visited.union(frontier).partitionBy(partitions, spread)
+        visited = visited.union(frontier).partitionBy(partitions, partition_of)
         levels.append(frontier)
         states += count
         if progress is not None:
@@ -94,15 +94,17 @@ def explore_on_spark(where: Where, spark: Any, partitions: int, progress: Progre
         )
         for (kind, what), (level, text, action) in found.items()
     ]
-    return Exploration(states, transitions, len(levels) - 2, time.perf_counter() - started, without_repeats(violations))
+    return Exploration(
+        states, transitions, len(levels) - 2, time.perf_counter() - started, shortest_by_cause(violations)
+    )
 
 
-def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
+def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[str, Any]]:
     """On a worker: for each state its successors, the number of transitions, and failures."""
-    space = where.build()
+    space = names.build()
     transitions = 0
     for text, _parent in part:
-        search = Search(space, True, True, state_from(space, text))
+        search = Search(space, True, True, state_from_json(space, text))
         try:
             with watchdog(_HANG_SECONDS):
                 search.expand(0)
@@ -110,7 +112,7 @@ def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tup
             search.hang(0)
         transitions += len(search.graph.targets)
         for form in search.graph.states[1:]:
-            yield "state", (text_of(form), text)
+            yield "state", (state_to_json(form), text)
         for failure in search.failures:
             action = failure.call.action if failure.call else ""
             yield "failure", (str(failure.cause.kind), failure.cause.what, text, action)
@@ -118,8 +120,8 @@ def _expanded(where: Where, part: Iterable[tuple[bytes, bytes]]) -> Iterator[tup
 
 
 def _path(space: Bounded, levels: list[Any], level: int, text: bytes) -> list[Any]:
-    """The states of a shortest trace to this one, looked up level by level."""
+    """The states of a shortest trace to this one, one of each level."""
     path = [text]
     for each in range(level, 0, -1):
         path.append(levels[each].lookup(path[-1])[0])
-    return [state_from(space, each) for each in reversed(path)]
+    return [state_from_json(space, each) for each in reversed(path)]

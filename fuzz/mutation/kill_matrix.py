@@ -9,11 +9,11 @@
                       2. the defect table: its rows must fit their profiles
                       3. the recordings: the model must still replay them
                       4. the worked examples in the component's tests
-                      5. the state graph of the smoke scope must be the original's. Only on request, and for the
-                         canonical form, which only explorers use
+                      5. the state graph of the smoke scope must be the original's. Only with `--twin`, and for
+                         the canonical form, which only explorers use
 
-The steps run in order until one kills the mutant. A survivor is a gap, or it is equivalent: then a row `[[equivalent]]`
-in the component's file gives the reason.
+The checks run in order until one kills the mutant. A survivor shows a missing check, or it is equivalent: then a row
+`[[equivalent]]` in the component's file has the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from fuzz.defects.table import defects_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import bounded, explore
-from fuzz.mutation.operators import Generated, any_change, generated_of, source_with
+from fuzz.mutation.operators import Generated, generated_of, id_prefix, source_with
 from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import NONE_SKIPPED
@@ -44,7 +44,7 @@ from fuzz.seeding import (
     modules_of,
     mutants_of,
     mutated_source,
-    reasons_of,
+    reasons_to_keep,
     seed_bug,
     seed_source,
 )
@@ -55,10 +55,10 @@ from model.machine import BadValue
 #: Number of traces in which `killers` looks for violated properties.
 _PROPERTY_TRACES = 512
 #: How many times that many traces are tried until a bug in the model is found.
-_MOST_BLOCKS = 32
+_MAX_BLOCKS = 32
 #: Number of traces whose final states are corrupted.
 _CORRUPTED_TRACES = 32
-#: Interval, in steps, at which the properties of a mutated model are checked. Nothing else can kill it there.
+#: Interval, in steps, at which the properties of a mutated model are checked.
 _CHECK_EVERY = 4
 #: The scope that is explored if fuzzing does not kill a mutant.
 _SCOPE = "smoke"
@@ -75,12 +75,12 @@ class Kill(NamedTuple):
     seconds_to_kill: float | None
     steps_to_kill: int | None
     length: int | None  # steps of the trace that kills it, not shrunk
-    excuse: str  # the reason why it is equivalent, if a row gives one
+    excuse: str  # the reason of its row `[[equivalent]]`, if there is one
     place: str  # file; with the line for a generated mutant
 
 
 class Job(NamedTuple):
-    """A mutant to kill, seeded or generated, in a form that can be sent to a worker."""
+    """A mutant, seeded or generated, in a form that can be sent to a worker."""
 
     subject: str
     mutant: str | None
@@ -94,7 +94,7 @@ class Job(NamedTuple):
 
 
 def run_job(job: Job) -> Kill:
-    """Tries to kill a mutant. Cost: at most the job's seconds of fuzzing, and the later steps if it survives them."""
+    """Tries to kill a mutant. Cost: at most the job's seconds of fuzzing, and the later checks if it survives."""
     if job.generated is not None:
         return _kill_generated(job, job.generated)
     [mutant] = [m for m in mutants_of(job.subject) if m.id == job.mutant]
@@ -106,15 +106,15 @@ def is_of_model(mutant: Mutant | Generated) -> bool:
     return mutant.module.startswith("model.")
 
 
-def _place(mutant: Mutant | Generated) -> str:
+def _path_of(mutant: Mutant | Generated) -> str:
     path = mutant.module.replace(".", "/") + ".py"
     return f"{path}:{mutant.line}" if isinstance(mutant, Generated) else path
 
 
 def _kill_generated(job: Job, generated: Generated) -> Kill:
     reasons, module = equivalents_of(job.subject), generated.module
-    excuse = reasons.get((module, generated.id)) or reasons.get((module, any_change(generated.id)), "")
-    place, text = _place(generated), source_with(generated)
+    excuse = reasons.get((module, generated.id)) or reasons.get((module, id_prefix(generated.id)), "")
+    place, text = _path_of(generated), source_with(generated)
     try:
         subject = seed_source(job.subject, generated.module, text)
     except Exception as problem:
@@ -131,10 +131,10 @@ def _kill_specification(job: Job, generated: Generated, subject: Subject, text: 
     started, steps, finding, by = time.perf_counter(), 0, None, ""
     others = [p for p in subject.machine.profiles if p != "reference"]
     try:
-        finding, steps = hunt(subject, "reference", of_model=True, seconds=job.seconds / 2, seed=job.seed)
+        finding, steps = fuzz_mutant(subject, "reference", of_model=True, seconds=job.seconds / 2, seed=job.seed)
         by = f"fuzz {finding.cause}" if finding is not None else ""
         for profile in others if finding is None else ():
-            finding, taken = _hunt_profile(subject, profile, seconds=job.seconds / 2 / len(others), seed=job.seed)
+            finding, taken = _fuzz_model_under(subject, profile, seconds=job.seconds / 2 / len(others), seed=job.seed)
             steps += taken
             if finding is not None:
                 by = f"fuzz {finding.cause} of {profile}"
@@ -145,20 +145,20 @@ def _kill_specification(job: Job, generated: Generated, subject: Subject, text: 
     by = by or killer(subject, generated.module, text, twin=job.twin or in_canonical)
     seconds, length = time.perf_counter() - started, len(finding.calls) if finding is not None else None
     row = Kill(
-        generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, length, "", _place(generated)
+        generated.id, job.subject, generated.operator, bool(by), by, seconds, steps, length, "", _path_of(generated)
     )
     return row if by else row._replace(seconds_to_kill=None, steps_to_kill=None)
 
 
 #: By subject and profile: the properties that the original model violated in a trace.
-_broken_anyway: dict[tuple[str, str], frozenset[str]] = {}
+_broken_in_original: dict[tuple[str, str], frozenset[str]] = {}
 
 
-def _hunt_profile(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
+def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: int) -> tuple[Finding | None, int]:
     """Fuzzes a mutated model under a profile until a trace in which the original model violates no property."""
     key, original = (subject.name, profile), find_subject(subject.name)
     lockstep = Lockstep(Target(subject, find_profile(subject, profile), model_only=True))
-    lockstep.skipped, lockstep.check_every = _broken_anyway.get(key, NONE_SKIPPED), _CHECK_EVERY
+    lockstep.skipped, lockstep.check_every = _broken_in_original.get(key, NONE_SKIPPED), _CHECK_EVERY
     end = time.process_time() + seconds
     while time.process_time() < end:
         finding = lockstep.run(seed)
@@ -170,25 +170,27 @@ def _hunt_profile(subject: Subject, profile: str, *, seconds: float, seed: int) 
         if known is None:
             return finding, lockstep.coverage.steps + len(finding.calls)
         lockstep.skipped |= {known.broken_property} if known.broken_property else NONE_SKIPPED
-        _broken_anyway[key] = lockstep.skipped
+        _broken_in_original[key] = lockstep.skipped
     return None, lockstep.coverage.steps
 
 
 def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: tuple[str, ...], job: Job) -> Kill:
     started, steps, finding, of_model = time.perf_counter(), 0, None, is_of_model(mutant)
     for profile in profiles:
-        finding, taken = hunt(subject, profile, of_model=of_model, seconds=job.seconds / len(profiles), seed=job.seed)
+        finding, taken = fuzz_mutant(
+            subject, profile, of_model=of_model, seconds=job.seconds / len(profiles), seed=job.seed
+        )
         steps += taken
         by = "fuzz"
         if finding is not None:
             break
-    unnoticed = None if finding is not None or of_model else let_pass(subject)
-    if finding is None and unnoticed is None and not of_model and _SCOPE in subject.scopes:
+    undetected = None if finding is not None or of_model else undetected_corruption(subject)
+    if finding is None and undetected is None and not of_model and _SCOPE in subject.scopes:
         finding, by = _explored(subject)
     seconds = time.perf_counter() - started
-    row = Kill(mutant.id, subject.name, origin, False, "", None, None, None, "", _place(mutant))
-    if unnoticed is not None:
-        by = f"check lets {unnoticed} pass"
+    row = Kill(mutant.id, subject.name, origin, False, "", None, None, None, "", _path_of(mutant))
+    if undetected is not None:
+        by = f"check misses {undetected}"
         return row._replace(killed=True, killed_by=by, seconds_to_kill=seconds, steps_to_kill=steps, length=0)
     if finding is None:
         return row
@@ -196,15 +198,13 @@ def _kill(mutant: Mutant | Generated, origin: str, subject: Subject, profiles: t
     return row._replace(killed=True, killed_by=by, seconds_to_kill=seconds, steps_to_kill=steps, length=length)
 
 
-def hunt(
+def fuzz_mutant(
     subject: Subject, profile: str, *, of_model: bool, seconds: float, seed: int = 0
 ) -> tuple[Finding | None, int]:
-    """Fuzzes a subject with a bug. Returns the first finding, if there is one, and the number of steps.
+    """Fuzzes a mutant. Returns the first finding, if there is one, and the number of steps.
 
-    `seconds` is processor time: a mutant does not survive because the machine is busy.
-
-    Under other profiles than the reference, properties of a bug in `impl/` are not checked: the profile itself violates
-    some.
+    `seconds` is processor time, so the result does not depend on the load of the machine. For a bug in `impl/`,
+    properties are checked under the reference only, because other profiles violate some.
     """
     cfg = find_profile(subject, profile)
     lockstep = Lockstep(Target(subject, cfg, model_only=of_model))
@@ -228,7 +228,7 @@ def _is_slow_only(target: Target, finding: Finding) -> bool:
     return replay(replace(target, config=finding.config), finding.calls, hang_seconds=10 * HANG_SECONDS) is None
 
 
-def let_pass(subject: Subject) -> str | None:
+def undetected_corruption(subject: Subject) -> str | None:
     """Returns the name of a corruption that the implementation's own check does not detect, or None.
 
     A corruption also counts as detected if loading or checking the state raises or hangs.
@@ -239,14 +239,14 @@ def let_pass(subject: Subject) -> str | None:
         state = subject.machine.start(cfg)
         for name, arguments in generate(subject, profile, seed):
             state, _ = subject.machine.step(cfg, state, name, arguments)
-        for name, spoil in subject.corrupt.items():
-            wrong = spoil(state)
-            if wrong is not None and not _notices(subject, cfg, wrong):
+        for name, corrupted in subject.corrupt.items():
+            wrong = corrupted(state)
+            if wrong is not None and not _detects(subject, cfg, wrong):
                 return name
     return None
 
 
-def _notices(subject: Subject, cfg: Any, wrong: Any) -> bool:
+def _detects(subject: Subject, cfg: Any, wrong: Any) -> bool:
     try:
         with watchdog(HANG_SECONDS):
             return bool(subject.implementation.load(cfg, wrong).check())
@@ -267,40 +267,40 @@ def _explored(subject: Subject) -> tuple[Finding | None, str]:
 
 
 def killers(mutant: Mutant) -> list[str]:
-    """Returns all causes of findings of a bug in `model/`, also those that another hides; a property by its name.
+    """Returns the causes of all findings of a bug in `model/`; for a broken property its name.
 
-    The traces are tried in blocks until one has a finding.
+    Runs blocks of traces until one block has a finding.
     """
     subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, mutant.profile), model_only=True))
-    for first in range(0, _MOST_BLOCKS * _PROPERTY_TRACES, _PROPERTY_TRACES):
-        findings = list(one_by_one(lockstep, range(first, first + _PROPERTY_TRACES)))
+    for first in range(0, _MAX_BLOCKS * _PROPERTY_TRACES, _PROPERTY_TRACES):
+        findings = list(all_findings(lockstep, range(first, first + _PROPERTY_TRACES)))
         if findings:
             return sorted({finding.broken_property or str(finding.cause) for finding in findings})
     return []
 
 
-def one_by_one(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
-    """Yields all findings of the seeds. After its first violation a property is skipped: it would hide others."""
+def all_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Finding]:
+    """Yields all findings of the seeds. A property is skipped after its first violation, which would hide others."""
     for seed in seeds:
         while (finding := lockstep.run(seed)) is not None:
             name = finding.broken_property
             lockstep.skipped |= {name} if name is not None else NONE_SKIPPED
             yield finding
-            if name is None:  # cannot be skipped: the trace would fail again
+            if name is None:  # not a property, so it cannot be skipped
                 break
 
 
-def lonely_properties(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """Returns for each `always` property the mutants that only it kills, and the reason if it may have none.
+def unique_kills(subject: Subject, killed_by: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
+    """Returns for each `always` property the mutants that only it kills, and the reason to keep it without one.
 
-    A written reason, or a row of the defect table: a defect is a bug that the property has to find.
+    The reason is in the table `stays`, or is a row of the defect table that the property finds.
     """
     broken_by = {d.property: f"the defect {d.id} breaks it" for d in defects_of(subject.name)}
     rows: dict[str, dict[str, Any]] = {}
     for name in (p.name for p in subject.properties if p.kind == "always"):
         only = [m for m, names in killed_by.items() if names == [name]]
-        reason = reasons_of(subject.name).get(name) or ("" if only else broken_by.get(name, ""))
+        reason = reasons_to_keep(subject.name).get(name) or ("" if only else broken_by.get(name, ""))
         rows[name] = {"only_killer_of": only, "stays": reason}
     return rows
 
@@ -328,7 +328,7 @@ def jobs_of(
         if generated:
             modules = modules_of("model" if model else "impl", name)
             made = [each for module in modules for each in generated_of(module)]
-            ids = {(each.module, key) for each in made for key in (each.id, any_change(each.id))}
+            ids = {(each.module, key) for each in made for key in (each.id, id_prefix(each.id))}
             for module, gone in [e for e in equivalents_of(name) if e[0] in modules and e not in ids]:
                 raise BadValue(f"fuzz/mutants/{name}.toml: {module} has no generated mutant {gone}")
             chosen = made[:: max(1, len(made) // sample)][:sample] if sample else made
@@ -339,65 +339,65 @@ def jobs_of(
 
 
 def check_all_apply(names: Sequence[str]) -> None:
-    """Raises BadValue if a seeded bug no longer applies, or a reason names a property that does not exist."""
+    """Raises BadValue if a seeded bug no longer applies, or the table `stays` names an unknown property."""
     for name in names:
         known = [p.name for p in find_subject(name).properties]
         for mutant in mutants_of(name):
             mutated_source(mutant)
-        for stays in reasons_of(name):
+        for stays in reasons_to_keep(name):
             if stays not in known:
                 raise BadValue(f"fuzz/mutants/{name}.toml: there is no property {stays}")
 
 
 def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
-    """Runs jobs in local processes. Yields results in any order. Processes are replaced regularly to free memory."""
+    """Runs jobs in local processes. Yields results as they complete. Replaces processes regularly to free memory."""
     if processes == 1:
         yield from map(run_job, jobs)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, initializer=leave_interrupts, maxtasksperchild=40) as pool:
+    with context.Pool(processes, initializer=ignore_interrupts, maxtasksperchild=40) as pool:
         yield from pool.imap_unordered(run_job, jobs, chunksize=1)
 
 
-def leave_interrupts() -> None:
+def ignore_interrupts() -> None:
     """Initializes a process of a pool to ignore SIGINT: the parent handles it and terminates the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:
     """Runs jobs on a Spark cluster, several in each task."""
-    texts = [job_text(job) for job in jobs]
+    texts = [job_to_json(job) for job in jobs]
     pieces = max(1, min(len(texts), 4 * slots))
 
     def work(each: Iterable[str]) -> Iterator[str]:
         for text in each:
-            yield to_json(run_job(job_from(text))._asdict()).decode()
+            yield to_json(run_job(job_from_json(text))._asdict()).decode()
 
     lines = spark.sparkContext.parallelize(texts, pieces).mapPartitions(work).collect()
     return [Kill(**from_json(line)) for line in lines]
 
 
-def job_text(job: Job) -> str:
+def job_to_json(job: Job) -> str:
     """Returns a job as JSON."""
     generated = job.generated._asdict() if job.generated is not None else None
     return to_json({**job._asdict(), "generated": generated}).decode()
 
 
-def job_from(text: str) -> Job:
+def job_from_json(text: str) -> Job:
     """Returns the job that a JSON text encodes."""
     data = from_json(text)
     generated = Generated(**data["generated"]) if data["generated"] is not None else None
     return Job(**{**data, "generated": generated})
 
 
-def in_order(jobs: Sequence[Job], kills: Iterable[Kill], tell: Callable[[int, int], None]) -> list[Kill]:
-    """Returns the results in the order of the jobs; calls `tell` after each."""
-    places = {(j.subject, j.mutant or (j.generated.id if j.generated else "")): i for i, j in enumerate(jobs)}
+def in_order(jobs: Sequence[Job], kills: Iterable[Kill], progress: Callable[[int, int], None]) -> list[Kill]:
+    """Returns the results in the order of the jobs; calls `progress` after each."""
+    indices = {(j.subject, j.mutant or (j.generated.id if j.generated else "")): i for i, j in enumerate(jobs)}
     done: list[Kill] = []
     for kill in kills:
         done.append(kill)
-        tell(len(done), len(jobs))
-    return sorted(done, key=lambda k: places[k.subject, k.id])
+        progress(len(done), len(jobs))
+    return sorted(done, key=lambda k: indices[k.subject, k.id])
 
 
 def default_processes() -> int:

@@ -2,11 +2,11 @@
 
 The operators change comparisons, arithmetic, logic, numbers, loops and decorators. `_REPLACED_BY` limits the
 replacements: an arithmetic operator is replaced by its inverse, a comparison by its negation or by one that differs at
-the boundary. The other replacements are left out, because a test that kills these usually kills the others.
+the boundary. A test that kills these mutants usually kills those of the other replacements.
 
-A change of an annotation, a type alias, a docstring, a cache decorator or `strict` of `zip` is no mutant; nor is an
-order comparison of strings. The id of a mutant is its function and the lines before and after the change: it stays
-valid when lines move.
+Changes of annotations, type aliases, docstrings, cache decorators and `strict` of `zip` make no mutants; nor do order
+comparisons of strings. The id of a mutant has its function and the source before and after the change, but no line
+number, so it stays valid when lines move.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ def generated_of(module: str) -> list[Generated]:
     found: dict[str, Generated] = {}
     for part in parts_of(source_of(module)).values():
         if part.name.startswith("Config.line of ") and "Rule(" not in part.text:
-            continue  # a default value of the config: every trace draws its own
-        original = _what_runs(part.text)
-        for operator, places in _places(part.text):
-            for occurrence in range(places):
+            continue  # the default of a setting: traces draw other values anyway
+        original = _relevant_tree(part.text)
+        for operator, count in _occurrences(part.text):
+            for occurrence in range(count):
                 changed = _mutated(part.text, operator, occurrence)
-                if _what_runs(changed) != original:
-                    name, line = _name(part, changed)
+                if _relevant_tree(changed) != original:
+                    name, line = _id_and_line(part, changed)
                     found.setdefault(name, Generated(name, module, part.name, operator, occurrence, line))
     return list(found.values())
 
 
-def any_change(mutant_id: str) -> str:
-    """Returns the common prefix of the ids of all mutants of the same line."""
+def id_prefix(mutant_id: str) -> str:
+    """Returns the common prefix of the ids of all mutants of one source line."""
     return mutant_id.partition(" => ")[0] + " =>"
 
 
@@ -91,7 +91,7 @@ def source_with(mutant: Generated) -> str:
     """Returns the source of the mutated module. Raises BadValue if the operator no longer applies."""
     source = source_of(mutant.module)
     part = parts_of(source).get(mutant.part)
-    if part is None or dict(_places(part.text)).get(mutant.operator, 0) <= mutant.occurrence:
+    if part is None or dict(_occurrences(part.text)).get(mutant.operator, 0) <= mutant.occurrence:
         raise BadValue(f"{mutant.operator} no longer applies to {mutant.part} of {mutant.module}")
     changed = textwrap.indent(_mutated(part.text, mutant.operator, mutant.occurrence), part.indent)
     lines = source.splitlines(keepends=True)
@@ -109,16 +109,16 @@ def parts_of(source: str) -> dict[str, Part]:
         text = "".join(lines[first:end])
         parts[name] = Part(name, first, end, " " * node.col_offset, textwrap.dedent(text))
 
-    def look(body: list[ast.stmt], within: str) -> None:
+    def visit(body: list[ast.stmt], within: str) -> None:
         for node in body:
             if isinstance(node, ast.ClassDef):
-                look(node.body, f"{within}{node.name}.")
+                visit(node.body, f"{within}{node.name}.")
             elif isinstance(node, ast.FunctionDef):
                 add(node, f"{within}{node.name}")
             elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
                 add(node, f"{within}line of {ast.unparse(node).splitlines()[0]}")
 
-    look(ast.parse(source).body, "")
+    visit(ast.parse(source).body, "")
     return parts
 
 
@@ -143,7 +143,7 @@ def _operators() -> tuple[str, ...]:
     return tuple(usable)
 
 
-def _places(text: str) -> list[tuple[str, int]]:
+def _occurrences(text: str) -> list[tuple[str, int]]:
     """Returns the operators that apply to a source text, each with its number of occurrences."""
     from cosmic_ray import plugins
     from cosmic_ray.ast import ast_nodes, get_ast
@@ -152,9 +152,9 @@ def _places(text: str) -> list[tuple[str, int]]:
     found = []
     for name in _operators():
         operator = plugins.get_operator(name)()
-        places = sum(sum(1 for _ in operator.mutation_positions(node)) for node in nodes)
-        if places:
-            found.append((name, places))
+        count = sum(sum(1 for _ in operator.mutation_positions(node)) for node in nodes)
+        if count:
+            found.append((name, count))
     return found
 
 
@@ -179,8 +179,8 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _what_runs(source: str) -> str:
-    """Returns the syntax tree without the parts that make no mutant; equal results mean that nothing was mutated."""
+def _relevant_tree(source: str) -> str:
+    """Returns the syntax tree without the parts whose changes make no mutant, as text."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
@@ -210,7 +210,7 @@ def _what_runs(source: str) -> str:
     return ast.dump(tree)
 
 
-def _name(part: Part, changed: str) -> tuple[str, int]:
+def _id_and_line(part: Part, changed: str) -> tuple[str, int]:
     """Returns the id of a mutant, and the number of its first changed line."""
     before, after = part.text.splitlines(), changed.splitlines()
     blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()

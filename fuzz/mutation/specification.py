@@ -1,15 +1,15 @@
-"""Checks that can kill a mutated model without the implementation and the properties.
+"""Checks that can kill a mutated model besides the properties.
 
     defects       a row of the defect table no longer fits its profile
     canonical     a state and its canonical form no longer behave alike
     recordings    a recorded trace no longer agrees under the profile of its version
-    examples      a worked example in the component's tests fails. Tests that use `impl/` or an engine are deselected; a
-                  test that creates an implementation is skipped at that point
+    examples      a worked example in the component's tests fails. Tests that use `impl/` or an engine are deselected;
+                  the constructor of an implementation skips the test that calls it
     twin          the state graph of the smoke scope differs from the original model's, which equals the TLA+ twin's
 
-All but the last run in a process that imports the mutated source as the module. A server that has not imported any
-component forks one process for each mutant: `python -m fuzz.mutation.specification` reads a JSON object from each line
-and answers with a JSON string.
+All but the last run in a process that imports the mutated source as the module. `python -m fuzz.mutation.specification`
+is a server that has imported no component. It reads a JSON object from each line, forks one process for the mutant, and
+answers with a JSON string.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from model.machine import BadValue
 
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
-#: Timeout of all checks but the last for one mutant, in seconds. A timeout kills the mutant.
+#: Timeout in seconds for all checks but the last of one mutant. A timeout kills the mutant.
 _SECONDS = 60.0
 #: How many traces of how many steps are looked at for canonical forms, and at which steps.
 _TRACES, _STEPS, _EVERY = 6, 120, 17
@@ -46,7 +46,7 @@ _RECORDINGS, _EXAMPLES = "recordings", "examples"
 
 
 def killer(subject: Subject, module: str, source: str, *, twin: bool = False) -> str:
-    """Returns the first check that kills a subject whose model has a mutated module; empty if it survives."""
+    """Returns the first check that kills a mutated model; empty if it survives."""
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
@@ -55,7 +55,7 @@ def killer(subject: Subject, module: str, source: str, *, twin: bool = False) ->
     verdict = str(from_json(server.stdout.readline()))
     if verdict or not twin or _SCOPE not in subject.scopes:
         return verdict
-    return "" if _has_the_twins_graph(subject) else "twin"
+    return "" if _has_original_graph(subject) else "twin"
 
 
 @functools.lru_cache(maxsize=1)
@@ -75,13 +75,13 @@ class _TooLargeError(Exception):
     """The mutated model has more states than the original."""
 
 
-def _has_the_twins_graph(subject: Subject) -> bool:
-    honest = _graph_of(find_subject(subject.name))
+def _has_original_graph(subject: Subject) -> bool:
+    original = _graph_of(find_subject(subject.name))
     try:
         changed = _graph_of(subject)
     except (Exception, _TooLargeError):
         return False
-    return (honest.states, honest.targets) == (changed.states, changed.targets)
+    return (original.states, original.targets) == (changed.states, changed.targets)
 
 
 @functools.lru_cache(maxsize=2)
@@ -108,12 +108,12 @@ def _misbehaviour(name: str) -> str:
         state = subject.machine.start(cfg)
         for step, (action, arguments) in enumerate(generate(subject, subject.machine.config(), seed, _STEPS)):
             state, _ = subject.machine.step(cfg, state, action, arguments)
-            if step % _EVERY == 0 and (said := misbehaviour(subject, cfg, state)):
-                return said
+            if step % _EVERY == 0 and (found := misbehaviour(subject, cfg, state)):
+                return found
     return ""
 
 
-def _disagreement(name: str) -> str:
+def _disagreeing_trace(name: str) -> str:
     """Returns the id of the first recorded trace that does not agree; empty if all agree."""
     from fuzz.trace.recording import recorded_traces, recording_of, recordings
     from fuzz.trace.replayer import Replayer
@@ -152,8 +152,8 @@ class _Examples:
     failed = ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Hook of pytest: deselects each test that uses the implementation or an engine."""
-        items[:] = [item for item in items if not _reaches(item)]
+        """Hook of pytest: deselects tests that use the implementation or an engine."""
+        items[:] = [item for item in items if not _uses_engine(item)]
         _forbid_implementations()
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -180,16 +180,16 @@ def _forbid_implementations() -> None:
                 value.__new__ = skip  # type: ignore[assignment,method-assign]
 
 
-def _reaches(item: Any) -> bool:
+def _uses_engine(item: Any) -> bool:
     function = getattr(item, "function", None)
     if not isinstance(function, FunctionType) or item.cls is not None:
         return True
     fixtures = [each.func for found in item._fixtureinfo.name2fixturedefs.values() for each in found]
     functions = [function, *[each for each in fixtures if isinstance(each, FunctionType)]]
-    return any(_is_of_engines(value) for each in functions for value in _named_in(each, set()))
+    return any(_is_of_engine_layers(value) for each in functions for value in _named_in(each, set()))
 
 
-def _is_of_engines(value: Any) -> bool:
+def _is_of_engine_layers(value: Any) -> bool:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     modules = {str(each) for each in (name, type(value).__module__)} - {"fuzz.subject"}
     if isinstance(value, type):
@@ -214,19 +214,19 @@ def _named_in(function: FunctionType, seen: set[int]) -> Iterator[Any]:
                     yield from _named_in(value, seen)
 
 
-def _judge(name: str, module: str, source: str) -> str:
+def _verdict(name: str, module: str, source: str) -> str:
     use_source(module, source)
     try:
         defects_of(name)
     except Exception as problem:
         return f"defects {problem}"
     try:
-        if said := _misbehaviour(name):
-            return f"canonical {said}"
+        if found := _misbehaviour(name):
+            return f"canonical {found}"
     except Exception as problem:
         return f"canonical {type(problem).__name__}"
     try:
-        trace = _disagreement(name)
+        trace = _disagreeing_trace(name)
     except Exception as problem:
         return f"{_RECORDINGS} {type(problem).__name__}"
     if trace:
@@ -251,16 +251,16 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             with contextlib.suppress(BaseException):
-                verdict = _judge(request["subject"], request["module"], request["source"])
+                verdict = _verdict(request["subject"], request["module"], request["source"])
                 os.write(writer, to_json(verdict))
             os._exit(0)
         os.close(writer)
         ready, _, _ = select.select([reader], [], [], _SECONDS)
-        said = os.read(reader, 1 << 16) if ready else to_json(f"{_EXAMPLES} hang")
+        answer = os.read(reader, 1 << 16) if ready else to_json(f"{_EXAMPLES} hang")
         os.close(reader)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        answers.write((said or to_json(f"{_EXAMPLES} crash")) + b"\n")
+        answers.write((answer or to_json(f"{_EXAMPLES} crash")) + b"\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Benchmarks as one HTML file: the table, and the plots of each component's benchmarks.
 
 Plots are declared as `plots` in the modules of `fuzz/benchmarks/`: each line of a plot lists the names of its results.
-A plot is omitted if one of its results was not measured in this run.
+A plot is omitted if this run did not measure all its results.
 """
 
 from __future__ import annotations

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 from fuzz.campaign.driver import Plan, State
 from fuzz.campaign.summary import Compared, configs_of
 from fuzz.campaign.worker import Spec, target_of
+from fuzz.defects.table import NO_REPORT
 from fuzz.platform.version import code_version
 from fuzz.report.diagram import draw
-from fuzz.report.finding import OF_STATES, Shown, call_text, change_text, changes, first_sentence, said
+from fuzz.report.finding import OF_STATES, Shown, change_text, changes, first_sentence, text_of
 from fuzz.report.sequence import sequence_chart
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject
 from invariants.properties import Property
 
+_ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
+_CODE = re.compile(r"`([^`]+)`")
 INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
 
 
@@ -53,10 +58,16 @@ def page(template: str, filters: Mapping[str, Callable[..., Any]] | None = None,
     """Returns a page rendered from a template of `fuzz/templates/`, which may use further filters."""
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
-    environment.filters |= {"said": said, "call": call_text, "change": change_text, "sentence": first_sentence}
+    environment.filters |= {"text": text_of, "change": change_text, "sentence": first_sentence, "prose": prose}
     environment.filters |= {"sequence": sequence_chart} | dict(filters or {})
-    environment.globals |= {"changes": changes, "of_states": OF_STATES}
+    environment.globals |= {"changes": changes, "of_states": OF_STATES, "no_report": NO_REPORT}
     return environment.get_template(template).render(**values)
+
+
+def prose(text: str) -> Markup:
+    """A docstring or a field of a table as HTML: `code` in a fixed-width font, issues of apache/pulsar as links."""
+    marked = _CODE.sub(r"<code>\1</code>", str(escape(text)))
+    return Markup(_ISSUE.sub(r'<a href="https://github.com/\1/issues/\2">\1#\2</a>', marked))  # noqa: S704
 
 
 # ---- one subject --------------------------------------------------------------------------------------

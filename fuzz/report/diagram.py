@@ -1,6 +1,6 @@
 """State diagrams, drawn from the transition tables of machines: figures for the report, Mermaid for documents.
 
-python -m fuzz.report.diagram model/README.md    all diagrams, between the marks of the document
+python -m fuzz.report.diagram model/README.md    writes all diagrams between the marks of the document
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def arrows(table: Table) -> list[tuple[str, str]]:
 def draw(axes: Any, title: str, table: Table) -> None:
     """Draws the states on a circle, with an arrow for each transition."""
     names = list(dict.fromkeys(name for pair in arrows(table) for name in pair))
-    turns = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
-    places = {name: (math.sin(turn), math.cos(turn)) for name, turn in turns.items()}
+    angles = {name: 2 * math.pi * i / len(names) for i, name in enumerate(names)}
+    points = {name: (math.sin(angle), math.cos(angle)) for name, angle in angles.items()}
     box = {"boxstyle": "round", "facecolor": "white", "edgecolor": "grey"}
     for old, new in arrows(table):
         line = {"arrowstyle": "->", "connectionstyle": "arc3,rad=0.15", "color": "grey", "shrinkA": 16, "shrinkB": 18}
-        axes.annotate("", places[new], places[old], arrowprops=line)
-    for name, place in places.items():
-        axes.text(*place, name, ha="center", va="center", bbox=box)
+        axes.annotate("", points[new], points[old], arrowprops=line)
+    for name, point in points.items():
+        axes.text(*point, name, ha="center", va="center", bbox=box)
     axes.set_title(title)
     axes.set(xlim=(-1.3, 1.3), ylim=(-1.2, 1.2))
     axes.axis("off")

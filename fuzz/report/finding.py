@@ -18,12 +18,12 @@ from rich.markup import escape
 
 from fuzz.campaign.worker import Found
 from fuzz.charts import Chart, chart_of
-from fuzz.defects.table import Defect, defects_of
+from fuzz.defects.table import NO_REPORT, Defect, defects_of
 from fuzz.platform.json import to_json
 from fuzz.report.why import why
 from fuzz.run.call import Call
 from fuzz.run.checks import Values, all_but, event_of
-from fuzz.run.compare import shown as shown_value
+from fuzz.run.compare import shown as as_data
 from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.pair import Pair
 from fuzz.seeding import subject_or_mutant
@@ -33,7 +33,7 @@ from fuzz.trace.file import Operation, Trace, read_traces
 from invariants.properties import Event
 from model.machine import BadValue, Failed, Refused, plain
 
-#: The guarantee behind each kind of finding that is not a property.
+#: The violated guarantee for each kind of finding except broken properties.
 GUARANTEES = {
     Kind.OUTCOME: "The implementation returns the model's outcome.",
     Kind.VIEW: "The implementation is in the model's state.",
@@ -43,7 +43,7 @@ GUARANTEES = {
     Kind.STUTTER: "A refused action leaves the state unchanged.",
     Kind.CRASH: "No action raises an exception.",
     Kind.HANG: "Every action returns.",
-    Kind.UNSTABLE: "A replay with every step checked shows what the run showed.",
+    Kind.UNSTABLE: "A replay with every step checked shows the same difference.",
     Kind.CANONICAL: "The canonical form maps different states to different forms.",
 }
 #: The same for a comparison of two profiles of the model, where there is no implementation.
@@ -53,7 +53,7 @@ GUARANTEES_OF_PROFILES = {
 }
 #: Kinds of findings whose expected and actual values are states, or parts of states.
 OF_STATES = (Kind.VIEW, Kind.LOAD, Kind.STUTTER)
-#: Characters of a value after which the terminal truncates it; the trace file has the whole value.
+#: The terminal shows at most this many characters of a value; the trace file has the whole value.
 _WIDTH = 240
 
 
@@ -118,8 +118,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     expected: Any = None
     actual: Any = None
     state: Any = None  # the model's, after the last step
-    other: str = "implementation"  # what is compared with the model
-    problem: str = ""  # why this version of the code cannot run the trace
+    other: str = "implementation"  # the second side: implementation or other profile
+    problem: str = ""  # the error, if this version of the code cannot run the trace
     actors: dict[str, str] = {}  # of the sequence chart, in order, with their headings
 
 
@@ -145,7 +145,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
 
 def shown(found: Found, path: str) -> Shown:
     """Returns a finding with its explanation. `path` is its trace file. Cost: one replay with every step checked."""
-    trace = trace_in(found.trace)
+    trace = parse_trace(found.trace)
     return Shown(
         subject=found.subject,
         profile=found.profile,
@@ -162,7 +162,7 @@ def shown(found: Found, path: str) -> Shown:
     )
 
 
-def trace_in(text: str) -> Trace:
+def parse_trace(text: str) -> Trace:
     """Returns the trace that a text in the trace format contains."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
@@ -252,8 +252,8 @@ def _step(
     return Step(
         action=operation.op,
         arguments=operation.args,
-        outcome=shown_value(pair.outcome),
-        other_outcome=shown_value(pair.other_outcome) if differs else None,
+        outcome=as_data(pair.outcome),
+        other_outcome=as_data(pair.other_outcome) if differs else None,
         differs=differs,
         changes=list(changes(plain(before), plain(pair.state))),
         arrow=arrow,
@@ -264,12 +264,12 @@ def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Con
     """Returns why the first property is false that the last state or the last step violates."""
     checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
     event = event_of(pair.subject, call.action, call.arguments, pair.outcome)
-    for holds, _, slots in checks.of_states:
-        arguments = (pair.cfg, pair.state, *[pair.values[i] for i in slots])
+    for holds, _, indices in checks.of_states:
+        arguments = (pair.cfg, pair.state, *[pair.values[i] for i in indices])
         if not holds(*arguments):
             return _why(holds, arguments)
-    for holds, _, slots in checks.of_steps[index]:
-        arguments = (pair.cfg, before, event, pair.state, *[values[i] for i in slots])
+    for holds, _, indices in checks.of_steps[index]:
+        arguments = (pair.cfg, before, event, pair.state, *[values[i] for i in indices])
         if not holds(*arguments):
             return _why(holds, arguments)
     return []
@@ -289,10 +289,10 @@ def readable(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return [readable(each) for each in sorted(value, key=repr)]
     if isinstance(value, dict):
-        return {said(readable(key)) if not isinstance(key, str) else key: readable(v) for key, v in value.items()}
+        return {text_of(readable(key)) if not isinstance(key, str) else key: readable(v) for key, v in value.items()}
     if isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields")):
         return [readable(each) for each in value]
-    return shown_value(value)
+    return as_data(value)
 
 
 def _differing_keys(values: dict[str, Any]) -> dict[str, Any]:
@@ -354,31 +354,31 @@ def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Ch
 # ---- showing ------------------------------------------------------------------------------------------
 
 
-def said(data: Any) -> str:
+def text_of(data: Any) -> str:
     """Returns plain data as one line of text, with objects as name=value."""
     if isinstance(data, dict):
-        return "{" + ", ".join(f"{k}={said(v)}" for k, v in data.items()) + "}"
+        return "{" + ", ".join(f"{k}={text_of(v)}" for k, v in data.items()) + "}"
     if isinstance(data, list):
-        return "[" + ", ".join(said(v) for v in data) + "]"
+        return "[" + ", ".join(text_of(v) for v in data) + "]"
     return to_json(data).decode()
 
 
 def call_text(step: Step) -> str:
     """Returns an action with its arguments as text, such as `put(position=[1,2], bytes=10)`."""
-    return f"{step.action}({', '.join(f'{k}={said(v)}' for k, v in step.arguments.items())})"
+    return f"{step.action}({', '.join(f'{k}={text_of(v)}' for k, v in step.arguments.items())})"
 
 
 def change_text(change: Change) -> str:
     """Returns a change as one line of text."""
     if change.kind == "added":
-        return f"{change.path} added: {said(change.after)}"
+        return f"{change.path} added: {text_of(change.after)}"
     if change.kind == "removed":
-        return f"{change.path} removed: {said(change.before)}"
-    return f"{change.path}: {said(change.before)} -> {said(change.after)}"
+        return f"{change.path} removed: {text_of(change.before)}"
+    return f"{change.path}: {text_of(change.before)} -> {text_of(change.after)}"
 
 
 def show_findings(console: Console, findings: list[Shown], replay: str = "brokerproof replay {}") -> None:
-    """Prints findings grouped by what fails: the shortest of each group with its steps, the others as one line each.
+    """Prints findings grouped by cause: the shortest of each group with its steps, the others as one line each.
 
     `replay` is the command that replays a trace.
     """
@@ -410,7 +410,7 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
         for heading, text in (("mechanism", defect.mechanism), ("leads to", defect.consequence)):
             if text:
                 _show_line(console, heading, text)
-        _show_line(console, "reported", defect.link or "no report known")
+        _show_line(console, "upstream", defect.link or NO_REPORT)
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
@@ -420,12 +420,12 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
     if explanation.problem:
         _show_line(console, "problem", explanation.problem)
     for number, step in enumerate(explanation.steps, 1):
-        console.print(f"  {number:>9}  [bold]{_short(call_text(step))}[/]")
+        console.print(f"  {number:>9}  [bold]{_truncated(call_text(step))}[/]")
         if step.differs:
-            _show_detail(console, f"model returns {said(step.outcome)}")
-            _show_detail(console, f"{explanation.other} returns {said(step.other_outcome)}")
+            _show_detail(console, f"model returns {text_of(step.outcome)}")
+            _show_detail(console, f"{explanation.other} returns {text_of(step.other_outcome)}")
         elif step.outcome is not None:
-            _show_detail(console, f"returns {said(step.outcome)}")
+            _show_detail(console, f"returns {text_of(step.outcome)}")
         for change in step.changes:
             _show_detail(console, change_text(change))
     if explanation.kind in OF_STATES:
@@ -436,18 +436,18 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         _show_line(console, "actual", str(explanation.actual))
     for condition in explanation.conditions:
         _show_line(console, "true" if condition.value else "false", condition.text)
-        lines = [f"{text} = {said(value)}" for text, value in condition.values.items()]
+        lines = [f"{text} = {text_of(value)}" for text, value in condition.values.items()]
         for line in [each for each in lines if len(each) <= _WIDTH] or lines:
             _show_detail(console, line)
 
 
 def _show_line(console: Console, heading: str, text: str) -> None:
-    console.print(f"  [dim]{heading:>9}[/]  {_short(text)}")
+    console.print(f"  [dim]{heading:>9}[/]  {_truncated(text)}")
 
 
 def _show_detail(console: Console, text: str) -> None:
-    console.print(f"               {_short(text)}", style="dim")
+    console.print(f"               {_truncated(text)}", style="dim")
 
 
-def _short(text: str) -> str:
+def _truncated(text: str) -> str:
     return escape(text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…")

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 #: Maximum depth of nested calls that are decomposed.
 _DEPTH = 3
 #: Names whose values are not shown: the config and the states are printed elsewhere.
-_WHOLE = frozenset({"_", "cfg", "config", "s", "state", "before", "after", "event"})
-_ITEM = "__item"
+_NOT_SHOWN = frozenset({"_", "cfg", "config", "s", "state", "before", "after", "event"})
 
 Environment = dict[str, Any]
 
@@ -44,7 +43,7 @@ def why(predicate: Callable[..., Any], arguments: Sequence[Any]) -> list[Reason]
     Cost: a few evaluations of the predicate.
     """
     try:
-        return list(_of_call(predicate, tuple(arguments), 0))
+        return list(_reasons_of_call(predicate, tuple(arguments), 0))
     except Exception:  # outdated source, or an expression that cannot be decomposed
         return []
 
@@ -57,7 +56,7 @@ class _Returned(NamedTuple):
     value: Any
 
 
-def _watched(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Returned:
+def _traced_call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Returned:
     code, returned = function.__code__, list[_Returned]()
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -76,9 +75,9 @@ def _watched(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _Retur
     return returned[0]
 
 
-def _of_call(function: Callable[..., Any], arguments: tuple[Any, ...], depth: int) -> Iterator[Reason]:
+def _reasons_of_call(function: Callable[..., Any], arguments: tuple[Any, ...], depth: int) -> Iterator[Reason]:
     function = inspect.unwrap(function)
-    returned = _watched(function, arguments)
+    returned = _traced_call(function, arguments)
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     ast.increment_lineno(tree, function.__code__.co_firstlineno - 1)
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
@@ -88,49 +87,53 @@ def _of_call(function: Callable[..., Any], arguments: tuple[Any, ...], depth: in
             if bool(_evaluate(expression, environment)) != bool(returned.value):
                 return
             if isinstance(expression, ast.Constant):
-                yield from _of_statement(node, parents, environment, depth)
+                yield from _reasons_of_return(node, parents, environment, depth)
             else:
-                yield from _of(expression, environment, depth)
+                yield from _reasons(expression, environment, depth)
             return
 
 
-def _of_statement(
+def _reasons_of_return(
     node: ast.AST, parents: dict[ast.AST, ast.AST], environment: Environment, depth: int
 ) -> Iterator[Reason]:
     """Yields the reasons for a constant `return`: those of the condition of the enclosing `if`."""
     while node in parents:
         parent = parents[node]
         if isinstance(parent, ast.If) and node is not parent.test:
-            yield from _of(parent.test, environment, depth)
+            yield from _reasons(parent.test, environment, depth)
             return
         node = parent
 
 
-def _of(node: ast.expr, environment: Environment, depth: int) -> Iterator[Reason]:
+def _reasons(node: ast.expr, environment: Environment, depth: int) -> Iterator[Reason]:
     value = bool(_evaluate(node, environment))
     if isinstance(node, ast.BoolOp):
         deciding = value if isinstance(node.op, ast.Or) else not value
         operands = [each for each in node.values if bool(_evaluate(each, environment)) == value]
         for operand in operands[:1] if deciding else operands:
-            yield from _of(operand, environment, depth)
+            yield from _reasons(operand, environment, depth)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield from _of(node.operand, environment, depth)
+        yield from _reasons(node.operand, environment, depth)
     elif isinstance(node, ast.IfExp):
-        yield from _of(node.body if _evaluate(node.test, environment) else node.orelse, environment, depth)
+        yield from _reasons(node.body if _evaluate(node.test, environment) else node.orelse, environment, depth)
     elif isinstance(node, ast.Call) and ast.unparse(node.func) == "bool":
-        yield from _of(node.args[0], environment, depth)
+        yield from _reasons(node.args[0], environment, depth)
     elif isinstance(node, ast.Call) and (found := _deciding_element(node, value, environment)) is not None:
         condition, bound = found
-        reasons = list(_of(condition, {**environment, **bound}, depth))
-        shown = tuple((name, each) for name, each in bound.items() if name not in _WHOLE)
+        reasons = list(_reasons(condition, {**environment, **bound}, depth))
+        shown = tuple((name, each) for name, each in bound.items() if name not in _NOT_SHOWN)
         yield from [reason._replace(values=_distinct(reason.values + shown)) for reason in reasons]
-    elif isinstance(node, ast.Call) and depth < _DEPTH and (inner := list(_of_function(node, environment, depth))):
+    elif (
+        isinstance(node, ast.Call)
+        and depth < _DEPTH
+        and (inner := list(_reasons_of_function(node, environment, depth)))
+    ):
         yield from inner
     else:
         yield Reason(ast.unparse(node), value, _distinct(tuple(_values(node, environment))))
 
 
-def _of_function(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
+def _reasons_of_function(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
     """Returns the reasons for the result of a called predicate; none if it cannot be decomposed."""
     function = inspect.unwrap(_evaluate(node.func, environment))
     if not inspect.isfunction(function) or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
@@ -139,7 +142,7 @@ def _of_function(node: ast.Call, environment: Environment, depth: int) -> Iterat
     if not isinstance(function(*arguments), bool):
         return iter(())
     try:
-        return iter(list(_of_call(function, arguments, depth + 1)))
+        return iter(list(_reasons_of_call(function, arguments, depth + 1)))
     except (OSError, TypeError, SyntaxError):
         return iter(())
 
@@ -189,7 +192,7 @@ def _values(node: ast.expr, environment: Environment) -> Iterator[tuple[str, Any
     inside = {name.id for each in ast.walk(node) if isinstance(each, ast.comprehension) for name in _names(each.target)}
     for each in ast.walk(node):
         is_field = isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
-        is_name = isinstance(each, ast.Name) and each.id not in _WHOLE and not each.id.isupper()
+        is_name = isinstance(each, ast.Name) and each.id not in _NOT_SHOWN and not each.id.isupper()
         if (is_field or is_name) and not inside & {name.id for name in _names(each)}:
             value = _evaluate(each, environment)  # type: ignore[arg-type]
             if not callable(value) and not inspect.ismodule(value) and ast.unparse(each) != "event.arguments":

@@ -1,4 +1,4 @@
-"""The properties of a subject under a config, and the history variables that they take, ready to be checked."""
+"""The properties of a subject that apply under a config, with the history variables that they take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Fold = tuple[int, Callable[[Any, Any, Any, Event, Any], Any]]
 
 
 class Checks(NamedTuple):
-    """The properties that are meant for a config; those of steps are listed by the index of their action.
+    """The properties that apply under a config; step properties are listed by the index of their action.
 
     `selected` has their indices among the subject's properties. Configs with the same selection share one instance.
     """
@@ -38,19 +38,19 @@ class Checks(NamedTuple):
         return tuple([each.initial(cfg) for each in self.histories])
 
 
-#: Names of properties that are not checked for now.
+#: Names of properties that are not checked.
 Skipped = frozenset[str]
 NONE_SKIPPED: Skipped = frozenset()
 
 
 def checks_for(subject: Subject, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Checks:
-    """The properties of a subject that are meant for a config. Cost: linear in the number of properties."""
+    """The properties of a subject that apply under a config. Cost: linear in the number of properties."""
     properties = _properties_of(subject)
     return _checks(subject, tuple([i for i, p in enumerate(properties) if p.name not in skipped and p.given(cfg)]))
 
 
 def all_but(subject: Subject, property_name: str | None) -> Skipped:
-    """Every property but one: for a counterexample that another broken property must not end."""
+    """All properties but one. They are skipped while a trace of that one is replayed: a violation ends the replay."""
     return frozenset(p.name for p in subject.properties if p.name != property_name)
 
 
@@ -107,12 +107,12 @@ def broken_properties(
     values_before: Values = (),
     values_after: Values = (),
 ) -> Iterator[Property]:
-    """The `always` properties that are false in the state after a step, then those that are false of the step."""
-    for holds, each, slots in checks.of_states:
-        if not (holds(cfg, after, *[values_after[i] for i in slots]) if slots else holds(cfg, after)):
+    """The `always` properties that a step violates: state properties of the state after it, then step properties."""
+    for holds, each, indices in checks.of_states:
+        if not (holds(cfg, after, *[values_after[i] for i in indices]) if indices else holds(cfg, after)):
             yield each
-    for holds, each, slots in checks.of_steps[action]:
-        if not holds(cfg, before, event, after, *[values_before[i] for i in slots]):
+    for holds, each, indices in checks.of_steps[action]:
+        if not holds(cfg, before, event, after, *[values_before[i] for i in indices]):
             yield each
 
 
@@ -125,7 +125,7 @@ def is_reached(
     goal: Check, cfg: Any, before: Any, event: Event, after: Any, values_before: Values, values_after: Values
 ) -> bool:
     """Whether a step, or the state after it, reaches a coverage goal."""
-    holds, each, slots = goal
+    holds, each, indices = goal
     if each.of_step:
-        return holds(cfg, before, event, after, *[values_before[i] for i in slots])
-    return holds(cfg, after, *[values_after[i] for i in slots])
+        return holds(cfg, before, event, after, *[values_before[i] for i in indices])
+    return holds(cfg, after, *[values_after[i] for i in indices])

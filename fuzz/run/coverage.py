@@ -1,6 +1,6 @@
 """Coverage in the model's terms: pairs of actions, abstract states, coverage goals reached.
 
-Coverage of parts of a run is merged in any order: counts are added, and the smallest first seed is kept. So the result
+Coverage of several tasks is merged in any order: counts are added, and the smallest first seed is kept. So the result
 does not depend on the number of partitions.
 """
 
@@ -97,11 +97,11 @@ class Total:
             "pairs": len([1 for pair in self.of("pair") if not pair.startswith(" ")]),
             "abstract_states": len(self.of("abstract")),
             "goals": sorted(self.of("goal")),
-            "never": sorted(self.never(subject, configs)),
+            "never": sorted(self.unreached(subject, configs)),
         }
 
-    def never(self, subject: Subject, configs: list[Any]) -> list[str]:
-        """Coverage goals not reached and actions that never succeeded, of those that these configs allow."""
+    def unreached(self, subject: Subject, configs: list[Any]) -> list[str]:
+        """The coverage goals of these configs that were not reached, and the actions that never succeeded."""
         seen = self.of("goal")
         wanted = [p for p in subject.properties if p.kind == "sometimes" and any(p.given(c) for c in configs)]
         missing = [p.name for p in wanted if p.name not in seen]

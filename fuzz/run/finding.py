@@ -14,19 +14,19 @@ class Kind(StrEnum):
     OUTCOME = "outcome"  # model and second side return different outcomes
     VIEW = "view"  # the second side is in another state than the model
     STRUCTURE = "structure"  # the implementation's own check fails
-    LOAD = "load"  # an implementation loaded with the last state is in another state, or its check fails
+    LOAD = "load"  # an implementation loaded during the trace differs from the model after the later calls
     PROPERTY = "property"  # an `always` property is broken
     STUTTER = "stutter"  # a refused action changed the state
     CRASH = "crash"  # model, second side or a property raised an exception
     HANG = "hang"  # a step did not return in time
     PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
-    UNSTABLE = "unstable"  # a difference was seen that a replay does not show
+    UNSTABLE = "unstable"  # a replay does not show the difference
     EVENTUALLY = "eventually"  # an `eventually` property fails under its fairness
     CANONICAL = "canonical"  # the canonical form maps two different states to one
 
 
 class Cause(NamedTuple):
-    """What failed, without where. Findings of one cause are candidates for being the same bug.
+    """What failed, without the step and the values. Findings of one cause are probably one bug.
 
     `what` is the name of the action, field, property or structural rule; of a crash, the action and the exception.
     """
@@ -35,7 +35,7 @@ class Cause(NamedTuple):
     what: str
 
     def __str__(self) -> str:
-        """The cause as tables, files and messages have it."""
+        """The cause as text, for tables, files and messages."""
         return f"{self.kind}:{self.what}"
 
     @staticmethod
@@ -51,7 +51,7 @@ class Cause(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is wrong at one step, with a message, what was expected and what was there."""
+    """What is wrong at one step: cause, message, expected value and actual value."""
 
     cause: Cause
     message: str

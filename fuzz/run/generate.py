@@ -4,12 +4,12 @@ One decoder turns choices into calls. A seeded generator makes the choices in th
 machine, and the explorer takes all of them. The domains of arguments depend on the state, so a trace is generated while
 it runs.
 
-Most seeds give ordinary traces. The position of a seed among its neighbours says which others it gives: with wide
-values (`fuzz/run/wide.py`), with bursts, or of more than a thousand steps.
+Most seeds give ordinary traces. The remainder of the seed selects the others: traces with wide values
+(`fuzz/run/wide.py`), traces with bursts, and traces of more than a thousand steps.
 
 The first numbers of a seed's generator choose the settings and the swarm; the others choose actions and arguments, one
-or two numbers a step. Python documents that a seeded generator returns the same floats in every version, so a seed
-gives the same trace wherever the code is the same.
+or two numbers a step. Python guarantees that a seeded generator returns the same floats in every version, so equal
+code gives equal traces.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from fuzz.run.call import Arguments, Call, copy_of
-from fuzz.run.wide import Wide, is_legal, leaves, most, with_leaf
+from fuzz.run.wide import Wide, is_legal, largest, leaves, with_leaf
 from fuzz.subject import Domain, Subject
 from model.machine import Action, BadValue, plain
 from model.values import fit, settings_named
 
-#: The source of choices: a seeded generator, or a substitute.
-Chance = random.Random
+#: The random number generator of a trace.
+Rng = random.Random
 
-#: The largest number of combinations of fixed arguments; all are listed, so that one draw chooses among them.
-_MOST_LISTED = 20_000
-#: Length of the table from which a call is drawn; weights are rounded to multiples of 1 / length. A longer table does
-#: not fit the processor's cache.
+#: The largest number of combinations of an action's fixed arguments. All are listed, so one draw selects a combination.
+_MAX_COMBINATIONS = 20_000
+#: Length of the table from which a call is drawn. Weights are rounded to multiples of 1 / length; a longer table would
+#: not fit into the processor's cache.
 _TABLE_BITS = 10
 _TABLE = 1 << _TABLE_BITS
 
-#: Of consecutive seeds, two of 16 give wide values, two of 32 give bursts, one of them with wide values, and one of 64
-#: gives a long trace. `COPY_EVERY` of the lockstep has a part of each.
+#: Divisor and remainders of the seeds of wide traces, of traces with bursts, and of long traces. Wide traces and bursts
+#: each have one remainder that is a multiple of lockstep's `COPY_EVERY`.
 _WIDE = (16, (4, 15))
 _BURSTS = (32, (12, 31))
 _LONG = (64, (21,))
-#: The least number of steps of a long trace, and how many a trace with bursts has besides the subject's.
+#: The minimum number of steps of a long trace, and the number that bursts add to the subject's number of steps.
 _LONG_STEPS, _BURST_STEPS = 1024, 640
-#: Lengths of bursts: half of them around the sizes of words, pages and queues, the others between the shortest and the
-#: longest.
+#: Lengths of bursts: half of the bursts have one of these, near sizes of words, pages and queues; the others have a
+#: length between the shortest and the longest.
 _LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
-#: Probability that a burst begins at a step without one; that it repeats several calls; that arguments are consecutive,
-#: and that they are drawn again (otherwise they are always the same).
+#: Probabilities: a burst begins at a step; it repeats several calls; its arguments are consecutive numbers; its
+#: arguments are drawn again for each call (otherwise they are constant).
 _BEGINS, _SEVERAL, _CONSECUTIVE, _DRAWN = 1 / 64, 0.25, 0.6, 0.25
 
 
 class Recipe(NamedTuple):
-    """The choices of a trace that precede its first step."""
+    """The choices before the first step of a trace."""
 
     seed: int
     config: Any
@@ -65,9 +65,9 @@ class Recipe(NamedTuple):
 
 
 class ActionPlan:
-    """Draws the arguments of one action: fixed domains are listed, the others are evaluated in the state."""
+    """Draws the arguments of one action. Values of fixed domains are listed; other domains depend on the state."""
 
-    __slots__ = ("fixed", "free", "index", "listed", "name", "order", "run")
+    __slots__ = ("fixed", "free", "index", "listed", "name", "permutation", "run")
 
     def __init__(self, action: Action, index: int, domains: Sequence[Domain]) -> None:
         self.name = action.name
@@ -76,39 +76,41 @@ class ActionPlan:
         self.fixed = [d for d in domains if isinstance(d, tuple)]
         self.free = [d for d in domains if not isinstance(d, tuple)]
         count = math.prod(len(d) for d in self.fixed)
-        if count > _MOST_LISTED:
+        if count > _MAX_COMBINATIONS:
             raise BadValue(
-                f"{action.name} has {count} fixed argument lists, more than {_MOST_LISTED}; give it smaller domains"
+                f"{action.name} has {count} fixed argument lists, more than {_MAX_COMBINATIONS}; use smaller domains"
             )
         self.listed: list[Arguments] = [copy_of(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))
-        #: where each parameter's value stands when the fixed ones come first; None if they do anyway
-        self.order = None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]
+        #: for each parameter, the index of its value when the fixed ones come first; None if that is their order
+        self.permutation = (
+            None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]
+        )
 
     def domains(self, cfg: Any, state: Any) -> list[tuple[Any, ...]]:
         """The values that each argument can take in this state, in the order of the parameters."""
         values = [*self.fixed, *[d(cfg, state) for d in self.free]]
-        return values if self.order is None else [values[i] for i in self.order]
+        return values if self.permutation is None else [values[i] for i in self.permutation]
 
-    def draw(self, cfg: Any, state: Any, chance: Chance) -> Arguments | None:
-        """Arguments for the action in this state, or None if it has none to take."""
-        arguments = self.listed[int(chance.random() * len(self.listed))]
+    def draw(self, cfg: Any, state: Any, rng: Rng) -> Arguments | None:
+        """Arguments for the action in this state, or None if a domain is empty."""
+        arguments = self.listed[int(rng.random() * len(self.listed))]
         for domain in self.free:
             values = domain(cfg, state)
             if not values:
                 return None
-            arguments = (*arguments, values[int(chance.random() * len(values))])
-        return arguments if self.order is None else tuple([arguments[i] for i in self.order])
+            arguments = (*arguments, values[int(rng.random() * len(values))])
+        return arguments if self.permutation is None else tuple([arguments[i] for i in self.permutation])
 
 
 #: A function from a state to an action's plan and its arguments.
 Chooser = Callable[[Any], tuple[ActionPlan, Arguments]]
-#: One entry of a table: an action, and its arguments unless they are to be drawn from the state.
+#: One entry of a table: an action and its arguments; None if the arguments depend on the state.
 Choice = tuple[ActionPlan, Arguments | None]
 
 
 def usable(domain: Domain, kind: Any, cfg: Any) -> Domain:
-    """The domain of an argument; of a fixed one, only the values that the config allows."""
+    """The domain of an argument; a fixed domain without the values that the config forbids."""
     if not isinstance(domain, tuple):
         return domain
 
@@ -132,12 +134,12 @@ class Decoder:
         }
         self._tables: dict[tuple[str, str], list[Choice]] = {}
 
-    def chooser(self, cfg: Any, swarm: str, chance: Chance) -> Chooser:
+    def chooser(self, cfg: Any, swarm: str, rng: Rng) -> Chooser:
         """A function from a state to an action's plan and its arguments.
 
         It raises BadValue when no action has arguments in a state.
         """
-        situation_of, bits = self.subject.situation, chance.getrandbits
+        situation_of, bits = self.subject.situation, rng.getrandbits
         tables = _Tables(self, swarm)
 
         def choose(state: Any) -> tuple[ActionPlan, Arguments]:
@@ -145,11 +147,11 @@ class Decoder:
             return choice if choice[1] is not None else draw(state, choice[0])  # type: ignore[return-value]
 
         def draw(state: Any, plan: ActionPlan) -> tuple[ActionPlan, Arguments]:
-            arguments = plan.draw(cfg, state, chance)
+            arguments = plan.draw(cfg, state, rng)
             attempts = 0
             while arguments is None:
                 plan, arguments = tables[situation_of(cfg, state)][bits(_TABLE_BITS)]
-                arguments = plan.draw(cfg, state, chance) if arguments is None else arguments
+                arguments = plan.draw(cfg, state, rng) if arguments is None else arguments
                 attempts += 1
                 if attempts > 1000:
                     raise BadValue(f"{self.subject.name}: no action can be taken in {state}")
@@ -165,7 +167,7 @@ class Decoder:
                     yield Call(name, arguments)
 
     def table(self, swarm: str, situation: str) -> list[Choice]:
-        """What to draw from: every action as often as its weight says, with each of its fixed arguments in turn."""
+        """The table to draw from: each action in proportion to its weight, with each of its fixed arguments in turn."""
         key = swarm, situation
         if key not in self._tables:
             self._tables[key] = self._make_table(swarm, situation)
@@ -192,7 +194,7 @@ class Decoder:
 
 
 class _Tables(dict[str, list[Choice]]):
-    """The tables of one swarm by situation, each made when it is first asked for."""
+    """The tables of one swarm by situation, each made on first use."""
 
     def __init__(self, decoder: Decoder, swarm: str) -> None:
         self.decoder = decoder
@@ -204,14 +206,14 @@ class _Tables(dict[str, list[Choice]]):
 
 
 def decoder(subject: Subject, cfg: Any) -> Decoder:
-    """The decoder of a subject under a config. Making one costs milliseconds, so they are kept."""
+    """The decoder of a subject under a config, cached because making one takes milliseconds."""
     bounds = _bounds(subject)
     return _decoder_within(subject, tuple([(name, getattr(cfg, name)) for name in bounds]))
 
 
 @lru_cache(maxsize=64)
 def _bounds(subject: Subject) -> tuple[str, ...]:
-    """The settings that bound an argument: a decoder depends on no others."""
+    """The settings that bound an argument; a decoder depends on no other setting."""
     kinds = [p.kind for a in subject.machine.actions.values() for p in a.params]
     return tuple(sorted({name for kind in kinds for name in settings_named(kind)}))
 
@@ -231,10 +233,9 @@ def _decoder(subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> Decod
 
 
 def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> tuple[Recipe, random.Random]:
-    """What the seed decides before the first step, and the generator that decides the rest.
+    """The choices before the first step, and the generator for all later choices.
 
-    A setting is drawn only where the profile leaves it at its default: what a profile says, stays. A number of steps
-    that is asked for applies to every trace.
+    A setting is drawn only if the profile has its default value. `steps` replaces the number of steps of every trace.
     """
     rng = random.Random(seed)  # noqa: S311
     drawn: dict[str, Any] = {name: values[int(rng.random() * len(values))] for name, values in subject.settings.items()}
@@ -244,20 +245,20 @@ def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None =
     swarm = swarms[int(rng.random() * len(swarms))]
     wide, bursts, is_long = [seed % of in which for of, which in (_WIDE, _BURSTS, _LONG)]
     if wide or bursts:
-        sizes = [name for name in _bounds(subject) if name not in subject.most]
+        sizes = [name for name in _bounds(subject) if name not in subject.largest]
         free = {name: value for name, value in drawn.items() if name not in sizes}
         drawn |= Wide(subject, profile_config, rng).settings(free)
     usual = max(subject.steps, _LONG_STEPS) if is_long else subject.steps + _BURST_STEPS * bursts
     return Recipe(seed, profile_config._replace(**drawn), swarm, steps or usual, wide, bursts), rng
 
 
-def chooser(subject: Subject, plan: Recipe, chance: Chance) -> Chooser:
+def chooser(subject: Subject, plan: Recipe, rng: Rng) -> Chooser:
     """A function from a state to an action's plan and its arguments, for the trace of a recipe."""
     by_action = decoder(subject, plan.config)
-    choose = by_action.chooser(plan.config, plan.swarm, chance)
+    choose = by_action.chooser(plan.config, plan.swarm, rng)
     if plan.wide:
-        choose = widened(choose, Wide(subject, plan.config, chance))
-    return Bursts(subject, plan.config, by_action, choose, chance).choose if plan.bursts else choose
+        choose = widened(choose, Wide(subject, plan.config, rng))
+    return Bursts(subject, plan.config, by_action, choose, rng).choose if plan.bursts else choose
 
 
 def widened(choose: Chooser, wide: Wide) -> Chooser:
@@ -271,20 +272,20 @@ def widened(choose: Chooser, wide: Wide) -> Chooser:
 
 
 class Bursts:
-    """A chooser that now and then repeats one action, or a few in turn, with consecutive arguments."""
+    """A chooser that sometimes repeats one action, or a few actions in turn, hundreds of times."""
 
-    def __init__(self, subject: Subject, cfg: Any, by_action: Decoder, choose: Chooser, chance: Chance) -> None:
+    def __init__(self, subject: Subject, cfg: Any, by_action: Decoder, choose: Chooser, rng: Rng) -> None:
         self.subject = subject
         self.cfg = cfg
         self.plans = [plan for plan in by_action.plans.values() if plan.listed]
         self.choose_one = choose
-        self.chance = chance
-        self.random = chance.random
+        self.rng = rng
+        self.random = rng.random
         self.left = 0
         self.repeated: list[Chooser] = []
 
     def choose(self, state: Any) -> tuple[ActionPlan, Arguments]:
-        """The next call: of a burst, or that of the other chooser."""
+        """The next call of a burst or of the wrapped chooser."""
         if not self.left:
             if self.random() >= _BEGINS:
                 return self.choose_one(state)
@@ -301,31 +302,31 @@ class Bursts:
                 self.repeated.append(self._repeating(*self.choose_one(state), length))
 
     def _first(self, state: Any) -> tuple[ActionPlan, Arguments]:
-        """The call to repeat: half of them of any action, the others by weight."""
+        """The call to repeat: with probability 1/2 uniformly among the actions, otherwise by weight."""
         if self.random() < 0.5:
             plan = self._one_of(self.plans)
-            arguments = plan.draw(self.cfg, state, self.chance)
+            arguments = plan.draw(self.cfg, state, self.rng)
             if arguments is not None:
                 return plan, arguments
         return self.choose_one(state)
 
     def _repeating(self, plan: ActionPlan, arguments: Arguments, length: int) -> Chooser:
-        """A chooser that takes one action again and again."""
-        how = self.random()
-        if arguments and how < _CONSECUTIVE:
+        """A chooser that repeats one action."""
+        sample = self.random()
+        if arguments and sample < _CONSECUTIVE:
             paths = list(self._integers(plan.name, arguments, length))
             if paths:
                 return _consecutive(plan, arguments, self._one_of(paths))
-        if arguments and how < _CONSECUTIVE + _DRAWN:
-            return lambda state: (plan, plan.draw(self.cfg, state, self.chance) or arguments)
+        if arguments and sample < _CONSECUTIVE + _DRAWN:
+            return lambda state: (plan, plan.draw(self.cfg, state, self.rng) or arguments)
         return lambda state: (plan, copy_of(arguments))
 
     def _integers(self, action: str, arguments: Arguments, length: int) -> Iterator[tuple[int, ...]]:
-        """The paths of the integers in arguments that stay legal when a length is added to them."""
+        """The paths of the integers in arguments that are still legal after `length` increments."""
         for i, (param, argument) in enumerate(zip(self.subject.machine.actions[action].params, arguments, strict=True)):
             for leaf in leaves(param.kind, argument, param.name):
                 end = leaf.value + length
-                if end <= most(self.subject, self.cfg, action, leaf.name) and is_legal(leaf.kind, end, self.cfg):
+                if end <= largest(self.subject, self.cfg, action, leaf.name) and is_legal(leaf.kind, end, self.cfg):
                     yield (i, *leaf.path)
 
     def _one_of(self, values: Sequence[Any]) -> Any:
@@ -333,7 +334,7 @@ class Bursts:
 
 
 def _consecutive(plan: ActionPlan, arguments: Arguments, path: tuple[int, ...]) -> Chooser:
-    """A chooser that takes an action with a number that grows by one each time."""
+    """A chooser that repeats an action and increments the number at a path."""
     first: Any = arguments
     for i in path:
         first = first[i]
@@ -342,7 +343,7 @@ def _consecutive(plan: ActionPlan, arguments: Arguments, path: tuple[int, ...]) 
 
 
 def generate(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> Iterator[Call]:
-    """The actions of a seed, run on the model alone. The lockstep engine does the same in its own loop."""
+    """The calls of a seed's trace, generated on the model alone. Lockstep generates the same calls in its own loop."""
     plan, rng = recipe(subject, profile_config, seed, steps)
     choose = chooser(subject, plan, rng)
     state = subject.machine.start(plan.config)

@@ -1,12 +1,12 @@
 """Lockstep: seeded traces on model and second side, as fast as possible.
 
-The fast loop compares outcomes at every step. It compares the view and checks the properties at every sixteenth step
-and the last, and checks the implementation's structure at the end of a trace: a wrong state mostly stays wrong. One
-trace of `COPY_EVERY` also compares classes and observations at its end. In these traces a second implementation is
-loaded with the view of a late step and takes the steps after it.
+The fast loop compares outcomes at every step, and views and properties at every sixteenth and the last step, because a
+wrong state usually stays wrong. At the end of a trace it checks the implementation's structure. One trace in
+`COPY_EVERY` is compared exactly at its end (classes and observations), and a second implementation, loaded with the
+view of a late step, executes the later calls.
 
-The fast loop only detects that something is wrong. The same calls are then replayed with every step checked; the replay
-determines what is wrong.
+The fast loop only detects that something is wrong. The calls are then replayed with every step checked, to find out
+what is wrong.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from fuzz.run.checks import (
 from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import Chance, Recipe, chooser, generate, recipe
+from fuzz.run.generate import Recipe, Rng, chooser, generate, recipe
 from fuzz.run.pair import Copy, ImplementationSide, Side, second_side
 from fuzz.run.replay import replay
-from fuzz.run.watchdog import Hang, patience, watchdog
+from fuzz.run.watchdog import Hang, time_limit, watchdog
 from fuzz.target import Target
 from invariants.properties import Event
 from model.machine import Refused
 
 #: The view and the properties are compared at least this often.
 CHECK_EVERY = 16
-#: One trace of this many is compared exactly, and its last steps also run on a loaded copy of the implementation.
+#: One trace in this many is compared exactly, and its last calls also run on a loaded copy of the implementation.
 COPY_EVERY = 4
 
 
 class _Second:
-    """The second side in the fast loop, in one trace of `COPY_EVERY` with a late copy of the implementation.
+    """The second side in the fast loop; in one trace in `COPY_EVERY` with a copy that is loaded near the end.
 
-    The copy takes its steps after the trace has ended: if it shares state with the original, one of them is then wrong.
+    The copy executes its calls after the trace. If it shares state with the original, a comparison then fails.
     """
 
     def __init__(self, side: Side, plan: Recipe) -> None:
@@ -59,7 +59,7 @@ class _Second:
         self.copy_at = self.last - CHECK_EVERY if self.is_exact else -1
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Returns whether outcome or view differ; the last state of one trace of `COPY_EVERY` is compared exactly."""
+        """Returns whether outcome or view differ; the last state of one trace in `COPY_EVERY` is compared exactly."""
         exactly = self.is_exact and step == self.last
         if not self.side.agrees(outcome, theirs) or self.side.difference(state, exactly) is not None:
             return True
@@ -68,7 +68,7 @@ class _Second:
             self.methods[:] = self.copy.recorded(self.methods)
         return False
 
-    def ends_wrong(self, state: Any) -> bool:
+    def differs_at_end(self, state: Any) -> bool:
         """Returns whether the structure is broken, the copy differs, or the copy's steps changed the original."""
         if self.side.broken_structure() is not None:
             return True
@@ -87,7 +87,7 @@ class Lockstep:
         self.subject = target.subject
         self.steps = steps
         self.coverage = Coverage(target.subject)
-        #: properties that are not checked, because a trace violated them already: a common one would hide a rare one
+        #: properties that are not checked, because an earlier trace violated them: a common violation hides a rare one
         self.skipped: Skipped = NONE_SKIPPED
         #: interval, in steps, at which the view is compared and the properties are checked
         self.check_every = CHECK_EVERY
@@ -102,13 +102,13 @@ class Lockstep:
         self.coverage.traces += 1
         plan, rng = recipe(self.subject, self.target.config, seed, self.steps)
         try:
-            with watchdog(patience(plan.steps)):
+            with watchdog(time_limit(plan.steps)):
                 wrong = self._run(plan, rng)
         except (Hang, Exception):
             wrong = True
         return self._explain(seed) if wrong else None
 
-    def _run(self, plan: Recipe, rng: Chance) -> bool:
+    def _run(self, plan: Recipe, rng: Rng) -> bool:
         """Runs the trace of a recipe. Returns whether anything is wrong in it."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         self.configs.add(cfg)
@@ -146,7 +146,7 @@ class Lockstep:
                     values = folded(folds[action], cfg, values, state, event, after)
                 if open_goals[action]:
                     event = event_of(subject, chosen.name, arguments, outcome)
-                    self._meet(open_goals[action], seed, cfg, state, event, after, values_before, values)
+                    self._record_reached(open_goals[action], seed, cfg, state, event, after, values_before, values)
                 if step % every == every - 1 or step == last:
                     event = event_of(subject, chosen.name, arguments, outcome)
                     broken = broken_properties(checks, cfg, state, event, action, after, values_before, values)
@@ -157,7 +157,7 @@ class Lockstep:
                     if key not in seen:
                         seen[key] = seed
                 state = after
-            return second is not None and second.ends_wrong(state)
+            return second is not None and second.differs_at_end(state)
         finally:
             coverage.steps += step + 1
             self.last = cfg, state
@@ -173,7 +173,7 @@ class Lockstep:
             self._goals_by_selection[checks.selected] = goals
         return goals
 
-    def _meet(
+    def _record_reached(
         self,
         goals: list[Check],
         seed: int,
@@ -199,7 +199,7 @@ class Lockstep:
         return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
 
     def _explain(self, seed: int) -> Finding:
-        """Returns the finding for a seed in whose trace the fast loop detected a difference."""
+        """Returns the finding of a seed for which the fast loop detected a difference."""
         finding = self.checked(seed)
         if finding is not None:
             return finding
@@ -208,9 +208,9 @@ class Lockstep:
         return Finding(plan.config, tuple(calls), Difference(Cause(Kind.UNSTABLE, "replay"), message), seed)
 
     def _trace(self, seed: int) -> tuple[Recipe, list[Call]]:
-        """The recipe of a seed, and its calls up to one at which the model fails."""
+        """The recipe of a seed, and its calls; they end where the model raises or hangs."""
         plan, _ = recipe(self.subject, self.target.config, seed, self.steps)
         calls: list[Call] = []
-        with contextlib.suppress(Exception, Hang), watchdog(patience(plan.steps)):
+        with contextlib.suppress(Exception, Hang), watchdog(time_limit(plan.steps)):
             calls.extend(generate(self.subject, self.target.config, seed, self.steps))
         return plan, calls

@@ -68,20 +68,20 @@ class ImplementationSide:
         kind = subject.implementation
         self.agrees = exact
         self.subject, self.machine, self.cfg = subject, subject.machine, cfg
-        self.body: Any = kind(cfg) if state is None else kind.load(cfg, state)
+        self.instance: Any = kind(cfg) if state is None else kind.load(cfg, state)
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
         """The methods in the order of the actions, for a loop that takes many steps."""
-        return [getattr(self.body, name) for name in self.machine.actions]
+        return [getattr(self.instance, name) for name in self.machine.actions]
 
     def act(self, name: str, arguments: Arguments) -> Any:
         """Takes one action. Returns its outcome."""
-        return getattr(self.body, name)(*arguments)
+        return getattr(self.instance, name)(*arguments)
 
     def difference(self, state: Any, exactly: bool = False) -> Difference | None:
         """Returns how the view differs from the model's state; `exactly` also compares classes and observations."""
-        view = self.machine.with_history(self.body.view(), state)
+        view = self.machine.with_history(self.instance.view(), state)
         different = state_difference(state, view, exact if exactly else same)
         if different is None and exactly:
             ours, theirs = self.machine.observe(self.cfg, state), self.machine.observe(self.cfg, view)
@@ -90,7 +90,7 @@ class ImplementationSide:
 
     def broken_structure(self) -> Difference | None:
         """Returns the first problem that the implementation's own check reports, or None."""
-        for line in self.body.check():
+        for line in self.instance.check():
             return Difference(
                 Cause(Kind.STRUCTURE, line), f"the implementation's structure is broken: {line}", None, line
             )
@@ -98,7 +98,7 @@ class ImplementationSide:
 
 
 class ProfileSide:
-    """The model under another profile as second side. Observations are compared."""
+    """The model under another profile as second side. Its observations are compared with the model's."""
 
     def __init__(self, subject: Subject, cfg: Any, against: Any, state: Any = None) -> None:
         self.machine = subject.machine
@@ -246,7 +246,7 @@ class Pair:
         return None
 
     def _takes_another_step(self, side: Side, before: Any, call: Call) -> bool:
-        """Returns whether another allowed step of the model has the side's outcome. The model then takes that step."""
+        """Takes another allowed step of the model with the second side's outcome. Returns whether there is one."""
         for state, outcome in self.subject.machine.alternatives(self.cfg, before, *call):
             if side.agrees(outcome, self.other_outcome):
                 self.state, self.outcome = state, outcome
@@ -255,14 +255,14 @@ class Pair:
 
 
 class Copy:
-    """An implementation loaded with the original's view at a step of a trace. It continues after the trace has ended.
+    """An implementation loaded with the original's view during a trace. It executes the later calls after the trace.
 
-    If it continues differently from the model, `load` has dropped state, or shared state that it should have copied.
+    If it then differs from the model, `load` has dropped state, or has shared state that it should have copied.
     """
 
-    def __init__(self, side: ImplementationSide, at: int) -> None:
-        self.at = at
-        self.side = ImplementationSide(side.subject, side.cfg, side.body.view())
+    def __init__(self, side: ImplementationSide, loaded_after: int) -> None:
+        self.loaded_after = loaded_after
+        self.side = ImplementationSide(side.subject, side.cfg, side.instance.view())
         self.steps: list[tuple[str, Arguments, Any]] = []
 
     def recorded(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
@@ -291,25 +291,25 @@ class Copy:
             return self._wrong(action, f"raises {type(problem).__name__}: {problem}", None, None)
         if different is None:
             return None
-        return self._wrong("state", f"ends wrong: {different.message}", different.expected, different.actual)
+        return self._wrong("state", f"differs at the end: {different.message}", different.expected, different.actual)
 
     def _wrong(self, what: str, how: str, expected: Any, actual: Any) -> Difference:
-        message = f"an implementation loaded with the state after call {self.at}, and driven on: {what} {how}"
+        message = f"an implementation loaded after call {self.loaded_after} executed the later calls: {what} {how}"
         return Difference(Cause(Kind.LOAD, what), message, expected, actual)
 
 
 def load_difference(target: Target, calls: Calls) -> Difference | None:
-    """Returns how a copy that is loaded in one of the last states of a trace continues differently, or None.
+    """Returns how a copy loaded in one of the last states of a trace differs after the later calls, or None.
 
-    If the original's state has changed after the copies have run, they share state with it: that is a difference, too.
+    A change of the original by the copies' calls is also a difference: they share state.
     """
     if target.second is not Second.IMPLEMENTATION:
         return None
     pair, copies, different = Pair(target, fold_history=False), list[Copy](), None
-    for at, call in enumerate((*calls, None)):
-        if at >= len(calls) - LOADED_STEPS:
+    for count, call in enumerate((*calls, None)):
+        if count >= len(calls) - LOADED_STEPS:
             try:
-                copies.append(Copy(cast(ImplementationSide, pair.side), at))
+                copies.append(Copy(cast(ImplementationSide, pair.side), count))
             except Exception as problem:
                 return Difference(Cause(Kind.LOAD, "load"), f"load raised {type(problem).__name__}: {problem}")
         if call is not None:

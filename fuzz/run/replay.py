@@ -6,7 +6,7 @@ from fuzz.run.call import Calls
 from fuzz.run.checks import NONE_SKIPPED, Skipped
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.pair import Pair, load_difference
-from fuzz.run.watchdog import HANG_SECONDS, Hang, patience, watchdog
+from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.target import Target
 
 
@@ -24,7 +24,7 @@ def replay(
     """
     config, at = target.config, 0
     try:
-        with watchdog(patience(len(calls), hang_seconds)):
+        with watchdog(time_limit(len(calls), hang_seconds)):
             pair = Pair(target, skipped)
             for at, call in enumerate(calls):
                 difference = pair.step(call.copy())

@@ -1,23 +1,22 @@
 """Shrinking: a short counterexample with the same cause.
 
 Delta debugging over calls, then over arguments and settings. A state-dependent argument is kept as its rank in its
-domain ("the second open copy", "the last entry"), not as a value. It keeps its meaning when an earlier call is removed
-and names given at run time change.
+domain ("the second open copy", "the last entry"), because generated names change when an earlier call is removed.
 
-    remove      runs of one action as wholes, then parts of them; chunks of calls, from half of all down to single ones,
-                then pairs
-    end         the trace earlier, with another call that shows the same cause
-    simplify    every argument and setting towards the front of its domain, where the simplest values are: one by one,
-                and a value that occurs in several calls in all of them at once; wide integers towards small ones
-    trade       one call less for one argument changed elsewhere
-    substitute  one call less for another action at one index, in counterexamples that are already very short
-    order       neighbours into the machine's order of actions, so that equal causes get equal signatures
+    remove      long runs of one action; chunks of calls, from half of the trace down to single calls; pairs of calls
+    cut         the trace after an earlier call, replaced by one that shows the same cause
+    simplify    each argument and setting to a value earlier in its domain, in one call or in all calls with this value;
+                wide integers to small ones
+    trade       remove one call, change one argument of another call or one setting
+    substitute  remove one call, replace another call by any action; in very short counterexamples only
+    reduce      replace a call by an action with fewer arguments
+    order       swap neighbouring calls into the machine's order of actions, so that equal causes get equal signatures
 
-A candidate is accepted if its cause is the same. The budget is counted in steps executed, so a shrunk trace is a
-function of its finding, unless a deadline ends shrinking early.
+A candidate is accepted if its cause is the same. The budget counts executed steps, so a shrunk trace is a function of
+its finding, unless a deadline ends shrinking early.
 
-Removal ends in a local minimum. Where one finding stands for its cause, `shortest` shrinks further findings of the
-cause, of other seeds, and returns the shortest.
+Shrinking ends in a local minimum. `shortest` also shrinks findings of the same cause from other seeds, and returns the
+shortest.
 """
 
 from __future__ import annotations
@@ -34,28 +33,28 @@ from fuzz.run.generate import decoder
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.pair import Pair, load_difference
 from fuzz.run.replay import replay
-from fuzz.run.watchdog import HANG_SECONDS, Hang, patience, watchdog
+from fuzz.run.watchdog import HANG_SECONDS, Hang, time_limit, watchdog
 from fuzz.run.wide import WIDTHS, Leaf, is_legal, leaves, with_leaf
 from fuzz.target import Target
 
-#: The largest number of steps that shrinking one finding executes: a few seconds.
+#: Steps that shrinking one finding may execute: a few seconds.
 BUDGET_STEPS = 120_000
-#: The watchdog's limit while a hang is shrunk: every candidate that hangs costs this much.
+#: The watchdog's limit while a hang is shrunk: each candidate that hangs takes this long.
 _HANG_SECONDS_OF_A_HANG = HANG_SECONDS / 20
-#: Calls are substituted only in counterexamples this short: there are hundreds of candidates for each index.
-_VERY_SHORT = 6
-#: Calls are traded only in counterexamples this short.
-_SHORT = 24
-#: Runs of one action from this length on are removed as wholes first.
-_RUN = 16
-#: Steps in which `shortest` looks for further findings, how many it shrinks, and the budget of each.
-_MORE_STEPS, _MORE_FINDINGS, _MORE_BUDGET = 50_000, 6, 20_000
+#: Calls are substituted only in counterexamples with at most this many steps: each index has hundreds of candidates.
+_MAX_STEPS_TO_SUBSTITUTE = 6
+#: Calls are traded only in counterexamples with at most this many steps.
+_MAX_STEPS_TO_TRADE = 24
+#: A run of one action that is at least this long is first removed as a whole.
+_MIN_RUN = 16
+#: Limits of `shortest`: steps of the search, findings shrunk, and steps to shrink each.
+_SEARCH_STEPS, _SEARCH_FINDINGS, _SEARCH_BUDGET = 50_000, 6, 20_000
 #: Integers towards which wide ones are shrunk, the simplest first.
 _SIMPLE = tuple(sorted({0, 1, 2, *[(1 << width) + by for width in WIDTHS for by in (-1, 0, 1)]}))
 
 
 class Rank(NamedTuple):
-    """An argument given by its index in its domain, whatever value that is in the present state."""
+    """An argument given by its index in its domain in the current state."""
 
     rank: int
 
@@ -71,7 +70,7 @@ class Candidate(NamedTuple):
     steps: tuple[Symbolic, ...]
 
 
-class _Spent(Exception):
+class _BudgetExhausted(Exception):
     """The budget is used up."""
 
 
@@ -84,17 +83,17 @@ class Shrinker:
         self.cause: Cause = finding.cause
         self.skipped = all_but(subject, finding.broken_property)
         self.seed = finding.seed
-        self.left = budget_steps
+        self.steps_left = budget_steps
         self.until = until
         self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.cause.kind is Kind.HANG else HANG_SECONDS
         self.order_of = {name: i for i, name in enumerate(subject.machine.actions)}
         self.tried: set[Candidate] = set()
-        self.found = finding
+        self.original = finding
         self.best = finding
         self.candidate = Candidate(finding.config, self._symbolic(finding))
 
     def run(self) -> Finding:
-        """The shortest counterexample with the same cause; the given finding if a replay does not confirm it."""
+        """The shrunk finding; the original one if a replay does not confirm the shrunk one."""
         try:
             self._accept(self.candidate)
             size = None
@@ -105,13 +104,13 @@ class Shrinker:
                 self._remove_pairs()
                 self._end_earlier()
                 self._trade()
-                self._plainer()
+                self._use_fewer_arguments()
                 self._order()
                 self._substitute()
-        except _Spent:
+        except _BudgetExhausted:
             pass
         final = replay(self.target.drawn(self.best.config), self.best.calls, seed=self.seed, skipped=self.skipped)
-        return final if final is not None and final.cause == self.cause else self.found
+        return final if final is not None and final.cause == self.cause else self.original
 
     # ---- trying
 
@@ -119,7 +118,7 @@ class Shrinker:
         return len(self.candidate.steps), self.candidate
 
     def _accept(self, candidate: Candidate) -> bool:
-        """Runs a candidate, and makes it the best if it shows the same cause."""
+        """Runs a candidate. Keeps it if its cause is the same, and returns whether it is."""
         if candidate in self.tried:
             return False
         self.tried.add(candidate)
@@ -132,19 +131,19 @@ class Shrinker:
         return True
 
     def _execute(self, candidate: Candidate) -> Finding | None:
-        """Runs a candidate with everything checked, its ranks turned into the values they stand for."""
+        """Runs a candidate with every step checked; ranks are replaced by the values at those indices."""
         if self.until is not None and time.monotonic() >= self.until:
-            raise _Spent
+            raise _BudgetExhausted
         calls: list[Call] = []
         target = self.target.drawn(candidate.config)
         try:
-            with watchdog(patience(len(candidate.steps), self.hang_seconds)):
+            with watchdog(time_limit(len(candidate.steps), self.hang_seconds)):
                 pair = Pair(target, self.skipped)
                 for name, symbolic in candidate.steps:
                     arguments = self._arguments(candidate.config, pair.state, name, symbolic)
                     if arguments is None:
                         continue
-                    self.left -= 1
+                    self.steps_left -= 1
                     calls.append(Call(name, arguments))
                     difference = pair.step(calls[-1].copy())
                     if difference is not None:
@@ -155,12 +154,12 @@ class Shrinker:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
         except Hang:
             return replay(target, calls, hang_seconds=self.hang_seconds)
-        if self.left <= 0:
-            raise _Spent
+        if self.steps_left <= 0:
+            raise _BudgetExhausted
         return None
 
     def _arguments(self, cfg: Any, state: Any, name: str, symbolic: Arguments) -> Arguments | None:
-        """The values that a step's arguments stand for in a state; None if there is none for a rank."""
+        """The arguments with each rank replaced by its value in a state; None if the domain of a rank is empty."""
         if not any(isinstance(a, Rank) for a in symbolic):
             return symbolic
         values = []
@@ -174,7 +173,7 @@ class Shrinker:
         return tuple(values)
 
     def _symbolic(self, finding: Finding) -> tuple[Symbolic, ...]:
-        """A finding's actions with their state-dependent arguments as ranks."""
+        """The calls of a finding with state-dependent arguments as ranks."""
         machine, cfg = self.subject.machine, finding.config
         plans = decoder(self.subject, cfg).plans
         steps, state = [], machine.start(cfg)
@@ -196,15 +195,15 @@ class Shrinker:
                 break  # the model itself crashes here: this is the last step
         return tuple(steps)
 
-    # ---- making shorter
+    # ---- removing
 
-    def _without(self, gone: Iterable[int]) -> Candidate:
-        dropped = set(gone)
+    def _without(self, removed: Iterable[int]) -> Candidate:
+        dropped = set(removed)
         steps = tuple(s for i, s in enumerate(self.candidate.steps) if i not in dropped)
         return self.candidate._replace(steps=steps)
 
     def _remove_runs(self) -> None:
-        """Long runs of one action, the last first: removed if possible, then cut to a length that shows the cause."""
+        """Removes long runs of one action, the last run first; what cannot be removed is shortened by bisection."""
         for start, end in reversed(self._runs()):
             self._accept(self._without(range(start, end)))
         for start, end in reversed(self._runs()):
@@ -215,20 +214,20 @@ class Shrinker:
                 size //= 2
 
     def _runs(self) -> list[tuple[int, int]]:
-        """Begin and end of each long run of one action."""
+        """The bounds [start, end) of each long run of one action."""
         found, start = [], 0
         for _, same in itertools.groupby(name for name, _ in self.candidate.steps):
             end = start + len(list(same))
-            if end - start >= _RUN:
+            if end - start >= _MIN_RUN:
                 found.append((start, end))
             start = end
         return found
 
     def _end_earlier(self) -> None:
-        """Another call at an earlier index shows the same cause: the trace ends there."""
-        if len(self.candidate.steps) <= _SHORT:
-            for at in range(len(self.candidate.steps) - 1):
-                if any(self._accept(c._replace(steps=c.steps[: at + 1])) for c in self._instead(at, None)):
+        """Ends the trace at an earlier index if another call there shows the same cause."""
+        if len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE:
+            for index in range(len(self.candidate.steps) - 1):
+                if any(self._accept(c._replace(steps=c.steps[: index + 1])) for c in self._replacements(index, None)):
                     return
 
     def _remove_chunks(self) -> None:
@@ -242,50 +241,54 @@ class Shrinker:
             size //= 2
 
     def _remove_pairs(self) -> None:
-        """Two steps less that need not be neighbours, as long as trying all of them leaves half of the budget."""
+        """Removes pairs of steps, not only neighbouring ones, while the budget allows to try all pairs."""
         again = True
         while again:
             count = len(self.candidate.steps)
-            if count**3 > self.left:
+            if count**3 > self.steps_left:
                 return
             pairs = itertools.combinations(range(count), 2)
             again = any(self._accept(self._without(pair)) for pair in pairs)
 
-    # ---- making simpler
+    # ---- simplifying
 
     def _simplify(self) -> None:
         for name, values in self.subject.settings.items():
             any(self._accept(c) for c in self._simpler_setting(name, values))
         while any(self._accept(c) for c in self._renamed()):
             pass
-        at = 0
-        while at < len(self.candidate.steps):
+        index = 0
+        while index < len(self.candidate.steps):
             improved = True
-            while improved and at < len(self.candidate.steps):
-                improved = any(self._accept(c) for c in self._variants(self.candidate, at, only_simpler=True))
-            at += 1
+            while improved and index < len(self.candidate.steps):
+                improved = any(self._accept(c) for c in self._variants(self.candidate, index, only_simpler=True))
+            index += 1
 
     def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
-        """The run with values of a setting that stand before its own, the simplest first."""
+        """Candidates with an earlier value of a setting's domain, the simplest first."""
         now = getattr(self.candidate.config, name)
-        others = values[: values.index(now)] if now in values else (*values, *self._smaller(self._kind_of(name), now))
+        others = (
+            values[: values.index(now)]
+            if now in values
+            else (*values, *self._with_simpler_integers(self._type_of(name), now))
+        )
         for value in others:
             yield self.candidate._replace(config=self.candidate.config._replace(**{name: value}))
 
-    def _kind_of(self, setting: str) -> Any:
+    def _type_of(self, setting: str) -> Any:
         return self.subject.machine.settings[setting]
 
-    def _smaller(self, kind: Any, value: Any) -> Iterator[Any]:
-        """A value with one of its wide integers replaced by a simpler one that the annotation allows."""
+    def _with_simpler_integers(self, kind: Any, value: Any) -> Iterator[Any]:
+        """Copies of a value in which one wide integer is replaced by a simpler legal one."""
         for leaf in leaves(kind, value, ""):
             for number in simpler(leaf.value):
                 if is_legal(leaf.kind, number, self.candidate.config):
                     yield with_leaf(value, leaf.path, number)
 
     def _renamed(self) -> Iterator[Candidate]:
-        """The run with one value of an argument replaced everywhere by a simpler one of its domain.
+        """Candidates in which one argument value is replaced in all calls by an earlier value of its domain.
 
-        Named tuples, such as positions, are replaced wherever they stand; numbers only in arguments of one name.
+        A named tuple, such as a position, is replaced in all arguments, a number only in arguments of the same name.
         """
         used: dict[tuple[str, Any], Any] = {}
         for name, arguments in self.candidate.steps:
@@ -301,7 +304,7 @@ class Shrinker:
         yield from self._renumbered()
 
     def _renumbered(self) -> Iterator[Candidate]:
-        """The run with one wide integer replaced everywhere in arguments and fields of its name by a simpler one."""
+        """Candidates in which a wide integer is replaced in all arguments and fields of one name by a simpler one."""
         used = {(leaf.name, leaf.value): None for step in self.candidate.steps for _, leaf in self._wide_integers(step)}
         for name, number in used:
             for new in simpler(number):
@@ -309,7 +312,7 @@ class Shrinker:
                 yield self.candidate._replace(steps=steps)
 
     def _wide_integers(self, step: Symbolic) -> Iterator[tuple[int, Leaf]]:
-        """The integers of arguments that are in no domain, with the index of the argument."""
+        """The integers in arguments whose values are not in the domain, with the index of the argument."""
         name, arguments = step
         for i, (param, value) in enumerate(zip(self.subject.machine.actions[name].params, arguments, strict=True)):
             domain = self.subject.domain(name, param.name)
@@ -336,9 +339,9 @@ class Shrinker:
 
         return name, tuple([new if is_meant(p.name, a) else a for p, a in zip(params, arguments, strict=True)])
 
-    def _variants(self, base: Candidate, at: int, *, only_simpler: bool) -> Iterator[Candidate]:
-        """The run with one argument of one step changed: to values before its own in the domain, or to any."""
-        name, arguments = base.steps[at]
+    def _variants(self, base: Candidate, index: int, *, only_simpler: bool) -> Iterator[Candidate]:
+        """Candidates with one changed argument of one step: to earlier values of its domain, or to any value."""
+        name, arguments = base.steps[index]
         params = self.subject.machine.actions[name].params
         for i, (param, now) in enumerate(zip(params, arguments, strict=True)):
             domain = self.subject.domain(name, param.name)
@@ -347,78 +350,80 @@ class Shrinker:
             else:
                 values = [Rank(r) for r in range(now.rank if isinstance(now, Rank) and only_simpler else 8)]
             if only_simpler and not isinstance(now, Rank) and not (isinstance(domain, tuple) and now in domain):
-                values = itertools.chain(values, self._smaller(param.kind, now))
+                values = itertools.chain(values, self._with_simpler_integers(param.kind, now))
             for value in values:
                 changed = (name, (*arguments[:i], value, *arguments[i + 1 :]))
                 if value != now:
-                    yield base._replace(steps=(*base.steps[:at], changed, *base.steps[at + 1 :]))
+                    yield base._replace(steps=(*base.steps[:index], changed, *base.steps[index + 1 :]))
 
     def _trade(self) -> None:
-        """One action less for one argument changed elsewhere: what two did, one may do with another value."""
-        again = len(self.candidate.steps) <= _SHORT
+        """Removes one call and changes one argument or setting: another value can save a call."""
+        again = len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             again = False
-            for gone in reversed(range(len(self.candidate.steps))):
-                shorter = self._without([gone])
+            for removed in reversed(range(len(self.candidate.steps))):
+                shorter = self._without([removed])
                 variants = (
-                    v for at in range(len(shorter.steps)) for v in self._variants(shorter, at, only_simpler=False)
+                    v for index in range(len(shorter.steps)) for v in self._variants(shorter, index, only_simpler=False)
                 )
                 if any(self._accept(v) for v in itertools.chain(self._other_settings(shorter), variants)):
                     again = True
                     break
 
     def _other_settings(self, base: Candidate) -> Iterator[Candidate]:
-        """The run under any other value of one setting: what an action set may stand in the config."""
+        """Candidates with another value of one setting: it can save the action that changes the setting."""
         for name, values in self.subject.settings.items():
             for value in values:
                 if value != getattr(base.config, name):
                     yield base._replace(config=base.config._replace(**{name: value}))
 
-    def _plainer(self) -> None:
-        """Another action for one that takes more arguments, in counterexamples that are already short."""
-        if len(self.candidate.steps) > _SHORT:
+    def _use_fewer_arguments(self) -> None:
+        """Replaces actions by actions with fewer arguments, in short counterexamples."""
+        if len(self.candidate.steps) > _MAX_STEPS_TO_TRADE:
             return
         actions = self.subject.machine.actions
-        for at in reversed(range(len(self.candidate.steps) - 1)):
+        for index in reversed(range(len(self.candidate.steps) - 1)):
             again = True
-            while again and at < len(self.candidate.steps) - 1:
-                count = len(actions[self.candidate.steps[at][0]].params)
-                again = any(self._accept(c) for c in self._instead(at, count))
+            while again and index < len(self.candidate.steps) - 1:
+                count = len(actions[self.candidate.steps[index][0]].params)
+                again = any(self._accept(c) for c in self._replacements(index, count))
 
-    def _instead(self, at: int, fewer_than: int | None) -> Iterator[Candidate]:
-        """The candidate with each other action, or each of fewer arguments, at one index."""
+    def _replacements(self, index: int, fewer_than: int | None) -> Iterator[Candidate]:
+        """The candidate with each action at one index; with `fewer_than`, each with fewer arguments than that."""
         base, state = self.candidate, self.subject.machine.start(self.candidate.config)
-        for name, symbolic in base.steps[:at]:
+        for name, symbolic in base.steps[:index]:
             arguments = self._arguments(base.config, state, name, symbolic)
             if arguments is not None:
                 state, _ = self.subject.machine.step(base.config, state, name, arguments)
         actions = self.subject.machine.actions.items()
         names = tuple(n for n, a in actions if fewer_than is None or len(a.params) < fewer_than)
         for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
-            yield base._replace(steps=(*base.steps[:at], action, *base.steps[at + 1 :]))
+            yield base._replace(steps=(*base.steps[:index], action, *base.steps[index + 1 :]))
 
     def _substitute(self) -> None:
-        """One call less for another action, with any arguments, at one index; the last index first."""
-        while 2 < len(self.candidate.steps) <= _VERY_SHORT:
+        """Removes one call and replaces another by any action with any arguments; the last index first."""
+        while 2 < len(self.candidate.steps) <= _MAX_STEPS_TO_SUBSTITUTE:
             count = len(self.candidate.steps)
-            indices = [(gone, at) for at in reversed(range(count - 1)) for gone in reversed(range(count - 1))]
-            if not any(self._accept(c) for gone, at in indices for c in self._substitutes(gone, at)):
+            indices = [
+                (removed, index) for index in reversed(range(count - 1)) for removed in reversed(range(count - 1))
+            ]
+            if not any(self._accept(c) for removed, index in indices for c in self._substitutes(removed, index)):
                 return
 
-    def _substitutes(self, gone: int, at: int) -> Iterator[Candidate]:
-        """The candidate without one call, and with each other action at one index of the rest."""
-        base = self._without([gone])
+    def _substitutes(self, removed: int, index: int) -> Iterator[Candidate]:
+        """The candidate without one call, and with each action at one index of the rest."""
+        base = self._without([removed])
         state = self.subject.machine.start(base.config)
-        for name, symbolic in base.steps[:at]:
+        for name, symbolic in base.steps[:index]:
             arguments = self._arguments(base.config, state, name, symbolic)
             if arguments is not None:
                 state, _ = self.subject.machine.step(base.config, state, name, arguments)
         for action in decoder(self.subject, base.config).every(base.config, state):
-            yield base._replace(steps=(*base.steps[:at], action, *base.steps[at + 1 :]))
+            yield base._replace(steps=(*base.steps[:index], action, *base.steps[index + 1 :]))
 
     def _order(self) -> None:
-        """Swaps neighbours that stand against the machine's order of actions, where the run stays the same finding."""
-        again = len(self.candidate.steps) <= _SHORT
+        """Swaps neighbouring calls into the machine's order of actions if the cause stays the same."""
+        again = len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:
             again = False
             for i in range(len(self.candidate.steps) - 2):
@@ -431,11 +436,10 @@ class Shrinker:
 def shrink(
     target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
 ) -> Finding:
-    """The shortest counterexample with the same cause. Cost: at most the budget's steps, every one checked.
+    """A shorter counterexample with the same cause. Executes at most `budget_steps` steps, each of them checked.
 
-    `until` is a time of the monotonic clock at which shrinking ends with the shortest counterexample so far.
-
-    Returns an unstable finding unchanged: there is nothing to shrink towards.
+    At `until`, a time of the monotonic clock, shrinking ends with the shortest counterexample so far. An unstable
+    finding is returned unchanged.
     """
     if finding.cause.kind is Kind.UNSTABLE:
         return finding
@@ -445,29 +449,33 @@ def shrink(
 def shortest(
     target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
 ) -> Finding:
-    """The shortest counterexample with the same cause that this and further seeds give, shrunk.
+    """The shortest shrunk counterexample of this finding's cause, from its seed and following seeds.
 
-    Cost: as `shrink`, the budgets of the further findings, and the steps in which they are found.
+    Cost: as `shrink`, plus at most `_SEARCH_STEPS` steps and `_SEARCH_FINDINGS` times `_SEARCH_BUDGET` steps.
     """
     best = shrink(target, finding, budget_steps=budget_steps, until=until)
-    if finding.seed is None or len(best.calls) <= _VERY_SHORT or best.cause.kind in (Kind.UNSTABLE, Kind.HANG):
+    if (
+        finding.seed is None
+        or len(best.calls) <= _MAX_STEPS_TO_SUBSTITUTE
+        or best.cause.kind in (Kind.UNSTABLE, Kind.HANG)
+    ):
         return best
     lockstep, shrunk = Lockstep(target), 0
     lockstep.skipped = all_but(target.subject, finding.broken_property)
     for seed in itertools.count(finding.seed + 1):
         is_over = until is not None and time.monotonic() >= until
-        if is_over or shrunk == _MORE_FINDINGS or lockstep.coverage.steps >= _MORE_STEPS:
+        if is_over or shrunk == _SEARCH_FINDINGS or lockstep.coverage.steps >= _SEARCH_STEPS:
             return best
         found = lockstep.run(seed)
         if found is not None and found.cause == finding.cause:
             shrunk += 1
-            other = shrink(target, found, budget_steps=_MORE_BUDGET, until=until)
+            other = shrink(target, found, budget_steps=_SEARCH_BUDGET, until=until)
             if len(other.calls) < len(best.calls):
                 best = other._replace(seed=finding.seed)
     raise AssertionError("seeds do not end")
 
 
 def simpler(number: int) -> Iterator[int]:
-    """Simpler integers than a wide one, the simplest first; none for a small one."""
+    """The integers that are simpler than the given one, the simplest first; none for -2 to 2."""
     if not -2 <= number <= 2:
         yield from (each for each in _SIMPLE if each < abs(number))

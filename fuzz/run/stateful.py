@@ -1,12 +1,12 @@
 """A Hypothesis state machine for any component, made from its subject.
 
-Each action is a rule whose arguments are drawn from the subject's domains in the present state. `Pair.step` takes it
-and checks everything, as in a replay.
+Each action is a rule whose arguments are drawn from the subject's domains in the current state. `Pair.step` executes
+it and checks everything, as in a replay.
 
     TestComponent = stateful_test(find_subject(name))
 
-Hypothesis generates and shrinks in its own way. It is a second search for differences, and the baseline of the fast
-loop's benchmark.
+Hypothesis has its own generation and shrinking. It is an independent search for differences, and the baseline in the
+benchmark of the fast loop.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Lockstep(RuleBasedStateMachine):
         self.pair = Pair(Target(self.subject, self.profile_config._replace(**drawn)))
 
     def domains(self, action: str) -> list[tuple[Any, ...]]:
-        """The values of an action's arguments in this state."""
+        """The domains of an action's arguments in this state."""
         cfg = self.pair.cfg
         return decoder(self.subject, cfg).plans[action].domains(cfg, self.pair.state)
 

@@ -1,4 +1,4 @@
-"""A limit of processor time for code under test."""
+"""A limit on the processor time of code under test."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-#: Processor time of a trace or replay after which it counts as a hang. A trace takes a thousandth of it.
+#: Processor time after which a trace or replay counts as a hang; a trace usually takes a thousandth of it.
 HANG_SECONDS = 1.0
-#: The number of steps up to which that applies; a longer trace has more time in proportion.
+#: Longer traces than this get proportionally more time.
 _USUAL_STEPS = 256
 
 
-def patience(steps: int, hang_seconds: float = HANG_SECONDS) -> float:
+def time_limit(steps: int, hang_seconds: float = HANG_SECONDS) -> float:
     """The processor time after which a trace of that many steps counts as a hang."""
     return hang_seconds * max(1.0, steps / _USUAL_STEPS)
 
 
 class Hang(BaseException):
-    """A step did not return in time. No Exception, so that code under test cannot swallow it."""
+    """A step did not return in time. Not an Exception, so code under test does not catch it."""
 
 
 @contextlib.contextmanager
 def watchdog(seconds: float) -> Iterator[None]:
-    """Raises Hang in the body after that much processor time of this process.
+    """Raises Hang in the `with` body after `seconds` of this process's processor time.
 
-    Processor time, so that a busy machine causes no hang. Garbage collection is off meanwhile: its time depends on what
-    else the process holds. The signal repeats, because the first one may arrive where exceptions are swallowed, in a
-    destructor for example. Does nothing outside the main thread, where Python delivers no signals.
+    Wall-clock time would report hangs on a busy machine. Garbage collection is disabled, because its time depends on
+    other objects of the process. The signal repeats, because the first one may arrive where exceptions are ignored, for
+    example in a destructor. Has no effect outside the main thread, where Python delivers no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

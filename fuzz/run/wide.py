@@ -1,16 +1,16 @@
-"""Wide values: integers at which the source of a component decides, and at which integers of usual widths end.
+"""Wide values: integers near the constants of a component's source and near the limits of common integer widths.
 
 The dictionary of a component has every integer literal of its implementation and its model, 2^n for every shift by n,
-the borders of the usual widths, and the neighbours of all of them. A wide trace draws its calls as any other, and then
-changes integers in their arguments. What it changes is drawn once for each name (`ledger`, `nanos`), so that calls
-still meet in the same values:
+the limits of common widths, and the neighbours of all these. A wide trace draws its calls like any other trace, then
+changes integers in their arguments. The change is drawn once for each name (`ledger`, `nanos`), so equal values of
+different calls stay equal:
 
-    kept      most names, so that large values do not drown small ones
-    shifted   every value of a fixed domain by the same number of the dictionary: consecutive ids cross a border
-    replaced  now and then, by 0 or one of two numbers of the dictionary
+    kept      the integers of most names are unchanged
+    shifted   the same number of the dictionary is added to every value of a fixed domain: consecutive ids cross a limit
+    replaced  a share of the values is replaced by 0 or by one of two numbers of the dictionary
 
-The annotation of the argument says which numbers are legal, in signed 64 bits, and in which unit a time is. `most` of
-the subject bounds numbers that cost time or memory.
+The annotation of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's
+`largest` bounds numbers whose size costs time or memory.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from fuzz.seeding import modules_of, source_of
 from fuzz.subject import Subject
 from model.values import UNITS_PER_MS, BadValue, InUnit, fields_of, fitter
 
-#: Widths in bits at whose ends implementations go wrong: bytes, words, pages, doubles.
+#: Common integer widths in bits: bytes, words, pages, doubles.
 WIDTHS = (6, 7, 8, 15, 16, 31, 32, 40, 53, 63)
-#: Share of the names whose integers a trace keeps, and of those that it shifts; the others are replaced.
+#: Shares of the names whose integers a trace keeps and shifts; those of the others are replaced.
 _KEPT, _SHIFTED = 0.5, 0.25
-#: Share of the values of a replaced name that are wide, where the domain is fixed and where it depends on the state.
+#: Share of replaced values, for a fixed domain and for one that depends on the state.
 _REPLACED, _REPLACED_IN_STATE = 0.25, 0.1
-#: How many numbers, besides 0, replace the values of one name in a trace.
+#: Number of distinct replacements for one name in a trace, besides 0.
 _PALETTE = 2
-#: Share of the integers in a trace's settings that are wide.
+#: Share of the integers in a trace's settings that are replaced.
 _SETTINGS = 0.25
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
@@ -44,15 +44,15 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 
 @functools.lru_cache(maxsize=64)
 def dictionary(component: str) -> tuple[int, ...]:
-    """The wide values of a component, in order."""
+    """The wide values of a component, sorted."""
     trees = [ast.parse(source_of(m)) for layer in ("model", "impl") for m in modules_of(layer, component)]
     found = {number for tree in trees for number in literals(tree)} | {1 << width for width in WIDTHS}
-    near = {number + by for number in found for by in (-1, 0, 1)} | {-1, -(2**31), -(2**31) - 1, _LOWEST}
+    near = {number + delta for number in found for delta in (-1, 0, 1)} | {-1, -(2**31), -(2**31) - 1, _LOWEST}
     return tuple(sorted(n for n in near if _LOWEST <= n <= _HIGHEST))
 
 
 def literals(tree: ast.AST) -> Iterator[int]:
-    """The integers that a program names: literals, constant expressions, and 2^n for a shift by n."""
+    """The integers in a program: literals, constant expressions, and 2^n for a shift by n."""
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.LShift | ast.RShift):
             width = _constant(node.right)
@@ -74,7 +74,7 @@ _FOLDED: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def _constant(node: ast.expr) -> int | None:
-    """The value of a constant expression of integers; None for another, and for one beyond 2^128."""
+    """The value of a constant integer expression; None for any other expression and for huge operands."""
     if isinstance(node, ast.Constant):
         return node.value if type(node.value) is int else None
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -91,7 +91,7 @@ def _constant(node: ast.expr) -> int | None:
 
 
 class Leaf(NamedTuple):
-    """An integer inside a value: where it is, the name of its argument or field, its annotated type."""
+    """An integer inside a value: its path, the name of its argument or field, its annotated type."""
 
     path: tuple[int, ...]
     name: str
@@ -118,7 +118,7 @@ def with_leaf(value: Any, path: tuple[int, ...], number: int) -> Any:
 
 
 def is_legal(kind: Any, number: int, cfg: Any) -> bool:
-    """Whether an annotated type has a number under a config."""
+    """Whether an annotated type allows a number under a config."""
     try:
         fitter(kind)(number, "", cfg)
     except BadValue:
@@ -150,14 +150,14 @@ def _item(kind: Any) -> Any:
 
 
 def scale(kind: Any, cfg: Any) -> int:
-    """How many units of a number's type a millisecond has, or 1: a bare number is in milliseconds."""
+    """Units of a number's type per millisecond; 1 for a type without a unit."""
     unit = next((each.setting for each in getattr(kind, "__metadata__", ()) if isinstance(each, InUnit)), None)
     return 1 if unit is None else UNITS_PER_MS[getattr(cfg, unit)]
 
 
-def most(subject: Subject, cfg: Any, action: str, name: str) -> int:
-    """The largest number that is drawn for the integers of an argument or setting."""
-    bound = subject.most.get(f"{action}.{name}", subject.most.get(name, _HIGHEST))
+def largest(subject: Subject, cfg: Any, action: str, name: str) -> int:
+    """The largest number that may be drawn for an integer of an argument or setting."""
+    bound = subject.largest.get(f"{action}.{name}", subject.largest.get(name, _HIGHEST))
     return bound(cfg) if callable(bound) else bound
 
 
@@ -165,14 +165,14 @@ def most(subject: Subject, cfg: Any, action: str, name: str) -> int:
 
 
 class Wide:
-    """The wide values of one trace: what becomes of the integers of each name."""
+    """The changes of one trace: for each name, how its integers change."""
 
-    def __init__(self, subject: Subject, cfg: Any, chance: Any) -> None:
+    def __init__(self, subject: Subject, cfg: Any, rng: Any) -> None:
         self.subject = subject
         self.cfg = cfg
-        self.random = chance.random
+        self.random = rng.random
         self.shift = self._one_of([n for n in dictionary(subject.name) if n >= 32]) - int(self.random() * 4)
-        #: by the name of an integer and whether its domain is fixed: its numbers, () if it is kept, None if shifted
+        #: by the name of an integer and whether its domain is fixed: its replacements; () if kept, None if shifted
         self._changes: dict[tuple[str, bool], tuple[int, ...] | None] = {}
 
     def arguments(self, action: str, arguments: Arguments) -> Arguments:
@@ -186,7 +186,7 @@ class Wide:
         )
 
     def settings(self, drawn: dict[str, Any]) -> dict[str, Any]:
-        """The settings that are not as drawn, with other integers."""
+        """The drawn settings in which an integer changes, with their new values."""
         changed: dict[str, Any] = {}
         for name, value in drawn.items():
             for leaf in leaves(self.subject.machine.settings[name], value, name):
@@ -218,14 +218,14 @@ class Wide:
             number = self._one_of(numbers)
         else:
             return value
-        return number if self._may_be(kind, number, name, action) else value
+        return number if self._is_allowed(kind, number, name, action) else value
 
     def _change_of(self, kind: Any, name: str, is_fixed: bool, action: str) -> tuple[int, ...] | None:
-        """What becomes of a name's integers."""
-        how = self.random()
-        if how < _KEPT:
+        """The change of a name's integers: replacements, () to keep them, None to shift them."""
+        sample = self.random()
+        if sample < _KEPT:
             return ()
-        if is_fixed and how < _KEPT + _SHIFTED:
+        if is_fixed and sample < _KEPT + _SHIFTED:
             return None
         legal = self._legal(kind, name, action)
         zero = [0] if 0 in legal else []
@@ -233,10 +233,10 @@ class Wide:
 
     def _legal(self, kind: Any, name: str, action: str) -> list[int]:
         every = [number * scale(kind, self.cfg) for number in dictionary(self.subject.name)]
-        return [number for number in every if self._may_be(kind, number, name, action)]
+        return [number for number in every if self._is_allowed(kind, number, name, action)]
 
-    def _may_be(self, kind: Any, number: int, name: str, action: str) -> bool:
-        return number <= most(self.subject, self.cfg, action, name) and is_legal(kind, number, self.cfg)
+    def _is_allowed(self, kind: Any, number: int, name: str, action: str) -> bool:
+        return number <= largest(self.subject, self.cfg, action, name) and is_legal(kind, number, self.cfg)
 
     def _one_of(self, numbers: Any) -> int:
         return numbers[int(self.random() * len(numbers))]  # type: ignore[no-any-return]

@@ -190,7 +190,7 @@ subject = Subject(
         "acknowledging": {"set_range": 0.3, "set_index": 0.1, "flip_range": 0.1, "clear_range": 0.3, "and_with": 0.3},
         "queries": {"is_ack_set_overlap": 4, "compare_with_ack_set": 4, "and_position_ack_set": 3},
     },
-    most={"batch_size": 300, "index": 1024, "begin": 1024, "end": 1024},  # a message is a bit
+    largest={"batch_size": 300, "index": 1024, "begin": 1024, "end": 1024},  # a message is a bit
     abstract=coverage_key,
     scopes={"smoke": SMOKE, "words": WORDS},
     measures={"open_batches": open_batches},

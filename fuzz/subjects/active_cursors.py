@@ -278,7 +278,7 @@ subject = Subject(
         "rare_queries": {"number_at_same_position_or_before": 0.1, "slowest_position": 0.1, "cursor_updated": 0.1},
         "frequent_queries": {"number_at_same_position_or_before": 4, "slowest_position": 2},
     },
-    most={"cursors": 300},
+    largest={"cursors": 300},
     abstract=abstract_state,
     measures={"retained": retained, "largest_absolute_count": largest_absolute_count},
     scopes={"smoke": SMOKE, "ci": CI, "nightly": NIGHTLY, "lazy": LAZY, "heap": HEAP},

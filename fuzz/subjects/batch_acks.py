@@ -378,7 +378,7 @@ subject = Subject(
         "resets": {"reset": 8, "begin_read": 3, "ack_cumulative": 3, "flush": 2},
         "cumulative": {"ack_cumulative": 8},
     },
-    most={"entries": 300, "batch_sizes": 300},  # a message of a batch is a bit
+    largest={"entries": 300, "batch_sizes": 300},  # a message of a batch is a bit
     abstract=coverage_key,
     measures={"entries": entries, "ledgers": ledgers, "queued": queued},
     scopes={"smoke": SMOKE, "ci": CI, "queue": QUEUE, "nightly": NIGHTLY},

@@ -561,7 +561,7 @@ subject = Subject(
         "overlapping_reads_are_joinable": overlapping_reads_are_joinable,
         "free_permits_are_too_many": free_permits_are_too_many,
     },
-    most={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times
+    largest={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times
     names=("copy", "storage_read"),
     tla="EntryCache",
     from_tla=from_tla,

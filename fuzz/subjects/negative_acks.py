@@ -341,7 +341,7 @@ subject = Subject(
         "chunked": {"receive_chunks": 6},
         "races": {"run_timer_task": 6, "fail_redelivery": 4, "step_wall_clock": 6},
     },
-    most={"by": longest},
+    largest={"by": longest},
     abstract=coverage_key,
     measures={"pending": pending, "overdue": overdue, "reach": reach},
     scopes={"smoke": SMOKE, "ci": CI, "ids": IDS, "nightly": NIGHTLY},

@@ -423,7 +423,7 @@ subject = Subject(
         "trimming": {"acknowledge": 6, "persist": 4, "abort": 0.3},
         "keys": {"acknowledge": 3, "persist": 0.02, "ack_cumulative": 0.2, "abort": 0.1, "crash": 0.1, "close": 0.1},
     },
-    most={
+    largest={
         "entry": 2**16 + 1,
         "batch_sizes": 300,
         "lag_exponent": 64,

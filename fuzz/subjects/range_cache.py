@@ -420,7 +420,7 @@ subject = Subject(
         "copy_number_beyond_next": copy_number_beyond_next,
         "copy_numbers_restart": copy_numbers_restart,
     },
-    most={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times
+    largest={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times
     names=("copy",),
     unchanged=changes_nothing,
     tla="RangeCache",

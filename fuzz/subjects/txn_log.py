@@ -410,7 +410,7 @@ subject = Subject(
             "fail_write": 0.1,
         },
     },
-    most={"name": 300},  # a participant is a bit
+    largest={"name": 300},  # a participant is a bit
     abstract=coverage_key,
     measures={"entries": entries, "ledgers": ledgers, "ids": ids, "in_flight": in_flight, "late": late},
     scopes={

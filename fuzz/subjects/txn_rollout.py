@@ -266,7 +266,7 @@ subject = Subject(
         "plain_entry_has_two_records": plain_entry_has_two_records,
         "listed_entry_is_deleted": listed_entry_is_deleted,
     },
-    most={"brokers": 8, "stores": 8, "records": 66},  # each is an object of the state
+    largest={"brokers": 8, "stores": 8, "records": 66},  # each is an object of the state
     steps=128,
     tla="TxnRollout",
     from_tla=from_tla,

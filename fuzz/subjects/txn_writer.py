@@ -292,7 +292,7 @@ subject = Subject(
         "fenced": {"fence": 20, "complete_write": 0.5},
         "large batches": {"add": 20, "run_writer_tasks": 4, "close": 0.2, "fence": 0.2},
     },
-    most={"by": longest_span},
+    largest={"by": longest_span},
     abstract=coverage_key,
     measures={"records": records, "tasks": tasks, "ledgers": ledgers, "closers": closers, "age": age},
     scopes={"smoke": SMOKE, "ci": CI, "failures": FAILURES_SCOPE, "nightly": NIGHTLY},

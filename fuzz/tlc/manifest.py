@@ -1,23 +1,23 @@
 """TLC's runs: those derived from scopes and from the defect table, and those written in `tla/runs/<component>.toml`.
 
-    derived    each scope whose actions the twin has: the invariants, the stored counts, and every step where the scope
-               is small enough
-               each row of the defect table whose property the twin states: the reference with the row's rules
-               violates it
+    derived    for each scope whose actions the twin has: the invariants, the stored counts, and, if the scope is small
+               enough, every step
+               for each row of the defect table whose property the twin states: the reference with the row's rules
+               violates the property
     written    everything else: liveness under fairness and its controls, other profiles, further actions and values
 
-A written run is a table of its name:
+A written run is a table with the run's name:
 
-    scope      over which `settings`, `actions`, `without`, `only`, `domains` and `bounds` go
+    scope      the scope, modified by `settings`, `actions`, `without`, `only`, `domains` and `bounds`
     about      one line
     checks     properties by name, or `always` for every invariant; by default `always` under the reference's rules,
                and none under others
-    violates   instead of checks: the property that TLC must find violated
-    fair       the fair actions, if not those that the liveness property names
+    violates   instead of `checks`: the property that TLC must find violated
+    fair       the fair actions, instead of those that the liveness property names
     profile    default: reference
-    nightly    left out unless the scope is asked for
+    nightly    run only if its scope is named
 
-The table `defaults` has the defaults of its file's tables and of the derived runs.
+The table `defaults` has defaults for the other tables of its file and for the component's derived runs.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from model.machine import BadValue, plain
 #: The folder beside the modules whose files list the written runs, one file a component.
 RUNS = "runs"
 REFERENCE = "reference"
-#: Scopes with more states are compared by counts alone: a graph of more takes minutes to write, read and compare.
-_EDGES_MOST = 25_000
-#: Scopes with more states are not part of the default runs.
-_DEFAULT_MOST = 60_000
+#: Larger scopes are compared by counts alone: the graph takes minutes to write, read and compare.
+_MAX_STATES_FOR_EDGES = 25_000
+#: Larger scopes are not part of the default runs.
+_MAX_STATES_BY_DEFAULT = 60_000
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,12 +57,12 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     checks: tuple[str, ...] | None = None
     violates: str = ""
     fair: tuple[str, ...] | None = None  # instead of those that the properties name
-    settings: Mapping[str, Any] = {}  # over those of the scope
-    actions: tuple[str, ...] = ()  # besides those of the scope
+    settings: Mapping[str, Any] = {}  # replace those of the scope
+    actions: tuple[str, ...] = ()  # in addition to those of the scope
     without: tuple[str, ...] = ()  # actions of the scope that are not driven
-    only: Mapping[str, Any] = {}  # fewer values of an argument; of an Offset, fewer offsets
+    only: Mapping[str, Any] = {}  # a subset of an argument's values; for an Offset, of its offsets
     domains: Mapping[str, Any] = {}  # other values of an argument
-    bounds: Mapping[str, int] = {}  # over those of the scope
+    bounds: Mapping[str, int] = {}  # replace those of the scope
     nightly: bool = False
     counts: Counts | None = None  # of a whole scope under the reference
 
@@ -95,7 +95,7 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     def edges(self) -> bool:
         """Whether every step is compared with the explorer's."""
         liveness = {EVENTUALLY} | {camel(p.name) for p in self.subject.properties if p.kind == EVENTUALLY}
-        small = self.counts is None or self.counts.distinct_states <= _EDGES_MOST
+        small = self.counts is None or self.counts.distinct_states <= _MAX_STATES_FOR_EDGES
         return small and not self.violates and not liveness & set(self.wanted)
 
     def space(self) -> Bounded:
@@ -124,7 +124,7 @@ def _of_scopes(name: str, module: Module, defaults: Mapping[str, Any]) -> Iterat
     for scope, each in find_subject(name).scopes.items():
         if all(camel(action) in module.operators for action in each.actions):
             counts = counts_of(name, scope)
-            large = counts is not None and counts.distinct_states > _DEFAULT_MOST
+            large = counts is not None and counts.distinct_states > _MAX_STATES_BY_DEFAULT
             about = "the whole scope under the reference"
             yield _run_of(name, scope, {"scope": scope, "about": about, "nightly": large}, defaults, counts)
 
@@ -154,7 +154,7 @@ def _run_of(
     merged = {**defaults, **table}
     merged["settings"] = {**defaults.get("settings", {}), **table.get("settings", {})}
     if not name.isidentifier():
-        raise BadValue(f"{name} is no name of a run; letters, digits and _ are")
+        raise BadValue(f"a run's name has letters, digits and _, got {name}")
     try:
         return msgspec.convert({**merged, "component": component, "name": name, "counts": counts}, Run)
     except msgspec.ValidationError as problem:
@@ -174,10 +174,10 @@ def _narrowed(run: Run, scope: Scope) -> Scope:
         every = domains[key] if key in domains else subject.domains.get(key)
         known = every.by if isinstance(every, Offset) else every
         if not isinstance(known, tuple):
-            raise BadValue(f"the run {run.id} has only some values of {key}, which has no fixed ones")
+            raise BadValue(f"the run {run.id}: `only` needs fixed values of {key}, which depend on the state")
         left = tuple(each for each in known if plain(each) in values)
         if len(left) != len(values):
-            raise BadValue(f"the run {run.id} has only {values} of {key}, which has {plain(known)}")
+            raise BadValue(f"the run {run.id}: `only` has {values} for {key}, whose values are {plain(known)}")
         domains[key] = replace(every, by=left) if isinstance(every, Offset) else left
     driven = [action for action in dict.fromkeys((*scope.actions, *run.actions)) if action not in run.without]
     bounds = {**scope.bounds, **run.bounds}

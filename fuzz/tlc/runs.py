@@ -1,24 +1,23 @@
-"""TLC on the twins: equal states and equal steps.
+"""Runs TLC on the twins and compares states and steps with the explorer's.
 
 The runs are derived from the scopes and the defect table, or written beside the modules: see `fuzz/tlc/manifest.py`.
-A run's constants, bounds and actions are generated from the subject's scope into a thin module. TLC's result is
-compared with the explorer's in the same scope:
+A run's constants, bounds and actions are generated from the subject's scope into a module that extends the twin. The
+result is compared with the explorer's in the same scope:
 
     counts    the numbers of distinct states are equal
-    edges     each step of TLC's state graph is one of the explorer's, and vice versa; stuttering steps are left out
+    edges     each step of TLC's state graph is one of the explorer's, and vice versa; stuttering steps are ignored
 
-Conventions of a twin, so that no engine depends on a component:
+Conventions of a twin, so that no engine knows a component:
 
     constants    a setting of the config, by its name, or `start_` and its name where a variable has that name; the
                  domain of an argument, by `<argument>` or `<action>_<argument>`; of an `Offset` the offsets
     actions      Init, vars, and an operator for each action: the action's name in CamelCase
-    bounds       for each measure that a scope bounds an operator such as SlotsAtMost(n)
+    bounds       for each measure that a scope bounds, an operator such as SlotsAtMost(n)
     properties   operators with the names of `always` and `eventually` properties in CamelCase, in the module itself
                  or in `<Module>Properties`
 
-Liveness: at any moment the system switches to the fair actions alone, each weakly fair, a little past the scope's
-bounds. TLC visits every state before and after that moment, and the states that the fair actions reach; the model's
-states are counted likewise.
+Liveness: at any step the system may switch to the fair actions alone, each weakly fair, which may exceed the scope's
+bounds a little. TLC visits the states before and after the switch; the model's states are counted in the same way.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from fuzz.explore.counts import counts_of
 from fuzz.explore.search import OUTSIDE, Bounded, Graph, explore
 from fuzz.platform.progress import showing
 from fuzz.tlc.manifest import Run, all_runs, chosen
-from fuzz.tlc.module import BEYOND, Twin, camel, read_module
+from fuzz.tlc.module import LIVENESS_MARGIN, Twin, camel, read_module
 from fuzz.tlc.process import SUCCESS, VIOLATED, Job, Outcome, run_tlc
 from fuzz.tlc.values import parse_state, read_dump
 from model.machine import BadValue
@@ -41,13 +40,13 @@ from model.machine import BadValue
 #: The modules of this project.
 MODULES = Path(__file__).parents[2] / "tla"
 #: The folder of TLC's files.
-PLACE = Path("build/tla")
+OUTPUT = Path("build/tla")
 _TIMEOUT_SECONDS = 3600.0
-#: States that one worker visits before two would have started.
-_BRIEF_MOST = 10_000
+#: One worker visits this many states in the time that two workers take to start.
+_MAX_STATES_OF_SHORT_RUN = 10_000
 
 #: Called with a line of progress.
-Tell = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
 class Result(NamedTuple):
@@ -71,8 +70,8 @@ class Result(NamedTuple):
         """The result as plain data."""
         run, kept = self.run, self._asdict()
         kept.pop("run")
-        told = {"module": run.module, "run": run.name, "scope": run.scope, "profile": run.profile}
-        return {**told, "expected_result": expected_of(run), **kept}
+        names = {"module": run.module, "run": run.name, "scope": run.scope, "profile": run.profile}
+        return {**names, "expected_result": expected_of(run), **kept}
 
 
 def expected_of(run: Run) -> str:
@@ -94,23 +93,23 @@ def run_tla(modules: list[str], scope: str | None, console: Console, folder: Pat
     with showing(console, "starting TLC") as update:
         for number, run in enumerate(runs):
 
-            def tell(words: str, run: Run = run, number: int = number) -> None:
-                update(number, len(runs), f"{run.module} {run.name}: {words}")
+            def progress(text: str, run: Run = run, number: int = number) -> None:
+                update(number, len(runs), f"{run.module} {run.name}: {text}")
 
-            tell("starting TLC")
-            results.append(make_run(run, folder, PLACE, tell=tell))
+            progress("starting TLC")
+            results.append(make_run(run, folder, OUTPUT, progress=progress))
     return results
 
 
 def make_run(
     run: Run,
     folder: Path = MODULES,
-    place: Path = PLACE,
+    output: Path = OUTPUT,
     *,
     space: Bounded | None = None,
-    tell: Tell = lambda words: None,
+    progress: Progress = lambda text: None,
 ) -> Result:
-    """Runs TLC once and compares its result with the run's and with the model in the space (default: the run's)."""
+    """Runs TLC once. Compares the result with the expected one and with the model in the space (default: the run's)."""
     space = space or run.space()
     twin = Twin(read_module(folder, run.module), space, run.wanted, run.fair)
     expected = expected_of(run)
@@ -118,16 +117,16 @@ def make_run(
     def launch(checks: tuple[str, ...]) -> Outcome:
         name = f"MC_{run.id}"
         text, config = twin.text(name, checks)
-        job = Job(name, text, config, folder, place / run.id, _is_long(run), run.edges, _TIMEOUT_SECONDS)
-        return run_tlc(job, lambda seconds, said: tell(f"TLC {seconds:.0f} s {said}"))
+        job = Job(name, text, config, folder, output / run.id, _is_long(run), run.edges, _TIMEOUT_SECONDS)
+        return run_tlc(job, lambda seconds, message: progress(f"TLC {seconds:.0f} s {message}"))
 
-    outcome = _named(launch, twin.checks)
+    outcome = _with_violated_name(launch, twin.checks)
     differences = []
     if outcome.result != expected:
         differences.append(f"{run.id}: {outcome.result}, expected {expected}; see {outcome.log}")
     model_states, edges = None, 0
     if expected == SUCCESS == outcome.result:
-        model_states, graph = _model_states(run, space, twin, tell)
+        model_states, graph = _model_states(run, space, twin, progress)
         if model_states != outcome.distinct_states:
             differences.append(
                 f"{run.id}: TLC finds {outcome.distinct_states:,} distinct states, the model has {model_states:,}"
@@ -135,7 +134,7 @@ def make_run(
         if graph is not None and outcome.dump is None:
             differences.append(f"{run.id}: TLC wrote no state graph to compare; see {outcome.log}")
         elif graph is not None and outcome.dump is not None:
-            tell("comparing the steps")
+            progress("comparing the steps")
             edges, found = compare_graphs(space, graph, outcome.dump)
             differences += [f"{run.id}: {line}" for line in found]
     found_states = (outcome.distinct_states, model_states, edges, outcome.seconds)
@@ -143,25 +142,25 @@ def make_run(
 
 
 def _is_long(run: Run) -> bool:
-    """Whether a run is worth several workers and an optimising compiler: it visits all of a scope that is not small."""
+    """Whether a run visits all states of a large scope, so that several workers and an optimising compiler pay off."""
     counts = counts_of(run.component, run.scope)
-    return not run.violates and (counts is None or counts.distinct_states > _BRIEF_MOST)
+    return not run.violates and (counts is None or counts.distinct_states > _MAX_STATES_OF_SHORT_RUN)
 
 
-def _model_states(run: Run, space: Bounded, twin: Twin, tell: Tell) -> tuple[int, Graph | None]:
+def _model_states(run: Run, space: Bounded, twin: Twin, progress: Progress) -> tuple[int, Graph | None]:
     """The number of the model's states, and its graph if the steps are compared.
 
-    A scope compared by counts alone is not explored again: the stored count serves the explorer's tests and TLC.
+    A scope compared by counts alone is not explored: the count is the stored one.
     """
     if run.counts is not None and not run.edges:
         return run.counts.distinct_states, None
-    graph = _explored(space, tell)
-    states = len(graph.states) + _states_at_the_end(space, graph, twin.going_on)
+    graph = _explored(space, progress)
+    states = len(graph.states) + _states_with_fair_steps(space, graph, twin.fair_actions)
     return states, graph if run.edges else None
 
 
-def _named(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]) -> Outcome:
-    """The outcome with the name of the violated property: TLC does not name a violated liveness property."""
+def _with_violated_name(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]) -> Outcome:
+    """The outcome, with the name of the violated property: TLC does not print the name of a liveness property."""
     outcome = launch(checks)
     if outcome.result != VIOLATED:
         return outcome
@@ -172,7 +171,7 @@ def _named(launch: Callable[[tuple[str, ...]], Outcome], checks: tuple[str, ...]
     return outcome
 
 
-def _explored(space: Bounded, tell: Tell) -> Graph:
+def _explored(space: Bounded, progress: Progress) -> Graph:
     """The explorer's graph of a space, cached because several runs may share one."""
     key = (space.subject.name, str(space.cfg), space.scope.actions, str(space.scope.bounds), str(space.scope.domains))
     if key not in _graphs:
@@ -182,7 +181,7 @@ def _explored(space: Bounded, tell: Tell) -> Graph:
             space,
             implementation=False,
             properties=False,
-            progress=lambda done, known: tell(f"exploring {done:,} of {known:,} states"),
+            progress=lambda done, known: progress(f"exploring {done:,} of {known:,} states"),
         )
         assert found.graph is not None, "an exploration on this machine keeps its graph"
         _graphs[key] = found.graph
@@ -193,8 +192,8 @@ _GRAPHS_KEPT = 2
 _graphs: dict[Any, Graph] = {}
 
 
-def _states_at_the_end(space: Bounded, graph: Graph, actions: tuple[str, ...]) -> int:
-    """The number of states that these actions alone reach from any state, a little past the bounds."""
+def _states_with_fair_steps(space: Bounded, graph: Graph, actions: tuple[str, ...]) -> int:
+    """The number of states, including those that only these actions reach within LIVENESS_MARGIN of the bounds."""
     if not actions:
         return 0
     states = list(graph.states)
@@ -203,7 +202,7 @@ def _states_at_the_end(space: Bounded, graph: Graph, actions: tuple[str, ...]) -
         for name, act, _, arguments in space.moves(state):
             if name in actions:
                 form = space.machine.canonical(space.cfg, act(space.cfg, state, *arguments)[0])
-                if form not in seen and space.within(form, BEYOND):
+                if form not in seen and space.within(form, LIVENESS_MARGIN):
                     seen.add(form)
                     states.append(form)
     return len(states)
@@ -213,14 +212,16 @@ def _states_at_the_end(space: Bounded, graph: Graph, actions: tuple[str, ...]) -
 
 
 def compare_graphs(space: Bounded, graph: Graph, dump: Path) -> tuple[int, list[str]]:
-    """The number of equal steps, and the first difference of each kind as a readable line.
+    """The number of equal steps, and a line for the first difference of each kind.
 
-    A step is two different states and an action's name. Cost: some tens of microseconds for each of TLC's states,
-    and a microsecond or two for each step on either side.
+    A step is two different states and an action's name. Cost: some tens of microseconds for each of TLC's states, and
+    one or two for each step.
     """
     reads = space.subject.from_tla
     if reads is None:
-        raise BadValue(f"the subject {space.subject.name} does not say how a TLA+ state reads as one of the model's")
+        raise BadValue(
+            f"the subject {space.subject.name} has no `from_tla`, which converts a TLA+ state to the model's"
+        )
     dumped = read_dump(dump)
     read = {
         fingerprint: space.machine.canonical(space.cfg, reads(space.cfg, parse_state(text)))
@@ -233,7 +234,7 @@ def compare_graphs(space: Bounded, graph: Graph, dump: Path) -> tuple[int, list[
     known = {fingerprint: numbers[state] for fingerprint, state in read.items()}
     found = []
     if [known[each] for each in dumped.initial] != [0]:
-        found.append("TLC does not begin where the model does")
+        found.append("TLC and the model have different initial states")
     if unknown:
         found.append(f"TLC reaches {len(unknown):,} states that the model does not, such as {unknown[0]}")
     actions = {f"MC_{camel(name)}": i for i, name in enumerate(space.scope.actions)}

@@ -1,7 +1,7 @@
-"""TLA+ values as plain data, both ways, and the state graph that TLC writes.
+"""Converts TLA+ values to plain data and back, and reads the state graph that TLC writes.
 
 integer, boolean, string    int, bool, str
-None                        None: the model value of that name stands for an absent value
+None                        None: the model value `None` represents an absent value
 another model value         ModelValue
 <<a, b>>                    a tuple
 {a, b}, a..b                a frozenset
@@ -21,7 +21,7 @@ from model.machine import BadValue
 from model.values import fields_of
 
 #: TLC's integers have 32 bits.
-GREATEST = 2**31 - 1
+MAX_INTEGER = 2**31 - 1
 _TOKEN = re.compile(r'\s*(?:(-?\d+)|"((?:[^"\\]|\\.)*)"|([A-Za-z]\w*)|(\|->|:>|@@|<<|>>|\.\.|/\\|[][{}(),=]))')
 
 
@@ -32,7 +32,7 @@ class ModelValue(NamedTuple):
 
 
 class Function(dict[Any, Any]):
-    """A finite function. As a key or a member it must not be changed."""
+    """A finite function. It is hashable, so it must not be changed."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
@@ -57,7 +57,7 @@ def parse_value(text: str) -> Any:
 
 
 def parse_state(text: str) -> dict[str, Any]:
-    """The variables of a state that TLC has printed, `/\\ name = value` for each; a single one has no `/\\`."""
+    """The variables of a printed state: `/\\ name = value` for each; a single variable has no `/\\`."""
     reader = _Reader(text)
     variables = {}
     while not reader.at_end():
@@ -74,15 +74,15 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.tokens: list[tuple[int, str]] = []
-        at = 0
+        position = 0
         end = len(text.rstrip())
-        while at < end:
-            match = _TOKEN.match(text, at)
+        while position < end:
+            match = _TOKEN.match(text, position)
             if match is None:
-                raise BadValue(f"not a TLA+ value, at {text[at : at + 20]!r}")
+                raise BadValue(f"not a TLA+ value, at {text[position : position + 20]!r}")
             kind = match.lastindex or 0
             self.tokens.append((kind, match.group(kind)))
-            at = match.end()
+            position = match.end()
         self.next = 0
 
     def at_end(self) -> bool:
@@ -90,11 +90,11 @@ class _Reader:
 
     def end(self) -> None:
         if not self.at_end():
-            raise BadValue(f"more than a TLA+ value: {self.text[:60]!r}")
+            raise BadValue(f"text after the end of a TLA+ value: {self.text[:60]!r}")
 
     def take(self) -> tuple[int, str]:
         if self.at_end():
-            raise BadValue(f"half a TLA+ value: {self.text[-60:]!r}")
+            raise BadValue(f"incomplete TLA+ value: {self.text[-60:]!r}")
         self.next += 1
         return self.tokens[self.next - 1]
 
@@ -108,12 +108,12 @@ class _Reader:
     def expect(self, symbol: str) -> None:
         kind, token = self.take()
         if (kind, token) != (4, symbol):
-            raise BadValue(f"{token} where {symbol} should be in a TLA+ value: {self.text[:60]!r}")
+            raise BadValue(f"expected {symbol}, got {token} in the TLA+ value {self.text[:60]!r}")
 
     def word(self) -> str:
         kind, token = self.take()
         if kind != 3:
-            raise BadValue(f"{token} where a name should be in a TLA+ value: {self.text[:60]!r}")
+            raise BadValue(f"expected a name, got {token} in the TLA+ value {self.text[:60]!r}")
         return token
 
     def value(self) -> Any:
@@ -133,7 +133,7 @@ class _Reader:
             return Function(self.pairs("|->", ",", "]"))
         if token == "(":  # noqa: S105
             return self.function()
-        raise BadValue(f"{token} where a TLA+ value should begin: {self.text[:60]!r}")
+        raise BadValue(f"expected a TLA+ value, got {token}: {self.text[:60]!r}")
 
     def integers(self, first: int) -> Any:
         """An integer, or a range a..b."""
@@ -179,8 +179,8 @@ def tla(value: Any) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, int):
-        if abs(value) > GREATEST:
-            raise BadValue(f"{value} is more than TLC's integers hold ({GREATEST})")
+        if abs(value) > MAX_INTEGER:
+            raise BadValue(f"TLC's integers are at most {MAX_INTEGER}, got {value}")
         return str(value)
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -242,10 +242,10 @@ def unescaped(label: str) -> str:
 
 
 def as_model(kind: Any, value: Any, **given: Any) -> Any:
-    """A value of a twin as one of the model's type; `given` are the fields that the twin does not have or that differ.
+    """Converts a value of a twin to a type of the model; `given` replaces fields that the twin lacks or that differ.
 
-    A record or tuple becomes a named tuple, a set of numbers a mask, another set a sorted tuple, and a function of
-    numbers a tuple in their order.
+    A record or tuple becomes a named tuple, a set of numbers a bit mask, another set a sorted tuple, and a function of
+    numbers a tuple.
     """
     if not given:
         return _reader_of(kind)(value)
@@ -259,7 +259,7 @@ def _in_order(value: Any) -> Any:
 
 @functools.cache
 def _reader_of(kind: Any) -> Callable[[Any], Any]:
-    """Reads a value of a twin as one of a type."""
+    """The conversion of a twin's values to a type."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _reader_of(parts[0])
