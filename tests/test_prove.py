@@ -30,8 +30,8 @@ ASSUMPTIONS = ROOT / "invariants" / "proofs" / "assumptions"
 SLOW = frozenset(
     [
         "individual-acks-commute",
-        "what-threads-owe-is-in-the-total",
-        "one-task-has-the-marker",
+        "total-equals-sizes-and-pending-changes",
+        "marker-is-set-for-one-task",
         "total-equals-sum-of-cache-sizes",
         "triggered-eviction-starts-or-frees-bytes",
         "read-to-join-agrees",
@@ -274,7 +274,7 @@ SEEDED = {
         "bundle_transfer",
     ),
     "a removal counts one byte more": Seeded(
-        "a-removal-counts-what-it-clears",
+        "removal-counts-what-it-clears",
         "model.cache_steps.machine",
         "removed += bytes_of(cfg, r.key)",
         "removed += bytes_of(cfg, r.key) + 1",

@@ -32,15 +32,15 @@ def among(pair: Pair, at: int) -> int:
 
 
 def test_values_that_are_known_one_by_one_are_looked_at_one_by_one() -> None:
-    ways = Reader().paths(among, unknown(Pair, "pair"), z3.Int("at"))
-    assert len(ways) == 2, "lists of different lengths are ways of their own"
+    paths = Reader().paths(among, unknown(Pair, "pair"), z3.Int("at"))
+    assert len(paths) == 2, "lists of different lengths are ways of their own"
     for at in range(3):
         for pair in (Pair(1, None), Pair(1, -4), Pair(9, 8)):
             bound: dict[str, Any] = {"at": at}
             bind(Pair, "pair", pair, bound)
-            [way] = [way for way in ways if all(evaluator(each)(bound) for each in way.when)]
-            assert evaluate(way.value, bound) == among(pair, at)
-    with pytest.raises(UnsupportedError, match="cannot show that the place is inside"):
+            [path] = [path for path in paths if all(evaluator(each)(bound) for each in path.when)]
+            assert evaluate(path.value, bound) == among(pair, at)
+    with pytest.raises(UnsupportedError, match="cannot show that the index is in range"):
         Reader().call(one_of_two, z3.Int("at"))
 
 
@@ -59,10 +59,10 @@ def test_a_loop_over_records_takes_them_apart() -> None:
     pairs, at = Seq.unknown(Pair, "pairs"), z3.Int("at")
     loop = Reader([at >= 0]).loop(with_all)
     [begun] = loop.begin(pairs)
-    [way] = loop.round({**begun.names, "(at)": at, "count": z3.Int("count")}, begun.when)
+    [path] = loop.iteration({**begun.names, "(at)": at, "count": z3.Int("count")}, begun.when)
     item = pairs.at(at).fields
     added = z3.If(item["right"].defined, item["right"].value, item["left"])
-    assert Proof().show("one more", way.names["count"] == z3.Int("count") + added, way.when)
+    assert Proof().show("one more", path.names["count"] == z3.Int("count") + added, path.when)
 
 
 def some_or_all(numbers: tuple[int, ...], all_of_them: bool) -> int:
@@ -72,8 +72,8 @@ def some_or_all(numbers: tuple[int, ...], all_of_them: bool) -> int:
 
 def test_a_tuple_that_is_known_may_stand_for_a_sequence() -> None:
     numbers, flag = Seq.unknown(int, "numbers"), z3.Bool("flag")
-    [way] = Reader().paths(some_or_all, numbers, flag)
-    assert Proof().show("how many", way.value == z3.If(flag, numbers.length, 1), way.when)
+    [path] = Reader().paths(some_or_all, numbers, flag)
+    assert Proof().show("how many", path.value == z3.If(flag, numbers.length, 1), path.when)
 
 
 def how_many_above(numbers: tuple[int, ...], least: int) -> int:
@@ -83,13 +83,13 @@ def how_many_above(numbers: tuple[int, ...], least: int) -> int:
 def test_a_sum_that_nobody_keeps_grows_step_by_step() -> None:
     numbers, least, n = Seq.unknown(int, "numbers"), z3.Int("least"), z3.Int("n")
     reader, proof = Reader(), Proof()
-    [way] = reader.paths(how_many_above, numbers, least)
+    [path] = reader.paths(how_many_above, numbers, least)
     [count] = reader.sums
-    assert proof.show("not more than there are", z3.And(way.value >= 0, way.value <= numbers.length), way.when)
+    assert proof.show("not more than there are", z3.And(path.value >= 0, path.value <= numbers.length), path.when)
     given = [n >= 0, n < numbers.length, *count.facts(n)]
-    grows = count.upto(n + 1) == count.upto(n) + z3.If(numbers.at(n) > least, 1, 0)
+    grows = count.before(n + 1) == count.before(n) + z3.If(numbers.at(n) > least, 1, 0)
     assert proof.show("one more", grows, given)
-    assert not proof.show("any number", way.value == 0, way.when)
+    assert not proof.show("any number", path.value == 0, path.when)
 
 
 def scaled(n: int, *, by: int = 2) -> int:
@@ -103,8 +103,8 @@ def scaled_twice(n: int) -> int:
 def test_keywords_are_handed_on() -> None:
     n = z3.Int("n")
     assert evaluate(Reader().call(scaled_twice, n), {"n": 5}) == scaled_twice(5) == 30
-    [way] = Reader().paths(scaled, n, named={"by": 7})
-    assert evaluate(way.value, {"n": 3}) == scaled(3, by=7)
+    [path] = Reader().paths(scaled, n, named={"by": 7})
+    assert evaluate(path.value, {"n": 3}) == scaled(3, by=7)
 
 
 def tells(pair: Pair, out: Any) -> int:
@@ -120,14 +120,14 @@ def tells(pair: Pair, out: Any) -> int:
 def test_a_listener_hears_what_it_is_told_and_where() -> None:
     out, pair, proof = Listener(), unknown(Pair, "pair"), Proof()
     left, right = pair.fields["left"], pair.fields["right"]
-    ways = Reader().paths(tells, pair, out)
-    assert len(ways) == 2
-    assert [each.arguments for each in out.said("begin")] == [(left,), (left,)], "once for each call"
-    [alone] = out.said("numbers.append")
+    paths = Reader().paths(tells, pair, out)
+    assert len(paths) == 2
+    assert [each.arguments for each in out.calls_of("begin")] == [(left,), (left,)], "once for each call"
+    [alone] = out.calls_of("numbers.append")
     assert proof.show("where none is", z3.Not(right.defined), alone.when)
-    assert [len(each.arguments[0]) for each in out.said("numbers +=")] == [2, 2]
-    for heard in out.said("numbers +="):
-        assert proof.show("one more each", heard.arguments[0][0] == left + 1, heard.when)
+    assert [len(each.arguments[0]) for each in out.calls_of("numbers +=")] == [2, 2]
+    for call in out.calls_of("numbers +="):
+        assert proof.show("one more each", call.arguments[0][0] == left + 1, call.when)
 
 
 def with_places(numbers: list[int]) -> list[int]:
@@ -136,8 +136,8 @@ def with_places(numbers: list[int]) -> list[int]:
 
 def test_a_comprehension_may_count_its_places() -> None:
     numbers, at = Seq.unknown(int, "numbers"), z3.Int("at")
-    [way] = Reader().paths(with_places, numbers)
-    assert Proof().show("a place", way.value.at(at) == at + numbers.at(at), way.when)
+    [path] = Reader().paths(with_places, numbers)
+    assert Proof().show("a place", path.value.at(at) == at + numbers.at(at), path.when)
     assert evaluate(Reader().call(with_places, (4, 5)), {}) == (4, 6)
 
 
@@ -148,13 +148,13 @@ def has_above(numbers: tuple[int, ...], least: int) -> bool:
 def test_any_is_one_that_is_there() -> None:
     numbers, least, at = Seq.unknown(int, "numbers"), z3.Int("least"), z3.Int("at")
     reader, proof = Reader(), Proof()
-    [way] = reader.paths(has_above, numbers, least)
-    [of] = reader.anys
+    [path] = reader.paths(has_above, numbers, least)
+    [of] = reader.any_facts
     none = z3.And(numbers.length == 1, numbers.at(0) <= least)
-    assert proof.show("none", z3.Implies(none, z3.Not(way.value)), way.when)
+    assert proof.show("none", z3.Implies(none, z3.Not(path.value)), path.when)
     is_above = z3.And(at >= 0, at < numbers.length, numbers.at(at) > least)
-    assert proof.show("one", z3.Implies(is_above, way.value), [*way.when, of.fact(at)])
-    assert not proof.show("one that is not looked at", z3.Implies(is_above, way.value), way.when)
+    assert proof.show("one", z3.Implies(is_above, path.value), [*path.when, of.fact(at)])
+    assert not proof.show("one that is not looked at", z3.Implies(is_above, path.value), path.when)
 
 
 class Ends(NamedTuple):
@@ -163,9 +163,9 @@ class Ends(NamedTuple):
     last: int
 
     @staticmethod
-    def item_of(ends: Any, index: int) -> Any:
+    def item_of(exit_paths: Any, index: int) -> Any:
         """The last value."""
-        return ends.fields["last"] if index == -1 else None
+        return exit_paths.fields["last"] if index == -1 else None
 
 
 def last_of_all(rows: tuple[tuple[int, ...], ...]) -> int:
@@ -194,15 +194,15 @@ def without_first(rows: tuple[Row | None, ...], at: int) -> tuple[Row | None, ..
 def test_sequences_inside_elements_have_any_length() -> None:
     rows, at, place, other = unknown(tuple[Row | None, ...], "rows", nested=True), *z3.Ints("at place other")
     proof, gone = Proof(), []
-    for way in Reader([at >= 0, at < rows.length]).paths(without_first, rows, at):
-        before, after = rows.at(at), way.value.at(at)
+    for path in Reader([at >= 0, at < rows.length]).paths(without_first, rows, at):
+        before, after = rows.at(at), path.value.at(at)
         pairs, left = before.value.fields["pairs"], after.value.fields["pairs"]
-        inside = [*way.when, place >= 0, place < left.length, after.defined]
+        inside = [*path.when, place >= 0, place < left.length, after.defined]
         moved = pairs.at(place + 1).fields["left"] == left.at(place).fields["left"]
         assert proof.show("the rest", z3.And(moved, left.length == pairs.length - 1), inside)
-        kept = way.value.at(other).value.fields["pairs"].length == rows.at(other).value.fields["pairs"].length
-        assert proof.show("another row", kept, [*way.when, other != at, rows.at(other).defined])
-        gone.append(proof.show("no row", z3.Not(after.defined), way.when))
+        kept = path.value.at(other).value.fields["pairs"].length == rows.at(other).value.fields["pairs"].length
+        assert proof.show("another row", kept, [*path.when, other != at, rows.at(other).defined])
+        gone.append(proof.show("no row", z3.Not(after.defined), path.when))
     assert sorted(gone) == [False, True]
 
 

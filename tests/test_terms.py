@@ -190,8 +190,8 @@ def drawn_rows(draw: random.Random) -> tuple[Row, ...]:
 def test_what_is_chosen_is_summed_step_by_step() -> None:
     draw, rows = random.Random(10), Seq.unknown(Row, "rows")
     reader = Reader()
-    assert reader.call(how_many_are_lower, rows, z3.Int("height")).eq(reader.chosen[-1].tally().whole())
-    tally = reader.chosen[-1].tally()
+    assert reader.call(how_many_are_lower, rows, z3.Int("height")).eq(reader.filtered[-1].recursive_sum().whole())
+    tally = reader.filtered[-1].recursive_sum()
     step = evaluator(tally.step(z3.Int("(place)"))[0])
     for _ in range(40):
         some, height = drawn_rows(draw), draw.randint(0, 4)
@@ -207,7 +207,7 @@ def test_the_first_of_what_is_chosen_is_there_and_none_is_before(most: bool) -> 
     rows, place = Seq.unknown(Row, "rows"), z3.Int("place")
     reader = Reader()
     first = reader.call(highest if most else lowest, rows)
-    [(where, fact)] = reader.chosen[-1].firsts
+    [(where, fact)] = reader.filtered[-1].firsts
     row, found = rows.at(place).fields["height"], rows.at(where).fields["height"]
     given = [fact(place), place >= 0, place < rows.length, row.defined]
     goals = (
@@ -224,7 +224,7 @@ def test_the_first_of_what_is_chosen_is_there_and_none_is_before(most: bool) -> 
 def test_a_thing_is_itself_and_what_equals_it_may_be() -> None:
     rows, place = Seq.unknown(Row, "rows"), z3.Int("place")
     reader = Reader([rows.length > 0])
-    kept, _, known_of = reader.call(all_but_the_first, rows).origin.look(place)
+    kept, _, known_of = reader.call(all_but_the_first, rows).origin.element_at(place)
     proof = Proof()
     assert proof.show("the first goes", z3.Not(kept), [*known_of, place == 0])
     same = z3.And(rows.at(place).fields["name"] == rows.at(z3.IntVal(0)).fields["name"])
@@ -246,26 +246,26 @@ def test_places_are_counted_from_the_end() -> None:
 
 def test_a_copy_of_a_thing_may_be_another() -> None:
     rows, i = Seq.unknown(Row, "rows"), z3.Int("i")
-    [way] = Reader([i >= 0, i < rows.length]).paths(is_the_first, rows, i)
-    (same, copied), proof = way.value, Proof()
-    assert proof.show("the first is itself", same, [*way.when, i == 0])
-    assert not proof.show("a copy of it", copied, [*way.when, i == 0])
-    assert not proof.show("a copy of it", z3.Not(copied), [*way.when, i == 0])
+    [path] = Reader([i >= 0, i < rows.length]).paths(is_the_first, rows, i)
+    (same, copied), proof = path.value, Proof()
+    assert proof.show("the first is itself", same, [*path.when, i == 0])
+    assert not proof.show("a copy of it", copied, [*path.when, i == 0])
+    assert not proof.show("a copy of it", z3.Not(copied), [*path.when, i == 0])
 
 
 def test_sequences_are_joined_and_put_in_order() -> None:
     rows = Seq.unknown(Row, "rows", {"names": lambda row: row.fields["name"]})
     reader = Reader([rows.length > 0])
-    [way] = reader.paths(joined_in_order, rows, z3.Bool("flag"))
-    length, second = way.value
+    [path] = reader.paths(joined_in_order, rows, z3.Bool("flag"))
+    length, second = path.value
     proof = Proof()
     assert proof.show(
-        "what is between", z3.And(second.fields["name"] == 5, second.fields["height"].value == 5), way.when
+        "what is between", z3.And(second.fields["name"] == 5, second.fields["height"].value == 5), path.when
     )
-    assert proof.show("how many", length == rows.length + 1 + z3.If(z3.Bool("flag"), 1, 0), way.when)
-    assert proof.show("what was asserted", rows.length > 1, way.when)
+    assert proof.show("how many", length == rows.length + 1 + z3.If(z3.Bool("flag"), 1, 0), path.when)
+    assert proof.show("what was asserted", rows.length > 1, path.when)
     more = rows.part(0, 1).appended(unknown(Row, "row")).joined(rows.part(1, rows.length)).reordered("in order")
-    assert proof.show("the sum", more.total("names") == rows.total("names") + z3.Int("row.name"), way.when)
+    assert proof.show("the sum", more.total("names") == rows.total("names") + z3.Int("row.name"), path.when)
     assert not proof.show("the first", more.at(z3.IntVal(0)).fields["name"] == rows.at(z3.IntVal(0)).fields["name"])
 
 
@@ -414,18 +414,18 @@ NOT_UNDERSTOOD: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (keeps_looking, (list[int],), "the truth value of a comprehension"),
     (looks_up, (int,), "this expression is not supported"),
     (may_be_none, (Pair,), "cannot show that this is not None"),
-    (may_be_outside, (list[int], int), "cannot show that the place is inside"),
-    (negative_place, (list[int],), "cannot show that the place is inside"),
-    (calls_itself, (int,), "calls itself"),
-    (another_name, (list[int],), "a second name for a sequence"),
-    (gives_back_what_it_was_given, (list[int],), "a second name for a sequence"),
+    (may_be_outside, (list[int], int), "cannot show that the index is in range"),
+    (negative_place, (list[int],), "cannot show that the index is in range"),
+    (calls_itself, (int,), "is recursive"),
+    (another_name, (list[int],), "an alias of a sequence"),
+    (gives_back_what_it_was_given, (list[int],), "an alias of a sequence"),
     (adds_what_may_be_none, (list[int], Pair), "cannot show that this is not None"),
     (takes_the_less_of_none, (Pair,), "cannot show that this is not None"),
     (looks_where_none_may_be, (list[int], Pair), "cannot show that this is not None"),
     (changes_what_it_is_given, (list[int],), "numbers is an argument"),
     (divides, (int, int), "cannot show that the divisor is not zero"),
     (adds_masks, (int, int), "cannot show that the shift is not negative"),
-    (has_no_value, (int,), "there is no bit_length"),
+    (has_no_value, (int,), "there is no attribute bit_length"),
     (writes_a_field, (Pair,), "this assignment is not supported"),
     (of_two_kinds, (int,), "no common form"),
     (global_state, (int,), "this statement is not supported"),
@@ -450,12 +450,12 @@ def test_what_is_guarded_is_understood() -> None:
 def test_a_loop_over_a_range_is_a_loop_over_its_numbers() -> None:
     numbers, pair, at = Seq.unknown(int, "numbers"), unknown(Pair, "pair"), z3.Int("at")
     loop = Reader().loop(first_of_them)
-    [begun] = [way for way in loop.begin(numbers, pair) if way.how == "next"]
+    [begun] = [path for path in loop.begin(numbers, pair) if path.exit == "next"]
     left, right = pair.fields["left"], pair.fields["right"].value
     proof = Proof()
     length = z3.If(right > left, right - left, 0)
     assert proof.show("how many", begun.names["(over)"].length == length, begun.when)
-    [found] = [w for w in loop.round({**begun.names, "(at)": at}, [*begun.when, at >= 0]) if w.how == "return"]
+    [found] = [w for w in loop.iteration({**begun.names, "(at)": at}, [*begun.when, at >= 0]) if w.exit == "return"]
     assert proof.show("where", z3.And(found.value == left + at, numbers.at(found.value) == 0), found.when)
     assert proof.show("inside", z3.And(found.value < right, found.value >= left), found.when)
 
@@ -492,7 +492,7 @@ def test_masks_are_numbers_by_their_bits() -> None:
         z3.Int("place"),
         z3.Int("bit"),
     )
-    [way] = Reader([place >= 0]).paths(bits_of, one, other, place)
+    [path] = Reader([place >= 0]).paths(bits_of, one, other, place)
     draw, proof = random.Random(12), Proof()
     for _ in range(25):
         numbers, at, here = (draw.getrandbits(6), draw.getrandbits(6) + 1), draw.randrange(5), draw.randrange(9)
@@ -502,7 +502,7 @@ def test_masks_are_numbers_by_their_bits() -> None:
             place == at,
             bit == here,
         ]
-        for terms, number in zip(way.value, bits_of(*numbers, at), strict=True):
+        for terms, number in zip(path.value, bits_of(*numbers, at), strict=True):
             said = terms[bit] == bool(number >> here & 1) if bitmasks.is_mask(terms) else terms == number
             proof.show(f"{numbers} at {at}, {here}", said, known_of)
             proof.show("no bit is below place 0", z3.Not(terms[-1]) if bitmasks.is_mask(terms) else True)
@@ -516,12 +516,12 @@ def either_number(first: int, second: int | None) -> tuple[int, int, bool, bool]
 
 
 def test_or_gives_the_value_that_it_looked_at() -> None:
-    [way] = Reader().paths(either_number, z3.Int("first"), unknown(int | None, "second"))
+    [path] = Reader().paths(either_number, z3.Int("first"), unknown(int | None, "second"))
     for first in (-5, 0, 4):
         for second in (None, 0, 3):
             bound: dict[str, Any] = {"first": first}
             bind(int | None, "second", second, bound)
-            assert evaluate(way.value, bound) == either_number(first, second)
+            assert evaluate(path.value, bound) == either_number(first, second)
 
 
 def up_to_some(numbers: tuple[int, ...], end: int) -> tuple[int, ...]:
@@ -548,7 +548,7 @@ def test_what_a_text_says_is_not_known() -> None:
 
 
 def test_tables_of_a_module_are_looked_up() -> None:
-    with pytest.raises(UnsupportedError, match="cannot show that the key is there"):
+    with pytest.raises(UnsupportedError, match="cannot show that the key is present"):
         Reader().call(in_units, unknown(Literal["ms", "us", "ns"], "unit"), z3.Int("bits"))
     unit: Literal["ms", "us", "ns"]
     for unit in ("ms", "us", "ns"):
@@ -559,12 +559,12 @@ def test_tables_of_a_module_are_looked_up() -> None:
 
 def test_a_way_that_raises_gives_nothing_and_what_is_left_is_said_of_the_others() -> None:
     least, count, share = z3.Int("least"), z3.Int("count"), unknown(float, "share")
-    [way] = Reader().paths(grows_by, least, share, count)
-    assert Proof().show("what was not refused", z3.And(share.real > 1, least >= 1), way.when)
+    [path] = Reader().paths(grows_by, least, share, count)
+    assert Proof().show("what was not refused", z3.And(share.real > 1, least >= 1), path.when)
     for number, part, times in ((1, 1.5, 3), (10**15 + 1, 3.7, 9), (7, 1.1, 0)):
         bound: dict[str, Any] = {"least": number, "count": times}
         bind(float, "share", part, bound)
-        assert evaluate(way.value, bound) == grows_by(number, part, times)
+        assert evaluate(path.value, bound) == grows_by(number, part, times)
 
 
 def test_a_function_without_a_file_is_refused() -> None:

@@ -70,7 +70,7 @@ def overlap_is_exact() -> Answer:
     state = unknown(model.State, "s")
 
     def overlap(first: Any, second: Any) -> Any:
-        [said] = [way.value[1] for way in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, first, second)]
+        [said] = [path.value[1] for path in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, first, second)]
         return as_term(said)
 
     said, turned = overlap(one, other), overlap(other, one)
@@ -85,9 +85,9 @@ def overlap_is_exact() -> Answer:
     it.proof.show("an overlap is a message of both", z3.Implies(said, some), it.known, direct=True)
     it.proof.show("in either order", said == turned, it.known, direct=True)
     for missing in (Maybe(is_there, one), other), (other, Maybe(is_there, one)):
-        for way in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, *missing):
-            none = z3.Implies(z3.Not(is_there), z3.Not(as_term(way.value[1])))
-            it.proof.show("a missing set", none, [*it.known, *way.when], direct=True)
+        for path in it.reader.paths(model.is_ack_set_overlap, it.cfg, state, *missing):
+            none = z3.Implies(z3.Not(is_there), z3.Not(as_term(path.value[1])))
+            it.proof.show("a missing set", none, [*it.known, *path.when], direct=True)
     words_are_masks(it.proof)
     for cfg, a, b in random_sets(300):
         count = cfg.batch_size or 64 * max(len(a), len(b))
@@ -116,8 +116,8 @@ def and_is_intersection() -> Answer:
     one, other, i, state = it.any_set("one"), it.any_set("other"), it.index, unknown(model.State, "s")
 
     def both(first: Rec, second: Rec) -> Any:
-        [way] = it.reader.paths(model.and_ack_set, it.cfg, state, first, second)
-        return way.value[1]
+        [path] = it.reader.paths(model.and_ack_set, it.cfg, state, first, second)
+        return path.value[1]
 
     said, turned = both(one, other), both(other, one)
     again = both(said, other)
@@ -187,10 +187,10 @@ def positions_are_ordered() -> Answer:
 
 def _result(it: Sets, state: Rec, one: Rec, other: Rec) -> Any:
     """Returns the outcome of a comparison as one term."""
-    ways = it.reader.paths(model.compare_with_ack_set, it.cfg, state, one, other)
-    value = ways[-1].value[1]
-    for way in reversed(ways[:-1]):
-        value = z3.If(z3.And(*way.when), as_term(way.value[1]), as_term(value))
+    paths = it.reader.paths(model.compare_with_ack_set, it.cfg, state, one, other)
+    value = paths[-1].value[1]
+    for path in reversed(paths[:-1]):
+        value = z3.If(z3.And(*path.when), as_term(path.value[1]), as_term(value))
     return value
 
 

@@ -18,8 +18,8 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.symbolic import (
-    AT,
-    OVER,
+    INDEX,
+    ITERATED,
     Maybe,
     Measures,
     Path,
@@ -138,9 +138,9 @@ class Bundle:
             known = [*self.known, *facts.get(name, [])]
             reader = Reader(known, havoc=OPEN, stubs=stubs, lists=LISTS)
             arguments = [z3.Int(param) for param in action.names]
-            for way in reader.paths(action.run, self.cfg, self.s, *arguments):
-                if way.value[0] is not self.s:
-                    yield name, way, way.value[0]
+            for path in reader.paths(action.run, self.cfg, self.s, *arguments):
+                if path.value[0] is not self.s:
+                    yield name, path, path.value[0]
 
     def handle(self, s: Rec, broker: Any) -> Maybe:
         """The topic object of a broker, of an arbitrary topic."""
@@ -163,10 +163,10 @@ class Bundle:
         over: Seq = dataclasses.replace(before.fields["clients"])
         loop = Reader([self.brokers >= 1, *self.is_broker(self.broker)]).loop(state.to_attached)
         names = {"t": before, "broker": self.broker, "command": unknown(Command, "command")}
-        head = {**names, OVER: over, AT: z3.Int("at"), "": frozenset(names)}
+        head = {**names, ITERATED: over, INDEX: z3.Int("at"), "": frozenset(names)}
         inside = [z3.Int("at") >= 0, z3.Int("at") < over.length, *self.is_broker(self.p)]
-        for way in loop.round(head, inside):
-            after = way.names["t"]
+        for path in loop.iteration(head, inside):
+            after = path.names["t"]
             was, now = before.fields["objects"].at(self.p), after.fields["objects"].at(self.p)
             same = [now.defined == was.defined, after.fields["objects"].length == self.brokers]
             for field in ("phase", "writable", "cursor", "older"):
@@ -177,10 +177,10 @@ class Bundle:
                 element = z3.Implies(self.in_log(old), as_term(equal(new.at(self.e), old.at(self.e))))
                 kept = z3.And(kept, new.length == old.length, element)
             kept = z3.And(kept, after.fields["clients"].length == over.length)
-            self.proof.possible("a command to a client", way.when)
-            self.proof.show("commands leave the ledger alone", kept, way.when, direct=True)
-        for way in loop.end(head):
-            self.proof.need("the loop's topic is the result", way.value is before)
+            self.proof.possible("a command to a client", path.when)
+            self.proof.show("commands leave the ledger alone", kept, path.when, direct=True)
+        for path in loop.end(head):
+            self.proof.need("the loop's topic is the result", path.value is before)
 
     def in_log(self, of: Seq) -> Any:
         """That the arbitrary place is one of a sequence."""
@@ -233,9 +233,9 @@ def opening_a_topic_fences_other_handles() -> Answer:
     proof = Proof()
     it = Bundle(proof)
     old, loading = it.log(it.s), it.handle(it.s, it.broker).value.fields["writable"]
-    for _, way, after in it.steps("open_topic"):
-        is_open = not isinstance(way.value[1], Rec)
-        known = [*way.when, it.some_topic == it.topic, z3.Not(loading)]
+    for _, path, after in it.steps("open_topic"):
+        is_open = not isinstance(path.value[1], Rec)
+        known = [*path.when, it.some_topic == it.topic, z3.Not(loading)]
         writes, is_mine = it.writes(after, it.p), it.p == it.broker
         orphans = after.fields["topics"].at(it.topic).fields["orphans"]
         proof.possible("an opened topic", known)
@@ -278,8 +278,8 @@ def topic_has_one_accepted_writer() -> Answer:
     it.show_commands()
     apart, place = it.p != it.q, z3.Int("place")
     one = z3.Not(z3.And(it.writes(it.s, it.p), it.writes(it.s, it.q)))
-    for _, way, after in it.steps():
-        records, known = after.fields["records"], [*way.when, apart]
+    for _, path, after in it.steps():
+        records, known = after.fields["records"], [*path.when, apart]
         proof.possible("a step", [*known, one])
         still = z3.Not(z3.And(it.writes(after, it.p), it.writes(after, it.q)))
         proof.show("one writer", still, [*known, one], direct=True)
@@ -320,19 +320,19 @@ def fenced_handle_never_stores() -> Answer:
     is_loading = as_term(equal(was.value.fields["phase"], "loading"))
     fenced = z3.And(was.defined, z3.Not(was.value.fields["writable"]), z3.Not(is_loading))
     mine = [it.some_topic == it.topic, it.p == it.broker]
-    for name, way, after in it.steps():
+    for name, path, after in it.steps():
         new = it.log(after)
-        proof.possible("a step after the fence", [*way.when, fenced])
-        proof.show("a fenced handle stays fenced", z3.Not(it.writes(after, it.p)), [*way.when, fenced], direct=True)
+        proof.possible("a step after the fence", [*path.when, fenced])
+        proof.show("a fenced handle stays fenced", z3.Not(it.writes(after, it.p)), [*path.when, fenced], direct=True)
         kept = z3.And(new.length >= old.length, as_term(equal(new.at(it.e), old.at(it.e))))
-        proof.show("the log is kept", kept, [*way.when, it.in_log(old)], direct=True)
+        proof.show("the log is kept", kept, [*path.when, it.in_log(old)], direct=True)
         if name != "open_topic":
             stores = z3.And(name == "confirm", it.some_topic == it.topic, it.writes(it.s, it.broker))
             same = z3.Or(new.length == old.length, z3.And(stores, new.length == old.length + 1))
-            proof.show("only a writer stores", same, way.when, direct=True)
-        outcome = way.value[1]
+            proof.show("only a writer stores", same, path.when, direct=True)
+        outcome = path.value[1]
         if name == "confirm" and not (isinstance(outcome, Rec) and outcome.kind in (Failed, Refused)):
-            sealed = [*way.when, *mine, as_term(lifted(it.cfg.fields["recovery_seals_ledger"]))]
+            sealed = [*path.when, *mine, as_term(lifted(it.cfg.fields["recovery_seals_ledger"]))]
             proof.show("a fenced add gets no receipt", it.writes(it.s, it.p), sealed, direct=True)
     for name, arguments, before, s, _ in random_steps(24):
         for number, (t, changed) in enumerate(zip(before.topics, s.topics, strict=True)):

@@ -1,8 +1,7 @@
 """Proofs about the steps of range caches, for any number of threads, caches, wrappers and entries.
 
-Every step is read from the model's source, one after the other, from any state in which threads hold numbers of
-wrappers and keys that there are. What an entry's bytes are, and to which cache a key belongs, is left open: it may be
-anything. Whether a lock is free is left open, too.
+Each step is executed symbolically, from any state in which the wrapper and key numbers of threads are in range. The
+bytes of an entry, the cache of a key and the state of locks are unconstrained.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
-from invariants.proofs.symbolic import AT, SUM, Maybe, Path, Reader, Rec, Seq, as_term, equal, unknown
+from invariants.proofs.symbolic import INDEX, SUM, Maybe, Path, Reader, Rec, Seq, as_term, equal, unknown
 from model.cache_steps import machine as model
 from model.cache_steps import threads
 from model.cache_steps.threads import RIGHT, Config, Insert, Removal, State, Wrapper
@@ -26,33 +25,33 @@ ACTIONS = model.cache_steps.actions
 
 BYTES = z3.Function("bytes of", z3.IntSort(), z3.IntSort())
 KEYS = z3.Function("key of", z3.IntSort(), z3.IntSort(), z3.IntSort())
-HOMES = z3.Function("cache of", z3.IntSort(), z3.IntSort())
+CACHES = z3.Function("cache of", z3.IntSort(), z3.IntSort())
 
 
 def bytes_at(key: Any) -> Any:
-    """The bytes of the entry at a key; 0 without a key."""
+    """Returns the bytes of the entry with a key; 0 for no key."""
     if key is None:
         return z3.IntVal(0)
     return z3.If(key.defined, BYTES(key.value), 0) if isinstance(key, Maybe) else BYTES(as_term(key))
 
 
-def stands(thread: Rec, *steps: str) -> Any:
-    """Whether a thread is at one of these steps."""
+def is_at(thread: Rec, *steps: str) -> Any:
+    """Returns whether a thread is at one of these steps."""
     return z3.Or(*[as_term(equal(thread.fields["at"], step)) for step in steps])
 
 
 def counted_not_in_total(insert: Rec) -> Any:
-    """The bytes that an insert has counted in its cache, but not yet in the total."""
-    return z3.If(stands(insert, "total"), bytes_at(insert.fields["key"]), 0)
+    """Returns the bytes that an insert has added to its cache's size, but not yet to the total."""
+    return z3.If(is_at(insert, "total"), bytes_at(insert.fields["key"]), 0)
 
 
-def to_be_reported(removal: Rec) -> Any:
-    """The bytes that a removal has subtracted from its cache, but not yet from the total."""
-    return z3.If(stands(removal, "report"), removal.fields["removed"], 0)
+def not_yet_reported(removal: Rec) -> Any:
+    """Returns the bytes that a removal has subtracted from its cache's size, but not yet from the total."""
+    return z3.If(is_at(removal, "report"), removal.fields["removed"], 0)
 
 
 def live_bytes(wrapper: Rec) -> Any:
-    """The bytes of the live entry of a wrapper, else 0."""
+    """Returns the bytes of the live entry of a wrapper; 0 if there is none."""
     return z3.If(wrapper.fields["pooled"], 0, bytes_at(wrapper.fields["key"]))
 
 
@@ -67,14 +66,14 @@ class Steps:
                 "sizes": Seq.unknown(int, "s.sizes", {SUM: lambda n: n}),
                 "wrappers": Seq.unknown(Wrapper, "s.wrappers", {"live": live_bytes}),
                 "inserts": Seq.unknown(Insert, "s.inserts", {"owed": counted_not_in_total}),
-                "removals": Seq.unknown(Removal, "s.removals", {"owed": to_be_reported}),
+                "removals": Seq.unknown(Removal, "s.removals", {"owed": not_yet_reported}),
             }
         )
         self.arguments = {p.name: unknown(p.kind, f"arg.{p.name}") for a in ACTIONS.values() for p in a.params}
         self._seen: dict[str, list[Any]] = {}
 
     def at(self, threads_of: str, name: str) -> Rec:
-        """The thread, or the wrapper, that an argument names."""
+        """Returns the thread or wrapper with the number that an argument has."""
         thread: Rec = self.s.fields[threads_of].at(self.arguments[name])
         return thread
 
@@ -83,8 +82,8 @@ class Steps:
             return z3.Implies(held.defined, self._inside(of, held.value))
         return z3.And(held >= 0, held < self.s.fields[of].length)
 
-    def _sense(self, action: Action) -> list[Any]:
-        """Numbers of wrappers and keys are in range; the evicting thread has peeked the head that it pops."""
+    def _preconditions(self, action: Action) -> list[Any]:
+        """Returns the preconditions: wrapper and key numbers are in range, and the queue has the head to be popped."""
         eviction = self.s.fields["eviction"]
         holders, known = [eviction], [self.s.fields[of].length > 0 for of in ("sizes", "mapped")]
         for of, name in (("inserts", "inserter"), ("removals", "remover"), ("lookups", "reader")):
@@ -97,102 +96,103 @@ class Steps:
             held = {"key": "mapped", "last": "mapped", "wrapper": "wrappers"}
             known += [self._inside(of, each.fields[field]) for field, of in held.items() if field in each.fields]
         at, mapped = z3.Int("at"), self.s.fields["mapped"]
-        places = [KEYS(self.arguments["cache"], self.arguments["position"]), at]
-        places += [each.fields["key"].value for each in holders]
-        places.append(holders[-1].fields["key"].value + at)
-        found = [mapped.at(clamped(place, mapped)) for place in places]
-        known += [self._inside("wrappers", mapped.at(place)) for place in places]
+        indexes = [KEYS(self.arguments["cache"], self.arguments["position"]), at]
+        indexes += [each.fields["key"].value for each in holders]
+        indexes.append(holders[-1].fields["key"].value + at)
+        found = [mapped.at(clamped(index, mapped)) for index in indexes]
+        known += [self._inside("wrappers", mapped.at(index)) for index in indexes]
         known += [self._inside("wrappers", each) for each in found]
-        takes_head = stands(eviction, "requeue", "pop")
+        takes_head = is_at(eviction, "requeue", "pop")
         queue: Seq = self.s.fields["queue"]
         return [*known, z3.Implies(takes_head, queue.length > 0), queue.length >= 0]
 
-    def ways(self, *only: str) -> Iterator[tuple[str, Path, Rec]]:
-        """Every path of every step, or of some, under the reference rules, and the state after it."""
+    def paths(self, *only: str) -> Iterator[tuple[str, Path, Rec]]:
+        """Yields the paths of these steps (default: all) under the reference rules, each with the state after it."""
         for name in only or ACTIONS:
             action = ACTIONS[name]
-            given = self._sense(action)
-            stand_ins: dict[Callable[..., Any], Callable[..., Any]] = {
+            given = self._preconditions(action)
+            stubs: dict[Callable[..., Any], Callable[..., Any]] = {
                 threads.bytes_of: lambda cfg, key: BYTES(number(key)),
                 threads.key_of: lambda cfg, c, p: clamped(KEYS(as_term(c), as_term(p)), self.s.fields["mapped"]),
-                threads.cache_of: lambda cfg, key: clamped(HOMES(number(key)), self.s.fields["sizes"]),
+                threads.cache_of: lambda cfg, key: clamped(CACHES(number(key)), self.s.fields["sizes"]),
             }
-            reader = Reader(given, havoc=(threads.is_locked,), stubs=stand_ins)
+            reader = Reader(given, havoc=(threads.is_locked,), stubs=stubs)
             arguments = [self.cfg, self.s, *[self.arguments[p.name] for p in action.params]]
-            for way in _ways(reader, action, arguments):
-                yield name, Path(way.names, [*given, *way.when], "return", way.value), way.value[0]
+            for path in _paths(reader, action, arguments):
+                yield name, Path(path.names, [*given, *path.when], "return", path.value), path.value[0]
 
-    def show(self, name: str, goal: Any, way: Path, after: Rec, given: Sequence[Any], *, direct: bool = False) -> None:
-        """Shows a goal after a step; `direct` if it is claimed for every state that satisfies the assumptions."""
-        known = [*given, *way.when]
+    def show(self, name: str, goal: Any, path: Path, after: Rec, given: Sequence[Any], *, direct: bool = False) -> None:
+        """Proves a goal after a step; `direct` if it is claimed for every state that satisfies the assumptions."""
+        known = [*given, *path.when]
         facts = facts_of((self.s, after), goal, *known)
         self.proof.show(f"after {name}", goal, [*known, *facts], direct=direct)
         self._seen.setdefault(name, []).append(z3.And(*known))
 
     def answer(self) -> Answer:
-        """The answer; every step that was read must be possible under its assumptions."""
-        for name, ways in self._seen.items():
-            self.proof.possible(name, [z3.Or(*ways)])
+        """Returns the verdict; each step must be possible under its assumptions."""
+        for name, paths in self._seen.items():
+            self.proof.possible(name, [z3.Or(*paths)])
         return self.proof.answer()
 
 
-def _ways(reader: Reader, action: Action, arguments: list[Any]) -> Iterator[Path]:
-    """The paths of a step; the one that searches is read as the parts before, in and after its loop."""
+def _paths(reader: Reader, action: Action, arguments: list[Any]) -> Iterator[Path]:
+    """Yields the paths of a step; for `find_next`, those before its loop, through one iteration, and after the loop."""
     if action.run is not model.find_next:
         yield from reader.paths(action.run, *arguments)
         return
     loop, at = reader.loop(action.run), z3.Int("at")
-    for way in loop.begin(*arguments):
-        if way.how != "next":
-            yield way
+    for path in loop.begin(*arguments):
+        if path.exit != "next":
+            yield path
             continue
-        names = {**way.names, AT: at}
-        yield from [each for each in loop.round(names, [*way.when, at >= 0]) if each.how == "return"]
-        yield from loop.end(names, way.when)
+        names = {**path.names, INDEX: at}
+        yield from [each for each in loop.iteration(names, [*path.when, at >= 0]) if each.exit == "return"]
+        yield from loop.end(names, path.when)
 
 
 def number(key: Any) -> Any:
-    """A key as an argument of a function whose parameter cannot be None."""
+    """Returns a key that is not None."""
     return key.value if isinstance(key, Maybe) else as_term(key)
 
 
-def clamped(place: Any, seq: Seq) -> Any:
-    """The index if it is in the sequence, else 0."""
-    return z3.If(z3.And(place >= 0, place < seq.length), place, 0)
+def clamped(index: Any, seq: Seq) -> Any:
+    """Returns the index if it is in the sequence, otherwise 0."""
+    return z3.If(z3.And(index >= 0, index < seq.length), index, 0)
 
 
 # ---- the total --------------------------------------------------------------------------------------------
 
 
-def owed(s: Rec) -> Any:
-    """The total plus the bytes that inserts will add is the sum of sizes plus the bytes that threads will subtract."""
+def total_matches_sizes(s: Rec) -> Any:
+    """Returns whether total plus bytes still to be added is sum of sizes plus bytes still to be subtracted."""
     inserts, removals, eviction = (s.fields[name] for name in ("inserts", "removals", "eviction"))
     still = removals.total("owed") + eviction.fields["freed"]
     return s.fields["total"] + inserts.total("owed") == s.fields["sizes"].total(SUM) + still
 
 
-def lets_go(s: Rec, place: Any) -> Any:
-    """An insert that has counted in its cache, or is idle, holds no wrapper."""
-    insert = s.fields["inserts"].at(place)
-    inside = z3.And(place >= 0, place < s.fields["inserts"].length)
-    without = z3.And(inside, stands(insert, "idle", "total", "schedule", "look"))
+def counted_insert_is_detached(s: Rec, index: Any) -> Any:
+    """Returns whether an insert that is idle, or has added its bytes to its cache's size, holds no wrapper."""
+    insert = s.fields["inserts"].at(index)
+    inside = z3.And(index >= 0, index < s.fields["inserts"].length)
+    without = z3.And(inside, is_at(insert, "idle", "total", "schedule", "look"))
     return z3.Implies(without, as_term(equal(insert.fields["wrapper"], None)))
 
 
-def reported(s: Rec) -> Any:
-    """A pass that has ended, or has not begun, has no freed bytes to report."""
+def ended_pass_freed_nothing(s: Rec) -> Any:
+    """Returns whether a pass that has ended, or has not begun, has no freed bytes to report."""
     eviction = s.fields["eviction"]
-    return z3.Implies(stands(eviction, "idle", "measure", "end"), eviction.fields["freed"] == 0)
+    return z3.Implies(is_at(eviction, "idle", "measure", "end"), eviction.fields["freed"] == 0)
 
 
 @claim(
-    "what-threads-owe-is-in-the-total",
+    "total-equals-sizes-and-pending-changes",
     "z3",
-    "For any number of threads, caches and entries of any bytes, where threads hold numbers of wrappers and keys in "
-    "range, under the reference rules: the total, plus the bytes that inserts have counted in their cache only, is the "
-    "sum of all sizes, plus the bytes that removals and the eviction have subtracted from the sizes only. The "
-    "invariant includes that an insert which has counted holds no wrapper, and that an ended pass has nothing to "
-    "report. It is inductive. So the total is the sum of the sizes when all threads are idle.",
+    "For any number of threads, caches and entries of any bytes, where wrapper and key numbers of threads are in "
+    "range, under the reference rules: the total, plus the bytes that inserts have added to a cache's size but not to "
+    "the total, is the sum of all sizes, plus the bytes that removals and the eviction have subtracted from a size but "
+    "not from the total. The invariant is inductive together with two others: an insert that has added its bytes holds "
+    "no wrapper, and an ended pass has nothing to report. So the total is the sum of the sizes when all threads are "
+    "idle.",
     Control(
         "a removal reports all bytes that its cache has counted",
         MODEL,
@@ -201,37 +201,57 @@ def reported(s: Rec) -> Any:
         refutes="after subtract",
     ),
 )
-def total_is_owed() -> Answer:
-    """Violated by apache/pulsar#10225 and #17908: the used size of all caches drifted."""
-    it = Steps()
-    place, inserter = z3.Int("any0"), it.arguments["inserter"]
-    given = [owed(it.s), reported(it.s), lets_go(it.s, place), lets_go(it.s, inserter)]
-    for name, way, after in it.ways():
-        if after is not it.s:
-            it.show(name, z3.And(owed(after), reported(after), lets_go(after, place)), way, after, given)
-    _at_rest(it)
-    it.proof.need("the invariant does not hold initially", runs_owed(Config(), threads.start(Config())))
+def total_equals_sizes() -> Answer:
+    """apache/pulsar#10225 and #17908 violate it: the used size of all caches drifts."""
+    steps = Steps()
+    index, inserter = z3.Int("any0"), steps.arguments["inserter"]
+    given = [
+        total_matches_sizes(steps.s),
+        ended_pass_freed_nothing(steps.s),
+        counted_insert_is_detached(steps.s, index),
+        counted_insert_is_detached(steps.s, inserter),
+    ]
+    for name, path, after in steps.paths():
+        if after is not steps.s:
+            steps.show(
+                name,
+                z3.And(
+                    total_matches_sizes(after),
+                    ended_pass_freed_nothing(after),
+                    counted_insert_is_detached(after, index),
+                ),
+                path,
+                after,
+                given,
+            )
+    _show_idle_total(steps)
+    steps.proof.need("the invariant does not hold initially", concrete_total_matches(Config(), threads.start(Config())))
     for cfg, step, was, now in histories(25, 400):
-        it.proof.run(step, runs_owed(cfg, now) or not runs_owed(cfg, was), was)
-    return it.answer()
+        steps.proof.run(step, concrete_total_matches(cfg, now) or not concrete_total_matches(cfg, was), was)
+    return steps.answer()
 
 
-def _at_rest(it: Steps) -> None:
-    """Idle threads have no bytes left to count or report: by induction over the threads."""
+def _show_idle_total(steps: Steps) -> None:
+    """Proves that the total is the sum of the sizes when all threads are idle, by induction over the threads."""
     n = z3.Int("n")
     for name in ("inserts", "removals"):
-        of: Seq = it.s.fields[name]
+        of: Seq = steps.s.fields[name]
         facts = [*of.roots[0].facts([n]), n >= 0, n < of.length]
-        idle = stands(of.at(n), "idle")
+        idle = is_at(of.at(n), "idle")
         step = [*facts, idle, of.total("owed", 0, n) == 0]
-        it.proof.lemma(f"idle {name} owe nothing", of.total("owed", 0, n + 1) == 0, step)
-    idle = [it.s.fields[name].total("owed") == 0 for name in ("inserts", "removals")]
-    rest = [*idle, stands(it.s.fields["eviction"], "idle"), owed(it.s), reported(it.s)]
-    it.proof.lemma("at rest", it.s.fields["total"] == it.s.fields["sizes"].total(SUM), rest)
+        steps.proof.lemma(f"idle {name} owe nothing", of.total("owed", 0, n + 1) == 0, step)
+    idle = [steps.s.fields[name].total("owed") == 0 for name in ("inserts", "removals")]
+    rest = [
+        *idle,
+        is_at(steps.s.fields["eviction"], "idle"),
+        total_matches_sizes(steps.s),
+        ended_pass_freed_nothing(steps.s),
+    ]
+    steps.proof.lemma("at rest", steps.s.fields["total"] == steps.s.fields["sizes"].total(SUM), rest)
 
 
-def runs_owed(cfg: Config, s: State) -> bool:
-    """The same of a concrete state."""
+def concrete_total_matches(cfg: Config, s: State) -> bool:
+    """Evaluates the invariant in a concrete state."""
     counted = sum(threads.bytes_of(cfg, i.key) for i in s.inserts if i.at == "total" and i.key is not None)
     reports = sum(r.removed for r in s.removals if r.at == "report")
     return s.total + counted == sum(s.sizes) + reports + s.eviction.freed
@@ -241,11 +261,11 @@ def runs_owed(cfg: Config, s: State) -> bool:
 
 
 @claim(
-    "a-removal-counts-what-it-clears",
+    "removal-counts-what-it-clears",
     "z3",
     "For any number of threads, wrappers and entries of any bytes, where no pooled wrapper has a key, under the "
-    "reference rules: when a removal clears a wrapper, it counts exactly the bytes that live entries lose, because it "
-    "tests the key under the lock; a wrapper with another key is neither cleared nor counted.",
+    "reference rules: a removal that clears a wrapper counts exactly the bytes that live entries lose, because it "
+    "tests the key under the lock. It neither clears nor counts a wrapper with another key.",
     Control(
         "the removal does not test the key under the lock",
         MODEL,
@@ -254,32 +274,32 @@ def runs_owed(cfg: Config, s: State) -> bool:
         refutes="after clear",
     ),
 )
-def clears_what_it_counts() -> Answer:
-    """Violated by apache/pulsar#10480: an entry was removed and counted twice."""
-    it = Steps()
-    wrappers: Seq = it.s.fields["wrappers"]
-    removal = it.at("removals", "remover")
+def removal_counts_what_it_clears() -> Answer:
+    """apache/pulsar#10480 violates it: an entry is removed and counted twice."""
+    steps = Steps()
+    wrappers: Seq = steps.s.fields["wrappers"]
+    removal = steps.at("removals", "remover")
     held = wrappers.at(removal.fields["wrapper"].value)
     free = z3.Implies(held.fields["pooled"], z3.Not(held.fields["key"].defined))
-    for name, way, after in it.ways("clear"):
-        if after is not it.s:
-            now = after.fields["removals"].at(it.arguments["remover"])
-            counted = now.fields["removed"] - removal.fields["removed"]
+    for name, path, after in steps.paths("clear"):
+        if after is not steps.s:
+            cleared = after.fields["removals"].at(steps.arguments["remover"])
+            counted = cleared.fields["removed"] - removal.fields["removed"]
             lost = wrappers.total("live") - after.fields["wrappers"].total("live")
             other = z3.Not(as_term(equal(held.fields["key"], removal.fields["key"])))
             left = after.fields["wrappers"].at(removal.fields["wrapper"].value)
             stays = z3.Implies(other, z3.And(counted == 0, as_term(equal(left, held))))
-            it.show(name, z3.And(counted == lost, stays), way, after, [free], direct=True)
+            steps.show(name, z3.And(counted == lost, stays), path, after, [free], direct=True)
     for cfg, step, before, then in histories(150, 400):
         if step.startswith("clear("):
-            gone = _runs_live(cfg, before) - _runs_live(cfg, then)
+            gone = _concrete_live_bytes(cfg, before) - _concrete_live_bytes(cfg, then)
             more = sum(r.removed for r in then.removals) - sum(r.removed for r in before.removals)
-            it.proof.run(step, more == gone, before)
-    return it.answer()
+            steps.proof.run(step, more == gone, before)
+    return steps.answer()
 
 
-def _runs_live(cfg: Config, s: State) -> int:
-    """The bytes of all live entries."""
+def _concrete_live_bytes(cfg: Config, s: State) -> int:
+    """Returns the bytes of all live entries."""
     return sum(threads.bytes_of(cfg, w.key) for w in s.wrappers if w.key is not None and not w.pooled)
 
 
@@ -287,24 +307,24 @@ def _runs_live(cfg: Config, s: State) -> int:
 
 
 def one_task(s: Rec) -> Any:
-    """One task is scheduled or running while the marker is set, else none."""
+    """Returns whether the number of scheduled and running tasks is 1 if the marker is set, otherwise 0."""
     eviction = s.fields["eviction"]
-    runs = z3.And(z3.Not(stands(eviction, "idle")), z3.Not(eviction.fields["periodic"]))
+    runs = z3.And(z3.Not(is_at(eviction, "idle")), z3.Not(eviction.fields["periodic"]))
     tasks = s.fields["scheduled"]
     return z3.And(tasks >= 0, tasks + z3.If(runs, 1, 0) == z3.If(s.fields["marker"], 1, 0))
 
 
-def runs_marked(s: State) -> bool:
-    """The same of a concrete state."""
+def concrete_one_task(s: State) -> bool:
+    """Evaluates the invariant in a concrete state."""
     return s.scheduled + (s.eviction.at != "idle" and not s.eviction.periodic) == s.marker
 
 
 @claim(
-    "one-task-has-the-marker",
+    "marker-is-set-for-one-task",
     "z3",
-    "For any number of threads that trigger at once, where threads hold numbers of wrappers and keys in range, "
-    "under the reference rules: if one eviction task is scheduled or running while the marker is set, and none while "
-    "it is not, the same holds after every step.",
+    "For any number of threads that trigger an eviction, where wrapper and key numbers of threads are in range, under "
+    "the reference rules: every step preserves that one eviction task is scheduled or running if the marker is set, "
+    "and none otherwise.",
     Control(
         "a late trigger erases the marker",
         MODEL,
@@ -313,27 +333,27 @@ def runs_marked(s: State) -> bool:
         refutes="after schedule",
     ),
 )
-def one_task_is_marked() -> Answer:
-    """The broker schedules an eviction only if none is in progress (triggerEvictionWhenNeeded)."""
-    it = Steps()
-    for name, way, after in it.ways():
-        if after is not it.s:
-            it.show(name, one_task(after), way, after, [one_task(it.s)])
-    it.proof.need("the invariant does not hold initially", runs_marked(threads.start(Config())))
+def marker_is_set_for_one_task() -> Answer:
+    """`triggerEvictionWhenNeeded` schedules an eviction only if none is in progress."""
+    steps = Steps()
+    for name, path, after in steps.paths():
+        if after is not steps.s:
+            steps.show(name, one_task(after), path, after, [one_task(steps.s)])
+    steps.proof.need("the invariant does not hold initially", concrete_one_task(threads.start(Config())))
     for _, step, was, now in histories(25, 400):
-        it.proof.run(step, runs_marked(now) or not runs_marked(was), was)
-    return it.answer()
+        steps.proof.run(step, concrete_one_task(now) or not concrete_one_task(was), was)
+    return steps.answer()
 
 
 # ---- random traces ------------------------------------------------------------------------------------
 
 
-#: Weight of each step: removals above the others, lookups below.
+#: Weight of each step; removals have more than the default of 2, lookups less.
 WEIGHTS = {"find_next": 6, "take": 8, "unmap": 8, "clear": 8, "find": 1, "compare": 1, "mark": 1, "retain": 1}
 
 
 def histories(count: int, tries: int) -> Iterator[tuple[Config, str, State, State]]:
-    """The steps of random traces of all actions but faults, from a fixed seed, without refused steps."""
+    """Yields the accepted steps of random traces of all actions except faults; always the same sequence."""
     draw = random.Random(25987)  # noqa: S311
     actions = {name: action for name, action in ACTIONS.items() if not action.fault}
     names = [name for name in sorted(actions) for _ in range(WEIGHTS.get(name, 2))]
@@ -360,4 +380,4 @@ def _domain(cfg: Config, name: str) -> Sequence[Any]:
     return (False, True) if name == "expired" else range(sizes.get(name, cfg.positions))
 
 
-claims = (total_is_owed, clears_what_it_counts, one_task_is_marked)
+claims = (total_equals_sizes, removal_counts_what_it_clears, marker_is_set_for_one_task)

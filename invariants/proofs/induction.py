@@ -39,32 +39,38 @@ class Induction:
     ) -> None:
         self.proof, self.loop, self.head, self.invariants, self.given = proof, loop, dict(head), invariants, list(given)
 
-    def begins(self, ways: Iterable[Path], assumed: Sequence[Invariant] = ()) -> None:
+    def base_case(self, paths: Iterable[Path], assumed: Sequence[Invariant] = ()) -> None:
         """Proves the invariants on every path to the loop; `assumed` invariants are premises."""
-        for way in ways:
+        for path in paths:
             for each in (i for i in self.invariants if i not in assumed):
-                self.show(f"at first, {each.about}", way, *_shown_of(each, way.names), assumed=assumed, names=way.names)
+                self.show(
+                    f"at first, {each.about}", path, *_shown_of(each, path.names), assumed=assumed, names=path.names
+                )
 
-    def goes_round(self) -> list[Path]:
+    def step_case(self) -> list[Path]:
         """Proves that every iteration preserves the invariants. Returns the paths on which the loop exits."""
         plain = [as_term(i.holds(self.head)) for i in self.invariants if not i.places]
-        out = [Path(self.head, [*self.given, *plain, PathCondition.of(z3.Not(self.loop.goes_on(self.head)))], "break")]
-        for way in self.loop.round(self.head, [*self.given, *plain]):
-            if way.how != "next":
-                out.append(way)
+        out = [
+            Path(self.head, [*self.given, *plain, PathCondition.of(z3.Not(self.loop.condition(self.head)))], "break")
+        ]
+        for path in self.loop.iteration(self.head, [*self.given, *plain]):
+            if path.exit != "next":
+                out.append(path)
                 continue
             for each in self.invariants:
-                self.show(f"after a round, {each.about}", way, *_shown_of(each, way.names))
+                self.show(f"after a round, {each.about}", path, *_shown_of(each, path.names))
         return out
 
-    def ends(self, out: Iterable[Path]) -> list[Path]:
+    def exit_paths(self, out: Iterable[Path]) -> list[Path]:
         """Returns the paths from the loop's exits to the end of the function."""
-        return [end for way in out for end in (self.loop.end(way.names, way.when) if way.how == "break" else [way])]
+        return [
+            end for path in out for end in (self.loop.end(path.names, path.when) if path.exit == "break" else [path])
+        ]
 
     def show(
         self,
         what: str,
-        way: Path,
+        path: Path,
         goal: Callable[..., Any],
         places: Sequence[Any] = (),
         *,
@@ -74,8 +80,8 @@ class Induction:
         """Proves a goal at the end of a path from the invariants at the loop head, or from `assumed` over `names`."""
         names = self.head if names is None else names
         assumed = self.invariants if assumed is None else assumed
-        given = [*self.given, *way.when]
-        follows(self.proof, what, goal, places, assumed, names, given, (self.head, way.names, way.value))
+        given = [*self.given, *path.when]
+        follows(self.proof, what, goal, places, assumed, names, given, (self.head, path.names, path.value))
 
 
 def follows(

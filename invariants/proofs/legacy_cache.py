@@ -9,7 +9,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.symbolic import AT, OVER, Reader, Seq, evaluate
+from invariants.proofs.symbolic import INDEX, ITERATED, Reader, Seq, evaluate
 from model import legacy_cache as model
 from model.legacy_cache import Entry
 from model.positions import Position
@@ -40,14 +40,14 @@ def takes_what_it_needs() -> Answer:
         return entries.total("bytes", 0, count)
 
     def counted(n: Names) -> Any:
-        here = z3.And(n[AT] >= 0, n[AT] <= entries.length, n["freed"] == first(n[AT]))
-        return z3.And(here, z3.Implies(n[AT] > 0, first(n[AT] - 1) < wanted))
+        here = z3.And(n[INDEX] >= 0, n[INDEX] <= entries.length, n["freed"] == first(n[INDEX]))
+        return z3.And(here, z3.Implies(n[INDEX] > 0, first(n[INDEX] - 1) < wanted))
 
     loop = Reader().loop(model.front_of_size)
-    head = {"entries": entries, "bytes_to_free": wanted, "freed": freed, OVER: entries, AT: at}
+    head = {"entries": entries, "bytes_to_free": wanted, "freed": freed, ITERATED: entries, INDEX: at}
     induction = Induction(proof, loop, head, [Invariant("what was passed is counted, and was needed", counted)])
-    induction.begins(loop.begin(entries, wanted))
-    for end in induction.ends(induction.goes_round()):
+    induction.base_case(loop.begin(entries, wanted))
+    for end in induction.exit_paths(induction.step_case()):
         taken = end.value
         enough = z3.Or(first(taken) >= wanted, taken == entries.length)
         needed = z3.Implies(taken > 0, first(taken - 1) < wanted)

@@ -49,11 +49,11 @@ class Write:
             model.is_rejected: lambda cfg, left, right: kept,
             channel.notified: lambda cfg, s, broker, bundle: s,
         }
-        self.ways = Reader(self.known, stubs=stubs).paths(channel.put, cfg, self.s, self.broker, self.bundle, self.new)
+        self.paths = Reader(self.known, stubs=stubs).paths(channel.put, cfg, self.s, self.broker, self.bundle, self.new)
 
-    def after(self, way: Any, bundle: Any) -> Any:
+    def after(self, path: Any, bundle: Any) -> Any:
         """The stored record of a bundle after the write."""
-        return way.value.fields["settled"].at(bundle)
+        return path.value.fields["settled"].at(bundle)
 
 
 @claim(
@@ -81,13 +81,13 @@ def each_version_is_accepted_once() -> Answer:
         other = z3.Int("other")
         apart = [other >= 0, other < it.s.fields["settled"].length, other != it.bundle]
         once = z3.Implies(it.accepted, z3.Not(was_accepted(it.version)))
-        for way in it.ways:
-            known = [*it.known, *way.when]
-            after = it.after(way, it.bundle)
+        for path in it.paths:
+            known = [*it.known, *path.when]
+            after = it.after(path, it.bundle)
             stored = z3.If(it.accepted, it.version, it.old_version)
             accepted = z3.Or(was_accepted(any_version), z3.And(it.accepted, any_version == it.version))
             kept = z3.Implies(accepted, z3.And(after.defined, any_version <= after.value.fields["version_id"]))
-            of_other = equal(it.after(way, other), it.s.fields["settled"].at(other))
+            of_other = equal(it.after(path, other), it.s.fields["settled"].at(other))
             proof.possible("a write", known)
             proof.show("each version once", once, [*known, of_new], direct=True)
             proof.show(
@@ -130,17 +130,17 @@ def accepted_versions_are_consecutive() -> Answer:
         following = z3.If(it.old.defined, it.old_version + 1, 1)
         proof.show("the next version", it.version == following, [*known, it.accepted], direct=True)
     data, cfg = unknown(Data, "data"), lifted(Config())
-    for way in Reader([]).paths(requests.next_record, cfg, data):
-        if way.value is not None and getattr(way.value, "fields", None):
+    for path in Reader([]).paths(requests.next_record, cfg, data):
+        if path.value is not None and getattr(path.value, "fields", None):
             proof.show(
-                "next record", way.value.fields["version_id"] == data.fields["version_id"] + 1, way.when, direct=True
+                "next record", path.value.fields["version_id"] == data.fields["version_id"] + 1, path.when, direct=True
             )
     target, dst = unknown(int | None, "target"), unknown(int | None, "dst")
     for graceful in (True, False):
         named = {"is_graceful": lifted(graceful)}
-        for way in Reader([]).paths(recovery.replacement, data, target, dst, named=named):
-            following = way.value.fields["version_id"] == data.fields["version_id"] + 1
-            proof.show("an override", z3.And(following, as_term(way.value.fields["force"])), way.when, direct=True)
+        for path in Reader([]).paths(recovery.replacement, data, target, dst, named=named):
+            following = path.value.fields["version_id"] == data.fields["version_id"] + 1
+            proof.show("an override", z3.And(following, as_term(path.value.fields["force"])), path.when, direct=True)
     for view, record, storage in random_records(300):
         new = record._replace(version_id=model.next_version(view))
         accepted = not model.is_rejected(Config(storage=storage), view, new)

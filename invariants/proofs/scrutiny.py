@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Proof, Statement, recorded
-from invariants.proofs.symbolic import PathCondition, bind, forgotten_results
+from invariants.proofs.symbolic import PathCondition, bind, unconstrained_results
 
 #: Timeout of the solver for one question of the scrutiny, in milliseconds. A timeout raises no objection.
 SCRUTINY_MS = 1_000
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 def objection(check: Callable[[], Answer], proofs: Sequence[Proof], samples: Sequence[Sample]) -> str | None:
     """Returns why the proofs that a check made are vacuous, or None if nothing was found."""
     steps = _by_name(proofs)
-    with forgotten_results(), recorded() as again, suppress(Exception):
+    with unconstrained_results(), recorded() as again, suppress(Exception):
         check()  # may fail: a check may not expect an unconstrained result
     return next(chain(_impossible(steps), _empty(steps, _by_name(again)), _out_of_reach(steps, samples)), None)
 

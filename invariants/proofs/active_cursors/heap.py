@@ -93,15 +93,15 @@ def sift_restores_heap(proof: Proof, function: Callable[..., Any]) -> None:
     shaped = Invariant("a heap except at one index", lambda n, i: shape(n["heap"], n["index"], i), 1)
     induction = Induction(proof, loop, head, [Invariant("the same items", holds_together), shaped], inside)
     precondition = Invariant("", lambda n, i: shape(items, index, i), 1)
-    induction.begins(loop.begin(items, index), (precondition,))
-    ways = [way for way in induction.goes_round() if loop.reader.can_be(way.when)]
-    for end in induction.ends(ways):
+    induction.base_case(loop.begin(items, index), (precondition,))
+    paths = [path for path in induction.step_case() if loop.reader.is_possible(path.when)]
+    for end in induction.exit_paths(paths):
         after = end.value
         induction.show("a heap", end, lambda i, after=after: is_heap(after, i), [z3.Int("any0")])
         same = z3.And(after.length == items.length, after.total("weight") == items.total("weight"))
         induction.show("the same items", end, lambda same=same: same)
     kinds = {"heap": list[Item], "index": int}
-    _against_rounds(proof, function, LoopEvaluator(loop.goes_on(head), loop.round(head), kinds))
+    _against_rounds(proof, function, LoopEvaluator(loop.condition(head), loop.iteration(head), kinds))
 
 
 def _against_rounds(proof: Proof, function: Callable[..., Any], rounds: LoopEvaluator) -> None:
@@ -120,18 +120,18 @@ class SiftCall(NamedTuple):
     index: Any
 
 
-def restores_heap(proof: Proof, what: str, ways: list[Path], items: Seq, more: Any, given: list[Any]) -> None:
+def restores_heap(proof: Proof, what: str, paths: list[Path], items: Seq, more: Any, given: list[Any]) -> None:
     """Shows that every path ends in a heap, or calls a sift with its precondition; the weights grow by `more`."""
     heap = Invariant("", lambda n, i: is_heap(items, i), 1)
     index = z3.Int("any0")
-    for way in ways:
-        if isinstance(way.value, SiftCall):
-            function, after, hole = way.value
+    for path in paths:
+        if isinstance(path.value, SiftCall):
+            function, after, hole = path.value
             goal, inside = SHAPES[function](after, hole, index), z3.And(hole >= 0, hole < after.length)
         else:
-            after, inside = way.value, True
+            after, inside = path.value, True
             goal = is_heap(after, index)
-        known = [*given, *way.when]
+        known = [*given, *path.when]
         follows(proof, f"after {what}", lambda _, g=goal: g, [index], [heap], {}, known, (items, after))
         same = z3.And(as_term(inside), after.total("weight") == items.total("weight") + more)
         follows(proof, f"the items after {what}", lambda g=same: g, [], [heap], {}, known, (items, after))
@@ -168,8 +168,8 @@ def removal_keeps() -> Answer:
     proof = Proof()
     items, index = some_items("items"), z3.Int("index")
     given = [index >= 0, index < items.length]
-    ways = Reader(given, stubs=_recorders()).paths(cursor_heap.removed, items, index, False)
-    restores_heap(proof, "a removal", ways, items, -_weight(items.at(index)), given)
+    paths = Reader(given, stubs=_recorders()).paths(cursor_heap.removed, items, index, False)
+    restores_heap(proof, "a removal", paths, items, -_weight(items.at(index)), given)
     for function in SHAPES:
         sift_restores_heap(proof, function)
     for some, at, _, _ in heaps(300):
@@ -197,11 +197,11 @@ def changes_keep() -> Answer:
     proof = Proof()
     items, index, item = some_items("items"), z3.Int("index"), unknown(Item, "item", item=True)
     given = [items.length >= 0]
-    ways = Reader(given, stubs=_recorders()).paths(cursor_heap.pushed, items, item)
-    restores_heap(proof, "an addition", ways, items, _weight(item), given)
+    paths = Reader(given, stubs=_recorders()).paths(cursor_heap.pushed, items, item)
+    restores_heap(proof, "an addition", paths, items, _weight(item), given)
     given = [index >= 0, index < items.length]
-    ways = Reader(given, stubs=_recorders()).paths(cursor_heap.moved, items, index, unknown(Position, "position"))
-    restores_heap(proof, "a move", ways, items, 0, given)
+    paths = Reader(given, stubs=_recorders()).paths(cursor_heap.moved, items, index, unknown(Position, "position"))
+    restores_heap(proof, "a move", paths, items, 0, given)
     for function in SHAPES:
         sift_restores_heap(proof, function)
     for some, at, position, number in heaps(300):

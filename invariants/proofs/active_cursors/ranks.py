@@ -15,14 +15,14 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
 from invariants.proofs.symbolic import (
-    AT,
-    OVER,
+    INDEX,
+    ITERATED,
     Maybe,
     Path,
     Reader,
     Rec,
+    RecursiveSum,
     Seq,
-    Tally,
     as_term,
     bind,
     equal,
@@ -73,15 +73,17 @@ class Cursors:
         position: Maybe = (s or self.s).fields["cursors"].at(self.indices[name]).fields["position"]
         return position
 
-    def rank(self, name: str, s: Rec | None = None) -> tuple[Any, Tally]:
+    def rank(self, name: str, s: Rec | None = None) -> tuple[Any, RecursiveSum]:
         """Returns the count of a cursor by the rule, and the sum that it equals if the cursor is tracked."""
         said = self.reader.call(model.rank_of, s or self.s, self.names[name])
-        return as_term(said), self.reader.chosen[-1].tally()
+        return as_term(said), self.reader.filtered[-1].recursive_sum()
 
-    def everywhere(self, what: str, relation: Callable[[Any], Any], sums: Sequence[Tally], given: list[Any]) -> Any:
+    def everywhere(
+        self, what: str, relation: Callable[[Any], Any], sums: Sequence[RecursiveSum], given: list[Any]
+    ) -> Any:
         """Shows a relation of sums by induction over the index; returns the relation for all cursors."""
         n, none = z3.Int("n"), z3.IntVal(0)
-        begun = [each.upto(0) == 0 for each in sums]
+        begun = [each.before(0) == 0 for each in sums]
         self.proof.lemma(f"{what}, of no cursors", relation(none), [*given, *begun])
         known_here = [*given, n >= 0, n < self.cursors.length, *[fact for each in sums for fact in each.facts(n)]]
         self.proof.possible(f"one cursor more where {what}", [*known_here, relation(n)])
@@ -109,22 +111,22 @@ def _name_at(cursors: Seq, index: Any) -> Any:
 def found_by_name(it: Cursors) -> None:
     """Shows that `find` returns the cursor of a known name, as its stub does."""
     name, index = it.names["i"], it.indices["i"]
-    head = {"s": it.s, "cursor": name, OVER: it.cursors, AT: z3.Int("at")}
-    for way in _returns(it, model.find, head, "i", lambda other: other != name):
-        there = equal(way.value, it.cursors.at(index))
-        it.proof.show("the cursor of a name", as_term(there), [*way.when, *_named(it, "i", head)])
+    head = {"s": it.s, "cursor": name, ITERATED: it.cursors, INDEX: z3.Int("at")}
+    for path in _returns(it, model.find, head, "i", lambda other: other != name):
+        there = equal(path.value, it.cursors.at(index))
+        it.proof.show("the cursor of a name", as_term(there), [*path.when, *_named(it, "i", head)])
 
 
 def replaced_by_name(it: Cursors) -> None:
     """Shows that `with_cursor` replaces the cursor of the same name, as its stub does."""
     new, index, at = unknown(Cursor, "new", item=True), it.indices["m"], z3.Int("any0")
-    head = {"s": it.s, "new": new, "cursors": it.cursors, "name": new.fields["cursor"], OVER: it.cursors}
-    head[AT], name = z3.Int("at"), new.fields["cursor"]
-    for way in _returns(it, model.with_cursor, head, "m", lambda other: other < name, name):
+    head = {"s": it.s, "new": new, "cursors": it.cursors, "name": new.fields["cursor"], ITERATED: it.cursors}
+    head[INDEX], name = z3.Int("at"), new.fields["cursor"]
+    for path in _returns(it, model.with_cursor, head, "m", lambda other: other < name, name):
         wanted = it.cursors.replaced(index, new)
-        same = z3.Implies(z3.And(at >= 0, at < wanted.length), as_term(equal(way.value.at(at), wanted.at(at))))
-        goal = z3.And(way.value.length == wanted.length, same)
-        it.proof.show("a replaced cursor", goal, [*way.when, *_named(it, "m", head, name)])
+        same = z3.Implies(z3.And(at >= 0, at < wanted.length), as_term(equal(path.value.at(at), wanted.at(at))))
+        goal = z3.And(path.value.length == wanted.length, same)
+        it.proof.show("a replaced cursor", goal, [*path.when, *_named(it, "m", head, name)])
 
 
 def _named(it: Cursors, which: str, head: Names, name: Any = None) -> list[Any]:
@@ -132,7 +134,7 @@ def _named(it: Cursors, which: str, head: Names, name: Any = None) -> list[Any]:
     index = it.indices[which]
     name = it.names[which] if name is None else name
     ordered = by_name(it.cursors)
-    pairs = [ordered.holds(head, index, head[AT]), ordered.holds(head, head[AT], index)]
+    pairs = [ordered.holds(head, index, head[INDEX]), ordered.holds(head, head[INDEX], index)]
     return [*it.inside(which), _name_at(it.cursors, index) == name, *pairs]
 
 
@@ -143,16 +145,16 @@ def _returns(
     index = it.indices[which]
 
     def so_far(n: Names, i: Any) -> Any:
-        inside = z3.And(n[AT] >= 0, n[AT] <= it.cursors.length)
-        return z3.And(inside, z3.Implies(z3.And(i >= 0, i < n[AT]), passed(_name_at(it.cursors, i))))
+        inside = z3.And(n[INDEX] >= 0, n[INDEX] <= it.cursors.length)
+        return z3.And(inside, z3.Implies(z3.And(i >= 0, i < n[INDEX]), passed(_name_at(it.cursors, i))))
 
-    loop = Reader([head[AT] >= 0]).loop(function)
+    loop = Reader([head[INDEX] >= 0]).loop(function)
     induction = Induction(it.proof, loop, head, [Invariant("skipped cursors have other names", so_far, 1)])
-    induction.begins(loop.begin(it.s, head["new"] if "new" in head else head["cursor"]))
-    end, *ways = induction.goes_round()
+    induction.base_case(loop.begin(it.s, head["new"] if "new" in head else head["cursor"]))
+    end, *paths = induction.step_case()
     known_there = [*end.when, *_named(it, which, head, name), so_far(head, index)]
     it.proof.show(f"{function.__name__} finds the name", z3.BoolVal(False), known_there)
-    return [way.also(so_far(head, index)) for way in ways]
+    return [path.also(so_far(head, index)) for path in paths]
 
 
 # ---- counts ------------------------------------------------------------------------------------------------
@@ -182,11 +184,11 @@ def rank_counts() -> Answer:
         there = it.cursors.at(at).fields["position"]
         return z3.If(z3.And(at != index, there.defined, is_before(there.value, own.value)), 1, 0), []
 
-    others = Tally("others", it.cursors.length, other)
+    others = RecursiveSum("others", it.cursors.length, other)
     given = [*it.inside("i"), own.defined]
     counted = it.everywhere(
         "a count includes the others and the cursor itself",
-        lambda n: total.upto(n) == others.upto(n) + z3.If(n > index, 1, 0),
+        lambda n: total.before(n) == others.before(n) + z3.If(n > index, 1, 0),
         [total, others],
         given,
     )
@@ -201,7 +203,7 @@ def rank_counts() -> Answer:
     return it.proof.answer()
 
 
-def _against_sums(it: Cursors, total: Tally) -> None:
+def _against_sums(it: Cursors, total: RecursiveSum) -> None:
     """Compares the evaluated sum with the rule."""
     at = z3.Int("(index)")
     step = evaluator(total.step(at)[0])
@@ -235,12 +237,14 @@ def ranks_follow() -> Answer:
     given = [*it.inside("i", "j"), one.defined, other.defined]
     equals = [*given, as_term(equal(one.value, other.value))]
     sums = [of_low, of_high]
-    same = it.everywhere("counts at one position are equal", lambda n: of_low.upto(n) == of_high.upto(n), sums, equals)
+    same = it.everywhere(
+        "counts at one position are equal", lambda n: of_low.before(n) == of_high.before(n), sums, equals
+    )
     it.proof.show("two at one position", low == high, [*equals, same])
     before = [*given, is_before(one.value, other.value, "<")]
     more = it.everywhere(
         "a count at a larger position is larger",
-        lambda n: of_low.upto(n) + z3.If(n > it.indices["j"], 1, 0) <= of_high.upto(n),
+        lambda n: of_low.before(n) + z3.If(n > it.indices["j"], 1, 0) <= of_high.before(n),
         sums,
         before,
     )
@@ -275,19 +279,19 @@ def moves_change_by_one() -> Answer:
     given.append(as_term(equal(it.cfg.fields["container"], "definition")))
     given.append(it.cfg.fields["update_starts_tracking"])
     rank, before = it.rank("i")
-    ways = it.reader.paths(model.update_cursor, it.cfg, it.s, it.names["m"], new, when=given)
+    paths = it.reader.paths(model.update_cursor, it.cfg, it.s, it.names["m"], new, when=given)
     old, own = it.position("m"), it.position("i").value
     changed = 0
-    for way in ways:
-        after = way.value[0]
+    for path in paths:
+        after = path.value[0]
         if after is it.s:
             continue
         changed += 1
         rank_then, then = it.rank("i", after)
         here, there = (z3.If(z3.And(p.defined, is_before(p.value, own)), 1, 0) for p in (old, new))
         relation = _moved(then, before, it.indices["m"], there - here)
-        counted = it.everywhere("a count after a move", relation, [before, then], way.when)
-        it.proof.show("after a move", rank_then == rank + there - here, [*way.when, counted])
+        counted = it.everywhere("a count after a move", relation, [before, then], path.when)
+        it.proof.show("after a move", rank_then == rank + there - here, [*path.when, counted])
     it.proof.need("no path moves a cursor", changed > 0)
     for cfg, s, mover, position in updates(300):
         after, _ = model.update_cursor(cfg, s, mover.cursor, position)
@@ -300,8 +304,8 @@ def moves_change_by_one() -> Answer:
     return it.proof.answer()
 
 
-def _moved(then: Tally, before: Tally, mover: Any, by: Any) -> Callable[[Any], Any]:
-    return lambda n: then.upto(n) == before.upto(n) + z3.If(n > mover, by, 0)
+def _moved(then: RecursiveSum, was: RecursiveSum, mover: Any, by: Any) -> Callable[[Any], Any]:
+    return lambda n: then.before(n) == was.before(n) + z3.If(n > mover, by, 0)
 
 
 # ---- slowest position and grace period --------------------------------------------------------------------
@@ -325,18 +329,18 @@ def slowest_is_least() -> Answer:
     it = Cursors()
     index = z3.Int("index")
     given = [as_term(equal(it.cfg.fields["container"], "definition"))]
-    [way] = it.reader.paths(model.slowest_position, it.cfg, it.s, when=given)
-    after, slowest = way.value
+    [path] = it.reader.paths(model.slowest_position, it.cfg, it.s, when=given)
+    after, slowest = path.value
     it.proof.need("the query changes the cursors", after is it.s)
-    [(where, fact)] = it.reader.chosen[-1].firsts
+    [(where, fact)] = it.reader.filtered[-1].firsts
     there = it.cursors.at(index).fields["position"]
-    inside = [index >= 0, index < it.cursors.length, there.defined, *way.when, fact(index)]
+    inside = [index >= 0, index < it.cursors.length, there.defined, *path.when, fact(index)]
     it.proof.possible("a tracked cursor", inside)
     it.proof.show("the slowest position is defined", slowest.defined, inside)
     it.proof.show("no tracked cursor is before it", is_before(slowest.value, there.value), inside)
     at = it.cursors.at(where).fields["position"]
     attained = z3.And(where >= 0, where < it.cursors.length, at.defined, as_term(equal(at.value, slowest.value)))
-    it.proof.show("a tracked cursor is at it", z3.Implies(slowest.defined, attained), [*way.when, fact(where)])
+    it.proof.show("a tracked cursor is at it", z3.Implies(slowest.defined, attained), [*path.when, fact(where)])
     for s in states(300):
         slowest_one = model.slowest_position(Config(), s)[1]
         tracked = [c.position for c in s.cursors if c.position is not None]
@@ -362,8 +366,8 @@ def grace_is_strict() -> Answer:
     """Source: managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis."""
     it = Cursors()
     grace, now, since = it.cfg.fields["grace_ms"], it.s.fields["now_ms"], it.s.fields["last_removal_ms"]
-    [way] = it.reader.paths(model.should_cache_added_entries, it.cfg, it.s)
-    after, cached = way.value
+    [path] = it.reader.paths(model.should_cache_added_entries, it.cfg, it.s)
+    after, cached = path.value
     it.proof.need("the query changes the state", after is it.s)
     has_grace = it.cfg.fields["has_grace_period"]
     inside = z3.And(has_grace, grace >= 1, now < since + grace)

@@ -52,11 +52,11 @@ STATE = "model.batch_acks.state"
 def entry_is_deleted_with_last_message() -> Answer:
     """Source: `ManagedCursorImpl.asyncDelete` (PIP-54)."""
     it = Cursor()
-    entry, given, e, i = z3.Int("entry"), it.given("given"), it.e, it.i
+    entry, given, e, i = z3.Int("entry"), it.requested("given"), it.e, it.i
     known = it.valid(entry, e)
-    for way in Reader(known, stubs=it.stubs).paths(model.acked, it.cfg, True, it.acks, entry, given):
-        after = way.value
-        there = [*known, *way.when]
+    for path in Reader(known, stubs=it.stubs).paths(model.acked, it.cfg, True, it.acks, entry, given):
+        after = path.value
+        there = [*known, *path.when]
         it.proof.possible("an ack", there)
         counts = z3.Or(e != entry, z3.Not(given.defined), given.value[i])
         left = it.is_left(after, e, i) == z3.And(it.is_left(it.acks, e, i), counts)
@@ -91,7 +91,7 @@ def entry_is_deleted_with_last_message() -> Answer:
 def acks_commute() -> Answer:
     """Source: consumers of a shared subscription acknowledge in any order (PIP-54)."""
     it = Cursor()
-    first, second = (z3.Int("first"), it.given("one")), (z3.Int("second"), it.given("other"))
+    first, second = (z3.Int("first"), it.requested("one")), (z3.Int("second"), it.requested("other"))
     known = [*it.valid(first[0], second[0]), it.e >= 0]
     reader = Reader(known, stubs=it.stubs)
 
@@ -146,7 +146,7 @@ def acks_commute() -> Answer:
 def cumulative_ack_keeps_earlier_acks() -> Answer:
     """Source: `ManagedCursorImpl.asyncMarkDelete`; apache/pulsar#18042."""
     it = Cursor()
-    entry, given, e, i = Maybe(z3.Bool("is there"), z3.Int("entry")), it.given("given"), it.e, it.i
+    entry, given, e, i = Maybe(z3.Bool("is there"), z3.Int("entry")), it.requested("given"), it.e, it.i
     s = unknown(State, "s").replace({"acks": it.acks})
     known = it.valid(entry.value, e)
     stubs: dict[Callable[..., Any], Callable[..., Any]]
@@ -157,8 +157,8 @@ def cumulative_ack_keeps_earlier_acks() -> Answer:
     }
     anything = (model.ack_error, state.left_of, state.future_number_of)
     reader, accepted = Reader(known, havoc=anything, stubs=stubs), []
-    for way in reader.paths(model.ack_cumulative, it.cfg, s, unknown(Position, "position"), given):
-        after, there = way.value[0].fields["acks"], [*known, *way.when, *it.facts]
+    for path in reader.paths(model.ack_cumulative, it.cfg, s, unknown(Position, "position"), given):
+        after, there = path.value[0].fields["acks"], [*known, *path.when, *it.facts]
         back = z3.And(it.is_left(after, e, i), z3.Not(it.is_left(it.acks, e, i)))
         it.proof.show("earlier acks are kept", z3.Not(back), there)
         it.proof.show(

@@ -52,8 +52,8 @@ def record_respects_limits() -> Answer:
     reader = Reader(given, stubs={state.lowest_ranges: lowest_ranges})
     bit = z3.Int("(any bit)")
     only = z3.ForAll([bit], z3.Implies(kept[bit], acks.fields["deleted"][bit]))
-    for way in reader.paths(state.capped, cfg, unknown(tuple[int, ...], "ledgers"), acks):
-        record, there = way.value.fields, [*given, *way.when, only]
+    for path in reader.paths(state.capped, cfg, unknown(tuple[int, ...], "ledgers"), acks):
+        record, there = path.value.fields, [*given, *path.when, only]
         proof.possible("a record", there)
         proof.show("ranges up to the limit", z3.And(*[most == ranges for most in asked]), there, direct=True)
         deleted = z3.Implies(record["deleted"][index], acks.fields["deleted"][index])
@@ -110,14 +110,14 @@ def recovery_invents_nothing() -> Answer:
     has = it.acks.fields["partial"].fields["has"]
     bit = z3.Int("(bit)")
     some = [
-        bitmasks.made(bit, z3.And(of[bit], z3.Const(name, bitmasks.MASK)[bit]))
+        bitmasks.satisfying(bit, z3.And(of[bit], z3.Const(name, bitmasks.MASK)[bit]))
         for of, name in ((it.acks.fields["deleted"], "deleted in the record"), (has, "ack sets in the record"))
     ]
     record = it.acks.replace({"deleted": some[0], "partial": it.acks.fields["partial"].replace({"has": some[1]})})
     s, batch_acks = unknown(State, "s"), z3.Bool("batch-index acks")
     known = it.valid(it.e)
-    for way in Reader(known, stubs=it.stubs).paths(model.recovered, s, record, batch_acks):
-        after, there = way.value.fields["acks"], [*known, *way.when, *it.facts]
+    for path in Reader(known, stubs=it.stubs).paths(model.recovered, s, record, batch_acks):
+        after, there = path.value.fields["acks"], [*known, *path.when, *it.facts]
         it.proof.possible("a recovery", there)
         back = z3.Implies(it.is_left(it.acks, it.e, it.i), it.is_left(after, it.e, it.i))
         it.proof.show("unacknowledged messages stay unacknowledged", back, there, direct=True)

@@ -15,8 +15,8 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names, facts_of
 from invariants.proofs.symbolic import (
-    AT,
-    OVER,
+    INDEX,
+    ITERATED,
     Loop,
     LoopEvaluator,
     Path,
@@ -188,9 +188,9 @@ def permits_are_conserved() -> Answer:
     """Source: apache/pulsar#23901, #26296, in which permits were lost or granted twice."""
     it, proof = Limits(), Proof()
     given = [is_sound(it.rules, it.limiter), it.permits >= 0]
-    for way in Reader().paths(model.acquire, it.rules, it.limiter, it.request, it.permits, it.now):
-        after, _ = way.value
-        _shown(proof, "a request", way, it, after, given)
+    for path in Reader().paths(model.acquire, it.rules, it.limiter, it.request, it.permits, it.now):
+        after, _ = path.value
+        _shown(proof, "a request", path, it, after, given)
     _free_permits(proof, it)
     _expire(proof, it)
     _grant_queued(proof, it)
@@ -199,9 +199,9 @@ def permits_are_conserved() -> Answer:
     return proof.answer()
 
 
-def _shown(proof: Proof, what: str, way: Path, it: Limits, after: Rec, given: list[Any]) -> None:
+def _shown(proof: Proof, what: str, path: Path, it: Limits, after: Rec, given: list[Any]) -> None:
     goal = is_sound(it.rules, after)
-    proof.show(f"after {what}", goal, [*given, *way.when, *facts_of((it.limiter, after), goal, *given, *way.when)])
+    proof.show(f"after {what}", goal, [*given, *path.when, *facts_of((it.limiter, after), goal, *given, *path.when)])
 
 
 def _free_permits(proof: Proof, it: Limits) -> None:
@@ -209,32 +209,32 @@ def _free_permits(proof: Proof, it: Limits) -> None:
     reader = Reader()
     loop = reader.loop(model.free_permits)
     grants, at = it.limiter.fields["grants"], z3.Int("at")
-    names = {"limiter": it.limiter, "request": it.request, OVER: grants, AT: at}
-    for way in loop.round(names, [at >= 0]):
-        if way.how == "next":
-            proof.need("a round changes the limiter", way.names["limiter"] is it.limiter)
+    names = {"limiter": it.limiter, "request": it.request, ITERATED: grants, INDEX: at}
+    for path in loop.iteration(names, [at >= 0]):
+        if path.exit == "next":
+            proof.need("a round changes the limiter", path.names["limiter"] is it.limiter)
             continue
-        after, others = way.value, way.value.fields["grants"]
-        tally = others.origin.tally(lambda grant: grant.fields["permits"])
+        after, others = path.value, path.value.fields["grants"]
+        tally = others.origin.recursive_sum(lambda grant: grant.fields["permits"])
         index = z3.Int("index")
         held = grants.at(at).fields["permits"]
 
         def adds_up(n: Any, tally: Any = tally, held: Any = held) -> Any:
             rest = grants.total("permits", 0, n) - z3.If(n > at, held, 0)
-            return z3.And(tally.upto(n) == rest, rest >= 0)
+            return z3.And(tally.before(n) == rest, rest >= 0)
 
         same_request = equal(grants.at(index).fields["request"], grants.at(at).fields["request"])
         once = z3.Implies(z3.And(index >= 0, index < grants.length, as_term(same_request)), index == at)
         some = grants.at(index).fields["permits"] >= 0  # grants are nonnegative
-        inside = [index >= 0, index < grants.length, once, some, *way.when, *tally.facts(index)]
-        facts = [*grants.roots[0].facts([index, at]), tally.upto(0) == 0]
-        proof.lemma("at first, the others add up", adds_up(z3.IntVal(0)), [*way.when, *facts])
+        inside = [index >= 0, index < grants.length, once, some, *path.when, *tally.facts(index)]
+        facts = [*grants.roots[0].facts([index, at]), tally.before(0) == 0]
+        proof.lemma("at first, the others add up", adds_up(z3.IntVal(0)), [*path.when, *facts])
         proof.possible("a grant beside the returned one", [*inside, *facts, index != at])
         proof.show("at the next index, the others add up", adds_up(index + 1), [*inside, *facts, adds_up(index)])
         rest = after.fields["free"] + tally.whole() == it.most
         sums = [adds_up(grants.length), is_sound(it.rules, it.limiter)]
         bounds = z3.And(after.fields["free"] >= 0, after.fields["free"] <= it.most)
-        proof.show("after a return", z3.And(rest, bounds), [*sums, held >= 0, *way.when, *facts])
+        proof.show("after a return", z3.And(rest, bounds), [*sums, held >= 0, *path.when, *facts])
     for end in loop.end(names):
         proof.need("a request without a grant returns no permits", end.value is it.limiter)
 
@@ -244,8 +244,8 @@ def _expire(proof: Proof, it: Limits) -> None:
     reader = Reader(lists={"failed": (int, {})})
     loop = reader.loop(model.expire)
     names = {"rules": it.rules, "limiter": it.limiter, "now_ns": it.now, "failed": Seq.unknown(int, "failed")}
-    for way in loop.round(names):
-        after = way.names["limiter"]
+    for path in loop.iteration(names):
+        after = path.names["limiter"]
         same = after.fields["free"] is it.free and after.fields["grants"] is it.limiter.fields["grants"]
         proof.need("the timer touches permits", same)
 
@@ -255,8 +255,8 @@ def _grant_queued(proof: Proof, it: Limits) -> None:
     sound = Invariant("permits are conserved", lambda n: is_sound(n["rules"], n["limiter"]))
     wants = Invariant("sizes are nonnegative", _sizes_are_nonnegative, 1)
     induction = Induction(proof, loop, head, [sound, wants], [_sizes_are_nonnegative(head, z3.IntVal(0))])
-    induction.begins(loop.begin(it.rules, it.limiter, it.now), [sound, wants])
-    for end in induction.ends(induction.goes_round()):
+    induction.base_case(loop.begin(it.rules, it.limiter, it.now), [sound, wants])
+    for end in induction.exit_paths(induction.step_case()):
         induction.show("after queued requests are granted", end, lambda end=end: is_sound(it.rules, end.value[0]))
 
 
@@ -311,9 +311,9 @@ def granted_in_order() -> Answer:
 
     rest = Invariant("remaining requests are a suffix of the queue", is_rest, 1)
     induction = Induction(proof, loop, head, [rest])
-    induction.begins(loop.begin(it.rules, it.limiter, it.now))
+    induction.base_case(loop.begin(it.rules, it.limiter, it.now))
     reader = Reader()
-    for end in induction.ends(induction.goes_round()):
+    for end in induction.exit_paths(induction.step_case()):
         after, granted, failed = end.value
         waiting = after.fields["waiting"]
         first = waiting.at(z3.IntVal(0))
@@ -345,7 +345,7 @@ def _in_order(rules: Rules, limiter: Limiter, now: int) -> bool:
 def _against_rounds(proof: Proof, it: Limits, loop: Loop, head: Names) -> None:
     """Compares the loop's terms, evaluated round by round, with the function."""
     kinds = {"limiter": Limiter, "granted": list[int], "failed": list[int]}
-    rounds = LoopEvaluator(loop.goes_on(head), loop.round(head), kinds)
+    rounds = LoopEvaluator(loop.condition(head), loop.iteration(head), kinds)
     for rules, limiter, now in limiters(60):
         bound: dict[str, Any] = {"now": now}
         bind(Rules, "rules", rules, bound)

@@ -10,8 +10,8 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
 from invariants.proofs.symbolic import (
-    AT,
-    OVER,
+    INDEX,
+    ITERATED,
     Loop,
     Reader,
     Rec,
@@ -104,14 +104,14 @@ def prefix_is_accepted() -> Answer:
         return z3.And(as_term(equal(positions.at(i), asked)), first + i <= last)
 
     def so_far(n: Names, i: Any) -> Any:
-        inside = z3.And(n[AT] >= 0, n[AT] <= positions.length)
-        return z3.And(inside, z3.Implies(z3.And(i >= 0, i < n[AT]), is_asked(i)))
+        inside = z3.And(n[INDEX] >= 0, n[INDEX] <= positions.length)
+        return z3.And(inside, z3.Implies(z3.And(i >= 0, i < n[INDEX]), is_asked(i)))
 
     loop = Reader().loop(model.accepted_entries)
-    head = {"r": read, "positions": positions, OVER: positions, AT: at}
+    head = {"r": read, "positions": positions, ITERATED: positions, INDEX: at}
     induction = Induction(proof, loop, head, [Invariant("earlier entries were requested", so_far, 1)], [first <= last])
-    induction.begins(loop.begin(read, positions))
-    for end in induction.ends(induction.goes_round()):
+    induction.base_case(loop.begin(read, positions))
+    for end in induction.exit_paths(induction.step_case()):
         accepted = as_term(end.value)
         behind = z3.Implies(accepted < positions.length, z3.Not(is_asked(accepted)))
         within = z3.And(accepted >= 0, accepted <= positions.length, accepted <= last - first + 1)
@@ -133,9 +133,9 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
     draw = random.Random(32)  # noqa: S311
     read, position, at = unknown(StorageRead, "r"), unknown(Position, "position"), z3.Int("at")
     one = Seq(Position, z3.IntVal(1), lambda _: position, {}, {})
-    names = {"r": read, "positions": one, OVER: one, AT: z3.IntVal(0), "i": at}
-    passes = [way for way in loop.round(names) if way.how == "next"]
-    goes_on = evaluator(z3.Or(*[z3.And(*way.when) for way in passes]))
+    names = {"r": read, "positions": one, ITERATED: one, INDEX: z3.IntVal(0), "i": at}
+    passes = [path for path in loop.iteration(names) if path.exit == "next"]
+    condition = evaluator(z3.Or(*[z3.And(*path.when) for path in passes]))
     for _ in range(300):
         r = StorageRead(1, 0, 0, 1, first := draw.randint(0, 3), first + draw.randint(0, 3), 0, True, ())
         asked = [Position(1, r.first + i) for i in range(draw.randint(0, 5))]
@@ -148,4 +148,4 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
         bind(StorageRead, "r", r._replace(first=answer[0].entry if answer else 0), bound)
         bind(Position, "position", odd, bound)
         alone = model.accepted_entries(r._replace(first=answer[0].entry if answer else 0), [odd])
-        proof.compare(f"{odd} for {r}", goes_on(bound), alone)
+        proof.compare(f"{odd} for {r}", condition(bound), alone)

@@ -15,8 +15,8 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names, facts_of
 from invariants.proofs.shared.range_caches import add_orphaned_copies
-from invariants.proofs.shared.rounding import WHOLE, about_rounding, rounding_is_as_said
-from invariants.proofs.symbolic import AT, OVER, SUM, Path, Reader, Rec, Seq, as_term, equal, exact, unknown
+from invariants.proofs.shared.rounding import WHOLE, prove_rounding_facts, rounding_facts
+from invariants.proofs.symbolic import INDEX, ITERATED, SUM, Path, Reader, Rec, Seq, as_term, equal, exact, unknown
 from model import range_cache as ranges
 from model import watermark
 from model.entry_cache import eviction, reads
@@ -57,7 +57,7 @@ class Caches:
         self.given = [self.cache >= 0, self.cache < topic_caches.length, known, *numbered]
         self.reached: list[Any] = []  # for each size pass: it frees its goal, or the cache is empty
         self._passes = 0
-        self._ways_of: dict[str, list[Any]] = {}
+        self._paths_of: dict[str, list[Any]] = {}
 
     def reader(self, given: Sequence[Any] = ()) -> Reader:
         """Returns a reader that replaces passes and removals by their proved effect."""
@@ -81,39 +81,39 @@ class Caches:
         self._passes += 1
         return after_removal(s, f"left#{self._passes}")
 
-    def ways(self) -> Iterator[tuple[str, Path, Rec]]:
+    def paths(self) -> Iterator[tuple[str, Path, Rec]]:
         """Yields every path that changes the total size, and the state after it."""
         cfg, s, reader = self.cfg, self.s, self.reader()
         position, entry = unknown(Position, "position"), unknown(Entry, "entry", item=True)
         size, expected, store = z3.Int("bytes"), z3.Int("expected"), z3.Int("store")
-        for way in reader.paths(model.insert, cfg, s, self.cache, position, size, expected):
-            yield "insert", way, way.value[0]
-        for way in reader.paths(model.run_eviction_task, cfg, s):
-            yield "run_eviction_task", way, way.value[0]
-        for way in reader.paths(model.do_cache_eviction, cfg, s):
-            yield "do_cache_eviction", way, way.value[0]
-        for way in reader.paths(eviction.remove, cfg, s, Seq.unknown(Entry, "gone")):
-            yield "a removal", way, way.value
+        for path in reader.paths(model.insert, cfg, s, self.cache, position, size, expected):
+            yield "insert", path, path.value[0]
+        for path in reader.paths(model.run_eviction_task, cfg, s):
+            yield "run_eviction_task", path, path.value[0]
+        for path in reader.paths(model.do_cache_eviction, cfg, s):
+            yield "do_cache_eviction", path, path.value[0]
+        for path in reader.paths(eviction.remove, cfg, s, Seq.unknown(Entry, "gone")):
+            yield "a removal", path, path.value
         read: Rec = unknown(StorageRead, "read", item=True)
         count, copies = unknown(int | None, "count"), unknown(tuple[int, ...], "copies", item=True)
         inside = [store >= 0, store < sizes_of(s).length]
         into = read.replace({"store": store})
         reader = self.reader(inside)
-        for way in reader.paths(reads.insert_read_entry, cfg, s, into, z3.Int("id"), size, count, copies, when=inside):
-            yield "an entry from storage", way, way.value
-        for way in reader.paths(eviction.cached, cfg, s, entry.replace({"cache": store}), when=inside):
-            yield "an entry that is cached", way, way.value
+        for path in reader.paths(reads.insert_read_entry, cfg, s, into, z3.Int("id"), size, count, copies, when=inside):
+            yield "an entry from storage", path, path.value
+        for path in reader.paths(eviction.cached, cfg, s, entry.replace({"cache": store}), when=inside):
+            yield "an entry that is cached", path, path.value
 
-    def show(self, name: str, goal: Any, way: Path, after: Rec, given: Sequence[Any] = ()) -> None:
+    def show(self, name: str, goal: Any, path: Path, after: Rec, given: Sequence[Any] = ()) -> None:
         """Shows a goal at the end of a path. The given facts may exclude the path."""
-        known = [*self.given, *given, *way.when]
+        known = [*self.given, *given, *path.when]
         self.proof.show(f"after {name}", goal, [*known, *facts_of((self.s, after), goal, *known)])
-        self._ways_of.setdefault(name, []).append(z3.And(*known))
+        self._paths_of.setdefault(name, []).append(z3.And(*known))
 
     def answer(self) -> Answer:
         """Returns the verdict; at least one path of each name must be possible."""
-        for name, ways in self._ways_of.items():
-            self.proof.possible(name, [z3.Or(*ways)])
+        for name, paths in self._paths_of.items():
+            self.proof.possible(name, [z3.Or(*paths)])
         return self.proof.answer()
 
 
@@ -130,14 +130,14 @@ def sizes_decrease_by_reported_bytes(proof: Proof) -> None:
         "orphaned_copies": Seq.unknown(OrphanedCopies, "orphaned_copies"),
         "entries": z3.Int("entries"),
         "freed": z3.Int("freed"),
-        OVER: gone,
-        AT: at,
+        ITERATED: gone,
+        INDEX: at,
     }
 
     def adds_up(n: Names) -> Any:
         sizes, at_first = n["sizes"], n["s"].fields["sizes"]
         same = sizes.length == at_first.length
-        return z3.And(n[AT] >= 0, same, sizes.total(SUM) + n["freed"] == at_first.total(SUM))
+        return z3.And(n[INDEX] >= 0, same, sizes.total(SUM) + n["freed"] == at_first.total(SUM))
 
     def fits(n: Names, i: Any) -> Any:
         cache, caches = gone.at(i).fields["cache"], n["s"].fields["sizes"].length
@@ -148,8 +148,8 @@ def sizes_decrease_by_reported_bytes(proof: Proof) -> None:
     induction = Induction(
         proof, loop, head, [Invariant("sizes decrease by the freed bytes", adds_up), there], [fits(head, at)]
     )
-    induction.begins(loop.begin(cfg, s, gone), (there,))
-    for end in induction.ends(induction.goes_round()):
+    induction.base_case(loop.begin(cfg, s, gone), (there,))
+    for end in induction.exit_paths(induction.step_case()):
         after, removed = end.value
         adds = after.fields["sizes"].total(SUM) + removed.fields["bytes"] == s.fields["sizes"].total(SUM)
         same = after.fields["sizes"].length == s.fields["sizes"].length
@@ -169,14 +169,14 @@ def _ends_in_account_for_removed(proof: Proof, cfg: Rec, s: Rec) -> None:
     numbers = {"freed": z3.Int("freed"), "head": z3.Int("head"), "limit": z3.Int("limit")}
     names = {"cfg": cfg, "s": s, "predicate": visit, "queue": queue, "gone": gone, **numbers}
     inside = [numbers["head"] >= 0, numbers["head"] <= queue.length]
-    for way in loop.round(names, inside):
-        proof.need("a round of a pass changes the state", way.names["s"] is s)
-    for way in loop.end(names, inside) + reader.paths(ranges.remove_entries, cfg, s, gone):
-        after, removed = way.value
+    for path in loop.iteration(names, inside):
+        proof.need("a round of a pass changes the state", path.names["s"] is s)
+    for path in loop.end(names, inside) + reader.paths(ranges.remove_entries, cfg, s, gone):
+        after, removed = path.value
         sizes, at_first = after.fields["sizes"], s.fields["sizes"]
         adds = sizes.total(SUM) + as_term(removed.fields["bytes"]) == at_first.total(SUM)
         goal = z3.And(adds, sizes.length == at_first.length)
-        proof.show("bytes removed by a pass are reported", goal, [*way.when, *facts_of((s, after), goal, *way.when)])
+        proof.show("bytes removed by a pass are reported", goal, [*path.when, *facts_of((s, after), goal, *path.when)])
 
 
 def after_removal(s: Rec, name: str) -> tuple[Rec, Rec]:
@@ -212,8 +212,8 @@ def total_is_the_sum() -> Answer:
     """Source: apache/pulsar#10016, #10225, #17908, in which the size became negative or did not return to 0."""
     it = Caches()
     sizes_decrease_by_reported_bytes(it.proof)
-    for name, way, after in it.ways():
-        it.show(name, is_sum(after), way, after, [is_sum(it.s)])
+    for name, path, after in it.paths():
+        it.show(name, is_sum(after), path, after, [is_sum(it.s)])
     for cfg, name, was, now in histories(25, 60):
         it.proof.run(name, now.total_bytes == sum(now.ranges.sizes), (was, cfg))
     return it.answer()
@@ -242,17 +242,17 @@ def trigger_frees() -> Answer:
     over = as_term(reader.call(watermark.is_over_threshold, total, most))
     is_immediate = as_term(equal(it.cfg.fields["eviction_task"], "immediate"))
     sense = [most >= 0, most <= WHOLE, share.real >= 0, share.real <= exact(0.98), is_sum(it.s)]
-    for way in reader.paths(eviction.trigger_eviction, it.cfg, it.s):
-        after: Rec = way.value
+    for path in reader.paths(eviction.trigger_eviction, it.cfg, it.s):
+        after: Rec = path.value
         at_once = z3.And(after.fields["total_bytes"] < total, as_term(after.fields["marked"]) == fields["marked"])
         begun = z3.And(as_term(after.fields["marked"]), after.fields["tasks"] == fields["tasks"] + 1)
         triggers = z3.And(over, z3.Not(fields["marked"]))
         goal = z3.If(triggers, z3.If(is_immediate, at_once, begun), after is it.s)
-        known = about_rounding(goal, *way.when, *it.reached)
-        it.proof.show("after a trigger", goal, [*it.given, *sense, *it.reached, *known, *way.when])
+        known = rounding_facts(goal, *path.when, *it.reached)
+        it.proof.show("after a trigger", goal, [*it.given, *sense, *it.reached, *known, *path.when])
     example = [over, z3.Not(fields["marked"]), most == 100, share.real == exact(0.5)]
-    it.proof.possible("a trigger", [*it.given, *sense, *example, *it.reached, *about_rounding(over, *it.reached)])
-    rounding_is_as_said(it.proof)
+    it.proof.possible("a trigger", [*it.given, *sense, *example, *it.reached, *rounding_facts(over, *it.reached)])
+    prove_rounding_facts(it.proof)
     for cfg, was, now in _triggers():
         triggers = watermark.is_over_threshold(was.total_bytes, was.max_bytes) and not was.marked
         begun = now.marked and now.tasks == was.tasks + 1
@@ -283,8 +283,8 @@ def one_task() -> Answer:
         return s.fields["tasks"] == z3.If(s.fields["marked"], 1, 0)
 
     rule = z3.Not(it.cfg.fields["periodic_eviction_erases_mark"])
-    for name, way, after in it.ways():
-        it.show(name, one(after), way, after, [one(it.s), rule])
+    for name, path, after in it.paths():
+        it.show(name, one(after), path, after, [one(it.s), rule])
     for cfg, name, was, now in histories(25, 60):
         it.proof.run(name, now.tasks == now.marked, (was, cfg))
     return it.answer()

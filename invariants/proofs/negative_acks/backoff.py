@@ -12,8 +12,20 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import Induction, Invariant, Names
-from invariants.proofs.shared.rounding import WHOLE, about_rounding, rounding_is_as_said
-from invariants.proofs.symbolic import AT, OVER, Reader, Seq, as_term, bind, evaluate, lifted, power, rounded, unknown
+from invariants.proofs.shared.rounding import WHOLE, prove_rounding_facts, rounding_facts
+from invariants.proofs.symbolic import (
+    INDEX,
+    ITERATED,
+    Reader,
+    Seq,
+    as_term,
+    bind,
+    evaluate,
+    lifted,
+    power,
+    rounded,
+    unknown,
+)
 from model.negative_acks import delay as delays
 from model.negative_acks import machine as model
 from model.negative_acks.delay import Backoff
@@ -38,8 +50,8 @@ class Table:
         self.reader = Reader([self.at >= 0, last >= 0], stubs=stubs, lists={"table": (int, {})})
         self.loop = self.reader.loop(delays.multiplier_backoff)
         self.head: dict[str, Any] = {"minimum": self.minimum, "maximum": self.maximum, "multiplier": self.multiplier}
-        self.head |= {"last": last + 1, "table": Seq.unknown(int, "table"), AT: self.at}
-        self.head[OVER] = self.loop.over(self.head)
+        self.head |= {"last": last + 1, "table": Seq.unknown(int, "table"), INDEX: self.at}
+        self.head[ITERATED] = self.loop.over(self.head)
 
     def exact(self, count: Any) -> Any:
         """Returns the product of which a delay is the integer part."""
@@ -55,15 +67,15 @@ class Table:
         here, then, none = (power(self.multiplier.real, as_term(n)) for n in (self.at, self.at + 1, 0))
         minimum = rounded(z3.ToReal(self.minimum))
         grows = [none == 1, here >= 1, here <= then, minimum * here <= minimum * then, minimum <= minimum * here]
-        return [*grows, *about_rounding(*[self.exact(n) for n in (self.at, self.at + 1, 0)])]
+        return [*grows, *rounding_facts(*[self.exact(n) for n in (self.at, self.at + 1, 0)])]
 
     def invariants(self) -> list[Invariant]:
         """The last delay is that of its count; delays are within their bounds, and in order."""
 
         def last(n: Names) -> Any:
             table = n["table"]
-            here = table.at(table.length - 1) == self.delay(n[AT])
-            return z3.And(as_term(n[AT]) >= 0, table.length == n[AT] + 1, here)
+            here = table.at(table.length - 1) == self.delay(n[INDEX])
+            return z3.And(as_term(n[INDEX]) >= 0, table.length == n[INDEX] + 1, here)
 
         def within(n: Names, i: Any) -> Any:
             return is_within(n["table"], i, self.minimum, self.maximum)
@@ -103,11 +115,11 @@ def backoff_never_decreases() -> Answer:
     """Source: `MultiplierRedeliveryBackoff`; Go's default backoff overflows from redelivery count 34 on."""
     it, proof = Table(), Proof()
     induction = Induction(proof, it.loop, it.head, it.invariants(), [*it.valid, *it.facts()])
-    ways = [way for way in it.loop.begin(it.minimum, it.maximum, it.multiplier) if way.how == "next"]
-    for way in ways:
-        proof.show("the arguments are valid", z3.And(*it.valid), [*way.when, it.minimum <= WHOLE])
-    induction.begins(ways)
-    for end in induction.ends(induction.goes_round()):
+    paths = [path for path in it.loop.begin(it.minimum, it.maximum, it.multiplier) if path.exit == "next"]
+    for path in paths:
+        proof.show("the arguments are valid", z3.And(*it.valid), [*path.when, it.minimum <= WHOLE])
+    induction.base_case(paths)
+    for end in induction.exit_paths(induction.step_case()):
         table, places = end.value, [z3.Int("any0"), z3.Int("any1")]
         induction.show("the delays are in order", end, lambda i, j, t=table: is_in_order(t, i, j), places)
         within = (lambda i, t=table: is_within(t, i, it.minimum, it.maximum), places[:1])
@@ -115,7 +127,7 @@ def backoff_never_decreases() -> Answer:
         induction.show("the maximum is last", end, lambda t=table: t.at(t.length - 1) == it.maximum)
     a, p, q = z3.Reals("a p q")
     proof.lemma("products are monotone", a * p <= a * q, [a >= 0, p <= q])
-    rounding_is_as_said(proof)
+    prove_rounding_facts(proof)
     for minimum, maximum, multiplier in parameters():
         made = delays.multiplier_backoff(minimum, maximum, multiplier)
         holds = all(a <= b for a, b in pairwise(made)) and made[0] >= minimum and made[-1] == maximum

@@ -187,11 +187,11 @@ def _nacks_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
     given = [z3.Or(is_own(place), was_there), covered.holds({"s": s}, place)]
     given.append(covered.holds({"s": s}, origin(place)))
     accepted = []
-    for way in reader.paths(model.nack, cfg, s, entry, count, unknown(NackedId, "message_id")):
-        after = way.value[0]
-        proof.show("after a nack", covered.holds({"s": after}, place), [*given, *way.when])
+    for path in reader.paths(model.nack, cfg, s, entry, count, unknown(NackedId, "message_id")):
+        after = path.value[0]
+        proof.show("after a nack", covered.holds({"s": after}, place), [*given, *path.when])
         if after is not s:
-            accepted.append(z3.And(*given, *way.when))
+            accepted.append(z3.And(*given, *path.when))
     proof.possible("an accepted nack", [z3.Or(*accepted)])
     _run_with_entry(proof)
 
@@ -217,8 +217,8 @@ def _runs_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
     head = {"cfg": cfg, "s": s, "due": due}
     in_range = Invariant("the number of due buckets is in range", inside)
     induction = Induction(proof, loop, head, [in_range], [buckets.length >= 0])
-    induction.begins(loop.begin(cfg, s))
-    for end in induction.ends(induction.goes_round()):
+    induction.base_case(loop.begin(cfg, s))
+    for end in induction.exit_paths(induction.step_case()):
         left = end.value[1]
         timer = reader.call(model.timer_after_run, cfg, s, left, when=end.when)
         after = s.replace({"buckets": left, "timer": timer})

@@ -14,7 +14,7 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.shared.ack_sets import Sets
 from invariants.proofs.shared.cursor import SIZE, Cursor
-from invariants.proofs.symbolic import AT, Maybe, Reader, Rec, Seq, as_term, bitmasks, equal, lifted, unknown
+from invariants.proofs.symbolic import INDEX, Maybe, Reader, Rec, Seq, as_term, bitmasks, equal, lifted, unknown
 from model import ack_set as sets
 from model.pending_acks import conflicts as model
 from model.pending_acks import replay
@@ -118,10 +118,10 @@ def accepted_ack_is_for_free_messages() -> Answer:
     def is_pending(at: Any, message: Any) -> Any:
         return z3.And(message < size, acks(ack, entry, message), acks_at(pending, at, entry, message))
 
-    found = [any_.where for any_ in reader.anys]
+    found = [any_.element_index for any_ in reader.any_facts]
     same_entry = [ENTRY(at) == entry for at in (place, *found)]
     for path in paths:
-        there = [*known, *same_entry, *path.when, *[any_.fact(place) for any_ in reader.anys]]
+        there = [*known, *same_entry, *path.when, *[any_.fact(place) for any_ in reader.any_facts]]
         proof.possible("an ack", there)
         inside = z3.And(place >= 0, place < pending.length)
         if isinstance(path.value, str):
@@ -274,20 +274,20 @@ def ack_adds_its_messages() -> Answer:
     at, p, q, r, e, i = z3.Ints("at p q r e i")
     known = [old.length >= 0, at >= 0, at <= old.length, i >= 0]
     loop = Reader(known).loop(model.merged)
-    [begun] = [path for path in loop.begin(old, new) if path.how == "next"]
-    head = {**begun.names, AT: at}
+    [begun] = [path for path in loop.begin(old, new) if path.exit == "next"]
+    head = {**begun.names, INDEX: at}
     places = (p, q, r, p - 1, q - 1, r - 1, at)
     smaller = [z3.Implies(z3.And(n >= 0, n < at), ENTRY(n) < new.fields["entry"]) for n in places]
     given = [*known, *smaller, *[before(old, one, other) for one in places for other in places]]
-    paths = loop.round(head, given)
-    ends = [path for path in paths if path.how == "return"]
+    paths = loop.iteration(head, given)
+    exit_paths = [path for path in paths if path.exit == "return"]
     for path in paths:
-        if path.how == "next":
+        if path.exit == "next":
             next_ = z3.Implies(z3.And(r >= 0, r < at + 1), ENTRY(r) < new.fields["entry"])
             proof.show("entries so far are lower", next_, path.when)
-    ends += loop.end(head, [*given, z3.Not(loop.goes_on(head))])
-    proof.need("the loop has three ends", len(ends) == 3)
-    for path in ends:
+    exit_paths += loop.end(head, [*given, z3.Not(loop.condition(head))])
+    proof.need("the loop has three ends", len(exit_paths) == 3)
+    for path in exit_paths:
         after: Seq = path.value
         proof.possible("one more ack", path.when)
         was = [acks_at(old, place, e, i) for place in (r, r - 1)]
@@ -369,7 +369,7 @@ def _show_rest(
         proof.show("it is unchanged", same, when, direct=True)
     if rest is pending:  # the transaction had no acks
         return
-    stays, item, known = rest.origin.look(place) if rest.origin else (z3.FreshBool("stays"), rest.at(place), [])
+    stays, item, known = rest.origin.element_at(place) if rest.origin else (z3.FreshBool("stays"), rest.at(place), [])
     inside = [place >= 0, place < pending.length, *known]
     others = as_term(stays) == (pending.at(place).fields["txn"] != txn)
     proof.show("exactly the other transactions stay", others, [*when, *inside], direct=True)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic import Reader, Rec, Seq, Tally, as_term, lifted, unknown
+from invariants.proofs.symbolic import Reader, Rec, RecursiveSum, Seq, as_term, lifted, unknown
 from model.pending_acks import log_index as model
 from model.pending_acks import machine as pending_acks
 from model.pending_acks import state as pending_acks_state
@@ -74,26 +74,26 @@ class Index:
         last, n = LAST(self.end), self.keys.length
         given = self.assumed((self.p, self.q, n - 1), (self.j,))
         reader = Reader(self.known, stubs=ANY_LAG)
-        for way in reader.paths(model.with_entry, self.lag, self.index, self.records, last, self.end):
-            yield way.value, [*given, *way.when, last >= -1]
+        for path in reader.paths(model.with_entry, self.lag, self.index, self.records, last, self.end):
+            yield path.value, [*given, *path.when, last >= -1]
 
     def cleared(self) -> Iterator[tuple[Rec, Any, list[Any]]]:
         """Yields the index after a new mark-delete position, how many log entries are deleted, and what holds."""
         reader = Reader(self.known, stubs=ANY_LAG)
-        for way in reader.paths(model.without_acked, self.lag, self.index, self.first_unacked):
+        for path in reader.paths(model.without_acked, self.lag, self.index, self.first_unacked):
             count = reader.sums[0]
             gone = count.whole()
             places = (self.p, self.q, self.p + gone, self.q + gone, gone - 1)
-            index, trimmed = way.value[0], as_term(way.value[1])
+            index, trimmed = path.value[0], as_term(path.value[1])
             given = self.assumed(places, (self.j, self.j + trimmed))
             before = [gone >= 0, *[self._is_prefix(count, self.keys.length, place) for place in places]]
-            yield index, trimmed, [*given, *way.when, *before]
+            yield index, trimmed, [*given, *path.when, *before]
 
-    def _is_prefix(self, count: Tally, upto: Any, place: Any) -> Any:
+    def _is_prefix(self, count: RecursiveSum, upto: Any, place: Any) -> Any:
         """Returns that the counted keys are the first ones."""
         is_counted = count.step(place)[0] == 1
         inside = z3.And(place >= 0, place < upto)
-        return z3.Implies(inside, is_counted == (place < count.upto(upto)))
+        return z3.Implies(inside, is_counted == (place < count.before(upto)))
 
     def count_is_the_place(self) -> None:
         """Shows by induction that the keys below the mark-delete position are the first ones."""
@@ -102,9 +102,9 @@ class Index:
         count = reader.sums[0]
 
         def so_far(upto: Any, place: Any) -> Any:
-            return z3.And(count.upto(upto) >= 0, count.upto(upto) <= upto, self._is_prefix(count, upto, place))
+            return z3.And(count.before(upto) >= 0, count.before(upto) <= upto, self._is_prefix(count, upto, place))
 
-        places = (k, n, count.upto(n))
+        places = (k, n, count.before(n))
         given = [n >= 0, n < self.keys.length, *count.facts(n), *[so_far(n, place) for place in places]]
         given += [in_order(self.keys, p, q) for p in places for q in places]
         self.proof.possible("a key", given)

@@ -30,7 +30,7 @@ def one_entry(
     "counters-agree",
     "Model and implementation decrement, increment and test a read count alike.",
     Control(
-        "the implementation's read count has a floor of 0",
+        "the implementation's read count stops at 0",
         IMPL,
         "self.expected -= 1",
         "self.expected = max(self.expected - 1, 0)",
@@ -50,8 +50,8 @@ def counters_agree(count: int | None) -> bool:
 
 @contract(
     "counters-keep-to-their-rule",
-    "`markRead` decrements and a replay increments a read count, without a floor; without a handler nothing changes; "
-    "reads are expected from 1 on.",
+    "`markRead` decrements a read count, which may become negative, and a replay increments it; without a handler "
+    "nothing changes; reads are expected if the count is at least 1.",
     Control(
         "a read count of 0 expects reads", MODEL, "count is not None and count >= 1", "count is not None and count >= 0"
     ),

@@ -17,7 +17,7 @@ from invariants.proofs.induction import Invariant, Names
 from invariants.proofs.range_cache.edits import Edit, Edits, histories
 from invariants.proofs.range_cache.passes import PREDICATES, Pass, live_at, queue_of
 from invariants.proofs.shared.range_caches import add_orphaned_copies
-from invariants.proofs.symbolic import AT, OVER, Choice, Maybe, Reader, Rec, Seq, as_term, equal, merged, unknown
+from invariants.proofs.symbolic import INDEX, ITERATED, Choice, Maybe, Reader, Rec, Seq, as_term, equal, merged, unknown
 from model import range_cache as model
 from model.range_cache import Config, Entry, OrphanedCopies, State
 
@@ -98,7 +98,7 @@ def _edits_keep_counts(edits: Edits) -> None:
     expected = edits.argument("expected_reads", int)
     initial = Maybe(z3.And(edits.cfg.fields["counts_reads"], expected > 0), expected)
     for edit in (*edits.straight(), *edits.looks()):
-        present = edit.way.names.get("present")
+        present = edit.path.names.get("present")
         puts = edit.name in ("put", "put_mismatched")
 
         def written(i: Any, edit: Edit = edit, puts: bool = puts) -> Any:
@@ -136,14 +136,14 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
         is_it = z3.And(live_at(before, i), as_term(equal(before.at(i), holder)))
         return z3.Implies(is_it, equal(_count_of(after.at(i)), ruled))
 
-    if "group" not in edit.way.names:
+    if "group" not in edit.path.names:
         stash = [edits.s.fields["stash"].length == 0]
         edits.follows(edit, "it is changed", there, [z3.Int("any0")], Invariant("", once, 2), stash)
 
 
 def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
     """`change_read_count` changes only the read count, by the rule, and returns it."""
-    holder = edit.way.names["group" if "group" in edit.way.names else "e"]
+    holder = edit.path.names["group" if "group" in edit.path.names else "e"]
     before, after, at = queue_of({"s": edits.s}), queue_of({"s": edit.after}), z3.Int("any0")
     ruled = rule(_count_of(holder))
     _writes(edits, edit, holder, ruled)
@@ -153,7 +153,7 @@ def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
         changed = z3.And(equal(was, holder), equal(_count_of(now), ruled)) if holder is not None else False
         return z3.Implies(live_at(after, i), z3.Or(equal(_count_of(was), _count_of(now)), as_term(changed)))
 
-    if "group" in edit.way.names:
+    if "group" in edit.path.names:
         orphaned_copies = edit.after.fields["orphaned_copies"]
         edits.follows(
             edit,
@@ -172,8 +172,8 @@ def _passes_keep_counts(proof: Proof) -> None:
         it = Pass(predicate, proof=proof)
         queue, gone, head = it.head["queue"], it.head["gone"], it.head["head"]
         held = queue.at(head).value.fields
-        for way in it.loop.round(it.head, [head >= 0]):
-            more, left = way.names["queue"], way.names["gone"]
+        for path in it.loop.iteration(it.head, [head >= 0]):
+            more, left = path.names["queue"], path.names["gone"]
             back, out = more.at(queue.length).value.fields, left.at(gone.length).fields
             for place, kept, there in (
                 ("back", back, more.length > queue.length),
@@ -182,7 +182,7 @@ def _passes_keep_counts(proof: Proof) -> None:
                 same = z3.And(
                     equal(kept["expected_reads"], held["expected_reads"]), equal(kept["copies"], held["copies"])
                 )
-                proof.show(f"the counter of what is put {place}", z3.Implies(there, same), way.when)
+                proof.show(f"the counter of what is put {place}", z3.Implies(there, same), path.when)
 
 
 def _leaving_keeps_counts(proof: Proof) -> None:
@@ -190,7 +190,7 @@ def _leaving_keeps_counts(proof: Proof) -> None:
     edits = Edits()
     loop = Reader(edits.given, stubs={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)
     gone, orphaned_copies = Seq.unknown(Entry, "gone"), Seq.unknown(OrphanedCopies, "orphaned_copies")
-    numbers = {"entries": z3.Int("entries"), "freed": z3.Int("freed"), AT: z3.Int("at")}
+    numbers = {"entries": z3.Int("entries"), "freed": z3.Int("freed"), INDEX: z3.Int("at")}
     sizes = Seq.unknown(int, "sizes")
     names = {
         "cfg": edits.cfg,
@@ -198,20 +198,20 @@ def _leaving_keeps_counts(proof: Proof) -> None:
         "gone": gone,
         "sizes": sizes,
         "orphaned_copies": orphaned_copies,
-        OVER: gone,
+        ITERATED: gone,
         **numbers,
     }
-    e = gone.at(numbers[AT])
-    inside = [numbers[AT] >= 0, e.fields["cache"] >= 0, e.fields["cache"] < sizes.length]
+    e = gone.at(numbers[INDEX])
+    inside = [numbers[INDEX] >= 0, e.fields["cache"] >= 0, e.fields["cache"] < sizes.length]
     counts = edits.cfg.fields["removal_marks_read"]
-    for way in loop.round(names, inside):
-        more = way.names["orphaned_copies"]
+    for path in loop.iteration(names, inside):
+        more = path.names["orphaned_copies"]
         count = _count_of(more.at(orphaned_copies.length))
         kept = z3.And(
             z3.Implies(z3.Not(counts), equal(count, _count_of(e))),
             z3.Implies(counts, equal(count, _lowered(_count_of(e)))),
         )
-        proof.show("the counter of what leaves", z3.Implies(more.length > orphaned_copies.length, kept), way.when)
+        proof.show("the counter of what leaves", z3.Implies(more.length > orphaned_copies.length, kept), path.when)
 
 
 class Cell:

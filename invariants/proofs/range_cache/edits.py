@@ -23,8 +23,8 @@ from invariants.proofs.claim import Proof
 from invariants.proofs.induction import Invariant, Names, follows
 from invariants.proofs.shared.range_caches import add_orphaned_copies
 from invariants.proofs.symbolic import (
-    AT,
-    OVER,
+    INDEX,
+    ITERATED,
     SUM,
     Evaluator,
     Measures,
@@ -53,7 +53,7 @@ class Edit(NamedTuple):
     """One path through an action, or through one iteration of a loop, with the final state and the outcome."""
 
     name: str
-    way: Path
+    path: Path
     after: Rec
     outcome: Any
 
@@ -66,7 +66,7 @@ class Edits:
         self.measures = measures
         self.cfg, self.s = unknown(Config, "cfg"), self.any_state("s")
         self.arguments: dict[str, Any] = {}
-        self.ways: dict[str, list[Path]] = {}  # paths of the actions that call no function of INNER, by name
+        self.paths: dict[str, list[Path]] = {}  # paths of the actions that call no function of INNER, by name
         cache = self.argument("cache", int)
         self.given = [cache >= 0, cache < self.s.fields["sizes"].length]
 
@@ -111,22 +111,29 @@ class Edits:
             stubs[model.add_orphaned_copies] = add_orphaned_copies
             reader = Reader(self.given, havoc=(model.find, model.entries_in_range), stubs=stubs)
             arguments = [self.argument(p.name, p.kind) for p in action.params]
-            ways = reader.paths(action.run, self.cfg, self.s, *arguments)
-            if not changed and all(way.value[0] is not mark for way in ways):
-                self.ways[name] = ways
-            for way in ways:
-                after, outcome = way.value
+            paths = reader.paths(action.run, self.cfg, self.s, *arguments)
+            if not changed and all(path.value[0] is not mark for path in paths):
+                self.paths[name] = paths
+            for path in paths:
+                after, outcome = path.value
                 after = next((s for returned, s in changed if returned is after), after)
                 if after is not mark and after is not self.s:
-                    yield Edit(name, way, after, outcome)
+                    yield Edit(name, path, after, outcome)
 
     def looks(self) -> Iterator[Edit]:
         """Yields the paths of one iteration of `look_up`."""
         loop = Reader().loop(model.look_up)
         found, hits = Seq.unknown(Entry, "found"), Seq.unknown(Hit, "hits")
-        names = {"s": self.s, "found": found, "hold": z3.Bool("hold"), "hits": hits, OVER: found, AT: z3.Int("at")}
-        for way in loop.round(names):
-            yield Edit("look_up", way, way.names["s"], way.names["hits"])
+        names = {
+            "s": self.s,
+            "found": found,
+            "hold": z3.Bool("hold"),
+            "hits": hits,
+            ITERATED: found,
+            INDEX: z3.Int("at"),
+        }
+        for path in loop.iteration(names):
+            yield Edit("look_up", path, path.names["s"], path.names["hits"])
 
     def changes(self, change: Any) -> Iterator[Edit]:
         """Yields the paths that change a read count: that of a cached entry, or of `OrphanedCopies`.
@@ -138,10 +145,10 @@ class Edits:
         for which in (0, 1):
             loop = reader.loop(model.change_read_count, which)
             over = loop.over(names)
-            for way in loop.round({**names, OVER: over, AT: z3.Int("at")}, [z3.Int("at") >= 0]):
-                if way.how == "return":
-                    after, outcome = way.value
-                    yield Edit("change_read_count", way, after, outcome)
+            for path in loop.iteration({**names, ITERATED: over, INDEX: z3.Int("at")}, [z3.Int("at") >= 0]):
+                if path.exit == "return":
+                    after, outcome = path.value
+                    yield Edit("change_read_count", path, after, outcome)
 
     def detaches(self) -> Iterator[Edit]:
         """Yields the paths of `remove_entries`, for any entries."""
@@ -154,8 +161,8 @@ class Edits:
             return s.replace(left), unknown(Removed, "removed")
 
         reader = Reader(stubs={model.account_for_removed: leave})
-        for way in reader.paths(model.remove_entries, self.cfg, self.s, Seq.unknown(Entry, "gone")):
-            yield Edit("remove_entries", way, *way.value)
+        for path in reader.paths(model.remove_entries, self.cfg, self.s, Seq.unknown(Entry, "gone")):
+            yield Edit("remove_entries", path, *path.value)
 
     def show(self, edits: Iterator[Edit], kept: Invariant, given: Sequence[Any] = ()) -> None:
         """Proves that every edit preserves an invariant, whose names include the state `s`."""
@@ -176,15 +183,15 @@ class Edits:
     ) -> None:
         """Proves a goal about the state after an edit."""
         names: Names = {"s": self.s}
-        values = (self.s, edit.after, edit.outcome, *[v for v in edit.way.names.values() if isinstance(v, Seq)])
-        known = [*self.given, *given, *edit.way.when]
+        values = (self.s, edit.after, edit.outcome, *[v for v in edit.path.names.values() if isinstance(v, Seq)])
+        known = [*self.given, *given, *edit.path.when]
         follows(self.proof, f"{edit.name}: {what}", goal, places, (kept,) if kept else (), names, known, values)
 
     # ---- comparison with runs of the program
 
     def against(self, holds: Callable[[Config, State], bool]) -> None:
-        """Checks the claim on random traces, and compares the paths in `ways` with each step of their actions."""
-        ready = {name: [self._ready(way) for way in ways] for name, ways in self.ways.items()}
+        """Checks the claim on random traces, and compares the paths in `paths` with each step of their actions."""
+        ready = {name: [self._ready(path) for path in paths] for name, paths in self.paths.items()}
         for history in histories(20, 60):
             for cfg, before, name, arguments, after, outcome in history:
                 self.proof.run(f"{name}{arguments}", holds(cfg, after), before)
@@ -194,8 +201,8 @@ class Edits:
                     evaluated = [(_canonical(value(bound)[0]), value(bound)[1]) for value in taken]
                     self.proof.compare(f"{name}{arguments}", evaluated, [(_canonical(after), outcome)])
 
-    def _ready(self, way: Path) -> tuple[list[Evaluator], Evaluator]:
-        return [evaluator(each) for each in way.conditions()], evaluator(way.value)
+    def _ready(self, path: Path) -> tuple[list[Evaluator], Evaluator]:
+        return [evaluator(each) for each in path.conditions()], evaluator(path.value)
 
     def _bound(self, cfg: Config, s: State, name: str, arguments: tuple[Any, ...]) -> dict[str, Any]:
         """Returns the values of the names in the terms of an action, including the results of `find` and `index`."""

@@ -52,10 +52,10 @@ def removes_nothing_younger() -> Answer:
 
     it.show([Invariant("what is gone is old", is_old, 1)])
     queue, head = it.head["queue"], it.head["head"]
-    for way in it.loop.round(it.head, [head >= 0]):
-        moved = z3.And(queue.at(head).defined, way.names["head"] > head)
+    for path in it.loop.iteration(it.head, [head >= 0]):
+        moved = z3.And(queue.at(head).defined, path.names["head"] > head)
         old = field_at(queue, head, "timestamp_ns") < it.limit
-        it.proof.show("an entry that is moved is old", z3.Implies(moved, old), way.when)
+        it.proof.show("an entry that is moved is old", z3.Implies(moved, old), path.when)
     it.against("time_pass", _only_older)
     return it.proof.answer()
 
@@ -116,8 +116,8 @@ def visits_once() -> Answer:
         return z3.And(n["head"] <= slots, slots <= queue.length, z3.Implies(put_back, new))
 
     past = it.limit <= it.s.fields["now_ns"]
-    ends = it.show([Invariant("what was put back is new", back_are_new, 1)], given=(past,))
-    for end in ends:
+    exit_paths = it.show([Invariant("what was put back is new", back_are_new, 1)], given=(past,))
+    for end in exit_paths:
         slots = it.s.fields["queue"].length
         it.proof.show("visits", end.names["head"] <= slots, [*end.when, back_are_new(it.head, it.head["head"])])
     it.against("time_pass", lambda run: run.visits <= len(run.before.queue))
@@ -178,8 +178,8 @@ def takes_no_more() -> Answer:
         last = z3.If(stays_counted(it.cfg, gone.at(gone.length - 1)), 0, gone.at(gone.length - 1).fields["bytes"])
         return z3.And(n["freed"] == gone.total("freed"), z3.Implies(gone.length > 0, n["freed"] - last < it.limit))
 
-    ends = it.show([Invariant("the last removal was needed", needed)])
-    for end in ends:
+    exit_paths = it.show([Invariant("the last removal was needed", needed)])
+    for end in exit_paths:
         _, removed = end.value
         gone = end.names["gone"]
         same = removed.fields["bytes"] == z3.If(gone.length > 0, end.names["freed"], 0)
@@ -235,9 +235,9 @@ def visit_bound() -> Answer:
         return head + left == before.length + before.total("extra")
 
     given = (it.cfg.fields["size_pass_requeues_expired"],)
-    ends = it.show([Invariant("each visit uses up one", used_up)], given=given)
+    exit_paths = it.show([Invariant("each visit uses up one", used_up)], given=given)
     most = before.length + before.total("extra")
-    for end in ends:
+    for end in exit_paths:
         queue, head = end.names["queue"], end.names["head"]
         not_negative = queue.total("extra", head) >= 0
         bound = z3.And(head <= most, z3.Implies(head == queue.length, head == most))

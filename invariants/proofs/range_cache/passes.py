@@ -16,8 +16,8 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Proof
 from invariants.proofs.induction import Induction, Invariant, Names
 from invariants.proofs.symbolic import (
-    AT,
-    OVER,
+    INDEX,
+    ITERATED,
     LoopEvaluator,
     Maybe,
     Measures,
@@ -110,12 +110,12 @@ class Pass:
         all_invariants = [*self._plain(), fits, Invariant("caches of gone entries are there", self._fits("gone"), 1)]
         induction = Induction(self.proof, self.loop, self.head, [*all_invariants, *invariants], given)
         before = Invariant("", lambda n, i: self._fits("queue")({**n, "queue": n["s"].fields["queue"]}, i), 1)
-        induction.begins(self.loop.begin(self.cfg, self.s, self.predicate, self.limit), (before, *assumed))
-        ends = induction.ends(induction.goes_round())
+        induction.base_case(self.loop.begin(self.cfg, self.s, self.predicate, self.limit), (before, *assumed))
+        exit_paths = induction.exit_paths(induction.step_case())
         if goal is None:
-            return ends
+            return exit_paths
         anywhere = [z3.Int(f"any{i}") for i in range(places)]
-        for end in ends:
+        for end in exit_paths:
             after, removed = end.value
             induction.show(
                 "at the end",
@@ -124,7 +124,7 @@ class Pass:
                 anywhere,
                 assumed=[*induction.invariants, before, *assumed],
             )
-        return ends
+        return exit_paths
 
     def _plain(self) -> list[Invariant]:
         """What holds in every pass: where its head stands, and that the queue is untouched before the first step."""
@@ -180,12 +180,12 @@ class Pass:
             "orphaned_copies": Seq.unknown(OrphanedCopies, "orphaned_copies"),
             "entries": z3.Int("entries"),
             "freed": z3.Int("freed"),
-            OVER: gone,
-            AT: z3.Int("at"),
+            ITERATED: gone,
+            INDEX: z3.Int("at"),
         }
 
         def adds_up(n: Names) -> Any:
-            at, cfg = n[AT], n["cfg"].fields
+            at, cfg = n[INDEX], n["cfg"].fields
             size = n["s"].fields["sizes"].at(self.cache) - gone.total("bytes", 0, at)
             return z3.And(
                 at >= 0,
@@ -199,10 +199,10 @@ class Pass:
         inside = Invariant("caches of gone entries are there", self._fits("gone"), 1)
         adding = Invariant("what leaves is subtracted", adds_up)
         # the caches of what is gone are there, at every place: a place is inside where a round reads it
-        here = self._fits("gone")(head, head[AT])
+        here = self._fits("gone")(head, head[INDEX])
         induction = Induction(self.proof, loop, head, [adding, inside], [here])
-        induction.begins(loop.begin(self.cfg, self.s, gone), (inside,))
-        for end in induction.ends(induction.goes_round()):
+        induction.base_case(loop.begin(self.cfg, self.s, gone), (inside,))
+        for end in induction.exit_paths(induction.step_case()):
             after, removed = end.value
             same = [f for f in after.fields if f not in ("sizes", "orphaned_copies")]
             self.proof.need("leave changes more than sizes", all(after.fields[f] is self.s.fields[f] for f in same))
@@ -226,7 +226,7 @@ class Pass:
         self._is_the_action(action)
         kinds = {"queue": list[Entry | None], "gone": list[Entry], "freed": int, "head": int}
         rounds = LoopEvaluator(
-            self.loop.goes_on(self.head), self.loop.round(self.head, [self.head["head"] >= 0]), kinds
+            self.loop.condition(self.head), self.loop.iteration(self.head, [self.head["head"] >= 0]), kinds
         )
         for i, run in enumerate(runs(action, self.predicate)):
             self.proof.run(f"{action}({run.limit})", holds(run), run.seen())
@@ -248,8 +248,8 @@ class Pass:
             return walked
 
         reader = Reader([equal(self.cfg.fields["retention"], "requeue")], stubs={model.evict_entries: walk})
-        ways = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
-        others = [w.value for w in ways if w.value is not walked]
+        paths = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
+        others = [w.value for w in paths if w.value is not walked]
         refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
         wanted = (self.cfg, self.s, self.predicate, self.limit)
         itself = len(calls) == 1 and all(a is b for a, b in zip(calls[0], wanted, strict=True))

@@ -16,7 +16,7 @@ from typing import Any
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.shared.rounding import WHOLE, about_rounding, rounding_is_as_said
+from invariants.proofs.shared.rounding import WHOLE, prove_rounding_facts, rounding_facts
 from invariants.proofs.symbolic import (
     SUM,
     Double,
@@ -52,8 +52,8 @@ class Amounts:
 
     def show(self, what: str, goal: Any) -> None:
         """Shows a goal about numbers that make sense, from what is known of rounding; and that this is so."""
-        if self.proof.show(what, goal, [*self.sense, *about_rounding(goal)]):
-            rounding_is_as_said(self.proof)
+        if self.proof.show(what, goal, [*self.sense, *rounding_facts(goal)]):
+            prove_rounding_facts(self.proof)
 
     def against(self, holds: Callable[[int, int, float], bool]) -> Answer:
         """Holds the claim, and the terms, against the program on random numbers; then the verdict."""
@@ -153,18 +153,18 @@ def aims_at_the_watermark() -> Answer:
         passed.append(bytes_to_free)
         return s.replace({"next_copy": asked}), None
 
-    ways = Reader(stubs={model.size_pass: size_pass}).paths(model.evict_to_watermark, cfg, s)
+    paths = Reader(stubs={model.size_pass: size_pass}).paths(model.evict_to_watermark, cfg, s)
     settings = (cfg.fields["max_bytes"], cfg.fields["watermark"])
     total = s.fields["sizes"].total(SUM)
     over = it.reader.call(watermark.is_over_threshold, total, settings[0])
     wanted = total - it.reader.call(watermark.share_of, *settings)
     it.proof.need("the size check asks more than one size pass", len(passed) == 1)
-    for way in ways:
-        after, outcome = way.value
+    for path in paths:
+        after, outcome = path.value
         evicts = z3.And(over, wanted > 0)
-        it.proof.show("when it evicts", evicts == (after is not s), way.when)
-        it.proof.show("how much it asks for", z3.Implies(evicts, passed[0] == wanted), way.when)
-        it.proof.show("it reports", z3.Or(evicts, as_term(equal(outcome, _nothing()))), way.when)
+        it.proof.show("when it evicts", evicts == (after is not s), path.when)
+        it.proof.show("how much it asks for", z3.Implies(evicts, passed[0] == wanted), path.when)
+        it.proof.show("it reports", z3.Or(evicts, as_term(equal(outcome, _nothing()))), path.when)
     return it.against(_aims)
 
 

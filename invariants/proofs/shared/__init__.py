@@ -1,1 +1,1 @@
-"""What the proofs of several components use."""
+"""Helpers shared by the proofs of several components."""

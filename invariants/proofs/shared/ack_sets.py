@@ -36,7 +36,7 @@ class Words(NamedTuple):
 
 
 def mask_of(words: Any) -> Any:
-    """Stub of `mask_of`; the ack set is not None there, as the type checker has shown."""
+    """Stub of `mask_of`; mypy ensures that its argument is not None."""
     return (words.value if isinstance(words, Maybe) else words).fields["mask"]
 
 

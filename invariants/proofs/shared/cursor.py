@@ -1,8 +1,8 @@
 """Symbolic acknowledgements of a cursor, stubs of the functions on ack sets, and random acks.
 
-An ack set is a bit mask of any length (`symbolic/bitmasks.py`), so a batch has any number of messages. The list of
-ack sets is treated as a map from entries to masks; that the functions on the list agree with those on the map is
-tested on random lists, not proved. Batch sizes are arbitrary.
+An ack set is a bit mask of any length (`symbolic/bitmasks.py`), so a batch has any number of messages. Batch sizes are
+arbitrary. The list of ack sets is represented by a map from entries to masks. That the stubs on the map agree with the
+functions on the list is tested with random lists, not proved.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from model.positions import Position
 SIZE = z3.Function("size of", z3.IntSort(), z3.IntSort())
 
 
-class Parts(NamedTuple):
-    """The ack sets as a map: which entries have one, and the remaining messages of each."""
+class AckSetMap(NamedTuple):
+    """The ack sets as a map: the entries that have one (`has`), and the remaining messages of each (`left`)."""
 
     has: object
     left: object
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
     @staticmethod
     def none() -> Rec:
         """Returns the empty map."""
-        return Rec(Parts, {"has": bitmasks.NONE, "left": z3.K(z3.IntSort(), bitmasks.NONE)})
+        return Rec(AckSetMap, {"has": bitmasks.NONE, "left": z3.K(z3.IntSort(), bitmasks.NONE)})
 
     @staticmethod
     def has_any(parts: Rec) -> Any:
@@ -42,7 +42,7 @@ class Parts(NamedTuple):
 
 
 def present(value: Any) -> Any:
-    """Returns the value of an argument that cannot be None there, as the type checker has shown."""
+    """Returns the value of an argument; mypy ensures that it is not None."""
     return value.value if isinstance(value, Maybe) else as_term(value)
 
 
@@ -60,17 +60,17 @@ def without(partial: Rec, entry: Any) -> Rec:
 def with_remaining(partial: Rec, entry: Any, remaining: Any) -> Rec:
     """Stub of `with_remaining`."""
     (has, left), entry, remaining = partial.fields.values(), present(entry), present(remaining)
-    return Rec(Parts, {"has": z3.Store(has, entry, True), "left": z3.Store(left, entry, remaining)})
+    return Rec(AckSetMap, {"has": z3.Store(has, entry, True), "left": z3.Store(left, entry, remaining)})
 
 
 class Cursor:
-    """Arbitrary acknowledgements, an entry `e`, and a message `i` of an entry."""
+    """Arbitrary acknowledgements, an arbitrary entry `e`, and an arbitrary message `i` of it."""
 
     def __init__(self) -> None:
         self.proof, self.cfg = Proof(), lifted(Config())
         self.e, self.i = z3.Int("e"), z3.Int("i")
         partial = Rec(
-            Parts, {"has": bitmasks.unknown_mask("has"), "left": z3.Const("left", z3.ArraySort(z3.IntSort(), MASK))}
+            AckSetMap, {"has": bitmasks.unknown_mask("has"), "left": z3.Const("left", z3.ArraySort(z3.IntSort(), MASK))}
         )
         self.acks = Rec(
             Acks,
@@ -84,12 +84,12 @@ class Cursor:
             state.with_remaining: with_remaining,
             state.size_of: lambda cfg, entry: SIZE(present(entry)),
             sets.all_of: bitmasks.below,
-            state.requested_mask: lambda cfg, on, given: given,
+            state.requested_mask: lambda cfg, on, requested: requested,
             state.mark_deleted_before: self._mark_deleted_before,
             state.with_mark_delete_advanced: self._with_mark_delete_advanced,
         }
 
-    def given(self, name: str) -> Maybe:
+    def requested(self, name: str) -> Maybe:
         """Returns the requested mask of an ack: any mask, or None if the ack has no effect."""
         return Maybe(z3.Bool(f"{name} has effect"), bitmasks.unknown_mask(name))
 
@@ -97,13 +97,13 @@ class Cursor:
         """Stub of `mark_deleted_before`; `show_mark_deleted_before` proves its facts."""
         self._made += 1
         then, (has, left) = z3.Int(f"first_unacked#{self._made}"), acks.fields["partial"].fields.values()
-        deleted, behind = acks.fields["deleted"], bitmasks.from_on(then)
+        deleted, behind = acks.fields["deleted"], bitmasks.at_or_above(then)
         passed = z3.Implies(z3.And(first_unacked <= self.e, self.e < then), deleted[self.e])
         self.facts += [then >= first_unacked, z3.Not(deleted[then]), passed]
         bit = z3.Int("(bit)")
-        cut = [bitmasks.made(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
+        cut = [bitmasks.satisfying(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
         return Rec(
-            Acks, {"first_unacked": then, "deleted": cut[0], "partial": Rec(Parts, {"has": cut[1], "left": left})}
+            Acks, {"first_unacked": then, "deleted": cut[0], "partial": Rec(AckSetMap, {"has": cut[1], "left": left})}
         )
 
     def _with_mark_delete_advanced(self, acks: Rec) -> Rec:
@@ -131,7 +131,7 @@ class Cursor:
         return z3.Implies(z3.And(part.defined, z3.Not(self.deleted(acks, entry))), z3.And(some, inside))
 
     def valid(self, *entries: Any) -> list[Any]:
-        """Returns the preconditions: entries have numbers from 0 and at least one message, and consistent ack sets."""
+        """Returns the preconditions: entry numbers are at least 0, entries have messages and consistent ack sets."""
         sizes = [z3.And(n >= 0, SIZE(n) >= 1) for n in entries]
         return [
             *sizes,
@@ -160,9 +160,9 @@ def show_mark_deleted_before(proof: Proof) -> None:
         return first
 
     reader = Reader([first_unacked >= 0, first >= 0, partial.length >= 0], stubs={sets.first_of: first_of})
-    for way in reader.paths(state.mark_deleted_before, acks, first_unacked):
-        after, kept = way.value.fields, way.value.fields["partial"]
-        there = [*gap, *way.when, first_unacked >= 0, e >= 0]
+    for path in reader.paths(state.mark_deleted_before, acks, first_unacked):
+        after, kept = path.value.fields, path.value.fields["partial"]
+        there = [*gap, *path.when, first_unacked >= 0, e >= 0]
         then = after["first_unacked"]
         passed = z3.Implies(z3.And(first_unacked <= e, e < then), deleted[e])
         proof.show(
@@ -171,7 +171,7 @@ def show_mark_deleted_before(proof: Proof) -> None:
         rest = after["deleted"][e] == z3.And(deleted[e], e >= then)
         proof.show("later deletions stay", rest, there)
         if isinstance(kept, Seq) and kept.origin is not None:
-            chosen, _, more = kept.origin.look(index)
+            chosen, _, more = kept.origin.element_at(index)
             inside = z3.And(index >= 0, index < partial.length)
             behind = partial.at(index).fields["entry"] >= then
             proof.show("later ack sets stay", chosen == behind, [*there, *more, inside])

@@ -9,5 +9,5 @@ from model.range_cache import OrphanedCopies
 
 
 def add_orphaned_copies(copies: Any, count: Any, orphaned_copies: Seq) -> Seq:
-    """Stands in for the model's: it adds one group of copies, if there are any, in some order."""
+    """Stub of the model's function: adds one group of copies. The order of groups is not modelled."""
     return orphaned_copies.appended(Rec(OrphanedCopies, {"copies": copies, "expected_reads": count}))

@@ -1,4 +1,4 @@
-"""Rounding to the nearest double: the facts that proofs assume of it, and their proof bit by bit."""
+"""Rounding to the nearest double: the facts that proofs assume, and the proof of these facts by bit-blasting."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.claim import Proof
 from invariants.proofs.symbolic import as_term, rounded
 
-#: up to here every whole number is a double
+#: every nonnegative integer up to this one is a double
 WHOLE = 2**53
 
 
-def about_rounding(*terms: Any) -> list[Any]:
-    """What is known of the roundings in some terms: that they keep the order, also towards whole numbers."""
+def rounding_facts(*terms: Any) -> list[Any]:
+    """Returns facts about the roundings in terms: rounding is monotonic, and integers up to WHOLE are unchanged."""
     wholes = {as_term(0).sexpr(): z3.RealVal(0)}
     products: dict[str, Any] = {}
     todo = list(terms)
@@ -29,10 +29,10 @@ def about_rounding(*terms: Any) -> list[Any]:
     return facts + [z3.Implies(a <= b, rounded(a) <= rounded(b)) for a in both for b in both if a is not b]
 
 
-def rounding_is_as_said(proof: Proof) -> None:
-    """Shows, bit by bit, what `about_rounding` takes for known.
+def prove_rounding_facts(proof: Proof) -> None:
+    """Proves the facts of `rounding_facts` by bit-blasting. Cost: about 3 s.
 
-    A number of 107 binary digits holds the exact product of a whole number of 53 and a double's 53. About 3 s.
+    107 significant bits hold the exact product of two factors of 53 significant bits.
     """
     wide = z3.FPSort(12, 107)
     a, b = z3.FPs("a b", wide)

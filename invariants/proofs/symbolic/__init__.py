@@ -1,4 +1,4 @@
-"""Reads functions written in a subset of Python and turns them into Z3 terms.
+"""Translates functions written in a subset of Python into Z3 terms.
 
     from invariants.proofs.symbolic import Reader, unknown
 
@@ -9,15 +9,15 @@
     reader.call(function, n)                       # all paths merged into one value
     reader.loop(function)                          # a loop: what precedes it, one iteration, what follows it
 
-Nothing is guessed: source outside the subset, and every operation that could raise and is not shown safe, raises
-`UnsupportedError` with the offending source. The subset is documented in `README.md` in this folder.
+The translation is exact or fails: source outside the subset, and an operation that could raise and is not proved safe,
+raise `UnsupportedError` with the offending source. `README.md` in this folder documents the subset.
 
     values        symbolic values (`Maybe`, `Rec`, `Seq`, ...) and `unknown`, which makes one for any annotated type
     bitmasks      integers of any length as sets of bit positions
     operators     Python's operators and built-in functions on symbolic values
     expressions   expressions; statements, paths and loops are in `reader`
-    forgetting    readings in which nothing is known of any result, to find statements that say nothing
-    evaluation    symbolic values evaluated for given inputs, to compare a reading with a run of the function
+    forgetting    translations with unconstrained results, to detect vacuous statements
+    evaluation    symbolic values evaluated for given inputs, to compare a translation with a run of the function
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from invariants.proofs.symbolic import bitmasks
 from invariants.proofs.symbolic.bitmasks import MASK
 from invariants.proofs.symbolic.evaluation import Evaluator, LoopEvaluator, bind, bind_seq, evaluate, evaluator
 from invariants.proofs.symbolic.expressions import Path, PathCondition
-from invariants.proofs.symbolic.forgetting import forgotten_results
+from invariants.proofs.symbolic.forgetting import unconstrained_results
 from invariants.proofs.symbolic.operators import ordered
-from invariants.proofs.symbolic.reader import AT, OVER, Loop, Reader
+from invariants.proofs.symbolic.reader import INDEX, ITERATED, Loop, Reader
 from invariants.proofs.symbolic.values import (
     FORGETS,
     SUM,
     TOKEN,
     Choice,
-    Chosen,
     Double,
-    Heard,
+    Filtered,
     Listener,
+    ListenerCall,
     Maybe,
     Measures,
     Rec,
+    RecursiveSum,
     Root,
     Seq,
-    Tally,
     UnsupportedError,
     Word,
     applications,
@@ -61,18 +61,18 @@ from invariants.proofs.symbolic.values import (
 )
 
 __all__ = [
-    "AT",
     "FORGETS",
+    "INDEX",
+    "ITERATED",
     "MASK",
-    "OVER",
     "SUM",
     "TOKEN",
     "Choice",
-    "Chosen",
     "Double",
     "Evaluator",
-    "Heard",
+    "Filtered",
     "Listener",
+    "ListenerCall",
     "Loop",
     "LoopEvaluator",
     "Maybe",
@@ -81,9 +81,9 @@ __all__ = [
     "PathCondition",
     "Reader",
     "Rec",
+    "RecursiveSum",
     "Root",
     "Seq",
-    "Tally",
     "UnsupportedError",
     "Word",
     "applications",
@@ -97,12 +97,12 @@ __all__ = [
     "evaluate",
     "evaluator",
     "exact",
-    "forgotten_results",
     "lifted",
     "merged",
     "ordered",
     "power",
     "rounded",
     "truth",
+    "unconstrained_results",
     "unknown",
 ]

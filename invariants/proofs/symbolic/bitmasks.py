@@ -22,35 +22,35 @@ def is_mask(value: Any) -> bool:
     return bool(z3.is_expr(value) and value.sort() == MASK)
 
 
-def made(place: Any, holds: Any) -> Any:
+def satisfying(bit: Any, holds: Any) -> Any:
     """Returns the mask of the nonnegative positions for which `holds` is true."""
-    return z3.Lambda([place], z3.And(place >= 0, holds))
+    return z3.Lambda([bit], z3.And(bit >= 0, holds))
 
 
 def unknown_mask(name: str) -> Any:
     """Returns an unconstrained mask."""
-    place = z3.Int("(bit)")
-    return made(place, z3.Const(name, MASK)[place])
+    bit = z3.Int("(bit)")
+    return satisfying(bit, z3.Const(name, MASK)[bit])
 
 
 def below(end: Any) -> Any:
     """Returns the mask of all positions below `end`."""
-    place = z3.Int("(bit)")
-    return made(place, place < end)
+    bit = z3.Int("(bit)")
+    return satisfying(bit, bit < end)
 
 
-def from_on(first: Any) -> Any:
+def at_or_above(first: Any) -> Any:
     """Returns the mask of all positions at or above `first`."""
-    place = z3.Int("(bit)")
-    return made(place, place >= first)
+    bit = z3.Int("(bit)")
+    return satisfying(bit, bit >= first)
 
 
 def of_number(number: int) -> Any:
     """Returns the mask of a nonnegative integer constant."""
     mask = NONE
-    for place in range(number.bit_length()):
-        if number >> place & 1:
-            mask = z3.Store(mask, place, True)
+    for bit in range(number.bit_length()):
+        if number >> bit & 1:
+            mask = z3.Store(mask, bit, True)
     return mask
 
 
@@ -71,51 +71,51 @@ def as_mask(value: Any) -> Any:
 
 def binary(operator: ast.operator, left: Any, right: Any) -> Any:
     """Returns the result of an operation on masks, or None if it is not supported."""
-    place = z3.Int("(bit)")
+    bit = z3.Int("(bit)")
     if isinstance(operator, ast.LShift | ast.RShift):
         mask = as_mask(left)
         if mask is None or is_mask(right):
             return None
         if isinstance(operator, ast.RShift):
-            return made(place, mask[place + right])
+            return satisfying(bit, mask[bit + right])
         if number_in(left) == 1:
             return z3.Store(NONE, right, True)
-        return made(place, z3.And(place >= right, mask[place - right]))
+        return satisfying(bit, z3.And(bit >= right, mask[bit - right]))
     if isinstance(operator, ast.Sub) and is_mask(left) and number_in(right) == 1:
-        return one_less(left)
+        return minus_one(left)
     one, other = as_mask(left), as_mask(right)
     if one is None or other is None:
         return None
-    few = number_in(right) if number_in(left) is None else number_in(left)
-    if isinstance(operator, ast.BitAnd) and few is not None:
-        return _picked(other if is_mask(right) else one, few)
+    constant = number_in(right) if number_in(left) is None else number_in(left)
+    if isinstance(operator, ast.BitAnd) and constant is not None:
+        return _and_constant(other if is_mask(right) else one, constant)
     match operator:
         case ast.BitAnd():
-            return made(place, z3.And(one[place], other[place]))
+            return satisfying(bit, z3.And(one[bit], other[bit]))
         case ast.BitOr():
-            return made(place, z3.Or(one[place], other[place]))
+            return satisfying(bit, z3.Or(one[bit], other[bit]))
         case ast.BitXor():
-            return made(place, one[place] != other[place])
+            return satisfying(bit, one[bit] != other[bit])
     return None
 
 
-def one_less(mask: Any) -> Any:
+def minus_one(mask: Any) -> Any:
     """Returns the mask minus 1: the lowest bit is cleared, and all bits below it are set."""
-    place, lower = z3.Int("(bit)"), z3.Int("(lower bit)")
-    is_behind = z3.Exists([lower], z3.And(lower >= 0, lower < place, mask[lower]))
-    return made(place, mask[place] == is_behind)
+    bit, lower = z3.Int("(bit)"), z3.Int("(lower bit)")
+    is_behind = z3.Exists([lower], z3.And(lower >= 0, lower < bit, mask[lower]))
+    return satisfying(bit, mask[bit] == is_behind)
 
 
-def _picked(mask: Any, number: int) -> Any:
+def _and_constant(mask: Any, number: int) -> Any:
     """Returns `mask & number` for a constant, as one store for each bit of the constant."""
     chosen = NONE
-    for place in range(number.bit_length()):
-        if number >> place & 1:
-            chosen = z3.Store(chosen, place, mask[place])
+    for bit in range(number.bit_length()):
+        if number >> bit & 1:
+            chosen = z3.Store(chosen, bit, mask[bit])
     return chosen
 
 
 def inverted(mask: Any) -> Any:
     """Returns the complement of a mask."""
-    place = z3.Int("(bit)")
-    return made(place, z3.Not(mask[place]))
+    bit = z3.Int("(bit)")
+    return satisfying(bit, z3.Not(mask[bit]))

@@ -2,7 +2,7 @@
 
 bind, bind_seq       assign a Python value to the constants of an unknown
 evaluate, evaluator  return the Python value of a symbolic value under such an assignment
-LoopEvaluator        runs a loop by evaluating the paths through one iteration
+LoopEvaluator        runs a loop by evaluating the paths of one iteration
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def bind_seq(kind: Any, name: str, values: Sequence[Any], bound: Bound) -> None:
 Evaluator = Callable[[Mapping[str, Any]], Any]
 
 #: the index in a sequence whose elements are evaluated
-_PLACE = z3.Int("(place)")
+_INDEX = z3.Int("(place)")
 _NUMBER = re.compile(r"#\d+")
 
 
@@ -97,7 +97,7 @@ def evaluator(value: Any) -> Evaluator:
         fields = {f: evaluator(v) for f, v in value.fields.items()}
         return lambda bound: value.kind(**{f: of(bound) for f, of in fields.items()})
     if isinstance(value, Seq):
-        length, element = evaluator(value.length), evaluator(value.at(_PLACE))
+        length, element = evaluator(value.length), evaluator(value.at(_INDEX))
         return lambda bound: tuple([element({**bound, "(place)": i}) for i in range(length(bound))])
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
         each = [evaluator(v) for v in value]
@@ -136,8 +136,8 @@ def _named(name: str, parts: list[Evaluator], nothing: Any) -> Evaluator:
         of = _OF_TERMS[name]
         return lambda bound: of(*[part(bound) for part in parts])
     if parts:
-        [place] = parts
-        return lambda bound: bound.get(name, {}).get(place(bound), nothing)
+        [index] = parts
+        return lambda bound: bound.get(name, {}).get(index(bound), nothing)
 
     def constant(bound: Mapping[str, Any]) -> Any:
         if name not in bound and plain not in bound:
@@ -186,39 +186,41 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 class LoopEvaluator:
     """Runs a loop by evaluating the paths through one iteration.
 
-    `ways` are these paths. `kinds` has the type of each name that the loop changes, list[...] for a sequence.
+    `paths` are these paths. `kinds` has the type of each name that the loop changes, list[...] for a sequence.
     """
 
-    def __init__(self, goes_on: Any, ways: Sequence[Path], kinds: Mapping[str, Any]) -> None:
+    def __init__(self, condition: Any, paths: Sequence[Path], kinds: Mapping[str, Any]) -> None:
         self.kinds = kinds
-        self._goes_on = evaluator(goes_on)
-        self._ways = [([evaluator(each) for each in way.conditions()], way.how, self._changed(way)) for way in ways]
+        self._condition = evaluator(condition)
+        self._paths = [
+            ([evaluator(each) for each in path.conditions()], path.exit, self._changed(path)) for path in paths
+        ]
 
-    def _changed(self, way: Path) -> dict[str, Evaluator]:
-        return {name: evaluator(way.names[name]) for name in self.kinds}
+    def _changed(self, path: Path) -> dict[str, Evaluator]:
+        return {name: evaluator(path.names[name]) for name in self.kinds}
 
-    def run(self, bound: Mapping[str, Any], names: Mapping[str, Any], most: int = 1000) -> dict[str, Any]:
+    def run(self, bound: Mapping[str, Any], names: Mapping[str, Any], max_iterations: int = 1000) -> dict[str, Any]:
         """Returns the values of the names at the loop's exit. `bound` has the values that the loop does not change.
 
-        Raises UnsupportedError if not exactly one path is feasible, or after more than `most` iterations.
+        Raises UnsupportedError if not exactly one path is feasible, or after more than `max_iterations` iterations.
         """
         now = dict(names)
         if FORGETS.get():
             return now
-        for _ in range(most):
+        for _ in range(max_iterations):
             here = dict(bound)
             for name, kind in self.kinds.items():
                 if get_origin(kind) is list:
                     bind_seq(get_args(kind)[0], name, now[name], here)
                 else:
                     bind(kind, name, now[name], here)
-            if not self._goes_on(here):
+            if not self._condition(here):
                 return now
-            taken = [(how, changed) for when, how, changed in self._ways if all(each(here) for each in when)]
-            if len(taken) != 1:
-                raise UnsupportedError(f"{len(taken)} ways can be taken with {now}")
-            [(how, changed)] = taken
+            feasible = [(end, changed) for when, end, changed in self._paths if all(each(here) for each in when)]
+            if len(feasible) != 1:
+                raise UnsupportedError(f"{len(feasible)} paths are feasible with {now}")
+            [(end, changed)] = feasible
             now = {name: of(here) for name, of in changed.items()}
-            if how != "next":
+            if end != "next":
                 return now
-        raise UnsupportedError(f"more than {most} rounds")
+        raise UnsupportedError(f"more than {max_iterations} iterations")

@@ -1,8 +1,8 @@
-"""Readings in which nothing is known of any result: what still holds then says nothing about the program.
+"""Translations with unconstrained results: a statement that still holds says nothing about the program.
 
-Inside `forgotten_results()`, every value that a `Reader` hands out keeps its shape, each term in it is replaced by a
-fresh constant, and the program's own conditions are dropped. A statement that a solver shows all the same is a
-tautology, or follows from its own premises.
+Inside `unconstrained_results()`, every value that a `Reader` returns keeps its shape, each term in it is replaced by a
+fresh constant, and path conditions are dropped. A statement that a solver still proves is a tautology, or follows from
+its own premises.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from model.values import fields_of
 
 
 @contextmanager
-def forgotten_results() -> Iterator[None]:
+def unconstrained_results() -> Iterator[None]:
     """Inside the `with` statement, readers return unconstrained values."""
     token = FORGETS.set(True)
     try:
@@ -27,14 +27,14 @@ def forgotten_results() -> Iterator[None]:
         FORGETS.reset(token)
 
 
-def handed_out(value: Any) -> Any:
-    """Returns a value unchanged, or, inside `forgotten_results`, an unconstrained value of the same shape."""
+def maybe_forgotten(value: Any) -> Any:
+    """Returns a value unchanged, or, inside `unconstrained_results`, an unconstrained value of the same shape."""
     return _forgotten(value, _fresh) if FORGETS.get() else value
 
 
-def handed_out_names(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values of names, each as `handed_out` returns it."""
-    return {name: handed_out(value) for name, value in names.items()}
+def maybe_forgotten_names(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values of names, each as `maybe_forgotten` returns it."""
+    return {name: maybe_forgotten(value) for name, value in names.items()}
 
 
 def _fresh(sort: Any, _: str) -> Any:
@@ -42,7 +42,7 @@ def _fresh(sort: Any, _: str) -> Any:
 
 
 def _forgotten(value: Any, leaf: Callable[[Any, str], Any], path: str = "") -> Any:
-    """The value with each term replaced by a leaf of its sort; `path` names the leaf within the value."""
+    """Returns the value with each term replaced by a leaf of its sort; `path` identifies the leaf in the value."""
     if isinstance(value, Maybe):
         return Maybe(leaf(z3.BoolSort(), f"{path}?"), _forgotten(value.value, leaf, f"{path}!"))
     if isinstance(value, Word):

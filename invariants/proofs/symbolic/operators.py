@@ -17,8 +17,8 @@ import z3  # type: ignore[import-untyped]
 from invariants.proofs.symbolic import bitmasks
 from invariants.proofs.symbolic.values import (
     SUM,
-    Chosen,
     Double,
+    Filtered,
     Rec,
     Seq,
     UnsupportedError,
@@ -52,8 +52,8 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
             left = left.appended(each)
         return left
     if bitmasks.is_mask(left) or bitmasks.is_mask(right) or _shifts_by_unknown(operator, right):
-        said = bitmasks.binary(operator, left, right)
-        return _refuse(node) if said is None else said
+        result = bitmasks.binary(operator, left, right)
+        return _refuse(node) if result is None else result
     if _is_float(left) or _is_float(right):
         return _of_floats(operator, left, right, node)
     left, right = as_number(left), as_number(right)
@@ -149,15 +149,15 @@ def compared(operator: ast.cmpop, left: Any, right: Any, node: ast.AST) -> Any:
     """Returns the truth value of a comparison. Raises UnsupportedError."""
     match operator:
         case ast.Is() | ast.IsNot() if right is None:
-            said = equal(left, None)
-            return said if isinstance(operator, ast.Is) else _not(said)
+            result = equal(left, None)
+            return result if isinstance(operator, ast.Is) else _not(result)
         case ast.Eq():
             return equal(left, right)
         case ast.NotEq():
             return _not(equal(left, right))
         case ast.In() | ast.NotIn() if isinstance(right, tuple):
-            among = z3.Or(*[as_term(equal(left, each)) for each in right])
-            return among if isinstance(operator, ast.In) else z3.Not(among)
+            is_member = z3.Or(*[as_term(equal(left, each)) for each in right])
+            return is_member if isinstance(operator, ast.In) else z3.Not(is_member)
     if type(operator) in _ORDERS:
         return _ordered(type(operator), left, right, node)
     return _refuse(node)
@@ -169,8 +169,8 @@ def ordered(symbol: str, left: Any, right: Any) -> Any:
     return as_term(compared(node.ops[0], left, right, node))  # type: ignore[attr-defined]
 
 
-def _not(said: Any) -> Any:
-    return not said if isinstance(said, bool) else z3.Not(said)
+def _not(result: Any) -> Any:
+    return not result if isinstance(result, bool) else z3.Not(result)
 
 
 _ORDERS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -233,8 +233,8 @@ def _length(value: Any) -> Any:
 def _sum(value: Any) -> Any:
     if isinstance(value, Seq) and SUM in value.totals:
         return value.total(SUM)
-    if isinstance(value, Chosen):
-        return value.tally().whole()
+    if isinstance(value, Filtered):
+        return value.recursive_sum().whole()
     raise UnsupportedError(f"a sum over {type(value).__name__}")
 
 
@@ -243,14 +243,16 @@ def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
         return _ordered(order, a, b, ast.Constant(order.__name__))
 
     def of(*values: Any, default: Any = ...) -> Any:
-        if len(values) == 1 and isinstance(values[0], Chosen) and default is None:
+        if len(values) == 1 and isinstance(values[0], Filtered) and default is None:
             return values[0].first_by(before)
         if len(values) == 1 and isinstance(values[0], tuple) and values[0] and default is ...:
             values = values[0]
             if len(values) == 1:
                 return values[0]
         if len(values) < 2 or default is not ...:
-            raise UnsupportedError("the least or most of a sequence, unless some are chosen or else None")
+            raise UnsupportedError(
+                "min or max of a sequence, except of a comprehension with a condition and default=None"
+            )
         best = values[0]
         for each in values[1:]:
             best = merged(_ORDERS[order](each, best), each, best)

@@ -1,10 +1,8 @@
-"""Symbolic execution of Python source: translates a function of the model into Z3 terms, so that a proof is about the
-code that runs.
+"""Symbolic execution of Python source: translates the functions of the model that run into Z3 terms.
 
-All inputs are followed at once. An `if` on a symbolic condition forks into two paths (`Path`), each with its path
-condition. Calls are inlined; inside an expression, the paths of a call are merged into one value. An operation that
-could raise, such as a field of None or an index out of range, must be proved safe where it occurs. Source outside the
-subset raises UnsupportedError.
+An `if` on a symbolic condition forks into two paths (`Path`), each with its path condition. Calls are inlined; inside
+an expression, the paths of a call are merged into one value. An operation that could raise, such as a field of None or
+an index out of range, must be proved safe where it occurs. Source outside the subset raises UnsupportedError.
 
 Loops are not unrolled: `Reader.loop` gives the paths before the loop, through one iteration from any state, and after
 the loop, for an induction.
@@ -21,12 +19,20 @@ from typing import Any, cast, get_args
 
 import z3  # type: ignore[import-untyped]
 
-from invariants.proofs.symbolic.expressions import HANDED_IN, Expressions, Path, PathCondition, Place, refuse, uncached
-from invariants.proofs.symbolic.forgetting import handed_out, handed_out_names
+from invariants.proofs.symbolic.expressions import (
+    UNASSIGNED_PARAMETERS,
+    Context,
+    Expressions,
+    Path,
+    PathCondition,
+    refuse,
+    uncached,
+)
+from invariants.proofs.symbolic.forgetting import maybe_forgotten, maybe_forgotten_names
 from invariants.proofs.symbolic.values import (
     FORGETS,
-    Heard,
     Listener,
+    ListenerCall,
     Maybe,
     Measures,
     Rec,
@@ -35,12 +41,12 @@ from invariants.proofs.symbolic.values import (
     as_term,
 )
 
-__all__ = ["AT", "OVER", "Loop", "Path", "Reader", "source_of"]
+__all__ = ["INDEX", "ITERATED", "Loop", "Path", "Reader", "source_of"]
 
-#: Depth of nested calls; a deeper one is taken for a recursion.
-DEEPEST = 20
+#: Maximum depth of nested calls; a deeper call counts as recursion.
+MAX_DEPTH = 20
 #: names for the sequence that a `for` iterates over and the current index; no program has such names
-OVER, AT = "(over)", "(at)"
+ITERATED, INDEX = "(over)", "(at)"
 
 
 class Reader(Expressions):
@@ -69,22 +75,22 @@ class Reader(Expressions):
         named: Mapping[str, Any] | None = None,
     ) -> list[Path]:
         """Returns the feasible paths through a function; `named` are its keyword arguments. Raises UnsupportedError."""
-        ways = self.follow(function, arguments, when, named)
-        if not ways:
+        paths = self.inline(function, arguments, when, named)
+        if not paths:
             raise UnsupportedError(f"no path through {uncached(function).__name__} is feasible under the given facts")
-        return self.assuming(ways)
+        return self.assuming(paths)
 
-    def assuming(self, ways: Sequence[Path]) -> list[Path]:
-        """Returns the paths with the reader's facts, which are assumptions of every statement about a path."""
+    def assuming(self, paths: Sequence[Path]) -> list[Path]:
+        """Returns the paths with the given facts added: they are assumptions of every statement about a path."""
         made = []
-        for way in ways:
-            when = [each for each in way.when if not (FORGETS.get() and isinstance(each, PathCondition))]
+        for path in paths:
+            when = [each for each in path.when if not (FORGETS.get() and isinstance(each, PathCondition))]
             there = {each.get_id() for each in map(as_term, when)}
             more = [fact for fact in map(as_term, self.given) if fact.get_id() not in there]
-            made.append(Path(handed_out_names(way.names), [*when, *more], way.how, handed_out(way.value)))
+            made.append(Path(maybe_forgotten_names(path.names), [*when, *more], path.exit, maybe_forgotten(path.value)))
         return made
 
-    def follow(
+    def inline(
         self,
         function: Callable[..., Any],
         arguments: Sequence[Any],
@@ -94,12 +100,12 @@ class Reader(Expressions):
         """Returns the feasible paths through an inlined function."""
         function = uncached(function)
         tree = source_of(function)
-        if self._depth == DEEPEST:
-            raise UnsupportedError(f"{function.__name__} calls itself, or too deep")
+        if self._depth == MAX_DEPTH:
+            raise UnsupportedError(f"{function.__name__} is recursive, or nested calls are too deep")
         self._depth += 1
-        ways = self.run(tree.body, _start(function, arguments, when, named), _space(function))
+        paths = self.run(tree.body, _start(function, arguments, when, named), _globals_of(function))
         self._depth -= 1
-        return [Path(w.names, w.when, "return", w.value) for w in ways]
+        return [Path(w.names, w.when, "return", w.value) for w in paths]
 
     def loop(self, function: Callable[..., Any], which: int = 0) -> Loop:
         """Returns the outermost loop with index `which`. Raises UnsupportedError if there is none."""
@@ -111,85 +117,105 @@ class Reader(Expressions):
 
     # ---- statements
 
-    def run(self, statements: Sequence[ast.stmt], path: Path, space: Mapping[str, Any]) -> list[Path]:
+    def run(self, statements: Sequence[ast.stmt], path: Path, globals_: Mapping[str, Any]) -> list[Path]:
         """Returns the feasible paths through the statements."""
         going: list[Path] = [path]
         ended: list[Path] = []
         for statement in statements:
-            ways = [w for p in going for w in self._told(statement, p, space) or self._statement(statement, p, space)]
-            going = [w for w in ways if w.how == "next"]
-            ended += [w for w in ways if w.how != "next"]
+            paths = [
+                w
+                for p in going
+                for w in self._recorded_call(statement, p, globals_) or self._statement(statement, p, globals_)
+            ]
+            going = [w for w in paths if w.exit == "next"]
+            ended += [w for w in paths if w.exit != "next"]
         return ended + going
 
-    def _statement(self, node: ast.stmt, path: Path, space: Mapping[str, Any]) -> list[Path]:
+    def _statement(self, node: ast.stmt, path: Path, globals_: Mapping[str, Any]) -> list[Path]:
         match node:
             case ast.Expr(ast.Constant()) | ast.Pass():
                 return [path]
             case ast.Expr(ast.Call(ast.Attribute(ast.Name(name), "append"), [item])) if name in path.names:
                 _check_own(name, path, node)
-                return [self._appended(name, v, way, space, node) for way, v in self._ways(item, path, space)]
+                return [
+                    self._appended(name, v, after, globals_, node)
+                    for after, v in self._values_by_path(item, path, globals_)
+                ]
             case ast.Assign([target], value) | ast.AnnAssign(target, _, ast.expr() as value):
-                return [self.assigned(target, v, way, space) for way, v in self._ways(value, path, space)]
+                return [
+                    self.assigned(target, v, after, globals_)
+                    for after, v in self._values_by_path(value, path, globals_)
+                ]
             case ast.AugAssign(target, operator, value):
                 change = ast.BinOp(_read_target(target), operator, value)
-                return [self.assigned(target, v, way, space) for way, v in self._ways(change, path, space)]
+                return [
+                    self.assigned(target, v, after, globals_)
+                    for after, v in self._values_by_path(change, path, globals_)
+                ]
             case ast.Raise():
                 return []  # claims are about calls that return
             case ast.Assert():
-                condition = self.condition(node.test, Place(path, space))
+                condition = self.condition(node.test, Context(path, globals_))
                 return [path.branch(condition)]  # execution continues only if it holds
             case ast.If():
-                return self._split(node, path, space)
+                return self._split(node, path, globals_)
             case ast.For(ast.Name(name), over, body, []):
-                items = self.value(over, Place(path, space))
+                items = self.value(over, Context(path, globals_))
                 if isinstance(items, tuple) and not hasattr(items, "_fields"):
-                    return self._unrolled(name, items, body, path, space)
-                return refuse(node, "a loop over any number of elements, in the middle of a function")
-            case ast.Return(ast.Name(name)) if name in path.names and name not in path.names.get(HANDED_IN, ()):
+                    return self._unrolled(name, items, body, path, globals_)
+                return refuse(node, "a loop over a sequence of unknown length is supported by Reader.loop only")
+            case ast.Return(ast.Name(name)) if name in path.names and name not in path.names.get(
+                UNASSIGNED_PARAMETERS, ()
+            ):
                 return [
                     Path(path.names, path.when, "return", path.names[name])
                 ]  # no other name refers to it after the return
             case ast.Return(ast.expr() as value):
-                return [Path(way.names, way.when, "return", v) for way, v in self._ways(value, path, space)]
+                return [
+                    Path(after.names, after.when, "return", v)
+                    for after, v in self._values_by_path(value, path, globals_)
+                ]
             case ast.Return() | ast.Break() | ast.Continue():
                 return [Path(path.names, path.when, type(node).__name__.lower())]
         return refuse(node, "this statement is not supported")
 
-    def _ways(self, node: ast.expr, path: Path, space: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
-        """Yields the values of an expression by path; paths of a call that is the whole expression stay apart."""
-        way = Path(path.names, path.when)
-        place = Place(way, space)
+    def _values_by_path(self, node: ast.expr, path: Path, globals_: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+        """Yields the value of an expression on each path. If it is a single call, the call's paths are not merged."""
+        after = Path(path.names, path.when)
+        context = Context(after, globals_)
         plain = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords
-        if isinstance(node, ast.Call) and plain and self.is_followed(function := self.value(node.func, place)):
-            arguments = [self.value(a, place) for a in node.args]
-            for inner in self.follow(function, arguments, way.when):
+        if isinstance(node, ast.Call) and plain and self.is_inlined(function := self.value(node.func, context)):
+            arguments = [self.value(a, context) for a in node.args]
+            for inner in self.inline(function, arguments, after.when):
                 yield Path(path.names, inner.when), inner.value
         elif isinstance(node, ast.IfExp):
-            yield from self._either_way(node, path, space)
+            yield from self._conditional_by_path(node, path, globals_)
         else:
-            value = self.value(node, place)
+            value = self.value(node, context)
             if isinstance(node, ast.Name) and isinstance(value, Seq):
-                refuse(node, "a second name for a sequence")  # aliasing: a change to one would change the other
-            yield way, value
+                refuse(node, "an alias of a sequence is not supported")  # a change to one name would change the other
+            yield after, value
 
-    def _either_way(self, node: ast.IfExp, path: Path, space: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    def _conditional_by_path(
+        self, node: ast.IfExp, path: Path, globals_: Mapping[str, Any]
+    ) -> Iterator[tuple[Path, Any]]:
         """Yields a conditional expression, merged if both branches are feasible and have a common form."""
-        condition = as_term(self.condition(node.test, Place(path, space)))
+        condition = as_term(self.condition(node.test, Context(path, globals_)))
         cases = [(condition, node.body), (z3.Not(condition), node.orelse)]
-        cases = [(case, branch) for case, branch in cases if self.can_be([*path.when, case])]
+        cases = [(case, branch) for case, branch in cases if self.is_possible([*path.when, case])]
         if len(cases) == 2:
-            way = Path(path.names, path.when)
+            after = Path(path.names, path.when)
             try:
-                value = self.value(node, Place(way, space))
+                value = self.value(node, Context(after, globals_))
             except UnsupportedError:
                 pass
             else:
-                yield way, value
+                yield after, value
                 return
         for case, branch in cases:
-            yield from self._ways(branch, path.branch(case), space)
+            yield from self._values_by_path(branch, path.branch(case), globals_)
 
-    def _told(self, node: ast.stmt, path: Path, space: Mapping[str, Any]) -> list[Path]:
+    def _recorded_call(self, node: ast.stmt, path: Path, globals_: Mapping[str, Any]) -> list[Path]:
         """Records a call on a listener and returns the path after it; returns [] for any other statement."""
         match node:
             case ast.Expr(ast.Call(ast.Attribute() as target, arguments, [])):
@@ -201,45 +227,47 @@ class Reader(Expressions):
         listener = _listener(target, path)
         if listener is None:
             return []
-        way = Path(path.names, path.when)
-        values = tuple([self.value(each, Place(way, space)) for each in arguments])
-        listener.heard.append(
-            Heard(what.partition(".")[2], handed_out(values), [handed_out(each) for each in way.when])
+        after = Path(path.names, path.when)
+        values = tuple([self.value(each, Context(after, globals_)) for each in arguments])
+        listener.calls.append(
+            ListenerCall(
+                what.partition(".")[2], maybe_forgotten(values), [maybe_forgotten(each) for each in after.when]
+            )
         )
-        return [way]
+        return [after]
 
-    def _appended(self, name: str, item: Any, path: Path, space: Mapping[str, Any], node: ast.AST) -> Path:
+    def _appended(self, name: str, item: Any, path: Path, globals_: Mapping[str, Any], node: ast.AST) -> Path:
         value = path.names[name]
         if not isinstance(value, Seq):
             return path.named(name, (*value, item))
         if isinstance(item, Maybe) and type(None) not in get_args(value.kind):
-            item = self.not_none(item, Place(path, space), node)
+            item = self.not_none(item, Context(path, globals_), node)
         return path.named(name, value.appended(item))
 
-    def _split(self, node: ast.If, path: Path, space: Mapping[str, Any]) -> list[Path]:
-        condition = self.condition(node.test, Place(path, space))
+    def _split(self, node: ast.If, path: Path, globals_: Mapping[str, Any]) -> list[Path]:
+        condition = self.condition(node.test, Context(path, globals_))
         if isinstance(condition, bool):
-            return self.run(node.body if condition else node.orelse, path, space)
+            return self.run(node.body if condition else node.orelse, path, globals_)
         return [
-            way
+            after
             for case, statements in ((condition, node.body), (z3.Not(condition), node.orelse))
-            if self.can_be([*path.when, case])
-            for way in self.run(statements, path.branch(case), space)
+            if self.is_possible([*path.when, case])
+            for after in self.run(statements, path.branch(case), globals_)
         ]
 
     def _unrolled(
-        self, name: str, items: Sequence[Any], body: Sequence[ast.stmt], path: Path, space: Mapping[str, Any]
+        self, name: str, items: Sequence[Any], body: Sequence[ast.stmt], path: Path, globals_: Mapping[str, Any]
     ) -> list[Path]:
         """Unrolls a loop over a tuple of known length."""
         going, ended = [path], []
         for item in items:
-            ways = [w for p in going for w in self.run(body, p.named(name, item), space)]
-            ended += [w for w in ways if w.how == "return"]
-            ended += [Path(w.names, w.when) for w in ways if w.how == "break"]
-            going = [Path(w.names, w.when) for w in ways if w.how in ("next", "continue")]
+            paths = [w for p in going for w in self.run(body, p.named(name, item), globals_)]
+            ended += [w for w in paths if w.exit == "return"]
+            ended += [Path(w.names, w.when) for w in paths if w.exit == "break"]
+            going = [Path(w.names, w.when) for w in paths if w.exit in ("next", "continue")]
         return ended + going
 
-    def assigned(self, target: ast.expr, value: Any, path: Path, space: Mapping[str, Any]) -> Path:
+    def assigned(self, target: ast.expr, value: Any, path: Path, globals_: Mapping[str, Any]) -> Path:
         """Returns the path after an assignment. Raises UnsupportedError."""
         match target:
             case ast.Name(name):
@@ -249,15 +277,15 @@ class Reader(Expressions):
                         value = value.appended(item)
                 return path.named(name, value)
             case ast.Tuple(targets) if isinstance(value, Rec) and len(value.fields) == len(targets):
-                return self.assigned(target, tuple(value.fields.values()), path, space)
+                return self.assigned(target, tuple(value.fields.values()), path, globals_)
             case ast.Tuple(targets) if isinstance(value, tuple) and len(value) == len(targets):
                 for each, v in zip(targets, value, strict=True):
-                    path = self.assigned(each, v, path, space)
+                    path = self.assigned(each, v, path, globals_)
                 return path
             case ast.Subscript(ast.Name(name), index) if isinstance(path.names.get(name), Seq):
                 _check_own(name, path, target)
-                where = self.inside(index, path.names[name], Place(path, space), target)
-                return path.named(name, path.names[name].replaced(where, value))
+                element_index = self.inside(index, path.names[name], Context(path, globals_), target)
+                return path.named(name, path.names[name].replaced(element_index, value))
         return refuse(target, "this assignment is not supported")
 
 
@@ -268,7 +296,7 @@ class Loop:
     """
 
     def __init__(self, reader: Reader, function: Callable[..., Any], body: Sequence[ast.stmt], at: int) -> None:
-        self.reader, self.function, self.space = reader, function, _space(function)
+        self.reader, self.function, self.globals_ = reader, function, _globals_of(function)
         self.before, self.after = body[:at], body[at + 1 :]
         self.node = cast(Any, body[at])
         if self.node.orelse:
@@ -276,18 +304,18 @@ class Loop:
 
     def begin(self, *arguments: Any) -> list[Path]:
         """Returns the paths to the loop head."""
-        ways = self.reader.run(self.before, _start(self.function, arguments), self.space)
+        paths = self.reader.run(self.before, _start(self.function, arguments), self.globals_)
         if not isinstance(self.node, ast.While):
-            ways = [
-                w.named(OVER, self.over(w.names, w.when)).named(AT, z3.IntVal(0)) if w.how == "next" else w
-                for w in ways
+            paths = [
+                w.named(ITERATED, self.over(w.names, w.when)).named(INDEX, z3.IntVal(0)) if w.exit == "next" else w
+                for w in paths
             ]
-        return self.reader.assuming(ways)
+        return self.reader.assuming(paths)
 
     def over(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> Seq:
         """Returns the sequence that a `for` iterates over, also in `enumerate`. Raises UnsupportedError for others."""
         node = self._counted() or self.node.iter
-        value = self.reader.value(node, Place(Path(names, when), self.space))
+        value = self.reader.value(node, Context(Path(names, when), self.globals_))
         return value if isinstance(value, Seq) else refuse(self.node, "this loop is not supported")
 
     def _counted(self) -> ast.expr | None:
@@ -297,37 +325,37 @@ class Loop:
                 return inner
         return None
 
-    def goes_on(self, names: Mapping[str, Any]) -> Any:
+    def condition(self, names: Mapping[str, Any]) -> Any:
         """Returns the loop condition."""
         if isinstance(self.node, ast.For):
-            return names[AT] < names[OVER].length
-        return as_term(self.reader.condition(self.node.test, Place(Path(names), self.space)))
+            return names[INDEX] < names[ITERATED].length
+        return as_term(self.reader.condition(self.node.test, Context(Path(names), self.globals_)))
 
-    def round(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
+    def iteration(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
         """Returns the paths through one iteration from these names; those that reach the loop head end in `next`."""
-        path = Path(names, when).branch(self.goes_on(names))
+        path = Path(names, when).branch(self.condition(names))
         if isinstance(self.node, ast.For):
             path = self._with_item(path)
-        ways = self.reader.run(self.node.body, path, self.space)
-        ways = [Path(w.names, w.when, "next" if w.how == "continue" else w.how, w.value) for w in ways]
-        return self.reader.assuming(ways)
+        paths = self.reader.run(self.node.body, path, self.globals_)
+        paths = [Path(w.names, w.when, "next" if w.exit == "continue" else w.exit, w.value) for w in paths]
+        return self.reader.assuming(paths)
 
     def _with_item(self, path: Path) -> Path:
-        at, item = path.names[AT], path.names[OVER].at(path.names[AT])
+        at, item = path.names[INDEX], path.names[ITERATED].at(path.names[INDEX])
         match self.node.target:
             case ast.Name(name) if not self._counted():
                 path = path.named(name, item)
             case ast.Tuple([ast.Name(number), ast.Name(name)]) if self._counted():
                 path = path.named(number, at).named(name, item)
             case ast.Tuple() if not self._counted():
-                path = self.reader.assigned(self.node.target, item, path, self.space)
+                path = self.reader.assigned(self.node.target, item, path, self.globals_)
             case _:
                 refuse(self.node, "this loop is not supported")
-        return path.named(AT, at + 1)
+        return path.named(INDEX, at + 1)
 
     def end(self, names: Mapping[str, Any], when: Sequence[Any] = ()) -> list[Path]:
         """Returns the paths from the end of the loop to the end of the function."""
-        return self.reader.assuming(self.reader.run(self.after, Path(names, when), self.space))
+        return self.reader.assuming(self.reader.run(self.after, Path(names, when), self.globals_))
 
 
 def source_of(function: Callable[..., Any]) -> ast.FunctionDef:
@@ -340,9 +368,9 @@ def source_of(function: Callable[..., Any]) -> ast.FunctionDef:
     return tree
 
 
-def _space(function: Any) -> Mapping[str, Any]:
-    space: Mapping[str, Any] = function.__globals__
-    return space
+def _globals_of(function: Any) -> Mapping[str, Any]:
+    names: Mapping[str, Any] = function.__globals__
+    return names
 
 
 def _start(
@@ -354,7 +382,7 @@ def _start(
     """Returns the path at the start of a function, with its arguments bound."""
     bound = inspect.signature(function).bind(*arguments, **(named or {}))
     bound.apply_defaults()
-    return Path({**bound.arguments, HANDED_IN: frozenset(bound.arguments)}, when)
+    return Path({**bound.arguments, UNASSIGNED_PARAMETERS: frozenset(bound.arguments)}, when)
 
 
 def _listener(node: ast.expr, path: Path) -> Listener | None:
@@ -367,8 +395,8 @@ def _listener(node: ast.expr, path: Path) -> Listener | None:
 
 def _check_own(name: str, path: Path, node: ast.AST) -> None:
     """Rejects a change to a list argument: the caller would see it."""
-    if name in path.names.get(HANDED_IN, ()):
-        refuse(node, f"{name} is an argument")
+    if name in path.names.get(UNASSIGNED_PARAMETERS, ()):
+        refuse(node, f"{name} is an argument: a change of it is not supported")
 
 
 def _read_target(target: ast.expr) -> ast.expr:

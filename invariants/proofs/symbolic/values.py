@@ -1,4 +1,4 @@
-"""Symbolic values: what a function works on when it is read for all inputs at once.
+"""Symbolic values: the values of variables in symbolic execution.
 
     int, bool         a Z3 term, or the Python value where it is known
     T | None          `Maybe`: whether there is a value, and the value
@@ -9,8 +9,8 @@
     output object     `Listener`: records the calls made on it
     anything else     a term of the uninterpreted sort TOKEN: only equality and emptiness are known
 
-A sequence carries prefix sums of measures, such as the bytes of its elements. Every operation states its effect on
-them, so a sum over any number of elements takes part in a proof without quantifiers.
+A sequence has prefix sums of measures, such as the bytes of its elements. Every operation defines its effect on them,
+so proofs about sums over any number of elements need no quantifiers.
 
 `unknown` makes the unconstrained value of an annotated type; `evaluation.py` evaluates values for given inputs.
 """
@@ -50,7 +50,7 @@ FORGETS: ContextVar[bool] = ContextVar("FORGETS", default=False)
 
 
 class UnsupportedError(Exception):
-    """The source is outside the subset, or an operation is not shown safe."""
+    """The source is outside the subset, or an operation is not proved safe."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class Double:
     real: Any
 
 
-class Heard(NamedTuple):
+class ListenerCall(NamedTuple):
     """A call on a listener: its name, its arguments and the path condition."""
 
     what: str
@@ -103,11 +103,11 @@ class Listener:
     """A write-only object, such as a collector of effects. It records the calls made on it."""
 
     def __init__(self) -> None:
-        self.heard: list[Heard] = []
+        self.calls: list[ListenerCall] = []
 
-    def said(self, what: str) -> list[Heard]:
+    def calls_of(self, what: str) -> list[ListenerCall]:
         """Returns the calls of that name, such as `answers.append`."""
-        return [each for each in self.heard if each.what == what]
+        return [each for each in self.calls if each.what == what]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,35 +138,35 @@ class Root:
         self._elements: dict[str, Any] = {}
         self._facts: dict[str, list[Any]] = {}
 
-    def at(self, place: Any) -> Any:
+    def at(self, index: Any) -> Any:
         """Returns the element at an index."""
-        place = as_term(place)
-        text = place.sexpr()
+        index = as_term(index)
+        text = index.sexpr()
         if text not in self._elements:
-            self._elements[text] = unknown(self.kind, self.name, place)
+            self._elements[text] = unknown(self.kind, self.name, index)
         return self._elements[text]
 
-    def total(self, measure: str, place: Any) -> Any:
+    def total(self, measure: str, index: Any) -> Any:
         """Returns the sum of a measure over the elements before an index."""
-        return z3.Function(f"{self.name} sum of {measure}", z3.IntSort(), z3.IntSort())(as_term(place))
+        return z3.Function(f"{self.name} sum of {measure}", z3.IntSort(), z3.IntSort())(as_term(index))
 
-    def facts(self, places: Iterable[Any]) -> list[Any]:
+    def facts(self, indexes: Iterable[Any]) -> list[Any]:
         """Returns the definitions of the prefix sums at some indexes, and that the length is nonnegative."""
         facts = [self.length >= 0, *[self.total(measure, 0) == 0 for measure in self.measures]]
-        for place in places:
-            text = place.sexpr()
+        for index in indexes:
+            text = index.sexpr()
             if text not in self._facts:
-                self._facts[text] = [self._fact(m, of, place) for m, of in self.measures.items()]
+                self._facts[text] = [self._fact(m, of, index) for m, of in self.measures.items()]
             facts += self._facts[text]
         return facts
 
-    def _fact(self, measure: str, of: Callable[[Any], Any], place: Any) -> Any:
-        """The element at an index within the sequence adds its measure."""
-        more = self.total(measure, place) + of(self.at(place))
-        return z3.Implies(z3.And(place >= 0, place < self.length), self.total(measure, place + 1) == more)
+    def _fact(self, measure: str, of: Callable[[Any], Any], index: Any) -> Any:
+        """Returns the recursive case of a prefix sum at an index."""
+        more = self.total(measure, index) + of(self.at(index))
+        return z3.Implies(z3.And(index >= 0, index < self.length), self.total(measure, index + 1) == more)
 
     def is_looked_at(self, name: str) -> bool:
-        """Whether the function of that name gives this sequence's elements or sums."""
+        """Returns whether a function name belongs to this sequence's elements or prefix sums."""
         return name == self.name or name.startswith((f"{self.name}.", f"{self.name} sum of "))
 
 
@@ -196,13 +196,13 @@ class Seq:
     totals: Mapping[str, Callable[[Any], Any]]
     measures: Measures
     roots: tuple[Root, ...] = ()
-    origin: Chosen | None = None  # the comprehension that made it, if one did
+    origin: Filtered | None = None  # the comprehension that made it, if one did
 
     @staticmethod
     def unknown(kind: Any, name: str, measures: Measures | None = None) -> Seq:
         """Returns an unconstrained sequence of elements of a type."""
         root = Root(kind, name, measures or {})
-        totals = {m: (lambda place, m=m: root.total(m, place)) for m in root.measures}
+        totals = {m: (lambda index, m=m: root.total(m, index)) for m in root.measures}
         return Seq(kind, root.length, root.at, totals, root.measures, (root,))
 
     @staticmethod
@@ -222,25 +222,25 @@ class Seq:
         """Returns the sequence with one more element at the end."""
         n, value = self.length, coerced(self.kind, value)
 
-        def at(place: Any) -> Any:
-            return merged(as_term(place) == n, value, self.at(place))
+        def at(index: Any) -> Any:
+            return merged(as_term(index) == n, value, self.at(index))
 
         def more(m: str) -> Callable[[Any], Any]:
             whole = self.totals[m](n) + self.measures[m](value)
-            return lambda place: z3.If(place <= n, self.totals[m](place), whole)
+            return lambda index: z3.If(index <= n, self.totals[m](index), whole)
 
         return Seq(self.kind, n + 1, at, {m: more(m) for m in self.totals}, self.measures, self.roots)
 
-    def replaced(self, where: Any, value: Any) -> Seq:
-        """With another element at a place, which must be inside."""
-        where, value = as_term(where), coerced(self.kind, value)
+    def replaced(self, target: Any, value: Any) -> Seq:
+        """Returns the sequence with one element replaced; the index must be within the sequence."""
+        target, value = as_term(target), coerced(self.kind, value)
 
-        def at(place: Any) -> Any:
-            return merged(as_term(place) == where, value, self.at(place))
+        def at(index: Any) -> Any:
+            return merged(as_term(index) == target, value, self.at(index))
 
         def changed(m: str) -> Callable[[Any], Any]:
-            more = self.measures[m](value) - self.measures[m](self.at(where))
-            return lambda place: self.totals[m](place) + z3.If(place <= where, 0, more)
+            more = self.measures[m](value) - self.measures[m](self.at(target))
+            return lambda index: self.totals[m](index) + z3.If(index <= target, 0, more)
 
         return Seq(self.kind, self.length, at, {m: changed(m) for m in self.totals}, self.measures, self.roots)
 
@@ -249,7 +249,7 @@ class Seq:
         first = as_term(first)
 
         def of(m: str) -> Callable[[Any], Any]:
-            return lambda place: self.totals[m](first + place) - self.totals[m](first)
+            return lambda index: self.totals[m](first + index) - self.totals[m](first)
 
         totals = {m: of(m) for m in self.totals}
         return Seq(
@@ -260,13 +260,13 @@ class Seq:
         """Returns the concatenation with another sequence."""
         n = self.length
 
-        def at(place: Any) -> Any:
-            place = as_term(place)
-            return merged(place < n, self.at(place), other.at(place - n))
+        def at(index: Any) -> Any:
+            index = as_term(index)
+            return merged(index < n, self.at(index), other.at(index - n))
 
         def of(m: str) -> Callable[[Any], Any]:
-            return lambda place: z3.If(
-                place <= n, self.totals[m](place), self.totals[m](n) + other.totals[m](place - n)
+            return lambda index: z3.If(
+                index <= n, self.totals[m](index), self.totals[m](n) + other.totals[m](index - n)
             )
 
         totals = {m: of(m) for m in self.totals if m in other.totals}
@@ -278,81 +278,81 @@ class Seq:
 
         def of(m: str) -> Callable[[Any], Any]:
             part, whole = z3.Function(f"{name} sum of {m}", z3.IntSort(), z3.IntSort()), self.totals[m](n)
-            return lambda place: z3.If(place <= 0, 0, z3.If(place >= n, whole, part(place)))
+            return lambda index: z3.If(index <= 0, 0, z3.If(index >= n, whole, part(index)))
 
         return Seq(self.kind, n, at, {m: of(m) for m in self.totals}, self.measures, self.roots)
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen:
+class Filtered:
     """A comprehension with a condition over a sequence.
 
-    `look` gives for an index of the sequence: whether its element is included, the resulting element, and the facts
-    about both.
+    `element_at` returns for an index of the sequence whether its element is included, the resulting element, and the
+    facts about both.
     """
 
     over: Seq
-    look: Callable[[Any], tuple[Any, Any, list[Any]]]
+    element_at: Callable[[Any], tuple[Any, Any, list[Any]]]
     name: str
     #: for each call of `first_by`: the index in the sequence, and a function from an index to facts
     firsts: list[tuple[Any, Callable[[Any], Any]]] = field(default_factory=list)
 
-    def tally(self, measure: Callable[[Any], Any] = lambda item: item) -> Tally:
+    def recursive_sum(self, measure: Callable[[Any], Any] = lambda item: item) -> RecursiveSum:
         """Returns the sum of a measure over the included elements."""
 
-        def step(place: Any) -> tuple[Any, list[Any]]:
-            kept, item, known = self.look(place)
+        def step(index: Any) -> tuple[Any, list[Any]]:
+            kept, item, known = self.element_at(index)
             return z3.If(as_term(kept), as_term(measure(item)), 0), known
 
-        return Tally(self.name, self.over.length, step)
+        return RecursiveSum(self.name, self.over.length, step)
 
     def first_by(self, order: Callable[[Any, Any], Any]) -> Maybe:
         """Returns the first element by an order, if any is included. The last item of `firsts` has its facts."""
         name = f"{self.name} first#{len(self.firsts)}"
-        where, found = z3.Int(f"{name} at"), z3.Bool(f"{name} found")
-        kept, value, known = self.look(where)
-        is_there = z3.And(where >= 0, where < self.over.length, as_term(kept), *known)
+        first, found = z3.Int(f"{name} at"), z3.Bool(f"{name} found")
+        kept, value, known = self.element_at(first)
+        is_there = z3.And(first >= 0, first < self.over.length, as_term(kept), *known)
 
-        def fact(place: Any) -> Any:
-            here, item, more = self.look(place)
-            chosen = z3.And(place >= 0, place < self.over.length, as_term(here))
+        def fact(index: Any) -> Any:
+            here, item, more = self.element_at(index)
+            chosen = z3.And(index >= 0, index < self.over.length, as_term(here))
             not_before = z3.Implies(chosen, z3.And(found, z3.Not(as_term(order(item, value)))))
             return z3.And(z3.Implies(found, is_there), not_before, *more)
 
-        self.firsts.append((where, fact))
+        self.firsts.append((first, fact))
         return Maybe(found, value)
 
 
-class Tally:
+class RecursiveSum:
     """A prefix sum over the indexes of a sequence, defined by recursion, for proofs by induction."""
 
     def __init__(self, name: str, length: Any, step: Callable[[Any], tuple[Any, list[Any]]]) -> None:
         """`step` gives for an index the term that it adds, and the facts about that term."""
         self.name, self.length, self.step = f"{name} up to", length, step
 
-    def upto(self, place: Any) -> Any:
+    def before(self, index: Any) -> Any:
         """Returns the sum over all indexes before this one."""
-        return z3.Function(self.name, z3.IntSort(), z3.IntSort())(as_term(place))
+        return z3.Function(self.name, z3.IntSort(), z3.IntSort())(as_term(index))
 
     def whole(self) -> Any:
         """Returns the sum over all indexes."""
-        return self.upto(self.length)
+        return self.before(self.length)
 
-    def facts(self, place: Any) -> list[Any]:
+    def facts(self, index: Any) -> list[Any]:
         """Returns the base case and the recursive case at an index."""
-        more, known = self.step(place)
-        grows = self.upto(place + 1) == self.upto(place) + more
-        return [self.upto(0) == 0, z3.Implies(z3.And(place >= 0, place < self.length), z3.And(grows, *known))]
+        more, known = self.step(index)
+        grows = self.before(index + 1) == self.before(index) + more
+        return [self.before(0) == 0, z3.Implies(z3.And(index >= 0, index < self.length), z3.And(grows, *known))]
 
 
 def _zero(_: Any) -> Any:
     return z3.IntVal(0)
 
 
-# ---- making and putting together ------------------------------------------------------------------------
+# ---- constructing and merging values ------------------------------------------------------------------------
 
 
-def unknown(kind: Any, name: str, *place: Any, item: bool = False, nested: bool = False) -> Any:
+def unknown(kind: Any, name: str, *index: Any, item: bool = False, nested: bool = False) -> Any:
     """Returns an unconstrained value of an annotated type, at an index if it is an element of a sequence.
 
     An `item` has the form of such an element: a tuple in it is a token. In a `nested` value it is a sequence, too,
@@ -360,37 +360,37 @@ def unknown(kind: Any, name: str, *place: Any, item: bool = False, nested: bool 
     """
     origin = get_origin(kind)
     if origin is Annotated:
-        return unknown(get_args(kind)[0], name, *place, item=item, nested=nested)
+        return unknown(get_args(kind)[0], name, *index, item=item, nested=nested)
     if origin is Union or origin is types.UnionType:
         inner = [k for k in get_args(kind) if k is not type(None)]
         if len(inner) != 1:
             raise UnsupportedError(f"{name} may be of several types")
-        defined = _leaf(f"{name}.defined", z3.BoolSort(), place)
-        return Maybe(defined, unknown(inner[0], name, *place, item=item, nested=nested))
+        defined = _leaf(f"{name}.defined", z3.BoolSort(), index)
+        return Maybe(defined, unknown(inner[0], name, *index, item=item, nested=nested))
     if origin is Literal:
-        return Word(_leaf(name, z3.IntSort(), place))
+        return Word(_leaf(name, z3.IntSort(), index))
     if kind in (int, bool):
-        return _leaf(name, z3.IntSort() if kind is int else z3.BoolSort(), place)
+        return _leaf(name, z3.IntSort() if kind is int else z3.BoolSort(), index)
     if kind is float:
-        return Double(_leaf(name, z3.RealSort(), place))
+        return Double(_leaf(name, z3.RealSort(), index))
     if hasattr(kind, "_fields"):
         kinds = _fields_of(kind).items()
-        fields = {f: unknown(k, f"{name}.{f}", *place, item=item, nested=nested) for f, k in kinds}
-        return Rec(kind, fields, is_element=bool(place) and not nested)
+        fields = {f: unknown(k, f"{name}.{f}", *index, item=item, nested=nested) for f, k in kinds}
+        return Rec(kind, fields, is_element=bool(index) and not nested)
     if nested and origin is tuple and get_args(kind)[1:] == (...,):
-        return _nested(get_args(kind)[0], name, place)
-    if origin is list or (origin is tuple and get_args(kind)[1:] == (...,) and not (place or item)):
+        return _nested(get_args(kind)[0], name, index)
+    if origin is list or (origin is tuple and get_args(kind)[1:] == (...,) and not (index or item)):
         return Seq.unknown(get_args(kind)[0], name)
-    return _leaf(name, TOKEN, place)
+    return _leaf(name, TOKEN, index)
 
 
-def _nested(kind: Any, name: str, place: Sequence[Any]) -> Seq:
+def _nested(kind: Any, name: str, index: Sequence[Any]) -> Seq:
     """Returns an unconstrained sequence inside elements of other sequences, at the indexes of these elements."""
-    length = _leaf(f"{name}.length", z3.IntSort(), place)
-    return Seq(kind, length, lambda at: unknown(kind, name, *place, as_term(at), nested=True), {}, {})
+    length = _leaf(f"{name}.length", z3.IntSort(), index)
+    return Seq(kind, length, lambda at: unknown(kind, name, *index, as_term(at), nested=True), {}, {})
 
 
-def homes(value: Any) -> dict[str, Any]:
+def column_indexes(value: Any) -> dict[str, Any]:
     """Returns the columns of an element of an unconstrained sequence, each with the index; else an empty dict."""
     value = value.value if isinstance(value, Maybe) else value
     if not (isinstance(value, Rec) and value.is_element):
@@ -412,8 +412,8 @@ def _fields_of(kind: Any) -> dict[str, Any]:
     return fields_of(kind)
 
 
-def _leaf(name: str, sort: Any, place: Sequence[Any]) -> Any:
-    return z3.Function(name, *[z3.IntSort() for _ in place], sort)(*place) if place else z3.Const(name, sort)
+def _leaf(name: str, sort: Any, index: Sequence[Any]) -> Any:
+    return z3.Function(name, *[z3.IntSort() for _ in index], sort)(*index) if index else z3.Const(name, sort)
 
 
 def as_term(value: Any) -> Any:
@@ -523,7 +523,7 @@ def _merged_maybe(when: Any, then: Any, other: Any) -> Maybe:
 
 def _merged_seq(when: Any, then: Seq, other: Seq) -> Seq:
     def of(m: str) -> Callable[[Any], Any]:
-        return lambda place: z3.If(when, then.totals[m](place), other.totals[m](place))
+        return lambda index: z3.If(when, then.totals[m](index), other.totals[m](index))
 
     totals = {m: of(m) for m in then.totals if m in other.totals}
     length = z3.If(when, then.length, other.length)
@@ -571,7 +571,7 @@ def truth(value: Any) -> Any:
         return value.code != code_of("")
     if isinstance(value, Double):
         return value.real != 0
-    if isinstance(value, Chosen):
+    if isinstance(value, Filtered):
         raise UnsupportedError("the truth value of a comprehension")
     if not z3.is_expr(value):
         return bool(value)

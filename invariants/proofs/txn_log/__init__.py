@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from invariants.proofs.claim import claims_in
-from invariants.proofs.txn_log import deletions, ids, places, replays
+from invariants.proofs.txn_log import deletions, ids, record_positions, replays
 
-claims = claims_in(deletions, places, replays, ids)
+claims = claims_in(deletions, record_positions, replays, ids)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.shared.cursor import SIZE, Cursor, Parts, run_map_against_list, show_mark_deleted_before
+from invariants.proofs.shared.cursor import SIZE, AckSetMap, Cursor, run_map_against_list, show_mark_deleted_before
 from invariants.proofs.shared.lowest_ranges import Lowest
-from invariants.proofs.symbolic import AT, Loop, Maybe, Reader, Rec, Seq, as_term, bitmasks, lifted, unknown
+from invariants.proofs.symbolic import INDEX, Loop, Maybe, Reader, Rec, Seq, as_term, bitmasks, lifted, unknown
 from model import ack_set as sets
 from model.batch_acks import state as cursor
 from model.batch_acks.state import Acks, Partial
@@ -78,9 +78,9 @@ def ack_set_deletes_one() -> Answer:
     proof = Proof()
     size, at, i = z3.Ints("size at i")
     known = [size >= 1, at >= 0, at < size]
-    for way in Reader(known, stubs=AS_MASKS).paths(model.deletion_ack_set, size, at):
-        given = way.value
-        there = [*known, *way.when]
+    for path in Reader(known, stubs=AS_MASKS).paths(model.deletion_ack_set, size, at):
+        given = path.value
+        there = [*known, *path.when]
         proof.possible("a record of an entry", there)
         is_part = given.defined if isinstance(given, Maybe) else z3.BoolVal(given is not None)
         proof.show("whole if it is alone", is_part == (size > 1), there, direct=True)
@@ -105,7 +105,7 @@ class Deletions:
         had = {
             "first_unacked": z3.Int("first_unacked"),
             "deleted": bitmasks.unknown_mask("deleted before"),
-            "partial": Rec(Parts, parts),
+            "partial": Rec(AckSetMap, parts),
         }
         self.before = Rec(Acks, had)  # `it.acks` are those anywhere in the loop
         self.s: Rec = unknown(State, "s").replace({"acks": self.before, "log": self.log})
@@ -158,11 +158,11 @@ def entry_goes_with_last_record() -> Answer:
         some = z3.Exists([bit], z3.And(bit >= 0, it.is_left(acks, e, bit)))
         return it.deleted(acks, e) == z3.Not(some)
 
-    begins = [way for way in d.loop.begin(d.cfg, d.s, d.positions) if way.how == "next"]
+    begins = [path for path in d.loop.begin(d.cfg, d.s, d.positions) if path.exit == "next"]
     proof.need("the loop is reached", len(begins) == 1)
-    for way in begins:
-        proof.need("it begins with what is deleted", way.names["acks"] is d.before)
-        for round_ in d.loop.round({**way.names, "acks": it.acks, AT: d.at}, [*d.known, *way.when]):
+    for path in begins:
+        proof.need("it begins with what is deleted", path.names["acks"] is d.before)
+        for round_ in d.loop.iteration({**path.names, "acks": it.acks, INDEX: d.at}, [*d.known, *path.when]):
             after, there = round_.names["acks"], [*d.known, *round_.when]
             proof.possible("a deletion", there)
             is_it = z3.And(e == entry, i == index)
@@ -170,7 +170,7 @@ def entry_goes_with_last_record() -> Answer:
             proof.show("exactly the record is deleted", left, there, direct=True)
             proof.show("what is known makes sense", it.is_consistent(after, e), there)
             proof.show("an entry is deleted when nothing is left", gone_when_none_left(after), there, direct=True)
-        for end in d.loop.end({**way.names, "acks": it.acks}, [*d.known, *way.when]):
+        for end in d.loop.end({**path.names, "acks": it.acks}, [*d.known, *path.when]):
             after, there = end.value.fields["acks"], [*d.known, *end.when, *it.facts]
             proof.show(
                 "the mark-delete position passes deleted entries",
@@ -221,7 +221,7 @@ class Kept:
         self.known += [self.one >= 0, self.other >= self.one]
         self.firsts: list[Any] = []
         bit = z3.Int("(bit)")
-        kept = bitmasks.made(bit, z3.And(self.acks.fields["deleted"][bit], bit < cut))
+        kept = bitmasks.satisfying(bit, z3.And(self.acks.fields["deleted"][bit], bit < cut))
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             **AS_MASKS,
             cursor.lowest_ranges: lambda ledgers, deleted, most: kept,
@@ -254,7 +254,7 @@ def _is_kept(record: Rec, partial: Seq, place: Any) -> tuple[Any, list[Any]]:
     kept: Seq = record.fields["partial"]
     if kept.origin is None:
         return z3.And(place >= 0, place < kept.length), []
-    chosen, item, known = kept.origin.look(place)
+    chosen, item, known = kept.origin.element_at(place)
     same = item.fields["remaining"] == partial.at(place).fields["remaining"]
     return z3.And(place >= 0, place < kept.origin.over.length, as_term(chosen), same), known
 
@@ -263,11 +263,11 @@ def lowest_ranges_are_a_beginning(proof: Proof) -> None:
     """Shows that the lowest ranges are the deleted entries below some entry, or all."""
     ranges = Lowest(proof)
     i, j = z3.Ints("i j")
-    is_over = z3.Not(ranges.loop.goes_on(ranges.head))
-    for way in ranges.loop.end(ranges.head, [is_over]):
-        before = z3.Implies(z3.And(way.value[i], j >= 0, j < i, ranges.deleted[j]), way.value[j])
+    is_over = z3.Not(ranges.loop.condition(ranges.head))
+    for path in ranges.loop.end(ranges.head, [is_over]):
+        before = z3.Implies(z3.And(path.value[i], j >= 0, j < i, ranges.deleted[j]), path.value[j])
         proof.show(
-            "the lowest ranges", z3.And(before, z3.Implies(way.value[i], ranges.deleted[i])), [*way.when, i >= 0]
+            "the lowest ranges", z3.And(before, z3.Implies(path.value[i], ranges.deleted[i])), [*path.when, i >= 0]
         )
 
 
@@ -296,12 +296,12 @@ def caps_keep_the_order() -> Answer:
     pairs = ((p, k.one), (q, k.other))
     s = unknown(State, "s").replace({"acks": acks})
     part = {at.get_id(): [at >= 0, at < partial.length, partial.at(at).fields["entry"] == n] for at, n in pairs}
-    for way in k.reader.paths(model.cursor_snapshot, k.cfg, s):
-        record = way.value
+    for path in k.reader.paths(model.cursor_snapshot, k.cfg, s):
+        record = path.value
         (kept_p, of_p), (kept_q, of_q) = (_is_kept(record, partial, at) for at in (p, q))
         held = record.fields["partial"]
         end = held.length if held.origin is None else held.origin.over.length
-        there = [*k.known, *way.when, *k.firsts, *of_p, *of_q, *k.in_order(p, q, end)]
+        there = [*k.known, *path.when, *k.firsts, *of_p, *of_q, *k.in_order(p, q, end)]
         proof.possible("a record", there)
         later = {"an entry": [k.whole(record, k.other)], "a part": [*part[q.get_id()], kept_q]}
         for name, is_deleted in later.items():

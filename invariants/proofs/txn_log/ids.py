@@ -49,10 +49,10 @@ def watermark_is_below_all() -> Answer:
         s.fields["status"].code == lifted("ready").code,
     ]
     reader = Reader(known)
-    ways = reader.paths(model.low_watermark, lifted(Config()), s)
-    for way in ways:
-        after, watermark = way.value[0].fields, as_term(way.value[1])
-        there = [*known, *way.when]
+    paths = reader.paths(model.low_watermark, lifted(Config()), s)
+    for path in paths:
+        after, watermark = path.value[0].fields, as_term(path.value[1])
+        there = [*known, *path.when]
         proof.possible("a watermark", there)
         proof.show("below all", watermark < any_, there, direct=True)
         proof.show("next to the first", watermark == first - 1, there, direct=True)
@@ -60,7 +60,7 @@ def watermark_is_below_all() -> Answer:
         for record, then in made_by(known, model.new_transaction, s, z3.Int("timeout")):
             later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
             proof.show("what comes is above", later, there, direct=True)
-    proof.need("the store serves", len(ways) > 0)
+    proof.need("the store serves", len(paths) > 0)
     for cfg, was in histories(30, 60):
         said = model.low_watermark(cfg, was)[1]
         if not isinstance(said, Refused):
@@ -158,14 +158,14 @@ def no_id_twice() -> Answer:
     newest = entry.fields["last"].fields["last_id"]
     in_order = [*known, newest >= was, last_id >= was, last_id >= newest]
     proof.possible("a store", in_order)
-    for way in reader.paths(model.append_to_log, s, entry):
-        comes = recovered(way.value, *in_order, *way.when)
-        proof.show("an entry comes", z3.And(comes == newest, comes >= was), [*in_order, *way.when], direct=True)
-    for way in reader.paths(model.with_new_ledger, s):
-        rolls = recovered(way.value, *in_order, *way.when)
-        proof.show("a new ledger", z3.And(rolls >= was, rolls <= last_id), [*in_order, *way.when], direct=True)
-    for way in reader.paths(replay.opened, cfg, s, unknown(Acks, "found"), z3.Bool("batched")):
-        there, after = [*in_order, *way.when], way.value
+    for path in reader.paths(model.append_to_log, s, entry):
+        comes = recovered(path.value, *in_order, *path.when)
+        proof.show("an entry comes", z3.And(comes == newest, comes >= was), [*in_order, *path.when], direct=True)
+    for path in reader.paths(model.with_new_ledger, s):
+        rolls = recovered(path.value, *in_order, *path.when)
+        proof.show("a new ledger", z3.And(rolls >= was, rolls <= last_id), [*in_order, *path.when], direct=True)
+    for path in reader.paths(replay.opened, cfg, s, unknown(Acks, "found"), z3.Bool("batched")):
+        there, after = [*in_order, *path.when], path.value
         again = recovered(after, *there)
         opened = z3.And(after.fields["last_id"] == was, again == was)
         proof.show("a store is opened", opened, there, direct=True)

@@ -46,7 +46,7 @@ class Transaction:
     def __init__(self) -> None:
         self.proof, self.cfg, self.id = Proof(), lifted(Config()), z3.Int("id")
         self.record: Rec = unknown(Record, "record")
-        self.place: Rec = unknown(RecordPosition, "place")
+        self.position: Rec = unknown(RecordPosition, "place")
         record = self.record.fields
         self.is_its = record["txn"] == self.id
         self.known = [is_word(record["op"], *get_args(Op)), record["name"] >= 0]
@@ -78,14 +78,14 @@ class Transaction:
         """The live effect of the record, path by path: the condition, the transaction after it, and whether it was
         effective.
         """
-        ways = self.reader.paths(model.apply_record, self.map_of(here), self.record, self.place, z3.Int("deadline"))
-        return [(way.when, _here(way.value.fields["txns"]), _told(way.value)) for way in ways]
+        paths = self.reader.paths(model.apply_record, self.map_of(here), self.record, self.position, z3.Int("deadline"))
+        return [(path.when, _here(path.value.fields["txns"]), _told(path.value)) for path in paths]
 
     def replays(self, here: Maybe, when: Sequence[Any] = ()) -> list[tuple[list[Any], Maybe]]:
         """The effect of the record at replay, path by path; the cursor may work or not."""
         s = unknown(State, "s").replace({"txns": self.map_of(here)})
-        ways = self.reader.paths(replay.with_replayed, self.cfg, s, self.record, self.place, when=when)
-        return [(way.when, _here(way.value.fields["txns"])) for way in ways]
+        paths = self.reader.paths(replay.with_replayed, self.cfg, s, self.record, self.position, when=when)
+        return [(path.when, _here(path.value.fields["txns"])) for path in paths]
 
 
 def with_names(txn: Rec, name: str) -> Rec:
@@ -118,7 +118,7 @@ def _without_txn(txns: Rec, txn: Any) -> Rec:
     return txns.replace({"here": Maybe(z3.And(here.defined, txn != txns.fields["id"]), here.value)})
 
 
-def map_is_as_said(proof: Proof) -> None:
+def run_map_stubs(proof: Proof) -> None:
     """Runs the map functions against a dictionary."""
     draw = random.Random(97)  # noqa: S311
     for _ in range(100):
@@ -171,7 +171,7 @@ def transactions_go_where_they_may() -> Answer:
         if told is not None:
             late = z3.Implies(z3.Or(z3.Not(told), z3.Not(it.is_its)), same(was, then))
             proof.show("who is late or another's changes nothing", late, there, direct=True)
-    map_is_as_said(proof)
+    run_map_stubs(proof)
     draw = random.Random(1970)  # noqa: S311
     for _ in range(200):
         _run_of_moves(proof, draw)
@@ -302,7 +302,7 @@ def ended_transaction_is_not_recovered() -> Answer:
         begun, has_ended = z3.Or(run.begun, begins), z3.Or(run.has_ended, ends)
         in_order = z3.Implies(z3.And(it.is_its, in_time, first_is_left), is_left)
         there = [*known, *when, in_order]
-        reads = [([*there, is_left, *ways], again) for ways, again in it.replays(run.again, there)]
+        reads = [([*there, is_left, *paths], again) for paths, again in it.replays(run.again, there)]
         for given, again in (*reads, ([*there, z3.Not(is_left)], run.again)):
             then = After(live, again, begun, has_ended)
             proof.show("one more record", holds(then, first_is_left), given)
@@ -313,7 +313,7 @@ def ended_transaction_is_not_recovered() -> Answer:
     at_first = z3.Bools("live again begun ended")
     first = After(Maybe(at_first[0], run.live.value), Maybe(at_first[1], run.again.value), *at_first[2:])
     proof.lemma("before the first record", holds(first, first_is_left), [z3.Not(each) for each in at_first])
-    map_is_as_said(proof)
+    run_map_stubs(proof)
     draw = random.Random(160)  # noqa: S311
     for _ in range(400):
         _run_of_replay(proof, draw)

@@ -10,7 +10,19 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
-from invariants.proofs.symbolic import Heard, Listener, Path, Reader, Rec, Seq, as_term, code_of, equal, lifted, unknown
+from invariants.proofs.symbolic import (
+    Listener,
+    ListenerCall,
+    Path,
+    Reader,
+    Rec,
+    Seq,
+    as_term,
+    code_of,
+    equal,
+    lifted,
+    unknown,
+)
 from model.positions import Position
 from model.txn_writer import machine as model
 from model.txn_writer import state
@@ -61,9 +73,9 @@ class Writer:
             yield name, Reader(self.known).paths(function, self.cfg, self.s, *arguments, out), out
 
 
-def flushes_in(out: Listener) -> list[tuple[Any, Heard]]:
+def flushes_in(out: Listener) -> list[tuple[Any, ListenerCall]]:
     """The flushes that were told, each with where it is so."""
-    return [(heard.arguments[0].fields, heard) for heard in out.said("flushes.append")]
+    return [(call.arguments[0].fields, call) for call in out.calls_of("flushes.append")]
 
 
 # ---- the claims ---------------------------------------------------------------------------------------
@@ -88,15 +100,15 @@ def batch_is_less_than_two_limits() -> Answer:
     for limit in ("trigger", "cap"):
         it = Writer(size_limit=limit)
         most = 2 * it.max_bytes - 2 if limit == "trigger" else it.max_bytes
-        for name, ways, out in it.steps():
-            for way in ways:
-                there = [*it.known, *way.when]
+        for name, paths, out in it.steps():
+            for path in paths:
+                there = [*it.known, *path.when]
                 proof.possible(name, there)
-                proof.show(f"below both limits after {name}", it.holds(way.value), there)
+                proof.show(f"below both limits after {name}", it.holds(path.value), there)
             flushes = flushes_in(out)
             proof.need(f"{name} may flush", bool(flushes) or name == "a close")
-            for flush, heard in flushes:
-                there = [*it.known, *heard.when]
+            for flush, call in flushes:
+                there = [*it.known, *call.when]
                 proof.possible(f"a flush by {name}", there)
                 within = z3.And(flush["records"] >= 1, flush["records"] <= it.max_records, flush["size"] <= most)
                 proof.show(f"a flush by {name}", within, there, direct=True)
@@ -128,7 +140,7 @@ def batch_is_less_than_two_limits() -> Answer:
 def records_before_bytes() -> Answer:
     """PIP-160 flushes by the number of records, by their size and by the delay; a flush is counted under one reason."""
     proof, it = Proof(), Writer()
-    [_, ways, out] = next(it.steps())
+    [_, paths, out] = next(it.steps())
     size = it.record.fields["size"]
     large, buffered = size >= it.max_bytes, _is_buffered(it)
     count, total = it.count + 1, it.size + size
@@ -138,25 +150,25 @@ def records_before_bytes() -> Answer:
         "large": z3.And(_is_taken(it), large, it.count > 0),
     }
     flushes = flushes_in(out)
-    for flush, heard in flushes:
-        reason, there = flush["reason"], [*it.known, *heard.when]
+    for flush, call in flushes:
+        reason, there = flush["reason"], [*it.known, *call.when]
         is_it = z3.Or(*[z3.And(code_is(reason, name), cause) for name, cause in wanted.items()])
         proof.show("a flush has its reason", is_it, there, direct=True)
         whole = z3.And(flush["records"] == z3.If(large, it.count, count), flush["size"] == z3.If(large, it.size, total))
         proof.show("a flush is the whole buffer", whole, there, direct=True)
-    happens = [z3.And(*heard.when) for _, heard in flushes]
+    happens = [z3.And(*call.when) for _, call in flushes]
     for name, cause in wanted.items():
         proof.possible(f"a flush for {name}", [*it.known, cause])
         proof.show(f"a flush for {name} takes place", z3.Implies(cause, z3.Or(*happens)), it.known, direct=True)
     once = [z3.Not(z3.And(one, other)) for n, one in enumerate(happens) for other in happens[:n]]
     proof.show("one flush at most", z3.And(*once), it.known, direct=True)
-    for way in ways:
-        buffer = way.value.fields["buffer"]
+    for path in paths:
+        buffer = path.value.fields["buffer"]
         length = as_term(len(buffer)) if isinstance(buffer, tuple) else buffer.length
         none = z3.Implies(z3.And(_is_taken(it), z3.Or(*wanted.values(), large)), length == 0)
-        proof.show("a flush leaves nothing", none, [*it.known, *way.when], direct=True)
+        proof.show("a flush leaves nothing", none, [*it.known, *path.when], direct=True)
         stays = z3.Implies(z3.And(buffered, z3.Not(z3.Or(*wanted.values()))), length == count)
-        proof.show("else the record waits", stays, [*it.known, *way.when], direct=True)
+        proof.show("else the record waits", stays, [*it.known, *path.when], direct=True)
     for cfg, what, flushed, s in runs(200):
         right = len(flushed) < 2 and all(
             (each.reason == "records") == (each.records >= cfg.max_records)
@@ -220,11 +232,11 @@ def told_its_place() -> Answer:
     records = write.fields["records"]
     known = [k >= 0, k < records.length]
     Reader(known).paths(model.completed, s, write, out)
-    told = out.said("callbacks +=")
+    told = out.calls_of("callbacks +=")
     proof.need("batches are told, and plain records", len(told) == 2)
-    for heard in told:
-        [all_of_them] = heard.arguments
-        answer, there = all_of_them.at(k).fields, [*known, *heard.when]
+    for call in told:
+        [all_of_them] = call.arguments
+        answer, there = all_of_them.at(k).fields, [*known, *call.when]
         proof.possible("an entry", there)
         proof.show("each one", all_of_them.length == records.length, there, direct=True)
         proof.show("its own", answer["record"] == records.at(k), there, direct=True)

@@ -9,34 +9,46 @@ from typing import Any
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.symbolic import AT, OVER, Path, Reader, Rec, Seq, as_term, bitmasks, equal, lifted, unknown
+from invariants.proofs.symbolic import (
+    INDEX,
+    ITERATED,
+    Path,
+    Reader,
+    Rec,
+    Seq,
+    as_term,
+    bitmasks,
+    equal,
+    lifted,
+    unknown,
+)
 from invariants.proofs.txn_log.ids import histories
-from invariants.proofs.txn_log.replays import Transaction, map_is_as_said, random_record
+from invariants.proofs.txn_log.replays import Transaction, random_record, run_map_stubs
 from model.txn_log import machine as model
 from model.txn_log import replay, state
 from model.txn_log.state import Config, Effect, Entry, Record, RecordPosition, State, Txn
 
 
 def entries(length: Any, records: Seq) -> Seq:
-    """Any number of entries; the inspected one, whichever it is, has these records."""
-    return Seq(Entry, length, lambda place: records, {}, {})
+    """Returns a log of this length in which every entry has these records."""
+    return Seq(Entry, length, lambda position: records, {}, {})
 
 
-class Doing:
-    """Replaces the effect of a record, and notes the record and its position."""
+class AppliedRecords:
+    """Stubs of the functions that apply a record. They collect the records and their positions."""
 
     def __init__(self) -> None:
-        self.done: list[tuple[Rec, Rec]] = []
+        self.applied: list[tuple[Rec, Rec]] = []
         self.then: Rec = unknown(State, "then")
 
-    def live(self, _cfg: Any, _s: Rec, record: Rec, place: Rec) -> tuple[Rec, Any]:
-        """A record is durable."""
-        self.done.append((record, place))
+    def live(self, _cfg: Any, _s: Rec, record: Rec, position: Rec) -> tuple[Rec, Any]:
+        """Stub for a record that becomes durable."""
+        self.applied.append((record, position))
         return self.then, z3.Int("answer")
 
-    def again(self, _cfg: Any, _s: Rec, record: Rec, place: Rec) -> Rec:
-        """A record is replayed."""
-        self.done.append((record, place))
+    def again(self, _cfg: Any, _s: Rec, record: Rec, position: Rec) -> Rec:
+        """Stub for a record that is replayed."""
+        self.applied.append((record, position))
         return self.then
 
 
@@ -63,15 +75,15 @@ def known_by_its_index() -> Answer:
     known.append(s.fields["ledgers"].length > 0)
     cfg = lifted(Config())
 
-    live = Doing()
+    live = AppliedRecords()
     loop = Reader(known, stubs={model.with_effect: live.live}).loop(model.complete_write)
-    for begun in [way for way in loop.begin(cfg, s) if way.how == "next"]:
-        proof.need("an entry's records are gone over", begun.names[OVER] is records)
-        for way in loop.round({**begun.names, AT: k}, [*known, *begun.when]):
-            _does_its_part(proof, live, way, records, k, first + length)
+    for begun in [path for path in loop.begin(cfg, s) if path.exit == "next"]:
+        proof.need("an entry's records are gone over", begun.names[ITERATED] is records)
+        for path in loop.iteration({**begun.names, INDEX: k}, [*known, *begun.when]):
+            _does_its_part(proof, live, path, records, k, first + length)
 
     entry, left = z3.Int("entry"), bitmasks.unknown_mask("left")
-    again = Doing()
+    again = AppliedRecords()
     inside = [*known, entry >= first, entry < first + length]
     stubs: dict[Callable[..., Any], Callable[..., Any]] = {
         replay.with_replayed: again.again,
@@ -79,12 +91,12 @@ def known_by_its_index() -> Answer:
     }
     loop = Reader(inside, stubs=stubs).loop(replay.replayed)
     [begun] = loop.begin(cfg, s, entry)
-    proof.need("an entry's records are read", begun.names[OVER] is records)
-    for way in loop.round({**begun.names, AT: k}, [*inside, *begun.when]):
-        does = way.names["s"] is again.then
-        proof.show("exactly what is left is done", left[k] == does, way.when, direct=True)
+    proof.need("an entry's records are read", begun.names[ITERATED] is records)
+    for path in loop.iteration({**begun.names, INDEX: k}, [*inside, *begun.when]):
+        does = path.names["s"] is again.then
+        proof.show("exactly what is left is done", left[k] == does, path.when, direct=True)
         if does:
-            _does_its_part(proof, again, way, records, k, entry)
+            _does_its_part(proof, again, path, records, k, entry)
     for _, after in histories(20, 60):
         told = {t.id: t.positions for t in after.txns}
         where = [(txn, n - after.first_entry, at) for txn, positions in told.items() for n, at in positions]
@@ -93,13 +105,13 @@ def known_by_its_index() -> Answer:
     return proof.answer()
 
 
-def _does_its_part(proof: Proof, doing: Doing, way: Path, records: Seq, k: Any, number: Any) -> None:
+def _does_its_part(proof: Proof, doing: AppliedRecords, path: Path, records: Seq, k: Any, number: Any) -> None:
     """The record was applied once, with its entry and batch index."""
-    proof.possible("a record of an entry", way.when)
-    proof.need("a record does its part once", len(doing.done) == 1 and doing.done[0][0] is records.at(k))
-    place = doing.done[0][1].fields
-    is_there = z3.And(place["entry"] == number, place["batch_index"] == k)
-    proof.show("by its entry and its index", is_there, way.when, direct=True)
+    proof.possible("a record of an entry", path.when)
+    proof.need("a record does its part once", len(doing.applied) == 1 and doing.applied[0][0] is records.at(k))
+    position = doing.applied[0][1].fields
+    is_there = z3.And(position["entry"] == number, position["batch_index"] == k)
+    proof.show("by its entry and its index", is_there, path.when, direct=True)
 
 
 @claim(
@@ -123,24 +135,26 @@ def end_deletes_all() -> Answer:
     positions: Seq = was.value.fields["positions"]
     given = [*it.known, it.is_its, positions.length >= 0, k >= 0]
     new = it.map_of(was)
-    for way in it.reader.paths(state.apply_record, new, it.record, it.place, z3.Int("deadline"), when=[it.is_its]):
-        effect, there = way.value.fields, [*given, *way.when]
+    for path in it.reader.paths(state.apply_record, new, it.record, it.position, z3.Int("deadline"), when=[it.is_its]):
+        effect, there = path.value.fields, [*given, *path.when]
         then, deleted = effect["txns"].fields["here"], _as_seq(effect["deleted"])
-        done = as_term(equal(effect["result"], "success"))
-        ends = z3.And(done, was.defined, z3.Not(then.defined))
+        applied = as_term(equal(effect["result"], "success"))
+        ends = z3.And(applied, was.defined, z3.Not(then.defined))
         proof.possible("a record", there)
-        count = z3.If(ends, positions.length + 1, z3.If(done, 0, 1))
+        count = z3.If(ends, positions.length + 1, z3.If(applied, 0, 1))
         proof.show("how many are deleted", deleted.length == count, there, direct=True)
-        itself = as_term(equal(deleted.at(deleted.length - 1), it.place))
+        itself = as_term(equal(deleted.at(deleted.length - 1), it.position))
         proof.show("itself, if any", z3.Implies(deleted.length > 0, itself), there, direct=True)
         others = z3.Implies(z3.And(ends, k < positions.length), as_term(equal(deleted.at(k), positions.at(k))))
         proof.show("and all others", others, there, direct=True)
         after: Seq = then.value.fields["positions"]
         before = z3.If(was.defined, positions.length, 0)
-        adds = z3.And(after.length == before + 1, as_term(equal(after.at(before), it.place)))
+        adds = z3.And(after.length == before + 1, as_term(equal(after.at(before), it.position)))
         stays = z3.Implies(k < before, as_term(equal(after.at(k), positions.at(k))))
-        proof.show("its place is kept", z3.Implies(z3.And(done, then.defined), z3.And(adds, stays)), there, direct=True)
-    map_is_as_said(proof)
+        proof.show(
+            "its place is kept", z3.Implies(z3.And(applied, then.defined), z3.And(adds, stays)), there, direct=True
+        )
+    run_map_stubs(proof)
     for record, before_, effect_ in effects(60):
         places_ = before_.positions if before_ is not None else ()
         if effect_.result != "success":
