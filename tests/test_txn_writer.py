@@ -436,7 +436,7 @@ def test_batches_are_recycled(profile: str) -> None:
         while len(body.view().in_flight) > 1:
             body.fail_write(number % 2 == 0) if number % 5 == 0 else body.complete_write()
     assert body.check() == []
-    assert (body._pool.made, most > 1) == (most + 1, True)
+    assert (body._pool.created, most > 1) == (most + 1, True)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Prometheus metrics of the buffered writers of a broker, under PIP-160's names (`model/txn_writer/wire.py`).
 
-A flush is counted before its write, so failed flushes count. Plain entries of large records do not count, and nothing
-does without batching. So the trigger counters add up to the number of batches in each histogram.
+A flush is counted before its write, so failed flushes count. Plain entries do not count, so without batching nothing
+does. The sum of the trigger counters is the number of observations of each histogram.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TxnMetrics:
 
 
 class WriterMetrics:
-    """The metrics of one writer, with labels resolved once."""
+    """The metrics of one writer; labels are resolved in advance."""
 
     def __init__(self, records: Histogram, size: Histogram, delay: Histogram, triggers: dict[Reason, Counter]) -> None:
         self._records, self._size, self._delay, self._triggers = records, size, delay, triggers

@@ -6,14 +6,14 @@ ledger entry holds records in one of two forms:
     plain    the protobuf bytes of one record; the only form that brokers before PIP-160 write and read
     batched  magic 0x0e01 and version 1 (two bytes each, big-endian), then one message with all records of the batch
 
-A reader decides by the first two bytes. No plain entry begins with the magic: its first byte is a protobuf tag, and
-0x0e is the tag of field 1 with wire type 6, which does not exist. For the same reason, a broker before PIP-160 fails
-on a batched entry (`old_read_entry`) and does not misread it.
+The first two bytes distinguish them. No plain entry begins with the magic: its first byte is a protobuf tag, and
+0x0e is the tag of field 1 with wire type 6, which does not exist. For the same reason, a broker before PIP-160 rejects
+a batched entry (`old_read_entry`) and does not misread it.
 
-Where PIP-160 leaves a choice:
+Decisions where PIP-160 leaves a choice:
 
-* A batch of one record is framed like any other batch. An empty batch is never written; an empty batch that is read is
-  an entry without records.
+* A batch of one record is framed like any other batch. An empty batch is never written; reading one returns an entry
+  without records.
 * An unknown version is rejected. Pulsar's reader skips the version; `any_version=True` does the same.
 * An entry shorter than the magic is corrupt. So is an entry with the magic and no version.
 * In version 1, the message of a batch holds records and nothing else. Any other field in it is corruption.
@@ -224,7 +224,7 @@ def _parsed(message_class: Any, data: bytes, name: str) -> Any:
 
 
 def _corruption(data: bytes) -> str:
-    """Why the bytes cannot be parsed: an undefined wire type in the first tag, or any other reason."""
+    """The reason why the bytes cannot be parsed."""
     if data and data[0] & 7 > 5:
         return f"field {data[0] >> 3} has wire type {data[0] & 7}, which does not exist"
     return "truncated, or not protobuf"
@@ -372,7 +372,7 @@ def _text(value: Any, name: str) -> str:
 
 
 class _Kind(NamedTuple):
-    """How records of one kind are written and read."""
+    """The protobuf classes of one kind of record, and its conversions."""
 
     message: Any  # the message class of a record
     fill: Callable[[Any, Any], None]

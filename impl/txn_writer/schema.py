@@ -1,7 +1,7 @@
 """The messages of the transaction log and of the pending-ack store as protobuf classes.
 
-The classes are built on import from the tables of `model/txn_writer/wire.py`, in a descriptor pool of their own: no
-code is generated, and equally named messages of another library do not collide.
+The classes are built on import from the tables of `model/txn_writer/wire.py`; no code is generated. They have their own
+descriptor pool, so messages of the same name in another library do not collide.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Buffered writer of a transaction log: the `reference` behaviour of `model/txn_writer` on pooled buffers.
 
-A batch is a set of parallel lists, taken from a pool after each flush and recycled when its callbacks are complete.
-A step collects its effects in lists and returns them at its end.
+A batch consists of parallel lists. It is taken from a pool when the previous batch is flushed, and recycled when its
+callbacks are complete. Each action collects its effects in lists and returns them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Metrics(Protocol):
 class Batch:
     """The records of one batch, in parallel lists (`FlushContext`)."""
 
-    __slots__ = ("failing", "numbers", "poisoned", "since", "size", "sizes")
+    __slots__ = ("failing", "numbers", "since", "size", "sizes", "unserialisable")
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -50,7 +50,7 @@ class Batch:
         self.failing: list[FailsOn] = []
         self.since: list[int] = []
         self.size = 0
-        self.poisoned = False  # some record cannot be serialised in a batch
+        self.unserialisable = False  # a record cannot be serialised in a batch
 
     def append(self, number: int, size: int, fails_on: FailsOn, now: int) -> None:
         """Adds a record. O(1)."""
@@ -60,7 +60,7 @@ class Batch:
         self.since.append(now)
         self.size += size
         if fails_on == "batch":
-            self.poisoned = True
+            self.unserialisable = True
 
     def clear(self) -> None:
         """Removes all records. O(n)."""
@@ -69,7 +69,7 @@ class Batch:
         self.failing.clear()
         self.since.clear()
         self.size = 0
-        self.poisoned = False
+        self.unserialisable = False
 
     def view(self) -> tuple[Buffered, ...]:
         """The records in the model's form. O(n)."""
@@ -79,8 +79,8 @@ class Batch:
         """Violated structural invariants, one line each. O(n)."""
         if not len(self.numbers) == len(self.sizes) == len(self.failing) == len(self.since):
             return ["the lists of a batch differ in length"]
-        if self.size != sum(self.sizes) or self.poisoned != ("batch" in self.failing):
-            return ["the size or the poisoned flag of a batch is wrong"]
+        if self.size != sum(self.sizes) or self.unserialisable != ("batch" in self.failing):
+            return ["the size or the unserialisable flag of a batch is wrong"]
         return []
 
 
@@ -88,24 +88,24 @@ class Pool:
     """A pool of recycled batches."""
 
     def __init__(self) -> None:
-        self.made = 0
+        self.created = 0
         self.free: list[Batch] = []
 
     def take(self) -> Batch:
         """An empty batch. O(1)."""
         if self.free:
             return self.free.pop()
-        self.made += 1
+        self.created += 1
         return Batch()
 
-    def give(self, batch: Batch) -> None:
+    def recycle(self, batch: Batch) -> None:
         """Recycles a batch. O(n)."""
         batch.clear()
         self.free.append(batch)
 
 
 class TxnWriter:
-    """A buffered writer and its ledger. Methods are named as the actions; complexities are for one record."""
+    """A buffered writer and its ledger. Methods have the names of the actions; costs are for one record."""
 
     def __init__(self, cfg: Config, metrics: Metrics | None = None) -> None:
         self.cfg = cfg
@@ -118,7 +118,7 @@ class TxnWriter:
         self._pool = Pool()
         self._buffer = self._pool.take()
         self._timer = cfg.start + cfg.max_delay_ms if self._batching else None
-        self._tick_waits = False
+        self._tick_queued = False
         self._in_flight: deque[tuple[Write, Batch | None]] = deque()
         self._pending_callbacks: dict[int, None] = {}
         self._closers = 0
@@ -127,27 +127,27 @@ class TxnWriter:
         self._log: list[Entry] = []
         self._next_record = self._next_write = 1
         self._last_flushes: tuple[Flush, ...] = ()
-        self._begin()
+        self._reset_effects()
 
     # ---- effects of a step
 
-    def _begin(self) -> None:
+    def _reset_effects(self) -> None:
         self._writes: list[Write] = []
         self._callbacks: list[Callback] = []
         self._flushes: list[Flush] = []
         self._closed = 0
 
-    def _tell(self, number: int) -> Effects:
-        """The effects collected since the last step. O(effects)."""
+    def _effects(self, number: int) -> Effects:
+        """Returns the effects of this step and clears the collectors. O(effects)."""
         if not (self._callbacks or self._flushes or self._writes or self._closed):
             self._last_flushes = ()
             return Effects(number)
         for callback in self._callbacks:
             del self._pending_callbacks[callback.record]
         self._last_flushes = flushes = tuple(self._flushes)
-        told = Effects(number, tuple(self._writes), tuple(self._callbacks), flushes, self._closed)
-        self._begin()
-        return told
+        effects = Effects(number, tuple(self._writes), tuple(self._callbacks), flushes, self._closed)
+        self._reset_effects()
+        return effects
 
     def _fail(self, numbers: Sequence[int], why: Outcome) -> None:
         self._callbacks += [Callback(number, why) for number in numbers]
@@ -170,12 +170,12 @@ class TxnWriter:
 
     def _recycle(self, batch: Batch | None) -> None:
         if batch is not None:
-            self._pool.give(batch)
+            self._pool.recycle(batch)
 
-    def _store(self, write: Write, told: bool) -> Position:
+    def _store(self, write: Write, acknowledged: bool) -> Position:
         position = Position(self._ledger, self._next_entry)
         self._next_entry += 1
-        self._log.append(Entry(position, write.batched, write.records, told))
+        self._log.append(Entry(position, write.batched, write.records, acknowledged))
         return position
 
     def _complete(self, write: Write, batch: Batch | None) -> None:
@@ -186,27 +186,27 @@ class TxnWriter:
             return
         numbers = batch.numbers
         size = len(numbers)
-        self._callbacks += [Callback(number, "ok", position, place, size) for place, number in enumerate(numbers)]
-        self._pool.give(batch)
+        self._callbacks += [Callback(number, "ok", position, index, size) for index, number in enumerate(numbers)]
+        self._pool.recycle(batch)
 
     def _flush(self, reason: Reason) -> None:
-        """Submits the buffer as one batch; fails its records if it cannot be serialised or the writer closes."""
+        """Submits the buffer as one batch. Its records fail if it cannot be serialised or the writer is not open."""
         batch = self._buffer
         count, size, waited = len(batch.numbers), batch.size, self.now - batch.since[0]
         self._flushes.append(Flush(reason, count, size, waited))
         if self._metrics is not None:
             self._metrics.flushed(reason, count, size, waited)
         self._buffer = self._pool.take()
-        if batch.poisoned:
+        if batch.unserialisable:
             self._fail(batch.numbers, "serialization")
-            self._pool.give(batch)
+            self._pool.recycle(batch)
         elif self._status != "open":
             self._fail(batch.numbers, "closed")
-            self._pool.give(batch)
+            self._pool.recycle(batch)
         else:
             self._submit(batch, tuple(batch.numbers), size + self.cfg.header_bytes)
 
-    def _write_alone(self, number: int, size: int, fails_on: FailsOn) -> None:
+    def _write_plain(self, number: int, size: int, fails_on: FailsOn) -> None:
         if fails_on == "single":
             self._callbacks.append(Callback(number, "serialization"))
         else:
@@ -214,8 +214,8 @@ class TxnWriter:
 
     # ---- tasks of the executor
 
-    def _take(self, number: int, size: int, fails_on: FailsOn) -> None:
-        """Adds a record to the buffer, or writes a large one alone. O(1), plus a flush."""
+    def _process_record(self, number: int, size: int, fails_on: FailsOn) -> None:
+        """Adds a record to the buffer, or writes a large record as a plain entry. O(1), plus a flush."""
         if self._status != "open":
             self._callbacks.append(Callback(number, "closed"))
             return
@@ -226,7 +226,7 @@ class TxnWriter:
         if size >= self._max_bytes:
             if batch.numbers:
                 self._flush("large")
-            self._write_alone(number, size, fails_on)
+            self._write_plain(number, size, fails_on)
             return
         batch.append(number, size, fails_on, self.now)
         if len(batch.numbers) >= self._max_records:
@@ -234,28 +234,28 @@ class TxnWriter:
         elif batch.size >= self._max_bytes:
             self._flush("size")
 
-    def _tick(self) -> None:
+    def _process_tick(self) -> None:
         """Flushes on the delay trigger and re-arms the timer. O(1), plus a flush."""
-        self._tick_waits = False
+        self._tick_queued = False
         if self._buffer.numbers and self._status != "closed":
             self._flush("delay")
         if self._status == "open":
             self._timer = self.now + self._delay
 
-    def _end(self) -> None:
+    def _process_close(self) -> None:
         """Closes the writer: buffered records fail. O(records)."""
         self._fail(self._buffer.numbers, "closed")
         self._buffer.clear()
         self._status, self._timer = "closed", None
         self._closed, self._closers = self._closers, 0
 
-    def _run(self, task: Task) -> None:
+    def _process(self, task: Task) -> None:
         if isinstance(task, Record):
-            self._take(*task)
+            self._process_record(*task)
         elif task == "tick":
-            self._tick()
+            self._process_tick()
         else:
-            self._end()
+            self._process_close()
 
     # ---- calls
 
@@ -268,34 +268,34 @@ class TxnWriter:
             if self._queued:
                 self._tasks.append(Record(number, size, fails_on))
             else:
-                self._take(number, size, fails_on)
+                self._process_record(number, size, fails_on)
         elif self._status != "open":
             self._callbacks.append(Callback(number, "closed"))
         else:
-            self._write_alone(number, size, fails_on)
-        return self._tell(number)
+            self._write_plain(number, size, fails_on)
+        return self._effects(number)
 
     def close(self) -> Effects:
         """Starts to close the writer. O(records)."""
         if self._status == "closed":
-            return self._tell(1)
+            return self._effects(1)
         self._closers += 1
         if self._status == "closing":
-            return self._tell(0)
+            return self._effects(0)
         self._status = "closing"
         if self._batching and self._queued:
             self._tasks.append("close")
         else:
-            self._end()
-        return self._tell(self._closed)
+            self._process_close()
+        return self._effects(self._closed)
 
     def run_writer_tasks(self, count: int) -> Effects:
         """Runs executor tasks. O(1) each, plus flushes."""
         tasks, ran = self._tasks, 0
         while tasks and ran < count:
-            self._run(tasks.popleft())
+            self._process(tasks.popleft())
             ran += 1
-        return self._tell(ran)
+        return self._effects(ran)
 
     def advance_time(self, by: int) -> Effects:
         """Advances the clock. O(1) for each tick, plus its flush."""
@@ -305,11 +305,11 @@ class TxnWriter:
             fired += 1
             if self._queued:
                 self._tasks.append("tick")
-                self._tick_waits = True
+                self._tick_queued = True
             else:
-                self._tick()
+                self._process_tick()
         self.now = end
-        return self._tell(fired)
+        return self._effects(fired)
 
     # ---- the ledger
 
@@ -319,7 +319,7 @@ class TxnWriter:
             return _NO_WRITE
         write, batch = self._in_flight.popleft()
         self._complete(write, batch)
-        return self._tell(write.number)
+        return self._effects(write.number)
 
     def fail_write(self, durable: bool) -> Effects | Refused:
         """Fails the first write in flight. O(records)."""
@@ -330,21 +330,21 @@ class TxnWriter:
         self._recycle(batch)
         if durable:
             self._store(write, False)
-        return self._tell(write.number)
+        return self._effects(write.number)
 
     def roll_ledger(self) -> Effects:
         self._ledger += 1
         self._next_entry = 0
-        return self._tell(self._ledger)
+        return self._effects(self._ledger)
 
     def fence(self) -> Effects | Refused:
         """Fences the ledger: it rejects later writes. O(1)."""
         if self._fenced:
             return _FENCED
         self._fenced = True
-        return self._tell(0)
+        return self._effects(0)
 
-    # ---- for the harness
+    # ---- for the engines
 
     def check(self) -> list[str]:
         return [*self._check_batches(), *self._check_limits(), *self._check_timer(), *self._check_callbacks()]
@@ -353,8 +353,8 @@ class TxnWriter:
         """Every batch is in use or free, and was recycled exactly once."""
         used = [self._buffer, *[batch for _, batch in self._in_flight if batch is not None]]
         wrong = [line for batch in (*used, *self._pool.free) for line in batch.check()]
-        places = {id(batch) for batch in (*used, *self._pool.free)}
-        if len(places) != self._pool.made or len(used) + len(self._pool.free) != self._pool.made:
+        ids = {id(batch) for batch in (*used, *self._pool.free)}
+        if len(ids) != self._pool.created or len(used) + len(self._pool.free) != self._pool.created:
             wrong.append("a batch is leaked or shared")
         if any(batch.numbers for batch in self._pool.free):
             wrong.append("a free batch has records")
@@ -380,7 +380,7 @@ class TxnWriter:
     def _check_timer(self) -> list[str]:
         wrong = []
         ticks = sum([task == "tick" for task in self._tasks])
-        if ticks != self._tick_waits or ticks + (self._timer is not None) > 1:
+        if ticks != self._tick_queued or ticks + (self._timer is not None) > 1:
             wrong.append("more than one timer or tick is outstanding")
         if self._timer is not None and (self._timer <= self.now or self._status == "closed"):
             wrong.append("the timer is overdue, or armed after close")
@@ -390,12 +390,12 @@ class TxnWriter:
 
     def _check_callbacks(self) -> list[str]:
         wrong = []
-        held = [task.number for task in self._tasks if isinstance(task, Record)]
-        held += [number for write, _ in self._in_flight for number in write.records]
-        held += self._buffer.numbers if self._status != "closed" else []
-        if len(set(held)) != len(held) or not self._pending_callbacks.keys() >= set(held):
-            wrong.append("a record is pending twice, or its callback is complete")
-        if len(held) != len(self._pending_callbacks):
+        pending = [task.number for task in self._tasks if isinstance(task, Record)]
+        pending += [number for write, _ in self._in_flight for number in write.records]
+        pending += self._buffer.numbers if self._status != "closed" else []
+        if len(set(pending)) != len(pending) or not self._pending_callbacks.keys() >= set(pending):
+            wrong.append("a record is pending twice, or its callback is already complete")
+        if len(pending) != len(self._pending_callbacks):
             wrong.append("a record is lost before its callback completed")
         if bool(self._closers) != (self._status == "closing") or (self._status == "closing") != (
             "close" in self._tasks
@@ -428,22 +428,22 @@ class TxnWriter:
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> TxnWriter:
-        body = cls(cfg)
-        body.now, body._status, body._timer = state.now, state.status, state.timer
-        body._tasks = deque(state.tasks)
-        body._tick_waits = "tick" in state.tasks
+        writer = cls(cfg)
+        writer.now, writer._status, writer._timer = state.now, state.status, state.timer
+        writer._tasks = deque(state.tasks)
+        writer._tick_queued = "tick" in state.tasks
         for each in state.buffer:
-            body._buffer.append(*each)
-        body._buffer.size = state.size
+            writer._buffer.append(*each)
+        writer._buffer.size = state.size
         for write in state.in_flight:
-            batch = body._pool.take() if write.batched else None
+            batch = writer._pool.take() if write.batched else None
             if batch is not None:
                 for number in write.records:  # only the numbers of records in flight matter
                     batch.append(number, 0, "nothing", state.now)
-            body._in_flight.append((write, batch))
-        body._pending_callbacks = dict.fromkeys(state.pending_callbacks)
-        body._closers, body._fenced = state.closers, state.fenced
-        body._ledger, body._next_entry, body._log = state.ledger, state.next_entry, list(state.log)
-        body._next_record, body._next_write = state.next_record, state.next_write
-        body._last_flushes = state.flushes
-        return body
+            writer._in_flight.append((write, batch))
+        writer._pending_callbacks = dict.fromkeys(state.pending_callbacks)
+        writer._closers, writer._fenced = state.closers, state.fenced
+        writer._ledger, writer._next_entry, writer._log = state.ledger, state.next_entry, list(state.log)
+        writer._next_record, writer._next_write = state.next_record, state.next_write
+        writer._last_flushes = state.flushes
+        return writer
