@@ -1,4 +1,4 @@
-"""A store of tokens that is wrong on purpose: see `model/canary.py`."""
+"""A bounded store of tokens, which is wrong on purpose: see `model/canary.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from model.machine import Refused
 
 
 class TokenStore:
-    """Loses a token when it gives out the last three of five or more at a time."""
+    """Loses a token when three of at least five tokens are taken at once."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -15,25 +15,29 @@ class TokenStore:
         self.taken = 0
 
     def add(self, tokens: int) -> int | Refused:
-        """Puts tokens in. O(1)."""
-        if self.tokens + tokens > self.cfg.most:
-            return Refused("illegal_argument", "the store cannot hold so many")
+        """Adds tokens. O(1)."""
+        if self.tokens + tokens > self.cfg.capacity:
+            return Refused("illegal_argument", "the tokens exceed the capacity")
         self.tokens += tokens
         return self.tokens
 
     def take(self, tokens: int) -> int:
-        """Takes tokens out, and one too many on purpose. O(1)."""
+        """Removes tokens; in one case one too many, on purpose. O(1)."""
         given = min(tokens, self.tokens)
         self.tokens -= given + (given == 3 and self.tokens >= 5)
         self.taken += given
         return given
 
     def check(self) -> list[str]:
-        """Structural invariants that do not hold. O(1)."""
-        return [] if 0 <= self.tokens <= self.cfg.most else ["there are fewer tokens than none, or too many"]
+        """Violated structural invariants. O(1)."""
+        return (
+            []
+            if 0 <= self.tokens <= self.cfg.capacity
+            else ["the number of tokens is out of range"]
+        )
 
     def view(self) -> State:
-        """The model's state of which this is an implementation. O(1)."""
+        """The state in the model's form. O(1)."""
         return State(self.tokens, self.taken)
 
     @classmethod

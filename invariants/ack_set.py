@@ -1,4 +1,4 @@
-"""Guarantees of ack sets, each stated message by message on the given words."""
+"""Guarantees of ack sets. Each property compares sets of messages, computed from the words of the ack sets."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def update_changes_only_named_messages(cfg: Config, before: State, event: Event,
 
 @always(ack_set, on=("and_with",))
 def and_never_clears_an_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After `and_with` a message is unacknowledged if and only if it was in both sets."""
+    """After `and_with`, a message is unacknowledged if and only if it was unacknowledged in both sets."""
     return was_rejected(event) or left_in(after, event) == left_in(before, event) & left(event.arguments["words"])
 
 
@@ -77,7 +77,7 @@ def ack_set_is_within_batch(cfg: Config, s: State) -> bool:
 
 @always(ack_set, on=("open_batch", "recycle", *RANGES, *INDICES, "and_with"))
 def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call changes at most the batch that it names; a batch is opened empty, with a number that no other had."""
+    """A call changes at most the batch in its arguments; a new batch is empty and has a new number."""
     if event.name == "open_batch":
         return after == State((*before.batches, Batch(event.outcome, 0)), event.outcome + 1) and (
             event.outcome == before.next_batch
@@ -126,7 +126,7 @@ def and_is_intersection(cfg: Config, before: State, event: Event, after: State) 
 
 @always(ack_set, on=("is_ack_set_empty",))
 def ack_set_is_empty_iff_all_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack set is empty if and only if all messages are acknowledged, however many zero words it has."""
+    """An ack set is empty if and only if all messages are acknowledged, for any number of zero words."""
     return event.outcome is (len(left(event.arguments["ack_set"])) == 0)
 
 

@@ -1,6 +1,6 @@
 """Guarantees of the container of active cursors.
 
-Each property computes the expected answer by brute force from the cursors as their callers last set them.
+Each property computes the expected answer by brute force from the positions that callers set last.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def removed_name_is_unknown(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors)
 def call_changes_only_its_own_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No call changes, adds or removes a cursor of another name than its own."""
+    """A call changes, adds or removes no cursor with another name than the call's."""
     if after.cursors is before.cursors:
         return True
     own = event.arguments.get("cursor") if event.name in CHANGES else None
@@ -201,7 +201,7 @@ def retained(nodes: CursorList) -> int:
 
 @always(active_cursors, on=CHANGES, given=is_list)
 def flush_is_not_observable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query before a call makes no difference to any answer after the call."""
+    """A query before a call does not change any answer after the call."""
     flushed, _ = slowest_position(cfg, before)
     arguments = tuple(event.arguments.values())
     flushed, _ = active_cursors.step(cfg, flushed, event.name, arguments)
@@ -210,12 +210,12 @@ def flush_is_not_observable(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors, given=is_list)
 def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
-    """Without queries, the list retains no more removed nodes than present cursors, or than the cleanup setting."""
+    """Without queries, the list has at most as many removed nodes as cursors, or as the cleanup setting allows."""
     return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
 
 
 def is_repaired_list(cfg: Config) -> bool:
-    """Whether the container is the linked list with every rule repaired."""
+    """Whether the container is the linked list with the reference rules."""
     rules = cfg.tail_keeps_counts, cfg.untracked_keeps_position, cfg.add_keeps_pending_removal
     return is_list(cfg) and not any(rules) and cfg.readd_keeps_object == "never" and cfg.drops_removed_nodes
 
@@ -255,7 +255,7 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 
 @always(active_cursors, on=("remove_cursor", "update_cursor"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form numbers cursor objects from 1, sets the clock to zero and forgets what no query returns."""
+    """The canonical form numbers cursor objects from 1, sets the clock to zero and drops what no query returns."""
     renamed = canonical(cfg, after)
     same = [(c.cursor, c.position, c.durable) for c in renamed.cursors] == [
         (c.cursor, c.position, c.durable) for c in after.cursors
@@ -394,7 +394,7 @@ def tracked_cursor_becomes_untracked(cfg: Config, before: State, event: Event, a
 
 @sometimes(active_cursors, on=("get_cursor",))
 def readded_name_is_looked_up(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A name is looked up that was added again after a cursor of another name."""
+    """A lookup names a cursor that was added again after a cursor of another name."""
     found = event.outcome
     return isinstance(found, Found) and found.object > before.cursors[-1].object and found.object > len(before.cursors)
 
@@ -432,7 +432,7 @@ def removed_node_stays_linked(cfg: Config, s: State) -> bool:
 
 @sometimes(active_cursors, given=is_list)
 def incremental_flush_is_due(cfg: Config, s: State) -> bool:
-    """So few updates are pending that a flush will apply them one by one."""
+    """Updates are pending, and a flush would apply them one by one."""
     return s.nodes is not None and 0 < len(s.nodes.updates) < s.nodes.tracked // 2
 
 
@@ -447,6 +447,6 @@ def caching_without_cursors_ends(cfg: Config, s: State) -> bool:
 
 @eventually(active_cursors, fair=("slowest_position",), given=is_list)
 def query_flushes_everything(cfg: Config, s: State) -> bool:
-    """After a query nothing is pending in the list, and no node of a removed cursor is retained."""
+    """Eventually no update is pending in the list, and no node of a removed cursor is retained, if queries are fair."""
     nodes = s.nodes
     return nodes is None or (not nodes.updates and not nodes.removals and not retained(nodes))

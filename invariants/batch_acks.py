@@ -1,7 +1,7 @@
 """Guarantees of a cursor's acknowledgements.
 
-Each property computes, entry by entry, the mask of the unacknowledged messages: none of a deleted entry, all of an
-entry without acks.
+Each property computes the mask of unacknowledged messages of each entry: 0 for a deleted entry, all bits for an entry
+without acks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def left_in(cfg: Config, s: State) -> Left:
 
 
 def is_subset(some: Left, more: Left) -> bool:
-    """Whether every message left in the first is left in the second."""
+    """Whether every message that is unacknowledged in the first is so in the second."""
     return all(a & ~b == 0 for a, b in zip(some, more, strict=True))
 
 
@@ -54,7 +54,7 @@ def number(s: State, ack: Ack) -> int:
 
 
 def requested(s: State, ack: Ack) -> int:
-    """Returns the mask that an acknowledgement leaves; all bits if batch-index acks have no effect."""
+    """Returns the mask of messages that an ack leaves unacknowledged; all bits if batch-index acks have no effect."""
     words = ack.ack_set or ()
     mask = sum(word % 2**64 << 64 * i for i, word in enumerate(words))
     return mask if s.batch_acks or mask == 0 else -1
@@ -99,8 +99,8 @@ def done_resets(before: State, event: Event) -> tuple[Reset, ...]:
     return before.writing.resets if is_end and before.writing is not None else ()
 
 
-def is_set_back(before: State, event: Event) -> bool:
-    """Whether acknowledgements may become fewer: a reset takes effect, or the cursor recovers."""
+def may_undo_acks(before: State, event: Event) -> bool:
+    """Whether acks may be undone: a reset takes effect, or the cursor recovers."""
     is_reset = event.name in ENDS and before.writing is not None and before.writing.applied is not None
     return is_reset or event.name in RESTARTS
 
@@ -113,7 +113,7 @@ def acknowledged_message_stays_acknowledged(cfg: Config, before: State, event: E
     """An acknowledged message stays acknowledged until a reset takes effect or the cursor recovers."""
     return (
         after.acks is before.acks
-        or is_set_back(before, event)
+        or may_undo_acks(before, event)
         or is_subset(left_in(cfg, after)[: entries(before)], left_in(cfg, before))
     )
 
@@ -161,7 +161,7 @@ def order_of_individual_acks_is_irrelevant(cfg: Config, before: State, event: Ev
 
 @always(batch_acks, on=ACKS)
 def failed_ack_changes_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement that fails acknowledges nothing and forgets nothing."""
+    """A failed acknowledgement changes no acknowledgements."""
     return not is_error(event) or after == before
 
 
@@ -175,7 +175,7 @@ def ack_returns_number_of_newly_acked_messages(cfg: Config, before: State, event
 
 
 def fault_of(cfg: Config, s: State, ack: Ack) -> str:
-    """Returns what is wrong with the position or the ack set of an acknowledgement, or an empty string."""
+    """Returns the error for an invalid position or ack set of an acknowledgement, or an empty string."""
     (ledger, entry), sizes = ack.position, s.ledgers
     if not (1 <= ledger <= len(sizes) and 0 <= entry < sizes[ledger - 1]):
         last = max([(i, count - 1) for i, count in enumerate(sizes, 1) if count], default=(1, -1))
@@ -227,7 +227,7 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
 @always(batch_acks)
 def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Reads, writes, ledger rollovers and queries do not change acknowledgements."""
-    return event.name in (*ACKS, "add_entry") or is_set_back(before, event) or after.acks == before.acks
+    return event.name in (*ACKS, "add_entry") or may_undo_acks(before, event) or after.acks == before.acks
 
 
 @always(batch_acks, on=("add_entry",))
@@ -237,7 +237,7 @@ def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, afte
 
 
 @always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *ENDS, *RESTARTS, "end_read"))
-def calls_wait_for_reads_and_writes(cfg: Config, before: State, event: Event, after: State) -> bool:
+def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Entries go to the last ledger, and a rollover adds an empty one. One read and one write are in flight at most.
 
     A flush of a dirty cursor starts a write, or is queued once behind what is in flight.
@@ -303,7 +303,7 @@ def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) 
 @always(batch_acks)
 def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The mark-delete position moves back only by a reset or a recovery, and the read position is never before it."""
-    moved_on = after.acks.first_unacked >= before.acks.first_unacked or is_set_back(before, event)
+    moved_on = after.acks.first_unacked >= before.acks.first_unacked or may_undo_acks(before, event)
     return moved_on and after.read_position >= after.acks.first_unacked
 
 
@@ -336,7 +336,7 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
 
 @always(batch_acks, on=("crash",))
 def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a crash, only messages are acknowledged that were before, or that the reset in flight acknowledges."""
+    """After a crash, each acknowledged message was acknowledged before, or is acknowledged by the reset in flight."""
     if is_error(event):
         return True
     known, found = left_in(cfg, before), left_in(cfg, after)
@@ -370,7 +370,7 @@ def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Ev
 
 @always(batch_acks)
 def only_completed_write_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A recovery finds the record of the last completed write, complete; nothing of a failed or later write."""
+    """A recovery finds the whole record of the last completed write, and nothing of a failed or later write."""
     if event.name == "reopen" or after.durable is before.durable:
         return True
     if event.name in (*ENDS, "crash") and before.writing is not None:
@@ -561,5 +561,5 @@ def ack_sets_are_dropped_when_switched_off(cfg: Config, before: State, event: Ev
 
 @eventually(batch_acks, fair=("flush", "written", "end_read"))
 def acknowledgements_become_durable(cfg: Config, s: State) -> bool:
-    """If reads and writes complete and flushes continue, nothing stays dirty."""
+    """If flushes, reads and writes are fair, the cursor eventually is not dirty."""
     return not s.dirty and s.writing is None

@@ -45,7 +45,7 @@ VISITS = ("visit_for_size", "visit_for_time")
 
 @once_per_state
 def at_rest(s: State) -> bool:
-    """Whether every thread is idle; tasks may be scheduled."""
+    """Whether every thread is idle, although tasks may be scheduled."""
     return (
         s.eviction.at == "idle"
         and all(i.at == "idle" for i in s.inserts)
@@ -56,14 +56,14 @@ def at_rest(s: State) -> bool:
 
 @once_per_state
 def lock_holders(s: State) -> list[int]:
-    """The wrapper of each thread that holds a lock; of the evicting thread after it has unmapped."""
+    """The wrapper of each thread that holds a lock; the evicting thread counts from its unmapping on."""
     held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals if r.at in ("unmap", "clear")]
     held.append(s.eviction.wrapper if s.eviction.at in ("clear", "subtract") else None)
     return [n for n in held if n is not None]
 
 
 def done(event: Event) -> bool:
-    """Whether the step was taken."""
+    """Whether the step was not refused."""
     return not isinstance(event.outcome, Refused)
 
 
@@ -200,7 +200,7 @@ def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: E
 
 # ---- the program of the threads -----------------------------------------------------------------------
 
-#: Where a thread is before each step, and where it may be after it.
+#: The program counters of a thread before each step, and the possible ones after it.
 PROGRAM = {
     "insert": ({"idle"}, {"offer", "put", "idle"}),
     "publish": ({"offer", "put"}, {"count", "offer", "idle"}),
@@ -233,13 +233,13 @@ PROGRAM = {
     "mark": ({"mark"}, {"retain"}),
     "retain": ({"retain"}, {"idle"}),
 }
-#: The arguments that number a thread, and the threads that they number.
+#: The arguments that are numbers of threads, and the state field of those threads.
 ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
 
 
 @functools.cache
-def elsewhere(role: str, number: int, at: str) -> list[tuple[Callable[..., Any], tuple[int, ...]]]:
-    """The steps that a thread cannot take at a program counter, with arguments: its own number, others are 0."""
+def impossible_steps(role: str, number: int, at: str) -> list[tuple[Callable[..., Any], tuple[int, ...]]]:
+    """The steps that a thread cannot take at a program counter, with its number as argument and 0 for other numbers."""
     found = []
     for name, (counters, _) in PROGRAM.items():
         action = cache_steps.actions[name]
@@ -249,7 +249,7 @@ def elsewhere(role: str, number: int, at: str) -> list[tuple[Callable[..., Any],
 
 
 def thread_of(s: State, event: Event) -> Any:
-    """The thread that a step is of."""
+    """The thread that takes a step."""
     for role, threads in ROLES.items():
         if role in event.arguments:
             return getattr(s, threads)[event.arguments[role]]
@@ -320,7 +320,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     if now.at not in PROGRAM[event.name][1] or moved > 1:
         return False
     role = next((each for each in event.arguments if each in ROLES), "")
-    steps = elsewhere(role, event.arguments.get(role, 0), now.at)
+    steps = impossible_steps(role, event.arguments.get(role, 0), now.at)
     if now.at == "idle" and any(now[1:]):
         return False
     if not all(isinstance(run(cfg, after, *arguments)[1], Refused) for run, arguments in steps):
@@ -339,7 +339,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps, given=lambda cfg: all(getattr(cfg, name) == right for name, right in RIGHT.items()))
 def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
-    """Sizes and total are exact at any time, but for what threads have not counted, subtracted or reported yet."""
+    """Sizes and total are always exact, except for bytes that threads have not counted, subtracted or reported yet."""
     sizes = [0] * cfg.caches
     total = -s.eviction.freed
     for key, sign in [
@@ -394,9 +394,9 @@ def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, ev
 
 @always(cache_steps)
 def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A wrapper is filled by an insert, marked by a lookup, unmarked by a requeue, cleared by its remover, recycled.
+    """A wrapper changes only when an insert fills it, a lookup marks it, a requeue unmarks it, or a remover clears it.
 
-    A late lookup may have marked a wrapper that an insert fills: it stays marked. Clearing keeps the mark, too.
+    Recycling resets it. An insert and a removal keep the mark of a late lookup.
     """
     t, n, w = thread_of(before, event), None, Wrapper(None, False, False, True)
     if done(event):
@@ -447,7 +447,7 @@ def marker_and_tasks_change_only_by_their_steps(cfg: Config, before: State, even
     return (after.marker, after.scheduled) == (marker, tasks)
 
 
-#: What a step returns, by the states before and after it and its thread before it.
+#: The outcome of a step, as a function of the states before and after it and of its thread before it.
 FOUND: dict[str, Callable[[Config, State, State, Any], object]] = {
     "count_in_cache": lambda cfg, before, after, t: after.sizes[t.key // cfg.positions],
     "subtract": lambda cfg, before, after, t: after.sizes[t.last // cfg.positions],
@@ -461,10 +461,10 @@ FOUND: dict[str, Callable[[Config, State, State, Any], object]] = {
 
 
 @always(cache_steps)
-def thread_goes_on_with_what_it_found(cfg: Config, before: State, event: Event, after: State) -> bool:
+def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A thread continues with the wrapper, the key and the bytes that its step found.
 
-    A removal goes from position to position; an inserter above the trigger schedules a task unless the marker is set.
+    A removal advances to the next position; an inserter above the trigger schedules a task unless the marker is set.
     """
     if not done(event) or event.name == "over_release":
         return True
@@ -504,7 +504,7 @@ def thread_goes_on_with_what_it_found(cfg: Config, before: State, event: Event, 
     return all(getattr(now, name) == value for name, value in wanted.items())
 
 
-#: Where a thread is after a step that returned true; after false it is elsewhere.
+#: The program counter of a thread after a step that returned true; it has another one after false.
 GOES_ON = {
     "count_in_total": "schedule",
     "take": "unmap",

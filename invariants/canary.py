@@ -1,4 +1,4 @@
-"""What the canary promises, and does not keep on purpose: see `model/canary.py`."""
+"""Properties of the canary; one of them is violated on purpose (`model/canary.py`)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from model.canary import Config, State, canary
 
 
 @always(canary)
-def there_are_never_fewer_than_none(cfg: Config, s: State) -> bool:
-    """The store holds no fewer tokens than none and no more than its most."""
-    return 0 <= s.tokens <= cfg.most
+def tokens_are_within_capacity(cfg: Config, s: State) -> bool:
+    """The number of tokens is between 0 and the capacity."""
+    return 0 <= s.tokens <= cfg.capacity
 
 
 @always(canary)
-def five_are_never_taken(cfg: Config, s: State) -> bool:
-    """No more than four tokens are ever taken. It is false, so that a broken property is always there to report."""
+def at_most_four_tokens_are_taken(cfg: Config, s: State) -> bool:
+    """At most four tokens are taken. The model violates this on purpose: every engine must report it."""
     return s.taken <= 4
 
 
 @sometimes(canary)
-def the_store_is_full(cfg: Config, s: State) -> bool:
-    """There are as many tokens as the store holds."""
-    return s.tokens == cfg.most
+def store_is_full(cfg: Config, s: State) -> bool:
+    """The number of tokens equals the capacity."""
+    return s.tokens == cfg.capacity

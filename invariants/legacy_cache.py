@@ -1,6 +1,6 @@
 """Guarantees of the range caches before the removal queue.
 
-What PIP-430 removed (hidden expired entries, missed size targets) is reached as a coverage goal here.
+The coverage goals reach the problems that PIP-430 solves: hidden expired entries and missed size targets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def size(entries: tuple[Entry, ...] | list[Entry]) -> int:
 
 
 def gone(before: State, after: State) -> list[list[Entry]]:
-    """The entries that left each cache."""
+    """The entries that a step removed, by cache."""
     return [[e for e in was if e not in now] for was, now in zip(before.caches, after.caches, strict=True)]
 
 
@@ -113,7 +113,7 @@ def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, 
 
 @always(legacy_cache, on=REMOVALS)
 def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal returns number and bytes of exactly the entries that left, and they left its cache."""
+    """A removal returns number and bytes of exactly the removed entries, and removes them from its cache only."""
     if isinstance(event.outcome, Refused):
         return True
     left = gone(before, after)
@@ -146,7 +146,7 @@ def time_pass_removes_expired_head(cfg: Config, before: State, event: Event, aft
 
 @always(legacy_cache, on=("size_pass",))
 def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees the requested bytes or all there are, and would free too few without its last removal."""
+    """A size pass frees the requested bytes or all bytes, and without its last removal it would free too few."""
     wanted, cache = event.arguments["bytes_to_free"], event.arguments["cache"]
     if wanted <= 0:
         return isinstance(event.outcome, Refused)
@@ -177,7 +177,7 @@ def policy_reports_entries_that_left(cfg: Config, before: State, event: Event, a
 
 @always(legacy_cache, on=("evict_proportionally",))
 def policy_share_is_truncated_proportion(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy requests from a cache its truncated share, by size, among the largest caches that hold half."""
+    """The policy requests from each of the largest caches that hold half of the bytes its truncated share by size."""
     if isinstance(event.outcome, Refused):
         return True
     largest = sorted((size(before.caches[c]) for c in event.arguments["caches"]), reverse=True)

@@ -32,7 +32,7 @@ def entry_count(s: State) -> int:
 
 
 def lowest(entries: tuple[Entry, ...], bytes_to_free: int) -> tuple[Entry, ...]:
-    """The entries that stay when the lowest positions are removed until enough bytes are freed."""
+    """The entries that remain after the lowest positions are removed until enough bytes are freed."""
     while entries and bytes_to_free > 0:
         bytes_to_free -= entries[0].bytes
         entries = entries[1:]
@@ -116,7 +116,7 @@ def read_returns_whole_range(cfg: Config, before: State, event: Event, after: St
 
 @always(legacy_manager, on=("read",))
 def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read caches what it got from storage, up to the maximum, exactly if it is asked to."""
+    """A read caches the entries from storage, up to the maximum, exactly if the caller requests it."""
     if isinstance(event.outcome, Refused | Failed) or not event.arguments["store_in_cache"]:
         return after.counters.insertions == before.counters.insertions
     came = dict(event.outcome.entries) if event.outcome.storage_reads else {}
@@ -285,8 +285,8 @@ MAY_CHANGE = {
 
 
 @always(legacy_manager)
-def action_changes_only_its_part(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """No action changes a part of the state that it is not about; only reads count hits and misses."""
+def action_changes_only_its_fields(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An action changes only the fields in `MAY_CHANGE`; only reads count hits and misses."""
     changed = {name for name, a, b in zip(State._fields, before, after, strict=True) if a is not b and a != b}
     return changed <= MAY_CHANGE[event.name] and (event.name in READS or before.counters[1:5] == after.counters[1:5])
 

@@ -247,7 +247,7 @@ def redelivery_command_has_one_id_per_entry(cfg: Config, before: State, event: E
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_command_is_nonempty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivery command has at least one id: the broker reads an empty command as all unacknowledged messages."""
+    """A redelivery command has at least one id: the broker treats an empty command as all unacknowledged messages."""
     return all(len(command.ids) > 0 for command in commands(event))
 
 

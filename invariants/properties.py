@@ -1,15 +1,15 @@
 """Properties of a component, and the history variables that they need.
 
     always      safety: a predicate of a state, (config, state), or of a step, (config, before, event, after)
-    sometimes   a coverage goal, same forms: a run that never reaches it has not tested enough
-    eventually  liveness: a goal, (config, state), that is reached from every state if the fair actions keep happening
+    sometimes   a coverage goal of the same form: a run that never reaches it has not tested enough
+    eventually  liveness: a predicate (config, state) that becomes true from every state under weak fairness
 
-A property is a function. Its docstring is the guarantee, and the message of the finding that breaks it. The number of
-its parameters says whether it is a predicate of states or of steps. `on` restricts a step property to some actions,
-`given` restricts a property to some configs.
+A property is a function. Its docstring is the guarantee, and the message of a finding that violates it. The number of
+parameters distinguishes state properties from step properties. `on` restricts a step property to some actions, `given`
+restricts a property to some configs.
 
 A history variable (ghost variable) is a value that only properties need, such as "the largest id acknowledged so far".
-Neither the model nor the implementation carries it. The harness folds it over the events of a run:
+It is neither in the model's state nor in the implementation. Engines fold it over the events of a trace:
 
     @history(log, initial=lambda cfg: -1, on=("allocate",))
     def largest_id(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
@@ -23,10 +23,10 @@ A property names the variables that it takes in `history` and receives their val
 property receives the values before the step, a state property the values in that state.
 
 Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
-recordings, and the edge cover of an explored graph. The explorer's search does not: its states are the model's states,
-equal to those that TLC counts, and a history variable would multiply them. So a property that takes a history variable
-is never "exhausted": it is sampled by fuzzing, and checked by the edge cover on runs that take every transition of the
-scope at least once. A TLA+ twin may add the variable to its own state; then its counts differ from the model's.
+recordings, and the edge cover of an explored graph. The explorer's search does not, because a history variable would
+multiply the states, whose number must equal TLC's. So a property with a history variable is never "exhausted": fuzzing
+samples it, and the edge cover checks it on traces that together take every transition of the scope. A TLA+ twin may add
+the variable to its own state; then its counts differ from the model's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Kind = Literal["always", "sometimes", "eventually"]
 
 
 class Event(NamedTuple):
-    """An action that was taken: its name, its arguments by name, and its outcome."""
+    """An executed action: its name, its arguments by name, and its outcome."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 
 class History(NamedTuple):
-    """A history variable: its value in the first state, and how a step changes it.
+    """A history variable: its value in the initial state, and the function that updates it at each step.
 
     `fold` is (config, value, before, event, after) -> value; values are immutable. `about` is its docstring.
     """
@@ -71,9 +71,9 @@ class Property(NamedTuple):
     name: str
     kind: Kind
     of_step: bool
-    on: tuple[str, ...]  # actions that it is about; empty means all
-    given: Callable[[Any], bool]  # configs for which it is meant
-    fair: tuple[str, ...]  # of an eventually: the actions under weak fairness
+    on: tuple[str, ...]  # actions to which it applies; empty means all
+    given: Callable[[Any], bool]  # whether it applies under a config
+    fair: tuple[str, ...]  # for `eventually`: the actions under weak fairness
     holds: Callable[..., bool]
     guarantee: str
     histories: tuple[History, ...] = ()  # history variables, whose values follow the other arguments
@@ -104,14 +104,14 @@ def sometimes(
 def eventually(
     machine: Machine[Any, Any], *, fair: tuple[str, ...], given: Callable[[Any], bool] | None = None
 ) -> Callable[[Callable[..., bool]], Property]:
-    """Decorator: from every state, the predicate becomes true if only the fair actions happen, each again and again."""
+    """Decorator: from every state, the predicate becomes true if only the fair actions occur, each weakly fair."""
     return lambda holds: _property("eventually", machine, holds, (), given, fair, ())
 
 
 def history(
     machine: Machine[Any, Any], *, initial: Callable[[Any], Any], on: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], History]:
-    """Decorator: the function folds a history variable over the steps of a run. `initial` is config -> first value."""
+    """Decorator: the function folds a history variable over a trace. `initial` maps a config to the initial value."""
 
     def made(fold: Callable[..., Any]) -> History:
         name, about = _documented(fold, "history variable")
@@ -127,14 +127,14 @@ def history(
 
 
 def properties_of(module: ModuleType) -> tuple[Property, ...]:
-    """The properties that a module of `invariants/` states, in their order there."""
+    """The properties in a module of `invariants/`, in source order."""
     return tuple(p for p in vars(module).values() if isinstance(p, Property))
 
 
 def once_per_state(derive: Callable[[Any], V]) -> Callable[[Any], V]:
-    """Decorator: keeps what many properties derive from a state, for the last two states.
+    """Decorator: caches a value derived from a state, for the last two states: those of a step.
 
-    States are compared by identity, which is cheaper than by value; a step has two states.
+    States are compared by identity, which is cheaper than a comparison by value.
     """
     latest: Any = None
     earlier: Any = None
@@ -176,11 +176,11 @@ def _property(
 
 
 def _documented(function: Callable[..., Any], what: str) -> tuple[str, str]:
-    """The name and the docstring of a function, in one line. Raises TypeError when it has no docstring."""
+    """The name and the one-line docstring of a function. Raises TypeError if it has no docstring."""
     name = getattr(function, "__name__", "")
     text = " ".join((inspect.getdoc(function) or "").split())
     if not text:
-        raise TypeError(f"{what} {name} has no docstring; a docstring must state it in words")
+        raise TypeError(f"{what} {name} has no docstring; the docstring must state the guarantee")
     return name, text
 
 

@@ -54,25 +54,25 @@ def expects_reads(e: Entry) -> bool:
 
 
 def is_due(s: State, e: Entry) -> bool:
-    """Whether the first visit of a pass must requeue the entry: accessed, or reads expected and requeues left."""
+    """Whether the first visit must requeue the entry: it is accessed, or has expected reads and requeues left."""
     if e.accessed and s.extend_ttl_of_recently_accessed:
         return True
     return expects_reads(e) and s.max_requeue_times - e.requeue_count > 0
 
 
 def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
-    """Whether the first visit of this pass requeues the entry: it is due, and no size pass removes it for its age."""
+    """Whether the first visit of this pass requeues the entry: it is due, and is not a size pass's expired entry."""
     looks_at_age = event.name != "time_pass" and not cfg.size_pass_requeues_expired
     return is_due(s, e) and not (looks_at_age and s.now_ns - e.timestamp_ns > cfg.ttl_ns)
 
 
 def is_past(before: State, event: Event) -> bool:
-    """Whether a time pass has a threshold that is not in the future, as every pass of the broker has."""
+    """Whether a time pass has a threshold that is not in the future; the broker's passes always have."""
     return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
 
 
 def goal_of(cfg: Config, before: State, event: Event) -> int:
-    """The bytes that a size pass or a size check is to free; not positive if none."""
+    """The bytes that a size pass or size check must free; not positive if there is nothing to free."""
     if event.name == "size_pass":
         return int(event.arguments["bytes_to_free"])
     total = sum(before.sizes)
@@ -283,7 +283,7 @@ def only_delivered_releases_decrement_read_count(cfg: Config, before: State, eve
 
 
 def _change_of(before: State, event: Event) -> tuple[int, tuple[int, ...], Key | None]:
-    """By how much an event changes a read count, the open copies that share it, and their entry if it is cached."""
+    """The change of a read count by an event, the open copies that share the count, and their entry if it is cached."""
     if event.name == "mark_read":
         e = by_key(before).get(key_of(event))
         return (-1, e.copies, key_of(event)) if e else (0, (), None)
@@ -333,7 +333,7 @@ def entries_leave_only_by_removal_or_pass(cfg: Config, before: State, event: Eve
 
 @always(range_cache, on=(*PASSES, *REMOVALS))
 def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal or a pass returns the number and the bytes of exactly the entries that left the caches in it."""
+    """A removal or a pass returns the number and the bytes of exactly the entries that it removes."""
     if isinstance(event.outcome, Refused):
         return True
     kept = by_key(after)
@@ -402,7 +402,7 @@ def time_pass_keeps_due_entries(cfg: Config, before: State, event: Event, after:
 
 @always(range_cache, on=("size_pass",))
 def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees the requested bytes, or all there are."""
+    """A size pass frees the requested bytes, or all bytes."""
     if isinstance(event.outcome, Refused):
         return True
     present = sum(e.bytes for e in entries(before))
@@ -538,7 +538,7 @@ def requeues_for_reads(cfg: Config) -> bool:
 
 
 def _requeued(before: State, after: State) -> list[tuple[Entry, int]]:
-    """Entries that a pass kept, and how often it requeued each."""
+    """The entries that a pass kept, each with the number of its requeues."""
     kept = by_key(after)
     return [(e, kept[k].requeue_count - e.requeue_count) for k, e in by_key(before).items() if k in kept]
 
@@ -685,7 +685,7 @@ def entry_was_stashed(cfg: Config, s: State) -> bool:
 
 @eventually(range_cache, fair=("advance", "time_pass"))
 def every_entry_is_eventually_evicted(cfg: Config, s: State) -> bool:
-    """Time passes empty the caches once there are no more puts and lookups, whatever reads are expected."""
+    """Time passes empty the caches once puts and lookups stop, for any expected read counts."""
     return not entries(s)
 
 
@@ -697,5 +697,5 @@ def every_detached_wrapper_is_eventually_dropped(cfg: Config, s: State) -> bool:
 
 @eventually(range_cache, fair=("evict_to_watermark",), given=requeues)
 def size_check_eventually_ends_at_or_below_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the total size to the trigger or below it, whatever reads are expected."""
+    """The size check brings the total size to the trigger or below it, for any expected read counts."""
     return sum(s.sizes) <= int(cfg.max_bytes * TRIGGER_SHARE) or not entries(s)

@@ -78,12 +78,12 @@ def new_broker_reads_any_mixture(cfg: Config, before: State, event: Event, after
 
 
 def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
-    """Whether records of an entry can be deleted one by one, and such deletions are recovered."""
+    """Whether single records of an entry can be deleted, and these deletions survive recovery."""
     return e.batch < 2 or batching or cfg.batch_index_acks or not cfg.batch_index_deletion_needs_batching
 
 
 def reread(cfg: Config, before: State, store: int, broker: int) -> Store:
-    """A store as a new broker opens it: what could not be deleted is open again, and the last ledger is a new one."""
+    """A store after a new broker opened it: records that were not deletable are open again, the last ledger is new."""
     old, flag = before.stores[store], before.brokers[broker].flag
     ledgers = []
     for ledger in old.ledgers:

@@ -72,7 +72,7 @@ def sizes_of(write: Write, before: State, event: Event) -> list[int]:
 
 
 def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
-    """Whether an entry is one plain record, or a batch that was below both thresholds without its last record."""
+    """Whether an entry is a plain record, or a batch that without its last record is below both thresholds."""
     size = sum(sizes)
     if write.size != size + (cfg.header_bytes if write.batched else 0):
         return False
@@ -248,7 +248,7 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
 
 @always(txn_writer, on=TASKS)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush has one trigger, and a task of its own that can cause it.
+    """Each flush has one trigger and one task that can cause it.
 
     The trigger is `records` if and only if the batch has max_records records. Otherwise it is `size` if the batch has
     max_bytes, or if the next record would exceed the cap. Otherwise the task determines it: a large record (`large`), a

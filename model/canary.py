@@ -1,13 +1,13 @@
-"""A canary: a store of tokens whose implementation is wrong on purpose.
+"""A canary: a bounded store of tokens, which is wrong on purpose.
 
-Source: none; it models nothing of a broker. The implementation in `impl/` loses a token in one situation, and the
-property in `invariants/` is broken in another. A pipeline that does not report both is itself broken: every engine is
-run on this component, which is never among the honest ones.
+Source: none; it models nothing of a broker. The implementation loses a token in one situation, and the model violates a
+property in another. Every engine must report both, or the engine is broken. Campaigns do not include canaries by
+default.
 
-    add      puts tokens in, up to the most that the store holds
-    take     takes tokens out, as many as there are
+    add      adds tokens, up to the capacity
+    take     removes the given number of tokens, or all
 
-State: the tokens, and how many were ever taken.
+State: the number of tokens, and the number of tokens taken so far.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from model.values import AtLeast, record
 
 
 class Config(NamedTuple):
-    """How much the store holds."""
+    """The capacity of the store."""
 
-    #: the most tokens that there can be
-    most: Annotated[int, AtLeast(1)] = 8
+    #: the maximum number of tokens
+    capacity: Annotated[int, AtLeast(1)] = 8
 
 
 @record
@@ -43,22 +43,22 @@ canary = Machine("canary", Config, start, source="nothing of a broker")
 
 @canary.action
 def add(cfg: Config, s: State, tokens: Annotated[int, AtLeast(1)]) -> Step[State, int]:
-    """Tokens go in, unless there would be too many; the outcome is how many there are."""
-    if s.tokens + tokens > cfg.most:
-        return refused(s, "illegal_argument", "the store cannot hold so many")
+    """Adds tokens unless they exceed the capacity; the outcome is the number of tokens."""
+    if s.tokens + tokens > cfg.capacity:
+        return refused(s, "illegal_argument", "the tokens exceed the capacity")
     return s._replace(tokens=s.tokens + tokens), s.tokens + tokens
 
 
 @canary.action
 def take(cfg: Config, s: State, tokens: Annotated[int, AtLeast(1)]) -> Step[State, int]:
-    """Tokens come out, as many as there are; the outcome is how many came."""
+    """Removes the given number of tokens, or all; the outcome is the number removed."""
     given = min(tokens, s.tokens)
     return s._replace(tokens=s.tokens - given, taken=s.taken + given), given
 
 
 @canary.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """How many were taken matters up to the limit that the broken property names."""
+    """The number of tokens taken matters only up to the bound of the violated property."""
     return s._replace(taken=min(s.taken, 6))
 
 

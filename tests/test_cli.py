@@ -425,7 +425,7 @@ def test_a_trace_of_a_removed_mutant_is_one_line(brokerproof: Any) -> None:
 MISTAKES = {
     "a rule that is not said": (
         "model/canary.py",
-        '    """Tokens come out, as many as there are; the outcome is how many came."""\n',
+        '    """Removes the given number of tokens, or all; the outcome is the number removed."""\n',
         "",
         "canary.take has no docstring: the rule must be said",
     ),

@@ -23,12 +23,12 @@ subject = Subject(
     scopes={
         "smoke": Scope(
             actions=("add", "take"),
-            settings={"most": 8},
+            settings={"capacity": 8},
             domains={"tokens": (1, 2, 3)},
             bounds={"taken": 6},
             reasons={
                 "actions": "all that there are",
-                "most": "enough for five tokens and more",
+                "capacity": "enough for five tokens and more",
                 "tokens": "one, two and three at a time",
                 "taken": "the canonical form counts no further",
             },

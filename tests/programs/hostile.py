@@ -105,7 +105,7 @@ def main(behaviour, moment):
         reply = {"brokerproof": 1, "name": behaviour}
         if number:
             if "config" in request:
-                tokens, taken, most = 0, 0, request["config"]["most"]
+                tokens, taken, most = 0, 0, request["config"]["capacity"]
             done = []
             for action, count in calls:
                 if action == "add" and tokens + count > most:
