@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import re
 import shutil
 import sys
 import warnings
@@ -19,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer

@@ -30,11 +30,7 @@ class TokenStore:
 
     def check(self) -> list[str]:
         """Violated structural invariants. O(1)."""
-        return (
-            []
-            if 0 <= self.tokens <= self.cfg.capacity
-            else ["the number of tokens is out of range"]
-        )
+        return [] if 0 <= self.tokens <= self.cfg.capacity else ["the number of tokens is out of range"]
 
     def view(self) -> State:
         """The state in the model's form. O(1)."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.spec import pages, prose, write
+from fuzz.report.campaign import prose
+from fuzz.spec import pages, write
 from fuzz.subject import find_subject, subject_names
 
 

@@ -299,7 +299,7 @@ subject = Subject(
         "next_sequence_id_is_used": next_sequence_id_is_used,
         "acknowledged_beyond_log": acknowledged_beyond_log,
     },
-    most={"stored": 1_000, "batch_size": 64},
+    largest={"stored": 1_000, "batch_size": 64},
     from_tla=from_tla,
     steps=192,
 )
