@@ -52,7 +52,7 @@ environment: $(READY)
 	build/environment/bin/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock . msgspec protobuf pyroaring
 	$(BIN)/venv-pack --quiet --prefix build/environment --output build/environment.tar.gz
 
-# The pinned versions anew, from pyproject.toml.
+# Pins the versions again, from pyproject.toml.
 lock: $(READY)
 	$(BIN)/pip-compile --quiet --strip-extras --extra dev --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --no-annotate --allow-unsafe --output-file requirements.lock pyproject.toml
 

@@ -166,10 +166,10 @@ def remove_front(s: State, cache: int, number: int) -> tuple[State, Removed]:
 
 @legacy_manager.action
 def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes) -> Step[State, bool]:
-    """A published entry is offered to its cache; true if it was stored.
+    """Inserts a published entry into its cache; the outcome is whether it was stored.
 
-    The size is taken before anything else: an entry is refused at the maximum even if an eviction inside
-    this very call has just made room.
+    The total size is read first: at the maximum, an entry is rejected even if the eviction in this call frees enough
+    bytes.
     """
     s = used(s, cache)
     if s.caches[cache] == "disabled":

@@ -365,7 +365,7 @@ def test_who_waited_behind_one_that_waited_too_long_gets_what_is_free() -> None:
         ("advance", 1),
         ("read", 0, 1, 4, 4, 0),  # wants 74, waits
         ("complete_storage_read", 1, True),
-        ("release", 1),  # 126 are free: not enough for the first who waits
+        ("release", 1),  # 126 are free: not enough for the first queued request
         ("advance", 99),
         ("expire_waiting_reads",),
     ]

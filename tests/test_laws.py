@@ -74,7 +74,7 @@ def test_states_that_differ_only_in_names_behave_alike(name: str, profile: str) 
 
 @pytest.mark.parametrize(("name", "profile"), implemented())
 def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -> None:
-    """`load` undoes `view`, and what was loaded goes on like the model, every action tried."""
+    """`load` is the inverse of `view`: for every action, a loaded implementation behaves like the model."""
     subject = find_subject(name)
     for cfg, state in states(subject, profile)[::23]:
         body = subject.implementation.load(cfg, state)

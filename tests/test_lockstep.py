@@ -1,4 +1,4 @@
-"""The lockstep engine: each way in which an implementation can be wrong is told apart from the others."""
+"""The lockstep engine: each kind of defect of an implementation has its own kind of finding."""
 
 from __future__ import annotations
 
@@ -375,13 +375,13 @@ def test_a_config_with_other_rules_runs_the_model_alone() -> None:
         taken += 1
         return advance.run(cfg, s, nanos)
 
-    honest = SUBJECT
-    machine, advance = copy.copy(honest.machine), honest.machine.actions["advance"]
+    original_subject = SUBJECT
+    machine, advance = copy.copy(original_subject.machine), original_subject.machine.actions["advance"]
     machine.actions = {**machine.actions, "advance": advance._replace(run=counted)}
-    shipped_config = find_profile(honest, "pulsar-2026-07")
-    reference = find_profile(honest, "reference")
+    shipped_config = find_profile(original_subject, "pulsar-2026-07")
+    reference = find_profile(original_subject, "reference")
     machine.rules = tuple(n for n in machine.settings if getattr(reference, n) != getattr(shipped_config, n))
-    subject = replace(honest, implementation=Noted, machine=machine)
+    subject = replace(original_subject, implementation=Noted, machine=machine)
     shipped = Target(subject, shipped_config)
     assert shipped.second is Second.NONE
     assert replay(shipped, [Call("advance", (1,))] * 3) is None

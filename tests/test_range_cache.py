@@ -105,7 +105,7 @@ def test_get_of_deallocated_value_is_a_miss_and_sets_accessed() -> None:
 
 
 def test_replay_and_release_of_a_postponed_delivery_cancel_out() -> None:
-    """Replay: one more when it is queued, one less when that copy is given back, one less at the real delivery."""
+    """Replay: the count increases when the copy is queued, and decreases when it is released and at the delivery."""
     s, outcome = after(
         BASE,
         ("put", 0, A, 10, 1),

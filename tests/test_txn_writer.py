@@ -257,7 +257,7 @@ def test_unserialisable_batch_fails_as_a_whole() -> None:
 
 
 def test_shipped_unserialisable_batch_stays_and_loses_large_record() -> None:
-    """Flushed again and again, and nobody is told until close; the large record, not even then."""
+    """The buffer is flushed repeatedly; no callback completes before close, that of the large record never."""
     steps = [add(1), add(1, "batch"), add(1), add(1), add(60), wait(30)]
     s, outcomes = after(SHIPPED, *steps)
     assert reasons(outcomes) == ["records", "records", "large", "delay", "delay", "delay"]
@@ -427,7 +427,7 @@ def test_unserialisable_batch_may_fail_as_such_while_closing() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_batches_are_recycled(profile: str) -> None:
-    """A long run makes as many batches as are ever in flight at once, and one for the buffer: each is given back."""
+    """The pool creates one batch for the buffer and one for each write in flight at the same time: all are recycled."""
     body, most = TxnWriter(config(profile)), 0
     for number in range(600):
         for name, *arguments in (add(number % 30), wait(10 * (number % 7 == 0))):

@@ -265,7 +265,7 @@ def _guidance(subject: Subject, kind: str) -> Benchmark:
 
 
 def _campaign() -> Measured:
-    """The same seeds of the honest subjects on Spark, tables included, and in a plain process pool."""
+    """The same seeds of all subjects except canaries: on Spark with tables, and in a process pool."""
     from fuzz.platform.spark import session, slots
 
     specs = tuple(Spec(name) for name in subject_names(without_canaries=True))

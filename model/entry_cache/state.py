@@ -113,7 +113,7 @@ ABSENT, DISABLED = -1, -2
 
 @record
 class Counters(NamedTuple):
-    """Counters behind the broker's metrics, since its start."""
+    """Counters of the broker's metrics since its start."""
 
     insertions: int = 0
     hit_entries: int = 0

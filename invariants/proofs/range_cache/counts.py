@@ -125,7 +125,7 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
 
     For an entry in the queue, given that no two slots hold the same entry, and that nothing is stashed.
     """
-    edits.follows(edit, "the counter that is told", lambda: equal(_count_of(edit.outcome), ruled), [])
+    edits.follows(edit, "the reported count", lambda: equal(_count_of(edit.outcome), ruled), [])
     before, after = queue_of({"s": edits.s}), queue_of({"s": edit.after})
 
     def once(n: Names, i: Any, j: Any) -> Any:

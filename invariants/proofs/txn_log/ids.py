@@ -56,7 +56,7 @@ def watermark_is_below_all() -> Answer:
         proof.possible("a watermark", there)
         proof.show("below all", watermark < any_, there, direct=True)
         proof.show("next to the first", watermark == first - 1, there, direct=True)
-        proof.show("what was told", after["reported_watermark"] < any_, there, direct=True)
+        proof.show("the reported low watermark", after["reported_watermark"] < any_, there, direct=True)
         for record, then in made_by(known, model.new_transaction, s, z3.Int("timeout")):
             later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
             proof.show("what comes is above", later, there, direct=True)

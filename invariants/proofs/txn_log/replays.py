@@ -170,7 +170,7 @@ def transactions_go_where_they_may() -> Answer:
         _show_moves(it, was, then, there)
         if told is not None:
             late = z3.Implies(z3.Or(z3.Not(told), z3.Not(it.is_its)), same(was, then))
-            proof.show("who is late or another's changes nothing", late, there, direct=True)
+            proof.show("a late record, or one of another transaction, changes nothing", late, there, direct=True)
     run_map_stubs(proof)
     draw = random.Random(1970)  # noqa: S311
     for _ in range(200):

@@ -233,7 +233,7 @@ def told_its_place() -> Answer:
     known = [k >= 0, k < records.length]
     Reader(known).paths(model.completed, s, write, out)
     told = out.calls_of("callbacks +=")
-    proof.need("batches are told, and plain records", len(told) == 2)
+    proof.need("callbacks of batches and of plain records complete", len(told) == 2)
     for call in told:
         [all_of_them] = call.arguments
         answer, there = all_of_them.at(k).fields, [*known, *call.when]
