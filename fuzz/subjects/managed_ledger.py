@@ -368,6 +368,6 @@ subject = Subject(
         "request_has_no_reader": request_has_no_reader,
         "active_cursor_is_counted_twice": active_cursor_is_counted_twice,
     },
-    most={"max_requeue_times": 300},  # a pass visits an entry that many times
+    largest={"max_requeue_times": 300},  # a pass visits an entry that many times
     names=("storage_read",),
 )
