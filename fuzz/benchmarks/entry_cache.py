@@ -7,7 +7,7 @@ import time
 
 from fuzz.benchmarks.runner import Benchmark, Measured
 from impl.entry_cache.manager import EntryCaches
-from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding
+from impl.entry_cache.shared_reads import JoinableReads, OutstandingRead, PendingRequest
 from model.entry_cache.shared_reads import StorageRead, candidate
 from model.entry_cache.state import Config, Issued, Reading, Stored
 
@@ -20,9 +20,9 @@ READERS, DISTANCE, BATCH, ENTRIES = 50, 7, 100, 2_000
 
 def bisected(reads: int) -> float:
     """Returns the seconds of lookups by bisection among this number of outstanding reads."""
-    joinable = Joinable()
+    joinable = JoinableReads()
     for i in range(reads):
-        joinable.add(Outstanding(i, Asking(0, 0, 0, 1, 1), 10 * i, 10 * i + 5))
+        joinable.add(OutstandingRead(i, PendingRequest(0, 0, 0, 1, 1), 10 * i, 10 * i + 5))
     started = time.perf_counter()
     for i in range(_LOOKUPS):
         found = joinable.best(10 * (i * 37 % reads) + 2, 10 * (i * 37 % reads) + 8)

@@ -6,7 +6,7 @@
     limiter        a double-ended queue, and the permits by request (`impl/entry_cache/reads_limiter.py`)
     copies         one handler shared by a cached entry and all its copies
 
-Complexities count dictionary and queue operations as one; n is the number of entries of a read.
+Dictionary and queue operations cost O(1); n is the number of entries of a read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import cast
 
 from impl.entry_cache.reads_limiter import Permits
-from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding, Wanted
+from impl.entry_cache.shared_reads import JoinableReads, OutstandingRead, PendingRequest, RequestedRange
 from impl.range_cache import PagedRangeCache, RangeCaches, ReadCountHandler, Wrapper
 from model.entry_cache.machine import ENTRY_OVERHEAD
 from model.entry_cache.reads_limiter import Rules
@@ -40,33 +40,33 @@ from model.watermark import TRIGGER_SHARE
 
 
 class Store(RangeCaches):
-    """The range caches, with the operations that the entry cache needs besides their actions."""
+    """The range caches, with further operations for the entry cache."""
 
     def create(self) -> int:
         """Creates a range cache. Returns its number. O(1)."""
         self._caches.append(PagedRangeCache())
         return len(self._caches) - 1
 
-    def slot(self, store: int, position: Position) -> Wrapper | None:
+    def find(self, store: int, position: Position) -> Wrapper | None:
         """The wrapper at a position, or None. O(1)."""
         return self._caches[store].find(position)
 
-    def add(self, slot: Wrapper) -> None:
+    def add(self, wrapper: Wrapper) -> None:
         """Inserts an entry into its cache and at the queue's tail. O(1)."""
-        store = self._caches[slot.cache]
-        store.add(slot)
-        store.bytes += slot.bytes
-        self._queue.append(slot)
+        store = self._caches[wrapper.cache]
+        store.add(wrapper)
+        store.bytes += wrapper.bytes
+        self._queue.append(wrapper)
 
-    def hold(self, copy: int, counter: ReadCountHandler) -> None:
-        """Opens a copy that shares a read count, under this number. O(1)."""
+    def open_copy(self, copy: int, counter: ReadCountHandler) -> None:
+        """Opens a copy with this number that shares a read count. O(1)."""
         self._copies[copy] = counter
 
-    def unhold(self, copy: int) -> ReadCountHandler:
-        """Closes a copy. Returns its read count. O(1)."""
+    def close_copy(self, copy: int) -> ReadCountHandler:
+        """Closes a copy and returns its read count. O(1)."""
         return self._copies.pop(copy)
 
-    def number(self) -> int:
+    def next_copy_number(self) -> int:
         """The number of the next open copy. O(1)."""
         following = self._next_copy
         self._next_copy = following + 1
@@ -80,9 +80,9 @@ class Store(RangeCaches):
         """The numbers of all copies. O(copies)."""
         return list(self._copies)
 
-    def remove(self, slots: Iterable[Wrapper]) -> Removed:
+    def remove(self, wrappers: Iterable[Wrapper]) -> Removed:
         """Removes wrappers by position. O(entries)."""
-        return self._detach(slots)
+        return self._detach(wrappers)
 
     def all_of(self, store: int) -> list[Wrapper]:
         """The wrappers of a range cache. O(entries)."""
@@ -96,11 +96,11 @@ class Store(RangeCaches):
         """The wrappers before a position in a range cache. Cost as `PagedRangeCache.between`."""
         return self._caches[store].between(EARLIEST, position, False)
 
-    def sizes(self) -> int:
+    def total_bytes(self) -> int:
         """The bytes of all range caches. O(range caches)."""
         return sum([store.bytes for store in self._caches])
 
-    def in_order(self) -> None:
+    def sort_copies(self) -> None:
         """Sorts the copies by number. O(n log n)."""
         self._copies = dict(sorted(self._copies.items()))
 
@@ -129,15 +129,15 @@ class EntryCaches:
         self.total_bytes = 0
         self._max_bytes = cfg.max_bytes
         self._watermark = cfg.watermark
-        self._set_trigger()
+        self._update_trigger()
         self._marked = False
         self._tasks = 0
         self._failing = 0
         self._queued = {"immediate": False, "queued": True}[cfg.storage_reads]
         self._tasks_queued = {"immediate": False, "queued": True}[cfg.eviction_task]
-        self._reads: dict[int, Outstanding] = {}
-        self._joinable: dict[tuple[int, int], Joinable] = {}
-        self._requests: dict[int, Asking] = {}
+        self._reads: dict[int, OutstandingRead] = {}
+        self._joinable: dict[tuple[int, int], JoinableReads] = {}
+        self._requests: dict[int, PendingRequest] = {}
         self._permits = Permits(Rules(cfg.max_reads_in_flight_bytes, cfg.permits_queue_size, cfg.permits_timeout_ns))
         self._next_request = self._next_read = 1
         self._next_held = -1
@@ -148,7 +148,7 @@ class EntryCaches:
 
     # ---- the total, and eviction
 
-    def _set_trigger(self) -> None:
+    def _update_trigger(self) -> None:
         self._trigger = int(TRIGGER_SHARE * self._max_bytes)
 
     def _get_entry_cache(self, cache: int) -> int:
@@ -163,23 +163,23 @@ class EntryCaches:
         self._topic_caches[cache] = store
         return store
 
-    def _forget(self, removed: Removed) -> int:
+    def _account_for_removed(self, removed: Removed) -> int:
         self.total_bytes -= removed.bytes
         self._evicted_entries += removed.entries
         return removed.entries
 
     def _size_check(self) -> int:
         total = self.total_bytes
-        wanted = total - int(self._watermark * self._max_bytes)
-        if total <= self._trigger or wanted <= 0:
+        requested = total - int(self._watermark * self._max_bytes)
+        if total <= self._trigger or requested <= 0:
             return 0
         self._size_evictions += 1
-        return self._forget(cast("Removed", self._store.size_pass(wanted)))
+        return self._account_for_removed(cast("Removed", self._store.size_pass(requested)))
 
-    def _add(self, slot: Wrapper) -> None:
-        self._store.add(slot)
+    def _add(self, wrapper: Wrapper) -> None:
+        self._store.add(wrapper)
         self._insertions += 1
-        self.total_bytes += slot.bytes
+        self.total_bytes += wrapper.bytes
         if self.total_bytes > self._trigger and not self._marked:
             if self._tasks_queued:
                 self._marked = True
@@ -198,7 +198,7 @@ class EntryCaches:
 
     def do_cache_eviction(self) -> int:
         """Periodic eviction. Cost as `RangeCaches.time_pass` and `size_pass`."""
-        expired = self._forget(self._store.time_pass(self._store.now_ns - self.cfg.ttl_ns))
+        expired = self._account_for_removed(self._store.time_pass(self._store.now_ns - self.cfg.ttl_ns))
         return expired + self._size_check()
 
     # ---- adding entries
@@ -208,7 +208,7 @@ class EntryCaches:
         store = self._get_entry_cache(cache)
         if store == DISABLED:
             return False
-        present = self._store.slot(store, position)
+        present = self._store.find(store, position)
         counter = ReadCountHandler(expected_reads if expected_reads > 0 else None)
         if present is None:
             self._add(Wrapper(store, position, bytes, counter, self._store.now_ns))
@@ -230,17 +230,17 @@ class EntryCaches:
             return Refused("illegal_argument", "the ledger has no such entry")
         number = self._next_request
         self._next_request = number + 1
-        asking = Asking(number, self._get_entry_cache(cache), cache, ledger, expected_reads)
-        asking.root = Wanted("permits", asking, first, last)
+        pending = PendingRequest(number, self._get_entry_cache(cache), cache, ledger, expected_reads)
+        pending.root = RequestedRange("permits", pending, first, last)
         permits = 0
-        if self._permits.most:
+        if self._permits.maximum:
             permits = (last - first + 1) * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
-        verdict = self._permits.acquire(asking, permits, self._store.now_ns)
+        verdict = self._permits.acquire(pending, permits, self._store.now_ns)
         if verdict == "refused":
             return Reading(number, (), (Answered(number, False, ()),))
-        self._requests[number] = asking
+        self._requests[number] = pending
         if verdict == "granted":
-            self._begin(asking)
+            self._begin(pending)
         return self._reading(number)
 
     def read_one(self, cache: int, position: Position) -> Reading | Refused:
@@ -255,109 +255,109 @@ class EntryCaches:
         self._answered.clear()
         return reading
 
-    def _begin(self, asking: Asking) -> None:
-        root = asking.root
-        asking.root = self._read_range(asking, root.first, root.last)
-        self._continue_request(asking)
+    def _begin(self, pending: PendingRequest) -> None:
+        root = pending.root
+        pending.root = self._read_range(pending, root.first, root.last)
+        self._continue_request(pending)
 
-    def _read_range(self, asking: Asking, first: int, last: int) -> Wanted:
-        """Holds the cached entries of a range and reads its gaps. O(n)."""
-        store, ledger, number = asking.store, asking.ledger, self._next_held
+    def _read_range(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
+        """Opens copies of the cached entries of a range and reads its gaps. O(n)."""
+        store, ledger, number = pending.store, pending.ledger, self._next_held
         if store == DISABLED:
-            return self._ask(asking, first, last)
-        find, hold = self._store.slot, self._store.hold
-        parts: list[Wanted] = []
+            return self._join_or_read(pending, first, last)
+        find, open_copy = self._store.find, self._store.open_copy
+        parts: list[RequestedRange] = []
         following = first
         for entry in range(first, last + 1):
-            slot = find(store, Position(ledger, entry))
-            if slot is None:
+            wrapper = find(store, Position(ledger, entry))
+            if wrapper is None:
                 continue
             if entry > following:
-                parts.append(Wanted("gap", asking, following, entry - 1))
-            slot.accessed = True
-            hold(number, slot.counter)
-            hit = Wanted("found", asking, entry, entry)
-            hit.held.append((entry, slot.bytes, number))
+                parts.append(RequestedRange("gap", pending, following, entry - 1))
+            wrapper.accessed = True
+            open_copy(number, wrapper.counter)
+            hit = RequestedRange("found", pending, entry, entry)
+            hit.held.append((entry, wrapper.bytes, number))
             parts.append(hit)
             number -= 1
-            self._hit_bytes += slot.bytes
+            self._hit_bytes += wrapper.bytes
             following = entry + 1
         self._hit_entries += self._next_held - number
         self._next_held = number
         if not parts:
-            return self._ask(asking, first, last)
+            return self._join_or_read(pending, first, last)
         if following <= last:
-            parts.append(Wanted("gap", asking, following, last))
-        whole = Wanted("mixed", asking, first, last)
-        whole.parts = [self._ask(asking, p.first, p.last) if p.kind == "gap" else p for p in parts]
+            parts.append(RequestedRange("gap", pending, following, last))
+        whole = RequestedRange("mixed", pending, first, last)
+        whole.parts = [self._join_or_read(pending, p.first, p.last) if p.kind == "gap" else p for p in parts]
         if len(parts) == last - first + 1 and all(part.kind == "found" for part in parts):
-            self._join_up(whole)
+            self._merge_parts(whole)
         return whole
 
-    def _ask(self, asking: Asking, first: int, last: int) -> Wanted:
+    def _join_or_read(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
         """Joins an outstanding read, or starts one. O(log reads), and n when storage answers at once."""
-        joinable = self._joinable.get((asking.store, asking.ledger))
+        joinable = self._joinable.get((pending.store, pending.ledger))
         read = None if joinable is None else joinable.best(first, last)
         if read is None:
-            return self._ask_storage(asking, first, last)
+            return self._read_storage(pending, first, last)
         low, high = max(first, read.first), min(last, read.last)
-        common = Wanted("awaited", asking, low, high)
+        common = RequestedRange("awaited", pending, low, high)
         common.read = read.number
         read.waiting.append(common)
         if (low, high) == (first, last):
             return common
-        whole = Wanted("joined", asking, first, last)
-        left = [self._read_range(asking, first, low - 1)] if first < low else []
-        right = [self._read_range(asking, high + 1, last)] if high < last else []
+        whole = RequestedRange("joined", pending, first, last)
+        left = [self._read_range(pending, first, low - 1)] if first < low else []
+        right = [self._read_range(pending, high + 1, last)] if high < last else []
         whole.parts = [*left, common, *right]
         return whole
 
-    def _ask_storage(self, asking: Asking, first: int, last: int) -> Wanted:
+    def _read_storage(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
         number = self._next_read
         self._next_read = number + 1
-        self._issued.append(Issued(number, asking.cache, asking.ledger, first, last))
-        read = Outstanding(number, asking, first, last)
-        wanted = Wanted("awaited", asking, first, last)
-        read.waiting.append(wanted)
+        self._issued.append(Issued(number, pending.cache, pending.ledger, first, last))
+        read = OutstandingRead(number, pending, first, last)
+        requested = RequestedRange("awaited", pending, first, last)
+        read.waiting.append(requested)
         if self._queued:
-            wanted.read = number
+            requested.read = number
             self._reads[number] = read
             if read.joinable:
-                self._joinable.setdefault((asking.store, asking.ledger), Joinable()).add(read)
+                self._joinable.setdefault((pending.store, pending.ledger), JoinableReads()).add(read)
         elif self._failing:
             self._failing -= 1
-            wanted.kind = "failed"
+            requested.kind = "failed"
         else:
-            wanted.kind = "found"
-            self._take_in(read, last - first + 1)
-        return wanted
+            requested.kind = "found"
+            self._receive_entries(read, last - first + 1)
+        return requested
 
-    def _take_in(self, read: Outstanding, entries: int) -> None:
-        """Caches entries from storage whose reads are expected, and holds copies for each awaiting part.
+    def _receive_entries(self, read: OutstandingRead, entries: int) -> None:
+        """Caches entries from storage if reads are expected, and opens copies for each awaiting part.
 
         O(n) for each awaiting part.
         """
-        asking = read.asking
-        store, ledger = asking.store, asking.ledger
-        sizes = self._stored[asking.cache, ledger]
-        expected = asking.expected_reads if store >= 0 and asking.expected_reads > 0 else None
-        waiting = read.in_turn()
+        pending = read.initiator
+        store, ledger = pending.store, pending.ledger
+        sizes = self._stored[pending.cache, ledger]
+        expected = pending.expected_reads if store >= 0 and pending.expected_reads > 0 else None
+        waiting = read.in_request_order()
         for entry in range(read.first, read.first + entries):
             size = sizes[entry]
             counter = ReadCountHandler(expected)
-            for wanted in waiting:
-                if wanted.first <= entry <= wanted.last:
-                    self._store.hold(self._next_held, counter)
-                    wanted.held.append((entry, size, self._next_held))
+            for requested in waiting:
+                if requested.first <= entry <= requested.last:
+                    self._store.open_copy(self._next_held, counter)
+                    requested.held.append((entry, size, self._next_held))
                     self._next_held -= 1
             self._miss_entries += 1
             self._miss_bytes += size
             if expected is not None:
-                self._offer(store, Position(ledger, entry), size, counter)
+                self._cache_entry(store, Position(ledger, entry), size, counter)
 
-    def _offer(self, store: int, position: Position, size: int, counter: ReadCountHandler) -> None:
+    def _cache_entry(self, store: int, position: Position, size: int, counter: ReadCountHandler) -> None:
         """Caches an entry from storage, unless its position is cached. O(1), and an eviction if one is due."""
-        present = self._store.slot(store, position)
+        present = self._store.find(store, position)
         if present is None:
             self._add(Wrapper(store, position, size, counter, self._store.now_ns))
         else:
@@ -379,23 +379,23 @@ class EntryCaches:
             return Refused("not_open", "no outstanding read has this number")
         if entries > read.last - read.first:
             return Refused("illegal_argument", "the answer must have fewer entries than the read")
-        ledger = read.asking.ledger
-        brought = [Position(ledger, read.first + i) for i in range(entries)]
+        ledger = read.initiator.ledger
+        returned = [Position(ledger, read.first + i) for i in range(entries)]
         if oddity == "twice":
-            brought += brought[:1]
+            returned += returned[:1]
         elif oddity == "beyond":
-            brought.append(Position(ledger, read.last + 1))
+            returned.append(Position(ledger, read.last + 1))
         elif oddity == "other_ledger":
-            brought.append(Position(ledger + 1, read.first + entries))
+            returned.append(Position(ledger + 1, read.first + entries))
         elif oddity == "wraps":
-            brought.append(Position(ledger, read.first + entries + 2**32))
-        return self._answer(read, self._accepted(read, brought))
+            returned.append(Position(ledger, read.first + entries + 2**32))
+        return self._answer(read, self._accepted(read, returned))
 
-    def _accepted(self, read: Outstanding, brought: list[Position]) -> int:
-        """Length of the answer's prefix that has the requested entries in order. O(n)."""
+    def _accepted(self, read: OutstandingRead, returned: list[Position]) -> int:
+        """Number of leading entries of the answer that are the requested ones in order. O(n)."""
         following = read.first
-        for ledger, entry in brought:
-            if ledger != read.asking.ledger or entry != following or entry > read.last:
+        for ledger, entry in returned:
+            if ledger != read.initiator.ledger or entry != following or entry > read.last:
                 break
             following += 1
         return following - read.first
@@ -406,79 +406,80 @@ class EntryCaches:
         self._failing = count
         return None
 
-    def _answer(self, read: Outstanding, entries: int | None) -> Reading:
-        asking = read.asking
+    def _answer(self, read: OutstandingRead, entries: int | None) -> Reading:
+        pending = read.initiator
         del self._reads[read.number]
         if read.joinable:
             self._unlist(read)
         if entries is not None:
-            self._take_in(read, entries)
-        elif asking.store >= 0:
-            self._no_joining(asking.store, asking.ledger)
-        waiting = read.in_turn()
-        for wanted in waiting:
-            wanted.kind = "failed" if entries is None else "found"
-            wanted.read = 0
-        for asking in dict.fromkeys([wanted.request for wanted in waiting]):
-            self._continue_request(asking)
+            self._receive_entries(read, entries)
+        elif pending.store >= 0:
+            self._make_unjoinable(pending.store, pending.ledger)
+        waiting = read.in_request_order()
+        for requested in waiting:
+            requested.kind = "failed" if entries is None else "found"
+            requested.read = 0
+        for pending in dict.fromkeys([requested.request for requested in waiting]):
+            self._continue_request(pending)
         return self._reading(None)
 
-    def _continue_request(self, asking: Asking) -> None:
-        """Advances a request until it awaits a read or completes. O(its parts)."""
-        root = asking.root
-        self._settle(root)
+    def _continue_request(self, pending: PendingRequest) -> None:
+        """Completes a request unless it awaits a read. O(its parts)."""
+        root = pending.root
+        self._complete_ranges(root)
         if root.kind == "found":
-            self._deliver(asking, root.held)
+            self._deliver(pending, root.held)
         elif root.kind == "failed":
-            del self._requests[asking.number]
-            self._answered.append(Answered(asking.number, False, ()))
-            self._release_permits(asking.number)
+            del self._requests[pending.number]
+            self._answered.append(Answered(pending.number, False, ()))
+            self._release_permits(pending.number)
 
-    def _settle(self, wanted: Wanted) -> None:
-        """Settles a tree from left to right, as far as no part is pending. O(parts)."""
-        for part in wanted.parts:
-            self._settle(part)
-        if wanted.parts and all(part.is_settled() for part in wanted.parts):
-            self._join_up(wanted)
+    def _complete_ranges(self, requested: RequestedRange) -> None:
+        """Merges the settled parts of a tree, from left to right. O(parts)."""
+        for part in requested.parts:
+            self._complete_ranges(part)
+        if requested.parts and all(part.is_settled() for part in requested.parts):
+            self._merge_parts(requested)
 
-    def _join_up(self, wanted: Wanted) -> None:
-        """Joins settled parts to one range, or releases them; a mixed range is then read again."""
-        parts = wanted.parts
+    def _merge_parts(self, requested: RequestedRange) -> None:
+        """Merges settled parts into one range; if one is incomplete, closes the copies and reads a mixed range again."""
+        parts = requested.parts
         if all(part.is_complete() for part in parts):
-            wanted.kind = "found"
-            wanted.held = [each for part in parts for each in part.held]
-            wanted.parts = []
+            requested.kind = "found"
+            requested.held = [each for part in parts for each in part.held]
+            requested.parts = []
             return
-        for copy in wanted.copies():
-            self._store.unhold(copy)
-        wanted.parts = []
-        if wanted.kind == "joined":
-            wanted.kind = "failed"
+        for copy in requested.copies():
+            self._store.close_copy(copy)
+        requested.parts = []
+        if requested.kind == "joined":
+            requested.kind = "failed"
         else:
-            self._become(wanted, self._ask(wanted.request, wanted.first, wanted.last))
-            self._settle(wanted)
+            again = self._join_or_read(requested.request, requested.first, requested.last)
+            self._replace_contents(requested, again)
+            self._complete_ranges(requested)
 
-    def _become(self, wanted: Wanted, other: Wanted) -> None:
-        """Replaces a range's contents by those of another one."""
-        wanted.kind, wanted.read, wanted.held, wanted.parts = other.kind, other.read, other.held, other.parts
-        if other.kind == "awaited":
-            waiting = self._reads[other.read].waiting
-            waiting[waiting.index(other)] = wanted
+    def _replace_contents(self, target: RequestedRange, source: RequestedRange) -> None:
+        """Copies the contents of a range to another one, which then awaits the storage read instead."""
+        target.kind, target.read, target.held, target.parts = source.kind, source.read, source.held, source.parts
+        if source.kind == "awaited":
+            waiting = self._reads[source.read].waiting
+            waiting[waiting.index(source)] = target
 
-    def _deliver(self, asking: Asking, held: list[tuple[int, int, int]]) -> None:
-        del self._requests[asking.number]
+    def _deliver(self, pending: PendingRequest, held: list[tuple[int, int, int]]) -> None:
+        del self._requests[pending.number]
         store, entries = self._store, []
         for entry, size, copy in held:
-            counter = store.unhold(copy)
-            number = store.number()
-            store.hold(number, counter)
-            entries.append(Delivered(Position(asking.ledger, entry), size, counter.expected, number))
-        self._answered.append(Answered(asking.number, True, tuple(entries)))
-        if asking.number in self._permits.held:
+            counter = store.close_copy(copy)
+            number = store.next_copy_number()
+            store.open_copy(number, counter)
+            entries.append(Delivered(Position(pending.ledger, entry), size, counter.expected, number))
+        self._answered.append(Answered(pending.number, True, tuple(entries)))
+        if pending.number in self._permits.held:
             if entries:
-                self._permits.bind(asking.number, [each.copy for each in entries])
+                self._permits.bind(pending.number, [each.copy for each in entries])
             else:
-                self._release_permits(asking.number)
+                self._release_permits(pending.number)
 
     # ---- permits
 
@@ -493,19 +494,19 @@ class EntryCaches:
             granted, failed = permits.grant_queued(self._store.now_ns)
             if not granted and not failed:
                 return
-            self._give_up(failed)
-            for asking in granted:
-                self._begin(asking)
+            self._fail_requests(failed)
+            for pending in granted:
+                self._begin(pending)
 
-    def _give_up(self, failed: list[Asking]) -> None:
-        for asking in failed:
-            del self._requests[asking.number]
-            self._answered.append(Answered(asking.number, False, ()))
+    def _fail_requests(self, failed: list[PendingRequest]) -> None:
+        for pending in failed:
+            del self._requests[pending.number]
+            self._answered.append(Answered(pending.number, False, ()))
 
     def expire_waiting_reads(self) -> Reading:
         """The limiter's timer. O(requests that fail or start)."""
         failed = self._permits.expire(self._store.now_ns)
-        self._give_up(failed)
+        self._fail_requests(failed)
         if failed:
             self._start_queued_requests()
         return self._reading(None)
@@ -517,10 +518,10 @@ class EntryCaches:
         counter = self._store.counter(copy)
         if counter is None:
             return Refused("not_open", "no entry held by a reader has this number")
-        self._store.unhold(copy)
+        self._store.close_copy(copy)
         counter.mark_read()
         count = counter.expected
-        request = self._permits.last_of(copy)
+        request = self._permits.release_copy(copy)
         if request is None:
             return Released(count, (), ())
         self._release_permits(request)
@@ -536,14 +537,14 @@ class EntryCaches:
         """Removes a topic's entries before a position. Cost as `PagedRangeCache.between`."""
         store = self._get_entry_cache(cache)
         if store >= 0:
-            self._forget(self._store.remove(self._store.before(store, position)))
+            self._account_for_removed(self._store.remove(self._store.before(store, position)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
         """Removes a ledger's entries from a topic's cache. O(entries, and outstanding reads of it)."""
         store = self._get_entry_cache(cache)
         if store >= 0:
-            self._forget(self._store.remove(self._store.of(store, ledger)))
-            self._no_joining(store, ledger)
+            self._account_for_removed(self._store.remove(self._store.of(store, ledger)))
+            self._make_unjoinable(store, ledger)
 
     def clear_cache(self, cache: int) -> None:
         """Empties a topic's cache. O(its entries, and outstanding reads of all)."""
@@ -561,18 +562,18 @@ class EntryCaches:
 
     def _empty(self, store: int) -> None:
         if store >= 0:
-            self._forget(self._store.remove(self._store.all_of(store)))
+            self._account_for_removed(self._store.remove(self._store.all_of(store)))
             for number, ledger in [key for key in self._joinable if key[0] == store]:
-                self._no_joining(number, ledger)
+                self._make_unjoinable(number, ledger)
 
-    def _no_joining(self, store: int, ledger: int) -> None:
+    def _make_unjoinable(self, store: int, ledger: int) -> None:
         listed = self._joinable.pop((store, ledger), None)
         if listed is not None:
             for read in listed.reads:
                 read.joinable = False
 
-    def _unlist(self, read: Outstanding) -> None:
-        key = read.asking.store, read.asking.ledger
+    def _unlist(self, read: OutstandingRead) -> None:
+        key = read.initiator.store, read.initiator.ledger
         listed = self._joinable[key]
         listed.discard(read)
         if not listed.reads:
@@ -589,7 +590,7 @@ class EntryCaches:
 
     def set_max_cache_bytes(self, value: int) -> None:
         self._max_bytes = value
-        self._set_trigger()
+        self._update_trigger()
 
     def set_eviction_watermark(self, value: float) -> None:
         self._watermark = value
@@ -604,29 +605,29 @@ class EntryCaches:
 
     def check(self) -> list[str]:
         wrong = self._store.check()
-        if self.total_bytes != self._store.sizes():
-            wrong.append("the total is not the sum of the caches' sizes")
+        if self.total_bytes != self._store.total_bytes():
+            wrong.append("the total size is not the sum of the sizes of the caches")
         if self._trigger != int(TRIGGER_SHARE * self._max_bytes):
-            wrong.append("the trigger is not that of the maximum")
+            wrong.append("the trigger does not belong to the maximum size")
         listed = {id(read) for each in self._joinable.values() for read in each.reads}
         if listed != {id(read) for read in self._reads.values() if read.joinable}:
-            wrong.append("the listed reads are not the outstanding ones that can be joined")
+            wrong.append("the listed reads are not the joinable outstanding reads")
         for each in self._joinable.values():
             apart = all(a.last < b.first for a, b in pairwise(each.reads))
             if not apart or each.firsts != [read.first for read in each.reads] or not each.reads:
                 wrong.append("joinable reads of one ledger overlap, or are out of order")
-        held = [copy for asking in self._requests.values() for copy in asking.root.copies()]
+        held = [copy for pending in self._requests.values() for copy in pending.root.copies()]
         if sorted(held) != sorted(copy for copy in self._store.copies() if copy < 0):
-            wrong.append("the copies that requests hold are not those that are held")
+            wrong.append("the copies of requests are not the open copies with negative numbers")
         if any(copy <= self._next_held for copy in held):
-            wrong.append("a held copy has a number that was not given yet")
+            wrong.append("the copy of a request has a number that is not assigned yet")
         permits = self._permits
-        if permits.most and permits.free + sum([taken for taken, _ in permits.held.values()]) != permits.most:
-            wrong.append("the free permits and those that are held are not all there are")
+        if permits.maximum and permits.free + sum([taken for taken, _ in permits.held.values()]) != permits.maximum:
+            wrong.append("free and granted permits do not add up to the maximum")
         return wrong
 
     def view(self) -> State:
-        self._store.in_order()
+        self._store.sort_copies()
         return State(
             self._store.view(),
             tuple(self._owners),
@@ -660,15 +661,15 @@ class EntryCaches:
         self._store = Store.load(range_config(cfg, len(state.owners)), state.ranges)
         self._owners, self._topic_caches = list(state.owners), list(state.topic_caches)
         self.total_bytes, self._max_bytes, self._watermark = state.total_bytes, state.max_bytes, state.watermark
-        self._set_trigger()
+        self._update_trigger()
         self._marked, self._tasks, self._failing = state.marked, state.tasks, state.failing
         self._next_request, self._next_read = state.next_request, state.next_read
         self._next_held = state.next_held
-        self._requests = {request.number: Asking.load(request) for request in state.requests}
+        self._requests = {request.number: PendingRequest.load(request) for request in state.requests}
         for r in state.reads:
-            read = self._reads[r.number] = Outstanding.load(r, self._requests)
+            read = self._reads[r.number] = OutstandingRead.load(r, self._requests)
             if read.joinable:
-                self._joinable.setdefault((r.store, r.ledger), Joinable()).add(read)
+                self._joinable.setdefault((r.store, r.ledger), JoinableReads()).add(read)
         self._permits.load(state.limiter, self._requests)
         c = state.counters
         self._insertions, self._hit_entries, self._hit_bytes = c.insertions, c.hit_entries, c.hit_bytes

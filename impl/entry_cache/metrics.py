@@ -7,9 +7,9 @@ from model.entry_cache.state import Counters
 
 
 def scrape(before: Counters, now: Counters, used_bytes: int, seconds: float) -> dict[str, float]:
-    """The value of each metric at the end of a statistics period of so many seconds. O(1).
+    """The value of each metric at the end of a statistics period with this length in seconds. O(1).
 
-    `before` are the counters at its start. Counters are values since the broker's start, rates are per second.
+    `before` are the counters at the start of the period. Counters count from the broker's start; rates are per second.
     """
     values: dict[str, float] = {USED_SIZE.name: used_bytes}
     values[ENTRIES.name] = now.insertions - now.evicted_entries

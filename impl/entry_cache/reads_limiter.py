@@ -1,14 +1,14 @@
-"""Bytes that storage reads may occupy at a time: `InflightReadsLimiter`, as in `model/entry_cache/reads_limiter.py`.
+"""Limits the bytes of reads in flight: `InflightReadsLimiter`, as in `model/entry_cache/reads_limiter.py`.
 
-The permits of a request are found by its number, and the request by the number of a copy, so a release costs the same
-whatever the number of reads in flight.
+Dictionaries map a request to its permits and a copy to its request, so the cost of a release does not depend on the
+number of reads in flight.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from impl.entry_cache.shared_reads import Asking
+from impl.entry_cache.shared_reads import PendingRequest
 from model.entry_cache.reads_limiter import Grant, Limiter, Rules, Waiting
 
 
@@ -16,32 +16,32 @@ class Permits:
     """The limiter of reads in flight."""
 
     def __init__(self, rules: Rules) -> None:
-        self.most, self.queue_size, self.timeout_ns = rules
-        self.free = self.most
-        self.waiting: deque[tuple[Asking, int, int]] = deque()  # request, permits, queued at
+        self.maximum, self.queue_size, self.timeout_ns = rules
+        self.free = self.maximum
+        self.waiting: deque[tuple[PendingRequest, int, int]] = deque()  # request, permits, queued at
         self.held: dict[int, list[int]] = {}  # request -> permits, copies not yet released
         self.of_copy: dict[int, int] = {}
 
     def fits(self, permits: int) -> bool:
         """Whether a request for these permits can be granted now. O(1)."""
-        return self.free >= permits or (permits > self.most and self.free == self.most)
+        return self.free >= permits or (permits > self.maximum and self.free == self.maximum)
 
     def take(self, request: int, permits: int) -> None:
-        """Grants a request its permits, at most all of them. O(1)."""
-        taken = min(permits, self.most)
+        """Grants permits to a request, at most the maximum. O(1)."""
+        taken = min(permits, self.maximum)
         self.free -= taken
         self.held[request] = [taken, 0]
 
-    def acquire(self, asking: Asking, permits: int, now_ns: int) -> str:
+    def acquire(self, pending: PendingRequest, permits: int, now_ns: int) -> str:
         """Grants permits, or queues or refuses the request. Returns granted, waiting or refused. O(1)."""
-        if not self.most:
+        if not self.maximum:
             return "granted"
         if self.fits(permits):
-            self.take(asking.number, permits)
+            self.take(pending.number, permits)
             return "granted"
         if len(self.waiting) >= self.queue_size:
             return "refused"
-        self.waiting.append((asking, permits, now_ns))
+        self.waiting.append((pending, permits, now_ns))
         return "waiting"
 
     def free_permits(self, request: int) -> bool:
@@ -53,12 +53,12 @@ class Permits:
         return True
 
     def bind(self, request: int, copies: list[int]) -> None:
-        """Ties a request's permits to copies: they are freed with the release of the last one. O(n)."""
+        """Binds the permits of a request to copies: the release of the last copy frees them. O(n)."""
         self.held[request][1] = len(copies)
         self.of_copy.update((copy, request) for copy in copies)
 
-    def last_of(self, copy: int) -> int | None:
-        """Releases a copy. Returns its request if that was the request's last copy. O(1)."""
+    def release_copy(self, copy: int) -> int | None:
+        """Releases a copy. Returns its request if this was the last copy of the request. O(1)."""
         request = self.of_copy.pop(copy, None)
         if request is None:
             return None
@@ -66,23 +66,23 @@ class Permits:
         held[1] -= 1
         return None if held[1] else request
 
-    def grant_queued(self, now_ns: int) -> tuple[list[Asking], list[Asking]]:
-        """From the head of the queue: requests that are granted permits, and requests past the timeout. O(both)."""
-        granted: list[Asking] = []
-        failed: list[Asking] = []
+    def grant_queued(self, now_ns: int) -> tuple[list[PendingRequest], list[PendingRequest]]:
+        """Removes queued requests from the head; returns those with permits and those past the timeout. O(both)."""
+        granted: list[PendingRequest] = []
+        failed: list[PendingRequest] = []
         while self.waiting:
-            asking, permits, since_ns = self.waiting[0]
+            pending, permits, since_ns = self.waiting[0]
             if now_ns - since_ns > self.timeout_ns:
-                failed.append(asking)
+                failed.append(pending)
             elif self.fits(permits):
-                self.take(asking.number, permits)
-                granted.append(asking)
+                self.take(pending.number, permits)
+                granted.append(pending)
             else:
                 break
             self.waiting.popleft()
         return granted, failed
 
-    def expire(self, now_ns: int) -> list[Asking]:
+    def expire(self, now_ns: int) -> list[PendingRequest]:
         """The timer: removes requests past the timeout from the head of the queue. O(those)."""
         failed = []
         while self.waiting and now_ns - self.waiting[0][2] >= self.timeout_ns:
@@ -96,12 +96,12 @@ class Permits:
         copies: dict[int, list[int]] = {}
         for copy, request in sorted(self.of_copy.items()):
             copies.setdefault(request, []).append(copy)
-        waiting = tuple([Waiting(asking.number, permits, since_ns) for asking, permits, since_ns in self.waiting])
+        waiting = tuple([Waiting(pending.number, permits, since_ns) for pending, permits, since_ns in self.waiting])
         grants = [Grant(request, held[0], tuple(copies.get(request, ()))) for request, held in self.held.items()]
         return Limiter(self.free, waiting, tuple(sorted(grants)))
 
-    def load(self, limiter: Limiter, requests: dict[int, Asking]) -> None:
-        """Takes over the model's limiter; `requests` has the queued ones by number. O(all)."""
+    def load(self, limiter: Limiter, requests: dict[int, PendingRequest]) -> None:
+        """Loads the model's limiter; `requests` has the queued requests by number. O(all)."""
         self.free = limiter.free
         self.waiting.extend((requests[request], permits, since_ns) for request, permits, since_ns in limiter.waiting)
         for request, permits, copies in limiter.grants:

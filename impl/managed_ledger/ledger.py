@@ -287,7 +287,7 @@ class ManagedLedger:
     def complete_storage_read(self, storage_read: int, success: bool) -> CacheReading | Refused:
         """Storage completes or fails a read. Cost as `EntryCaches.complete_storage_read`."""
         read = self._cache.outstanding(storage_read)
-        if read is not None and success and read.asking.ledger not in self._ledgers:
+        if read is not None and success and read.initiator.ledger not in self._ledgers:
             return Refused("not_enabled", "the ledger is deleted")
         answer = self._cache.complete_storage_read(storage_read, success)
         if isinstance(answer, CacheReading):

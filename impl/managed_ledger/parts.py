@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 
 from impl.entry_cache.manager import EntryCaches
-from impl.entry_cache.shared_reads import Outstanding
+from impl.entry_cache.shared_reads import OutstandingRead
 from model.entry_cache.state import Config as CacheConfig
 from model.managed_ledger.state import Config, Consumer, Read, ReadEntry, Subscription
 from model.positions import Position
@@ -44,7 +44,7 @@ class TopicCache(EntryCaches):
         self.invalidate_ledger(0, ledger)
         del self._stored[0, ledger]
 
-    def outstanding(self, storage_read: int) -> Outstanding | None:
+    def outstanding(self, storage_read: int) -> OutstandingRead | None:
         """Returns an outstanding storage read. O(1)."""
         return self._reads.get(storage_read)
 
@@ -54,17 +54,17 @@ class TopicCache(EntryCaches):
 
     def discard(self, copy: int) -> None:
         """Releases a copy that was not delivered. O(1)."""
-        self._store.unhold(copy)
+        self._store.close_copy(copy)
 
     @property
     def next_request(self) -> int:
         """The number of the next request."""
         return self._next_request
 
-    def _take_in(self, read: Outstanding, entries: int) -> None:
-        read.asking.expected_reads = self.expected(read.asking.number)
-        super()._take_in(read, entries)
-        read.asking.expected_reads = 0
+    def _receive_entries(self, read: OutstandingRead, entries: int) -> None:
+        read.initiator.expected_reads = self.expected(read.initiator.number)
+        super()._receive_entries(read, entries)
+        read.initiator.expected_reads = 0
 
 
 class ReplayQueue:

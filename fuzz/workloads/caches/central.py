@@ -259,7 +259,7 @@ class Central(Cache):
         expected = 0 if replayed else self.expected_of_read(topic, cursor)
         if expected < self.settings.least_of_read:
             expected = 0
-        self.entries._reads[storage_read].asking.expected_reads = expected
+        self.entries._reads[storage_read].initiator.expected_reads = expected
         answer = self.entries.complete_storage_read(storage_read, True)
         assert isinstance(answer, Answer)
         assert not answer.issued

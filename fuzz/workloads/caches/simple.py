@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fuzz.workloads.caches.cache import LEDGER, TTL_US, WATERMARK, Cache, Environment, Reading, Rules
-from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding
+from impl.entry_cache.shared_reads import JoinableReads, OutstandingRead, PendingRequest
 from impl.legacy_manager import LegacyManager
 from model.legacy_manager import Config
 from model.machine import Failed
@@ -37,8 +37,8 @@ class Simple(Cache):
     def __init__(self, env: Environment, rules: Rules) -> None:
         super().__init__(env, rules)
         self._requests = self._storage_reads = 0
-        self._joinable: dict[int, Joinable] = {}
-        self._outstanding: dict[int, Outstanding] = {}
+        self._joinable: dict[int, JoinableReads] = {}
+        self._outstanding: dict[int, OutstandingRead] = {}
         self._awaited: dict[int, set[int]] = {}  # request -> storage reads
         self._awaiting: dict[int, list[int]] = {}  # storage read -> requests
 
@@ -73,13 +73,13 @@ class Simple(Cache):
         self, request: int, topic: int, low: int, high: int, replayed: bool, issued: list[tuple[int, int]]
     ) -> None:
         """Joins outstanding storage reads, or issues one."""
-        joinable = self._joinable.setdefault(topic, Joinable())
+        joinable = self._joinable.setdefault(topic, JoinableReads())
         read = joinable.best(low, high)
         if read is None:
             self._storage_reads += 1
-            # the last argument is not used by `Joinable`: here it says whether the entries may be cached
-            asking = Asking(0, topic, topic, LEDGER, int(not replayed))
-            read = self._outstanding[self._storage_reads] = Outstanding(self._storage_reads, asking, low, high)
+            # the last argument is not used by `JoinableReads`: here it says whether the entries may be cached
+            asking = PendingRequest(0, topic, topic, LEDGER, int(not replayed))
+            read = self._outstanding[self._storage_reads] = OutstandingRead(self._storage_reads, asking, low, high)
             joinable.add(read)
             issued.append((read.number, high - low + 1))
         self._awaited[request].add(read.number)
@@ -92,9 +92,9 @@ class Simple(Cache):
     def complete(self, storage_read: int) -> None:
         """As Cache.complete."""
         read = self._outstanding.pop(storage_read)
-        topic = read.asking.cache
+        topic = read.initiator.cache
         self._joinable[topic].discard(read)
-        if self.caches_storage_reads and read.asking.expected_reads:
+        if self.caches_storage_reads and read.initiator.expected_reads:
             for entry in range(read.first, read.last + 1):
                 self.put(topic, entry)
         requests = self._awaiting.pop(storage_read)

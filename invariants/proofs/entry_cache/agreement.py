@@ -7,7 +7,7 @@ arguments.
 from __future__ import annotations
 
 from impl.entry_cache.reads_limiter import Permits
-from impl.entry_cache.shared_reads import Asking, Joinable, Outstanding, Wanted
+from impl.entry_cache.shared_reads import JoinableReads, OutstandingRead, PendingRequest, RequestedRange
 from invariants.proofs.claim import Control, contract
 from model.entry_cache import reads_limiter, shared_reads
 from model.entry_cache.reads_limiter import Limiter, Rules, Waiting
@@ -79,7 +79,7 @@ def joined_read_matches(
     seconds=8.0,
 )
 def joining_agrees(first: int, last: int, start: int, one: int, two: int, three: int, gaps: int, order: int) -> bool:
-    """Equivalence of `Joinable.best` with the model's candidate.
+    """Equivalence of `JoinableReads.best` with the model's candidate.
 
     pre: first <= last
     pre: 0 <= order <= 3
@@ -87,14 +87,14 @@ def joining_agrees(first: int, last: int, start: int, one: int, two: int, three:
     pre: gaps >= 0
     post: _
     """
-    reads, table = [], Joinable()
+    reads, table = [], JoinableReads()
     for i, length in enumerate((one, two, three)):
         number = i + 1 if order % 2 == 0 else 3 - i
         reads.append(read_of(number, start, start + length))
         start += length + 1 + gaps
     reads = reads[order // 2 :]
     for each in reads:
-        table.add(Outstanding.load(each, {}))
+        table.add(OutstandingRead.load(each, {}))
     best = table.best(first, last)
     in_order_of_age = tuple(reads if order % 2 == 0 else reads[::-1])
     joined = shared_reads.candidate(in_order_of_age, 0, 1, first, last)
@@ -113,7 +113,7 @@ def joining_agrees(first: int, last: int, start: int, one: int, two: int, three:
     ),
 )
 def complete_agrees(kind: int, first: int, last: int, held: int) -> bool:
-    """Equivalence of `Wanted.is_complete` with the model's: see `OpReadEntryNullSlotTest`.
+    """Equivalence of `RequestedRange.is_complete` with the model's: see `OpReadEntryNullSlotTest`.
 
     pre: 0 <= kind < 4
     pre: 0 <= held <= 3
@@ -121,7 +121,7 @@ def complete_agrees(kind: int, first: int, last: int, held: int) -> bool:
     """
     entries = tuple([Held(first + i, 1, i) for i in range(held)])
     part = Part(KINDS[kind], first, last, held=entries)  # type: ignore[arg-type]
-    wanted = Wanted.load(Asking(1, 0, 0, 1, 0), part)
+    wanted = RequestedRange.load(PendingRequest(1, 0, 0, 1, 0), part)
     both = (wanted.is_complete(), wanted.is_settled())
     return both == (shared_reads.is_complete(part), shared_reads.is_settled(part))
 
@@ -136,7 +136,7 @@ def complete_agrees(kind: int, first: int, last: int, held: int) -> bool:
     Control(
         "the implementation grants an oversized request more than the maximum",
         LIMITER,
-        "taken = min(permits, self.most)",
+        "taken = min(permits, self.maximum)",
         "taken = permits",
     ),
 )
@@ -151,7 +151,7 @@ def requests_agree(most: int, free: int, permits: int, is_queued: bool, queue_si
     rules = Rules(most, queue_size, 10)
     waiting = (Waiting(1, most + 1, 0),) if is_queued else ()
     limiter = Limiter(free, waiting, ())
-    implementation, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation, asking = Permits(rules), {n: PendingRequest(n, 0, 0, 1, 0) for n in (1, 2)}
     implementation.load(limiter, asking)
     fits = most == 0 or implementation.fits(permits) == reads_limiter.fits(rules, free, permits)
     outcome = implementation.acquire(asking[2], permits, now)
@@ -179,7 +179,7 @@ def grants_agree(most: int, free: int, first: int, second: int, since: int, time
     """
     rules = Rules(most, 5, timeout)
     limiter = Limiter(free, (Waiting(1, first, 0), Waiting(2, second, since)), ())
-    implementation, asking = Permits(rules), {n: Asking(n, 0, 0, 1, 0) for n in (1, 2)}
+    implementation, asking = Permits(rules), {n: PendingRequest(n, 0, 0, 1, 0) for n in (1, 2)}
     implementation.load(limiter, asking)
     granted, failed = implementation.grant_queued(now)
     after, *expected = reads_limiter.grant_queued(rules, limiter, now)
