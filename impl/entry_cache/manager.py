@@ -442,7 +442,7 @@ class EntryCaches:
             self._merge_parts(requested)
 
     def _merge_parts(self, requested: RequestedRange) -> None:
-        """Merges settled parts into one range; if one is incomplete, closes the copies and reads a mixed range again."""
+        """Merges settled parts into one range. If one is incomplete, closes copies and reads a mixed range again."""
         parts = requested.parts
         if all(part.is_complete() for part in parts):
             requested.kind = "found"
