@@ -277,10 +277,10 @@ class Central(Cache):
         released = self.entries.release(copy)
         if self.settings.drops_read:
             assert isinstance(released, Released)
-            slot = self.queue.slot(*self._held.pop(copy))
+            slot = self.queue.find(*self._held.pop(copy))
             if slot is not None and released.expected_reads is not None and not slot.counter.has_expected_reads():
                 self.queue.visits += 1
-                self.entries._forget(self.queue.remove([slot]))
+                self.entries._account_for_removed(self.queue.remove([slot]))
 
     def replay(self, copy: int) -> None:
         """Increments the entry's expected read count."""
