@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -22,6 +24,33 @@ _SECONDS = 4.0
 
 
 def _sut() -> Measured:
+    with _running() as target:
+        value, baseline = in_turns(lambda: _in_windows(target), lambda: _in_single_steps(target))
+    return Measured(value, baseline, value / baseline)
+
+
+def _processor_time() -> Measured:
+    value, baseline = in_turns(lambda: _processor_seconds(_in_windows), lambda: _processor_seconds(_in_single_steps))
+    return Measured(1e6 * value, 1e6 * baseline, baseline / value)
+
+
+def _processor_seconds(run: Callable[[Target], float]) -> float:
+    """The processor time of an operation in both processes, without the start of the program."""
+    rate = 0.0
+
+    def spent(seconds: float) -> float:
+        nonlocal rate
+        started = sum(os.times()[:4])
+        with _running() as target:
+            rate = run(target) if seconds else 0.0
+        return sum(os.times()[:4]) - started
+
+    return (-spent(0.0) + spent(_SECONDS)) / (rate * _SECONDS)
+
+
+@contextmanager
+def _running() -> Iterator[Target]:
+    """The target with a Python program as second side."""
     target = resolve(_COMPONENT)
     command = (sys.executable, "-m", "fuzz.sut.serve", _COMPONENT)
     house = str(Path(__file__).parents[2])
@@ -29,12 +58,10 @@ def _sut() -> Measured:
     with patch.dict(os.environ, PYTHONPATH=paths):
         program = Program(command, target.subject)
         program.start()
-    target = replace(target, program=program)
     try:
-        value, baseline = in_turns(lambda: _in_windows(target), lambda: _in_single_steps(target))
+        yield replace(target, program=program)
     finally:
         program.close()
-    return Measured(value, baseline, value / baseline)
 
 
 def _in_windows(target: Target) -> float:
@@ -58,5 +85,8 @@ def _in_single_steps(target: Target) -> float:
 
 
 benchmarks = [
-    Benchmark("sut", "operations/s", "a Python program, a trace in a request; against a call in a request", _sut)
+    Benchmark("sut", "operations/s", "a Python program, a trace in a request; against a call in a request", _sut),
+    Benchmark(
+        "sut.processor_time", "us/operation", "both processes, a trace in a request; against a call", _processor_time
+    ),
 ]

@@ -79,6 +79,10 @@ class _Second:
         return self.copy.difference(state) is not None or self.side.difference(state) is not None
 
 
+#: A step of the model: the action, its arguments and its outcome.
+Taken = tuple[str, Arguments, Any]
+
+
 class Lockstep:
     """Runs seeds of one target and records their coverage."""
 
@@ -93,7 +97,7 @@ class Lockstep:
         self.check_every = CHECK_EVERY
         self.configs: set[Any] = set()
         #: called after each step with the action's name, its arguments and the model's outcome
-        self.record: Callable[[str, Arguments, Any], None] | None = None
+        self.record: Callable[[Taken], object] | None = None
         self.last: tuple[Any, Any] = None, None  # config of the last trace, and the state after it
         self._goals_by_selection: dict[tuple[int, ...], list[list[Check]]] = {}
 
@@ -133,7 +137,7 @@ class Lockstep:
                     if theirs is not outcome and not same(outcome, theirs):
                         return True
                 if record is not None:
-                    record(chosen.name, arguments, outcome)
+                    record((chosen.name, arguments, outcome))
                 pairs[row + action] += 1
                 row = action * size
                 if outcome.__class__ is Refused:

@@ -15,14 +15,14 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fuzz.campaign.worker import ENOUGH, Found, Spec, found_of
-from fuzz.run.call import Arguments, Call
+from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row
 from fuzz.run.finding import Cause, Difference, Finding, Kind, Misbehaved
-from fuzz.run.lockstep import Lockstep
+from fuzz.run.lockstep import Lockstep, Taken
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.replay import replay
-from fuzz.sut.program import HELLO, Program, RecordedSide, Reply, agrees, wire
+from fuzz.sut.program import HELLO, Program, RecordedSide, Reply, agrees, reply_text, wire
 from fuzz.target import Target
 
 #: Requests that are sent ahead of the reply that is awaited.
@@ -32,14 +32,19 @@ _HANG_SHARE = 0.1
 
 
 class Window(NamedTuple):
-    """A trace that was sent: its calls as sent, the model's outcomes as replies must have them, what must be seen."""
+    """A trace that was sent: its steps, its calls as sent, and the reply that the model gives."""
 
     seed: int
     config: Any
-    calls: list[Call]
+    taken: list[Taken]
     sent: list[bytes]
-    outcomes: list[Any]
-    observed: Any
+    expected: Reply
+    text: bytes  # the expected reply, from its outcomes on
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls of the trace."""
+        return [Call(action, arguments) for action, arguments, _ in self.taken]
 
 
 class Hunted(NamedTuple):
@@ -62,10 +67,6 @@ class Hunter:
         self.skipped = all_but(self.subject, None)  # the model's own properties are not at stake
         self._model = Lockstep(replace(target, program=None, model_only=True), steps=steps)
         self._model.skipped = self.skipped
-        self._model.record = self._record
-        self._calls: list[Call] = []
-        self._sent: list[bytes] = []
-        self._outcomes: list[Any] = []
         self._waiting: deque[Window] = deque()
         self._unreachable: Misbehaved | None = None
 
@@ -94,7 +95,7 @@ class Hunter:
             window = self._waiting.popleft()
             finding = self._receive(window)
             done += 1
-            steps += len(window.calls)
+            steps += len(window.taken)
             if finding is not None:
                 found.setdefault(finding.cause, finding)
                 wrong += ENOUGH if _is_hopeless(finding.cause) else 1
@@ -102,20 +103,17 @@ class Hunter:
         seconds = time.monotonic() - started
         return Hunted(done, steps, seconds, tuple(self._model.coverage.rows()), list(found.values()))
 
-    def _record(self, action: str, arguments: Arguments, outcome: Any) -> None:
-        self._calls.append(Call(action, arguments))
-        self._sent.append(self.program.encoded(action, arguments))
-        self._outcomes.append(wire(outcome))
-
     def _sent_window(self, seed: int) -> Window:
         """Runs a seed on the model and sends its trace. Raises RuntimeError when the model itself fails."""
-        self._calls, self._sent, self._outcomes = [], [], []
+        taken: list[Taken] = []
+        self._model.record = taken.append
         broken = self._model.run(seed)
         if broken is not None:
             raise RuntimeError(f"the model of {self.subject.name} fails at seed {seed}: {broken.difference.message}")
         cfg, state = self._model.last
         observed = self.program.seen(self.subject.machine.observe(cfg, state))
-        window = Window(seed, cfg, self._calls, self._sent, self._outcomes, observed)
+        expected = Reply([outcome if outcome.__class__ is int else wire(outcome) for _, _, outcome in taken], observed)
+        window = Window(seed, cfg, taken, self.program.encoded_calls(taken), expected, reply_text(expected))
         self._request(window)
         return window
 
@@ -132,9 +130,11 @@ class Hunter:
         try:
             if self._unreachable is not None:
                 raise self._unreachable
-            reply = self.program.receive(len(window.calls))
-            if agrees(window.outcomes, reply.outcomes) and (
-                window.observed is None or agrees(window.observed, reply.observed)
+            reply = self.program.receive_unless(window.text, len(window.taken))
+            expected = window.expected
+            if reply is None or (
+                agrees(expected.outcomes, reply.outcomes)
+                and (expected.observed is None or agrees(expected.observed, reply.observed))
             ):
                 return None
             difference = self._walk(window, reply)
