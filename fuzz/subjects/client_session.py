@@ -300,6 +300,7 @@ subject = Subject(
         "acknowledged_beyond_log": acknowledged_beyond_log,
     },
     largest={"stored": 1_000, "batch_size": 64},
+    tla="ClientSession",
     from_tla=from_tla,
     steps=192,
 )

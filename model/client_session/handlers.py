@@ -126,24 +126,23 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
         return refused(s, "not_enabled", "no reply is on its way")
     reply = link.down[0]
     s = with_link(s, handler, link._replace(down=link.down[1:]))
-    match reply.kind:
-        case "success":
-            s = with_link(s, handler, link_of(s, handler)._replace(phase="ready", created=True))
-            return (created(cfg, s, reply, link.created) if handler == "producer" else subscribed(cfg, s)), "ready"
-        case "refused":
-            return turned_away(cfg, s, handler, bool(reply.value))
-        case "close":
-            if link.phase == "waiting" and link.created and not cfg.close_cancels_request:
-                return s, "kept"
-            return disconnected(s, handler, "redirected" if reply.value else "lookup"), "closed"
-        case "receipt":
-            return receipted(cfg, s, reply.value)
-        case "checksum_error":
-            return checksum_error(cfg, s, reply.value)
-        case "message":
-            return message_received(cfg, s, reply)
-        case "corrupt":
-            return corrupt_received(cfg, s, reply)
+    if reply.kind == "success":
+        s = with_link(s, handler, link_of(s, handler)._replace(phase="ready", created=True))
+        return (created(cfg, s, reply, link.created) if handler == "producer" else subscribed(cfg, s)), "ready"
+    if reply.kind == "refused":
+        return turned_away(cfg, s, handler, bool(reply.value))
+    if reply.kind == "close":
+        if link.phase == "waiting" and link.created and not cfg.close_cancels_request:
+            return s, "kept"
+        return disconnected(s, handler, "redirected" if reply.value else "lookup"), "closed"
+    if reply.kind == "receipt":
+        return receipted(cfg, s, reply.value)
+    if reply.kind == "checksum_error":
+        return checksum_error(cfg, s, reply.value)
+    if reply.kind == "message":
+        return message_received(cfg, s, reply)
+    if reply.kind == "corrupt":
+        return corrupt_received(cfg, s, reply)
     return disconnected(s, handler), "disconnected"
 
 

@@ -154,6 +154,23 @@ client_session.diagrams["handler"] = {
 }
 
 
+@client_session.canonical_form
+def canonical(cfg: Config, s: State) -> State:
+    """The state without what no step reads.
+
+    The broker delivers no acknowledged entries, so its read position is past them; without a session it has neither
+    position nor permits. The last published sequence id matters to one rule only.
+    """
+    if not cfg.reconnection_restarts_sequence_ids and s.producer.published != -1:
+        s = s._replace(producer=s.producer._replace(published=-1))
+    c, read = s.consumer, s.consumer.read
+    if c.link.served != "open":
+        return s._replace(consumer=c._replace(permits=0, read=0, replay=()))
+    while read < len(s.log) and not unacked(cfg, s, read):
+        read += 1
+    return s._replace(consumer=c._replace(read=read))
+
+
 # ---- reading and changing states -----------------------------------------------------------------------
 
 

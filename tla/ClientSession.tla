@@ -1,0 +1,334 @@
+----------------------------- MODULE ClientSession -----------------------------
+(***************************************************************************)
+(* What a client owes its user: one producer, one consumer, and every      *)
+(* answer of their broker.                                                 *)
+(*                                                                         *)
+(* Twin of model/client_session: the same actions, settings, rules and     *)
+(* states. One step is a call of the application, a reply handled by the   *)
+(* client, or a command processed by the broker.                           *)
+(*                                                                         *)
+(* Messages of the consumer are numbered from 0 through all entries, which *)
+(* are numbered from 0, too. A pending message has the number of its send. *)
+(***************************************************************************)
+EXTENDS Integers, Sequences, FiniteSets
+
+CONSTANTS
+  \* Settings, and rules on which clients differ.
+  deduplication, stored, initial_sequence_id, max_pending_messages, receiver_queue_size, batch_size, index_acks, shared,
+  reconnection_restarts_sequence_ids, checksum_error_takes_oldest, checksum_error_ends_session,
+  unknown_command_disconnects, cumulative_ack_hides_for_ever, tracker_uses_ack_set, filtered_messages_return_permits,
+  close_cancels_request, corrupt_batch_returns_all_permits, first_subscribe_is_retried, redelivery_of_all_clears_queue,
+  \* The values of the actions' arguments.
+  handler, redirect, retryable, checksum, kind, sequence, message
+
+VARIABLES
+  log,       \* entries: [message, sequence]
+  acked,     \* the acknowledged messages of the subscription
+  producer,  \* [link, published, next_sequence_id, pending, results, up, damaged]
+  consumer   \* [link, permits, read, replay, queue, returned, taken, tracked, grouped, cumulative, covered]
+
+vars == <<log, acked, producer, consumer>>
+
+S == [log |-> log, acked |-> acked, producer |-> producer, consumer |-> consumer]
+-----------------------------------------------------------------------------
+(* Reading and changing states. *)
+
+Max(a, b) == IF a > b THEN a ELSE b
+Sum(s, Of(_)) ==
+  LET RECURSIVE To(_)
+      To(n) == IF n = 0 THEN 0 ELSE To(n - 1) + Of(s[n])
+  IN To(Len(s))
+\* The numbers of a set in order.
+RECURSIVE InOrder(_)
+InOrder(set) ==
+  IF set = {} THEN <<>> ELSE LET least == CHOOSE n \in set : \A m \in set : n <= m
+                             IN <<least>> \o InOrder(set \ {least})
+
+Entry(m, id) == [message |-> m, sequence |-> id]
+Reply(word, value, messages) == [kind |-> word, value |-> value, messages |-> messages]
+Number(bool) == IF bool THEN 1 ELSE 0
+
+MessagesOf(entry) == entry * batch_size..(entry + 1) * batch_size - 1
+EntryOf(m) == m \div batch_size
+Unacked(s, entry) == MessagesOf(entry) \ s.acked
+
+WithReply(s, h, reply, served) == [s EXCEPT ![h].link.down = Append(@, reply), ![h].link.served = served]
+WithNextReply(s, h) == [s EXCEPT ![h].link.down = Tail(@)]
+
+\* The state after a handler left its broker: what is on its way in either direction is lost.
+Disconnected(s, h, phase) ==
+  LET left == [s EXCEPT ![h].link = [@ EXCEPT !.phase = phase, !.served = "none", !.down = <<>>]]
+  IN IF h = "producer" THEN [left EXCEPT !.producer.up = <<>>]
+     ELSE [left EXCEPT !.consumer = [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]]
+
+\* The highest sequence id that the broker knows of the producer.
+LastSequenceId(s) ==
+  LET ids == {s.log[i].sequence : i \in DOMAIN s.log}
+  IN IF deduplication /\ ids # {} THEN CHOOSE id \in ids : \A other \in ids : other <= id ELSE -1
+
+\* The state without what no step reads: the broker delivers no acknowledged entries, and has neither position nor
+\* permits without a session; the last published sequence id matters to one rule only.
+Canonical(s) ==
+  LET c == s.consumer
+      unread == {entry \in c.read..Len(s.log) - 1 : Unacked(s, entry) # {}}
+      read == IF unread # {} THEN CHOOSE n \in unread : \A m \in unread : n <= m ELSE Max(c.read, Len(s.log))
+  IN [s EXCEPT !.producer.published = IF reconnection_restarts_sequence_ids THEN @ ELSE -1,
+               !.consumer = IF c.link.served = "open" THEN [@ EXCEPT !.read = read]
+                            ELSE [@ EXCEPT !.permits = 0, !.read = 0, !.replay = {}]]
+Become(given) ==
+  \E s \in {Canonical(given)} :
+    log' = s.log /\ acked' = s.acked /\ producer' = s.producer /\ consumer' = s.consumer
+
+Init ==
+  LET link == [phase |-> "lookup", created |-> FALSE, served |-> "none", down |-> <<>>]
+  IN /\ log = [i \in 1..stored |-> Entry(-1, i - 1)]
+     /\ acked = {}
+     /\ producer = [link |-> link, published |-> -1, next_sequence_id |-> 0, pending |-> <<>>, results |-> <<>>,
+                    up |-> <<>>, damaged |-> FALSE]
+     /\ consumer = [link |-> link, permits |-> 0, read |-> 0, replay |-> {}, queue |-> <<>>, returned |-> 0,
+                    taken |-> {}, tracked |-> {}, grouped |-> {}, cumulative |-> -1, covered |-> -1]
+
+-----------------------------------------------------------------------------
+(* Handlers. *)
+
+Connect ==
+  \E h \in handler :
+    LET sent == [S EXCEPT ![h].link = [@ EXCEPT !.phase = "waiting", !.served = "requested"]]
+    IN /\ S[h].link.phase \in {"lookup", "redirected"}
+       /\ Become(IF h = "producer" THEN sent ELSE [sent EXCEPT !.consumer = [@ EXCEPT !.queue = <<>>, !.returned = 0]])
+FailRedirect ==
+  \E h \in handler : S[h].link.phase = "redirected" /\ Become([S EXCEPT ![h].link.phase = "lookup"])
+
+Success(h) == Reply("success", IF h = "producer" THEN LastSequenceId(S) ELSE 0, {})
+Accept == \E h \in handler : S[h].link.served = "requested" /\ Become(WithReply(S, h, Success(h), "open"))
+LateSuccess == \E h \in handler : S[h].link.served = "closed" /\ Become(WithReply(S, h, Success(h), "none"))
+Refuse ==
+  \E h \in handler, again \in retryable :
+    S[h].link.served = "requested" /\ Become(WithReply(S, h, Reply("refused", Number(again), {}), "none"))
+Close ==
+  \E h \in handler, url \in redirect :
+    LET served == S[h].link.served
+    IN /\ served \in {"requested", "open"}
+       /\ Become(WithReply(S, h, Reply("close", Number(url), {}), IF served = "requested" THEN "closed" ELSE "none"))
+FinishTransfer ==
+  \E h \in handler, url \in redirect :
+    S[h].link.served = "ignoring" /\ Become(WithReply(S, h, Reply("close", Number(url), {}), "none"))
+BreakConnection ==
+  \E h \in handler : S[h].link.phase \in {"waiting", "ready"} /\ Become(Disconnected(S, h, "lookup"))
+
+\* The client does not know the command REACHED_END_OF_TOPIC, or has nothing to do for it.
+EndOfTopic ==
+  LET left == Disconnected(S, "consumer", "lookup")
+  IN /\ consumer.link.phase = "ready" /\ consumer.link.served = "open"
+     /\ Become(IF ~unknown_command_disconnects THEN S
+               ELSE IF producer.link.phase \in {"waiting", "ready"} THEN Disconnected(left, "producer", "lookup")
+               ELSE left)
+
+-----------------------------------------------------------------------------
+(* The producer. *)
+
+WithoutPending(s) ==
+  [s EXCEPT !.producer = [@ EXCEPT !.pending = <<>>, !.results = @ \o [i \in DOMAIN s.producer.pending |-> FALSE],
+                                   !.damaged = FALSE]]
+WithResult(s, result) == [s EXCEPT !.producer.pending = Tail(@), !.producer.results = Append(@, result)]
+
+\* PRODUCER_SUCCESS: the first one starts the sequence ids, every one sends what is pending.
+Created(s, last, again) ==
+  LET p == s.producer
+      isSet == initial_sequence_id >= 0
+      restarts == reconnection_restarts_sequence_ids /\ p.published = -1 /\ ~isSet
+      published == IF ~again /\ isSet THEN initial_sequence_id ELSE IF ~again \/ restarts THEN last ELSE p.published
+      next == IF ~again \/ restarts THEN published + 1 ELSE p.next_sequence_id
+      sent == [i \in DOMAIN p.pending |-> Entry(Len(p.results) + i - 1, p.pending[i])]
+  IN [s EXCEPT !.producer = [@ EXCEPT !.published = published, !.next_sequence_id = next, !.up = sent]]
+
+Receipted(s, id) ==
+  LET pending == s.producer.pending
+  IN IF s.producer.damaged THEN [s EXCEPT !.producer.link.phase = "crashed", !.consumer.link.phase = "crashed"]
+     ELSE IF pending = <<>> THEN s
+     ELSE IF id < pending[1] THEN s
+     ELSE IF id > pending[1] THEN Disconnected(s, "producer", "lookup")
+     ELSE [WithResult(s, TRUE) EXCEPT !.producer.published = Max(@, id)]
+
+ChecksumError(s, id) ==
+  LET pending == s.producer.pending
+      left == Disconnected(s, "producer", "lookup")
+      failed == WithResult(s, FALSE)
+  IN IF pending = <<>> THEN IF checksum_error_ends_session THEN left ELSE s
+     ELSE IF id = pending[1]
+     THEN IF checksum_error_ends_session THEN Disconnected(failed, "producer", "lookup") ELSE failed
+     ELSE IF checksum_error_takes_oldest THEN [s EXCEPT !.producer.damaged = TRUE]
+     ELSE IF checksum_error_ends_session \/ id > pending[1] THEN left ELSE s
+
+Send ==
+  LET p == producer
+      id == p.next_sequence_id
+      up == IF p.link.phase = "ready" THEN Append(p.up, Entry(Len(p.results) + Len(p.pending), id)) ELSE p.up
+  IN /\ p.link.created /\ p.link.phase \notin {"failed", "crashed"}
+     /\ Len(p.pending) < max_pending_messages
+     /\ Become([S EXCEPT !.producer = [@ EXCEPT !.next_sequence_id = id + 1, !.pending = Append(@, id), !.up = up]])
+TimeOut == producer.pending # <<>> /\ producer.link.phase # "crashed" /\ Become(WithoutPending(S))
+
+\* The broker processes the next send.
+Processed == [S EXCEPT !.producer.up = Tail(@)]
+IsProcessing == producer.link.served = "open" /\ producer.up # <<>>
+Store ==
+  LET entry == producer.up[1]
+      receipted == WithReply(Processed, "producer", Reply("receipt", entry.sequence, {}), "open")
+  IN /\ IsProcessing
+     /\ Become(IF entry.sequence <= LastSequenceId(S) THEN receipted ELSE [receipted EXCEPT !.log = Append(@, entry)])
+SendError ==
+  \E isChecksum \in checksum :
+    LET reply == Reply(IF isChecksum THEN "checksum_error" ELSE "send_error", producer.up[1].sequence, {})
+        served == IF checksum_error_ends_session \/ ~isChecksum THEN "ignoring" ELSE "open"
+    IN IsProcessing /\ Become(WithReply(Processed, "producer", reply, served))
+IgnoreSends == producer.link.served = "open" /\ Become([S EXCEPT !.producer.link.served = "ignoring"])
+StrayReply ==
+  \E word \in kind, id \in sequence :
+    /\ producer.link.phase = "ready"
+    /\ IF producer.pending = <<>> THEN TRUE ELSE id # producer.pending[1]
+    /\ Become(IF word = "receipt" THEN Receipted(S, id) ELSE ChecksumError(S, id))
+
+-----------------------------------------------------------------------------
+(* The consumer. *)
+
+\* FLOW goes out once the permits to return are half of the receiver queue.
+WithReturned(s, permits) ==
+  LET c == s.consumer
+      returned == c.returned + permits
+      flows == c.link.phase = "ready" /\ returned >= Max(1, receiver_queue_size \div 2)
+      granted == IF flows /\ c.link.served = "open" THEN returned ELSE 0
+  IN [s EXCEPT !.consumer = [@ EXCEPT !.returned = IF flows THEN 0 ELSE returned, !.permits = @ + granted]]
+
+\* An ack arrived: a broker without session ignores it.
+AckedAtBroker(s, messages) ==
+  LET done == [s EXCEPT !.acked = @ \cup messages]
+  IN IF s.consumer.link.served # "open" THEN s
+     ELSE [done EXCEPT !.consumer.replay = {entry \in @ : Unacked(done, entry) # {}}]
+
+\* The entries that the broker may deliver, and the next of them: one to be delivered again, or the first one unread.
+Waiting(among) == {entry \in among : Unacked(S, entry) # {}}
+First(set) == CHOOSE n \in set : \A m \in set : n <= m
+Delivered(word) ==
+  LET again == Waiting(consumer.replay)
+      unread == Waiting(consumer.read..Len(log) - 1)
+      entry == First(IF again # {} THEN again ELSE unread)
+      messages == Unacked(S, entry)
+      reply == Reply(word, entry, messages)
+      charged == [S EXCEPT !.consumer = [@ EXCEPT !.permits = @ - Cardinality(messages), !.replay = @ \ {entry},
+                                                  !.read = Max(@, entry + 1)]]
+  IN /\ consumer.link.served = "open" /\ consumer.permits > 0
+     /\ again \cup unread # {}
+     /\ Become(WithReply(charged, "consumer", reply, "open"))
+Dispatch == Delivered("message")
+DispatchCorrupt == Delivered("corrupt")
+
+AcknowledgeElsewhere ==
+  \E m \in message :
+    /\ consumer.link.served # "open" /\ m < Len(log) * batch_size /\ m \notin acked
+    /\ Become([S EXCEPT !.acked = @ \cup {m}])
+
+MessageReceived(s, reply) ==
+  LET c == s.consumer
+      fresh == {m \in reply.messages \ c.grouped : m > Max(c.cumulative, c.covered)}
+      batch == MessagesOf(reply.value)
+      filtered == IF tracker_uses_ack_set THEN batch \ reply.messages ELSE {}
+      tracked == IF fresh # {} /\ ~index_acks THEN (c.tracked \ batch) \cup filtered ELSE c.tracked
+      dropped == Cardinality(reply.messages) - Cardinality(fresh)
+                 + IF filtered_messages_return_permits THEN batch_size - Cardinality(reply.messages) ELSE 0
+  IN WithReturned([s EXCEPT !.consumer = [@ EXCEPT !.queue = @ \o InOrder(fresh), !.tracked = tracked]], dropped)
+CorruptReceived(s, reply) ==
+  WithReturned(AckedAtBroker(s, reply.messages),
+               IF corrupt_batch_returns_all_permits THEN Cardinality(reply.messages) ELSE 1)
+
+Receive ==
+  LET taken == [S EXCEPT !.consumer = [@ EXCEPT !.queue = Tail(@), !.taken = @ \cup {consumer.queue[1]}]]
+  IN consumer.queue # <<>> /\ consumer.link.phase # "crashed" /\ Become(WithReturned(taken, 1))
+
+Acknowledge ==
+  \E m \in message :
+    LET c == [consumer EXCEPT !.taken = @ \ {m}]
+        batch == MessagesOf(EntryOf(m))
+        tracked == c.tracked \cup {m}
+    IN /\ m \in consumer.taken
+       /\ Become([S EXCEPT !.consumer =
+            IF index_acks THEN [c EXCEPT !.grouped = @ \cup {m}]
+            ELSE IF batch \subseteq tracked
+            THEN [c EXCEPT !.tracked = tracked \ batch, !.grouped = @ \cup batch]
+            ELSE [c EXCEPT !.tracked = tracked]])
+
+AcknowledgeCumulative ==
+  \E m \in message :
+    LET batch == MessagesOf(EntryOf(m))
+        tracked == IF index_acks THEN consumer.tracked ELSE consumer.tracked \cup {n \in batch : n <= m}
+        last == IF index_acks THEN m
+                ELSE EntryOf(m) * batch_size + (IF batch \subseteq tracked THEN batch_size ELSE 0) - 1
+        After(set, n) == {each \in set : each > n}
+    IN /\ ~shared /\ m \in consumer.taken
+       /\ Become([S EXCEPT !.consumer =
+            [@ EXCEPT !.taken = After(@, m), !.tracked = After(tracked, last), !.grouped = After(@, last),
+                      !.cumulative = Max(@, last)]])
+
+Flush ==
+  LET c == consumer
+      sent == AckedAtBroker(S, c.grouped \cup (0..c.cumulative))
+      covered == IF cumulative_ack_hides_for_ever THEN Max(c.covered, c.cumulative) ELSE -1
+  IN /\ c.link.phase = "ready" /\ ~(c.grouped = {} /\ c.cumulative < 0)
+     /\ Become([sent EXCEPT !.consumer = [@ EXCEPT !.grouped = {}, !.cumulative = -1, !.covered = covered]])
+
+\* The consumer drops its receiver queue and the messages on their way.
+Emptied(s) ==
+  LET IsOther(reply) == reply.kind \notin {"message", "corrupt"}
+      Cost(reply) == Cardinality(reply.messages)
+      permits == Len(s.consumer.queue) + Sum(s.consumer.link.down, Cost)
+  IN WithReturned([s EXCEPT !.consumer.link.down = SelectSeq(@, IsOther), !.consumer.queue = <<>>], permits)
+
+NegativeAcknowledge ==
+  \E m \in message :
+    LET rejected == [S EXCEPT !.consumer.taken = @ \ {m}]
+        isOpen == consumer.link.served = "open"
+        entry == EntryOf(m)
+        again == isOpen /\ entry < consumer.read /\ Unacked(S, entry) # {}
+        rewound == IF isOpen THEN [rejected EXCEPT !.consumer.read = 0] ELSE rejected
+    IN /\ m \in consumer.taken
+       /\ Become(IF consumer.link.phase # "ready" THEN rejected
+                 ELSE IF shared THEN IF again THEN [rejected EXCEPT !.consumer.replay = @ \cup {entry}] ELSE rejected
+                 ELSE IF redelivery_of_all_clears_queue THEN Emptied(rewound) ELSE rewound)
+
+-----------------------------------------------------------------------------
+(* Replies. *)
+
+TurnedAway(s, h, again) ==
+  LET failed == Disconnected(s, h, "failed")
+  IN IF again /\ (first_subscribe_is_retried \/ h = "producer" \/ s.consumer.link.created)
+     THEN Disconnected(s, h, "lookup")
+     ELSE IF h = "producer" THEN WithoutPending(failed) ELSE failed
+
+Subscribed(s) ==
+  [s EXCEPT !.consumer.permits = IF s.consumer.link.served = "open" THEN receiver_queue_size ELSE 0]
+
+Handle ==
+  \E h \in handler :
+    LET link == S[h].link
+        reply == link.down[1]
+        s == WithNextReply(S, h)
+        ready == [s EXCEPT ![h].link = [@ EXCEPT !.phase = "ready", !.created = TRUE]]
+        isKept == link.phase = "waiting" /\ link.created /\ ~close_cancels_request
+    IN /\ link.down # <<>> /\ link.phase \notin {"failed", "crashed"}
+       /\ Become(CASE reply.kind = "success" ->
+                        IF h = "producer" THEN Created(ready, reply.value, link.created) ELSE Subscribed(ready)
+                   [] reply.kind = "refused" -> TurnedAway(s, h, reply.value = 1)
+                   [] reply.kind = "close" ->
+                        IF isKept THEN s ELSE Disconnected(s, h, IF reply.value = 1 THEN "redirected" ELSE "lookup")
+                   [] reply.kind = "receipt" -> Receipted(s, reply.value)
+                   [] reply.kind = "checksum_error" -> ChecksumError(s, reply.value)
+                   [] reply.kind = "send_error" -> Disconnected(s, h, "lookup")
+                   [] reply.kind = "message" -> MessageReceived(s, reply)
+                   [] reply.kind = "corrupt" -> CorruptReceived(s, reply))
+
+-----------------------------------------------------------------------------
+(* Bounds. *)
+
+EntriesAtMost(n) == Len(log) <= n
+SentAtMost(n) == Len(producer.results) + Len(producer.pending) <= n
+=============================================================================

@@ -1,0 +1,91 @@
+------------------------ MODULE ClientSessionProperties ------------------------
+(***************************************************************************)
+(* Guarantees of a client's session: the twin of                           *)
+(* invariants/client_session.py, under the same names.                     *)
+(***************************************************************************)
+EXTENDS ClientSession
+
+Handlers == {"producer", "consumer"}
+StoredMessages == {log[i].message : i \in DOMAIN log} \ {-1}
+First1(m) == CHOOSE i \in DOMAIN log : log[i].message = m /\ \A j \in 1..i - 1 : log[j].message # m
+
+\* Every message that was reported stored is in the log, unless the application reused an earlier sequence id.
+ReportedMessageIsStored ==
+  LET reused == IF deduplication /\ initial_sequence_id >= 0 THEN stored - initial_sequence_id - 1 ELSE 0
+  IN \A i \in DOMAIN producer.results : producer.results[i] /\ i - 1 >= reused => i - 1 \in StoredMessages
+
+\* Messages are first stored in the order in which they were sent.
+LogKeepsSendOrder == \A m, n \in StoredMessages : m < n => First1(m) < First1(n)
+
+\* No message is stored while an earlier one is pending that is not stored.
+StoredMessageLeavesNoGap ==
+  \A i \in DOMAIN producer.pending :
+    LET m == Len(producer.results) + i - 1
+    IN m \notin StoredMessages => \A n \in StoredMessages : n < m
+
+\* With deduplication, every message and every sequence id is in the log at most once.
+DeduplicatedLogHasNoDuplicate ==
+  \A i, j \in DOMAIN log :
+    i # j => log[i].sequence # log[j].sequence /\ (log[i].message # log[j].message \/ log[i].message = -1)
+
+\* The sequence ids of pending messages ascend, and the next one is above them.
+PendingSequenceIdsAscend ==
+  LET ids == Append(producer.pending, producer.next_sequence_id)
+  IN \A i \in 1..Len(ids) - 1 : ids[i] < ids[i + 1]
+
+\* No answer of the broker ends the client's process.
+ClientDoesNotCrash == \A h \in Handlers : S[h].link.phase # "crashed"
+
+\* The broker has a session of a handler that is ready, or a command that ends it is on its way.
+ReadyHandlerHasSessionOrLearnsOtherwise ==
+  \A h \in Handlers :
+    LET link == S[h].link
+        ends == {"close", "send_error", "checksum_error"}
+    IN link.phase = "ready" =>
+         link.served \in {"open", "ignoring"} \/ \E i \in DOMAIN link.down : link.down[i].kind \in ends
+
+\* A handler that is refused with a retryable error sends its request again, also the first time.
+RetryableRefusalIsRetried ==
+  [][\A h \in Handlers :
+       LET down == S[h].link.down
+           isRefused == IF down = <<>> THEN FALSE ELSE down[1] = Reply("refused", 1, {})
+       IN isRefused /\ S'[h].link.down # down => S'[h].link.phase = "lookup"]_vars
+
+\* Permits at the broker, messages on their way or queued, and permits to return make up the receiver queue.
+PermitsAreConserved ==
+  LET c == consumer
+      Cost(reply) == Cardinality(reply.messages)
+  IN c.link.phase = "ready" /\ c.link.served = "open" =>
+       c.permits + Sum(c.link.down, Cost) + Len(c.queue) + c.returned = receiver_queue_size
+
+\* The receiver queue of an exclusive consumer has each message once, in order.
+ExclusiveQueueIsInOrder == ~shared => \A i, j \in DOMAIN consumer.queue : i < j => consumer.queue[i] < consumer.queue[j]
+
+\* The broker of an exclusive consumer is past every message of the receiver queue.
+QueuedMessageIsNotSentAgain ==
+  ~shared /\ consumer.link.phase = "ready" /\ consumer.link.served = "open" =>
+    \A i \in DOMAIN consumer.queue : EntryOf(consumer.queue[i]) < consumer.read
+
+\* A message that the client would drop when it arrives is acknowledged at the broker, or its ack is grouped.
+HiddenMessageHasItsAck ==
+  0..consumer.covered \subseteq acked \cup consumer.grouped \cup (0..consumer.cumulative)
+
+\* A message that the subscription has acknowledged stays acknowledged.
+AcknowledgementIsNeverTakenBack == [][acked \subseteq acked']_vars
+
+-----------------------------------------------------------------------------
+(* Liveness properties, when only the fair actions continue.               *)
+
+\* Every message that was sent is reported stored or failed.
+EveryMessageHasResult == producer.pending = <<>>
+
+\* Every stored message is delivered until it is acknowledged, unless a refusal ended the consumer.
+EveryMessageIsAcknowledged ==
+  Cardinality(acked) = Len(log) * batch_size \/ consumer.link.phase \in {"failed", "crashed"}
+
+\* Every handler is ready and has a session, unless a refusal ended it.
+HandlersAreAttached ==
+  \A h \in Handlers :
+    LET link == S[h].link
+    IN link.phase \in {"failed", "crashed"} \/ (link.phase = "ready" /\ link.served = "open")
+=============================================================================
