@@ -16,7 +16,7 @@ from tests.conftest import stepped
 
 SUBJECT = find_subject("client_session")
 
-TestClientSession = stateful_test(SUBJECT)
+TestClientSession = stateful_test(SUBJECT, examples=40)
 
 
 def attached(handler: str) -> tuple[Any, ...]:

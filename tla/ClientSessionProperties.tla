@@ -70,9 +70,6 @@ QueuedMessageIsNotSentAgain ==
 HiddenMessageHasItsAck ==
   0..consumer.covered \subseteq acked \cup consumer.grouped \cup (0..consumer.cumulative)
 
-\* A message that the subscription has acknowledged stays acknowledged.
-AcknowledgementIsNeverTakenBack == [][acked \subseteq acked']_vars
-
 -----------------------------------------------------------------------------
 (* Liveness properties, when only the fair actions continue.               *)
 
