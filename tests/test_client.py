@@ -16,7 +16,7 @@ from fuzz.client.contracts import PRODUCER
 from fuzz.client.harness import Harness
 from fuzz.client.hunt import hunt
 from fuzz.client.known import Known, known_deviations
-from fuzz.client.run import observe
+from fuzz.client.run import Observed, observe
 from fuzz.client.schedule import Schedule, execute, find_scenario, generate, scenario_names, violations, write_schedule
 from fuzz.commands import schema_of
 
@@ -94,6 +94,40 @@ def test_brokers_that_store_behind_an_ignored_message_are_found_twice() -> None:
         observed = observe(harness, settings, [scenario.begin, *made, scenario.end], 0.5)
     assert differences(observed.report, deduplication=False)
     assert names(scenario, observed)
+
+
+def seen(**fields: Any) -> Observed:
+    report = {"log": [[0, "p", 1, n, [str(n)], 1, n] for n in fields.pop("log", ())], **fields.pop("report", {})}
+    results = [[str(n), "Ok", ""] for n in fields.pop("acknowledged", ())]
+    fields.setdefault("settings", {})
+    return Observed(**{"results": results, **fields}, report=report)
+
+
+#: For each contract, an observation that violates it.
+VIOLATING = {
+    "client_does_not_crash": seen(ended="SIGSEGV"),
+    "client_does_not_hang": seen(hangs="close"),
+    "operation_succeeds_while_brokers_serve": seen(failed=["subscribe failed: Timeout"]),
+    "client_keeps_its_connection": seen(report={"commands": [[1.0, 1, "LOST", 0]]}),
+    "acknowledged_message_is_stored": seen(begun=2, acknowledged=[0, 1], log=[0]),
+    "log_has_order_of_sending": seen(begun=2, acknowledged=[0, 1], log=[1, 0]),
+    "deduplicated_log_has_no_duplicates": seen(begun=1, settings={"deduplication": True}, log=[0, 0], acknowledged=[0]),
+    "callbacks_have_order_of_sending": seen(begun=2, acknowledged=[1, 0], log=[0, 1]),
+    "every_send_completes": seen(begun=2, acknowledged=[0], log=[0]),
+    "send_fails_only_if_refused": seen(begun=1, results=[["0", "Timeout", ""]]),
+    "stored_message_is_delivered": seen(consumers=1, log=[0, 1], received=[["0", 1, 0, -1, 0]]),
+    "first_deliveries_have_order_of_log": seen(consumers=1, received=[["1", 1, 1, -1, 0], ["0", 1, 0, -1, 0]]),
+    "permits_are_conserved": seen(settings={"receiver_queue": 10}, report={"permits": [["c", 10, 6, 4]]}),
+    "redirect_needs_no_lookup": seen(redirect_lookups=1),
+}
+
+
+@pytest.mark.parametrize("name", scenario_names())
+def test_every_contract_is_violated_by_an_observation_and_by_no_empty_one(name: str) -> None:
+    scenario = find_scenario(name)
+    for each in scenario.contracts:
+        assert each.check(seen()) == ""
+        assert names(scenario, VIOLATING[each.name]) == [each.name]
 
 
 def test_schedules_are_functions_of_their_seeds() -> None:

@@ -337,7 +337,9 @@ class Cluster:
     def forget(self, connection: Connection) -> None:
         """A connection has ended."""
         excused = connection.number in self.ended
-        self._note(connection, "ENDED" if excused else "LOST", connection.broker)
+        how = "ENDED" if excused else "LOST"
+        self.counts[how] += 1
+        self._note(connection, how, connection.broker)
         self.parked = [each for each in self.parked if each[0] is not connection]
         for topic in self.topics.values():
             for key in [key for key in topic.producers if key[0] == connection.number]:

@@ -124,11 +124,19 @@ class Ordered(Cluster):
                     subscription.remove(consumer)
                     consumer.connection.send(close_command(consumer, url))
 
-    def terminate(self) -> None:
-        """Tells every consumer that the topic has ended (REACHED_END_OF_TOPIC)."""
+    def terminate(self) -> int:
+        """Tells every consumer that the topic has ended (REACHED_END_OF_TOPIC), and pings its client.
+
+        Returns how many answers and lost connections there will be in all: each client answers, or goes.
+        """
+        expected = self.counts["PONG"] + self.counts["LOST"]
         for topic in self.topics.values():
             for _, consumer in topic.consumers.values():
                 consumer.connection.send(command_of(Type.REACHED_END_OF_TOPIC, consumer_id=consumer.id))
+            for connection in {consumer.connection for _, consumer in topic.consumers.values()}:
+                connection.send(command_of(Type.PING))
+                expected += 1
+        return expected
 
     def crash(self) -> int | None:
         """The owner stops: acknowledgements since the last write are forgotten, and the other broker is the owner.
@@ -160,14 +168,16 @@ class Ordered(Cluster):
         if what == "received":  # by an attached producer's session, as its newest message
             return any(p.last_payload == str(value).encode() for _, p in self.of_producer.values())
         if what == "producers":
-            return len(self.of_producer) >= int(value)
+            return self.attached()[0] >= int(value)
         if what == "consumers":
-            return sum(len(topic.consumers) for topic in self.topics.values()) >= int(value)
+            return self.attached()[1] >= int(value)
         if what == "flows":  # every consumer was served since it attached
             return all(c.granted for topic in self.topics.values() for _, c in topic.consumers.values())
         if what == "acknowledged":  # by every subscription, the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.acks.first_unacked >= len(t.log) for t, s in subscriptions)
+        if what == "pings":  # answered, or their connections lost
+            return self.counts["PONG"] + self.counts["LOST"] >= int(value)
         kind, count = value
         assert what == "commands", what
         return self.counts[str(kind)] >= int(count)
@@ -176,9 +186,9 @@ class Ordered(Cluster):
         """Whether answers are ordered that no command has used up."""
         return any(self.answers.values())
 
-    def attached(self) -> int:
-        """How many producers are attached."""
-        return len(self.of_producer)
+    def attached(self) -> list[int]:
+        """How many producers and consumers are attached."""
+        return [len(self.of_producer), sum(len(topic.consumers) for topic in self.topics.values())]
 
     def count(self, kind: str) -> int:
         """How many commands of a kind have come."""
@@ -204,7 +214,7 @@ class Ordered(Cluster):
                 for e in topic.log
             ],
             "refused": self.refused,
-            "attached": [len(self.of_producer), sum(len(topic.consumers) for topic in self.topics.values())],
+            "attached": self.attached(),
             "cursors": {
                 f"{topic.name}/{each.name}": each.cursor.observe()
                 for topic in self.topics.values()

@@ -50,12 +50,17 @@ class Run:
         self.settings = settings
         self.patience = patience
         self.observed = Observed(dict(settings))
-        self.is_faithful = True  # the brokers store every send and send every receipt
-        self.is_fenced = False  # the topic is in transfer: new sessions are not answered yet
+        #: why brokers do not answer every send: `sends` or `receipts` are ordered otherwise, or the topic has a `fence`
+        self.withheld: set[str] = set()
         self.is_patient = True  # no effect has been missing yet
         self.taken: dict[int, int] = {}  # messages that each consumer has received
         self.producers = 0
         self.consumers = 0
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the topic is in transfer: new sessions are not answered yet."""
+        return "fence" in self.withheld
 
     def broker(self, do: str, **arguments: Any) -> Any:
         """A request to the brokers."""
@@ -112,10 +117,10 @@ class Run:
 
     def sync(self) -> None:
         """Waits until the client is attached again, and the brokers have all messages that have no callback."""
-        if self.is_fenced and not self.broker("attached"):
+        if self.is_fenced and not self.broker("attached")[0]:
             return  # until the transfer ends
         if self.producers and self.wait("producers", self.producers) and self.pending():
-            if self.is_faithful:
+            if not self.withheld:
                 self.settle(self.patience)
             elif self.observed.begun:
                 self.wait("received", self.observed.begun - 1)
@@ -150,10 +155,9 @@ class Run:
     def finish(self) -> None:
         """Lets faithful brokers finish what is pending, and takes down what is there; then closes the client."""
         self.is_patient = True
-        self.is_fenced = False
+        self.withheld.clear()
         self.broker("restart")
         self.broker("obey_no_more")
-        self.is_faithful = True
         self.settle(self.patience)
         self.receive_all()
         self.observed.connected = self.client("is_connected")

@@ -22,25 +22,25 @@ def begin(run: Run) -> None:
 
 def defer(run: Run) -> None:
     """Sends arrive, and are not processed."""
-    run.is_faithful = False
+    run.withheld.add("sends")
     run.broker("order", sends="defer")
 
 
 def ignore(run: Run) -> None:
     """Sends are ignored, as by a topic that is being closed."""
-    run.is_faithful = False
+    run.withheld.add("sends")
     run.broker("order", sends="ignore")
 
 
 def hold(run: Run) -> None:
     """Sends are stored, and receipts held back."""
-    run.is_faithful = False
+    run.withheld.add("receipts")
     run.broker("order", receipts="hold")
 
 
 def release(run: Run, how: str) -> None:
     """Deferred sends are stored, and receipts are sent."""
-    run.is_faithful = True
+    run.withheld -= {"sends", "receipts"}
     run.broker("release", how=how)
     run.sync()
 

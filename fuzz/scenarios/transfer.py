@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuzz.client.contracts import CONSUMER, PRODUCER, redirect_needs_no_lookup
 from fuzz.client.run import Run
 from fuzz.client.schedule import Scenario, StepKind
+from fuzz.scenarios.producer import defer, hold, release
 
 #: Seconds after which an operation of the client fails.
 _OPERATION_TIMEOUT = 2
@@ -37,14 +38,15 @@ def move(run: Run) -> None:
 def fence(run: Run) -> None:
     """Phase 1 of a transfer: sends and acks are ignored."""
     if run.broker("begin_transfer"):
-        run.is_fenced, run.is_faithful = True, False
+        run.withheld.add("fence")
 
 
 def finish(run: Run) -> None:
     """Phase 2 of a transfer: CLOSE with the address of the new owner."""
-    is_plain, before = not run.broker("has_answers"), run.broker("count", kind="LOOKUP")
+    is_attached = run.broker("attached") == [run.producers, run.consumers] and not run.broker("has_answers")
+    is_plain, before = is_attached and run.is_fenced, run.broker("count", kind="LOOKUP")
     run.broker("finish_transfer")
-    run.is_fenced, run.is_faithful = False, True
+    run.withheld.discard("fence")
     run.sync()
     if run.is_patient and is_plain:
         run.observed.redirect_lookups += run.broker("count", kind="LOOKUP") - before
@@ -54,7 +56,7 @@ def unload(run: Run) -> None:
     """The topic moves, and CLOSE has no address, as before PIP-307."""
     fence(run)
     run.broker("finish_transfer", url=False)
-    run.is_fenced, run.is_faithful = False, True
+    run.withheld.discard("fence")
     run.sync()
 
 
@@ -67,13 +69,19 @@ def mislead(run: Run, url: str) -> None:
 def crash(run: Run) -> None:
     """The owner stops, and the other broker takes over."""
     run.broker("crash")
-    run.is_fenced, run.is_faithful = False, True
+    run.withheld.discard("fence")
     run.sync()
 
 
 def drop(run: Run) -> None:
     """All TCP connections end."""
     run.broker("drop")
+    run.sync()
+
+
+def terminate(run: Run) -> None:
+    """Consumers are told that the topic has ended."""
+    run.wait("pings", run.broker("terminate"))
     run.sync()
 
 
@@ -90,6 +98,9 @@ scenario = Scenario(
         "send": StepKind(lambda run, count: run.send(count), ((1, 2, 5),), weight=3),
         "subscribe": StepKind(subscribe, weight=2),
         "receive": StepKind(lambda run, count: run.receive(count), ((1, 3),)),
+        "hold": StepKind(hold),
+        "defer": StepKind(defer),
+        "release": StepKind(release, (("in_order", "twice"),)),
         "move": StepKind(move, weight=2),
         "fence": StepKind(fence),
         "finish": StepKind(finish),
@@ -98,7 +109,7 @@ scenario = Scenario(
         "crash": StepKind(crash),
         "restart": StepKind(lambda run: run.broker("restart")),
         "drop": StepKind(drop),
-        "terminate": StepKind(lambda run: run.broker("terminate")),
+        "terminate": StepKind(terminate),
         "refuse_producer": order("PRODUCER", "refuse"),
         "refuse_subscribe": order("SUBSCRIBE", "refuse"),
         "refuse_lookup": order("LOOKUP", "refuse"),
