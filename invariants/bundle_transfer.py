@@ -130,10 +130,11 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Opening a topic never fences the ledger of the broker that the newest record names as owner."""
-    r = newest(before)
-    others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != event.arguments["broker"]]
-    return not happened(event) or r.state != "owned" or r.dst not in others
+    """Opening a topic fences the owner in the newest record only if its broker has not read an override yet."""
+    r, broker = newest(before), event.arguments["broker"]
+    others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
+    may_lag = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
+    return not happened(event) or r.state != "owned" or r.dst not in others or may_lag
 
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
@@ -341,6 +342,32 @@ def load_fences_only_after_override(cfg: Config, before: State, event: Event, af
     """Without an override, every ledger is closed before another broker opens the topic: fencing is never needed."""
     others = [b for b in writers(before.topics[event.arguments["topic"]]) if b != event.arguments["broker"]]
     return not happened(event) or forced or not others
+
+
+#: Of each broker the newest record when it last registered; whether a topic was opened by an older view since.
+Registrations = tuple[tuple[int, ...], bool]
+
+
+@history(
+    bundle_transfer,
+    initial=lambda cfg: ((0,) * cfg.brokers, False),
+    on=("register", "restart", "open_topic"),
+)
+def registrations(cfg: Config, value: Registrations, before: State, event: Event, after: State) -> Registrations:
+    """What each broker must have read before it opens a topic, and whether one opened a topic without."""
+    records, has_failed = value
+    broker = event.arguments["broker"]
+    if not happened(event):
+        return value
+    if event.name == "open_topic":
+        return records, has_failed or before.brokers[broker].view < records[broker]
+    return (*records[:broker], len(after.records) - 1, *records[broker + 1 :]), has_failed
+
+
+@always(bundle_transfer, history=(registrations,))
+def registered_broker_has_read_its_channel(cfg: Config, s: State, of_run: Registrations) -> bool:
+    """A broker opens a topic only after it has read every record that existed when it last registered."""
+    return not of_run[1]
 
 
 FAULTS = tuple(a.name for a in bundle_transfer.actions.values() if a.fault)

@@ -39,12 +39,13 @@ TopicIsOpenedByItsOwner ==
        PhaseOf(bundle[k].objects[b]) = "loading" /\ PhaseOf(bundle'[k].objects[b]) = "open" =>
          members[b].registered /\ OwnerIn(ViewOf(S, b)) = b]_vars
 
-\* Opening a topic never fences the ledger of the broker that the newest record names as owner.
+\* Opening a topic fences the owner in the newest record only if its broker has not read an override yet.
 LoadFencesNoOwner ==
   [][\A k \in Topics, b \in Brokers :
        LET r == Newest(S)
            isOpened == PhaseOf(bundle[k].objects[b]) = "loading" /\ PhaseOf(bundle'[k].objects[b]) = "open"
-       IN isOpened /\ r.state = "owned" /\ r.dst # b => ~IsWriter(bundle[k].objects[r.dst])]_vars
+           mayLag == \E i \in members[b].view + 2..Len(records) : records[i].forced
+       IN isOpened /\ r.state = "owned" /\ r.dst # b /\ ~mayLag => ~IsWriter(bundle[k].objects[r.dst])]_vars
 
 \* The source appends what follows Releasing only after it has closed the ledger of every topic.
 SourceReleasesAfterLedgersAreClosed ==

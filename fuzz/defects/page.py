@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from fuzz.defects.table import NO_REPORT, Defect, all_defects, not_expressible
+from fuzz.defects.table import NO_REPORT, Defect, all_defects, defects_of, not_expressible
+from fuzz.seeding import mutants_of
 from fuzz.subject import subject_names
 from model.machine import BadValue
 
@@ -59,11 +60,28 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"- upstream: {linked(row.link) or NO_REPORT}",
                 f"- violates `{row.property}`, because of {rules}{hidden}\n",
             ]
-    lines.append("## Reports outside the models\n")
+    lines.append("## Upstream reports\n")
+    lines.append("Each report that a model shows, with the defect or the seeded bug (*) that shows it.\n")
+    for name in subject_names():
+        shown = shown_reports(name)
+        each = ", ".join(f"{linked(report)} {', '.join(ids)}" for report, ids in shown.items())
+        lines += [f"- {name}, {len(shown)} of them: {each}"] if shown else []
+    lines.append("\n## Reports outside the models\n")
     lines.append("Each report has the reason why the component's model cannot show it.\n")
     for name in subject_names():
         lines += [f"- {name}: {linked(report)}. {why}" for report, why in not_expressible(name).items()]
     return "\n".join(lines).rstrip("\n")
+
+
+def shown_reports(component: str) -> dict[str, list[str]]:
+    """Each upstream report that a component shows, with the ids of its defects, and of its seeded bugs, marked by *."""
+    sources = [(row.link, row.id) for row in defects_of(component)]
+    sources += [(bug.origin, f"{bug.id}*") for bug in mutants_of(component)]
+    found: dict[str, list[str]] = {}
+    for text, name in sources:
+        for report in _ISSUE.finditer(text):
+            found.setdefault(report.group(), []).append(name)
+    return dict(sorted(found.items(), key=lambda item: int(item[0].partition("#")[2])))
 
 
 def table_in(path: Path) -> str:

@@ -23,9 +23,30 @@ def brokers(cfg: Config, s: State) -> tuple[int, ...]:
     return tuple(range(cfg.brokers))
 
 
+def stale_owner(s: State) -> int | None:
+    """A running broker whose view says that it owns the bundle, although another one does."""
+    newest = s.records[-1]
+    for broker, each in enumerate(s.brokers):
+        r = s.records[each.view]
+        if each.alive and newest.state == r.state == "owned" and r.dst == broker != newest.dst:
+            return broker
+    return None
+
+
+def has_writer(s: State, broker: int) -> bool:
+    """Whether a broker can write to a topic."""
+    return any(o is not None and o.writable for t in s.topics for o in (t.objects[broker],))
+
+
 def readers(cfg: Config, s: State) -> tuple[int, ...]:
     """Every broker; the newest record's destination more often, so that it acts while others lag."""
-    return (*range(cfg.brokers), *(s.records[-1].dst,) * 4)
+    return (*range(cfg.brokers), *(s.records[-1].dst,) * (4 if stale_owner(s) is None else 24))
+
+
+def asked(cfg: Config, s: State) -> tuple[int, ...]:
+    """Every broker; beside a stale owner, the new owner until it serves the topic, and then the stale one."""
+    stale, dst = stale_owner(s), s.records[-1].dst
+    return (*range(cfg.brokers), *(() if stale is None else (stale if has_writer(s, dst) else dst,) * 6))
 
 
 def topics(cfg: Config, s: State) -> tuple[int, ...]:
@@ -44,10 +65,8 @@ def situation(cfg: Config, s: State) -> str:
     objects = [o for t in s.topics for o in t.objects if o is not None]
     if any(o.adds and not o.writable for o in objects):
         return "fenced adds"
-    for b, each in enumerate(s.brokers):
-        r = s.records[each.view]
-        if each.alive and newest.state == r.state == "owned" and r.dst == b != newest.dst:
-            return "stale owner"
+    if stale_owner(s) is not None:
+        return "two owners" if has_writer(s, newest.dst) else "stale owner"
     last = [t.objects[newest.dst] for t in s.topics]
     if newest.state == "owned" and any(o is not None and (o.older or o.phase == "disconnected") for o in last):
         return "reload"
@@ -259,6 +278,7 @@ subject = Subject(
     domains={
         "broker": brokers,
         "deliver.broker": readers,
+        "lookup.broker": asked,
         "dst": brokers,
         "owner": brokers,
         "topic": topics,
@@ -307,20 +327,29 @@ subject = Subject(
         "transfer": {"send": 2, "override_stuck": 2},
         "broken": {"transfer": 0.2},
         "stale owner": {
-            "register": 6,
             "deliver": 0.6,
-            "jump": 0,
-            "restart": 0.2,
-            "transfer": 0,
-            "override": 0.1,
-            "break_connection": 5,
-            "begin_load": 3,
+            "break_connection": 20,
+            "lookup": 4,
+            "connect": 3,
+            "begin_load": 2,
+            "open_topic": 2,
             "confirm": 0.2,
-            "send": 2,
-            "process": 2,
+            **dict.fromkeys(("jump", "transfer", "suspect", "crash", "restart", "override"), 0.1),
+        },
+        "two owners": {
+            "register": 8,
+            "deliver": 0.05,
+            "break_connection": 20,
+            "lookup": 4,
+            "connect": 3,
+            "begin_load": 3,
+            "open_topic": 3,
+            "confirm": 3,
+            "answer": 0.1,
+            **dict.fromkeys(("jump", "transfer", "suspect", "crash", "restart", "override", "disconnect"), 0.1),
         },
         "fenced adds": {"deliver": 0.1, "confirm": 4, "crash": 0, "disconnect": 0.2, "fail_add": 0.1, "register": 4},
-        "reload": {"clean_up": 0.2, "transfer": 0.1, "crash": 0, "begin_load": 4, "open_topic": 4, "admit": 2},
+        "reload": {"clean_up": 1, "transfer": 0.1, "crash": 0, "begin_load": 4, "open_topic": 4, "admit": 2},
     },
     swarms={
         "moves back": {"transfer": 4, "override_stuck": 20, "clean_up": 0.1, "close_ledger": 3, "disconnect": 4},
