@@ -23,13 +23,15 @@ from fuzz.workloads.caches.cache import Environment, Log, Rules
 from fuzz.workloads.caches.central import Central, NextReader, Queue, SeparateCounters, Settings, Stash
 from fuzz.workloads.caches.optimum import Interval, Optimum, kept, most_by_area, occupancy
 from fuzz.workloads.caches.policies import POLICIES, available
-from fuzz.workloads.caches.predictions import predictions
+from fuzz.workloads.caches.predictions import page, predictions
+from fuzz.workloads.caches.predictions import run as judged
 from fuzz.workloads.caches.simple import LRU, Legacy, Simple, Yardstick, has_library
 from fuzz.workloads.caches.simulation import Simulation
 from impl.range_cache import RangeCaches
 from model.machine import BadValue
 from model.positions import Position
 from model.range_cache import Config
+from tests.conftest import ROOT
 
 needs_library = pytest.mark.skipif(not has_library(), reason="libcachesim is not installed (the extra `study`)")
 #: Parameters with which a run of each workload takes a fraction of a second.
@@ -316,6 +318,31 @@ def test_next_reader_evicts_dead_entries_first_then_the_furthest_from_its_reader
     assert sorted(entry for _, entry, _ in cache.contents()) == [4, 5, 6, 7, 8, 9, 10, 11, 12]
 
 
+@pytest.mark.parametrize(
+    ("spent", "held", "held_after"),
+    [
+        ("stays", [0, 1, 2, 3], [1, 2, 3, 4]),
+        ("removed", [0, 2, 3], [0, 2, 3, 4]),
+        ("first", [0, 1, 2, 3], [0, 2, 3, 4]),
+    ],
+)
+def test_an_entry_whose_last_expected_read_is_done(spent: Any, held: list[int], held_after: list[int]) -> None:
+    """Entry 1 is read by the only cursor that counts; then entries 3 and 4 come, and 4 exceeds the trigger."""
+    logs = [Log()]
+    logs[0].sizes, logs[0].added_us = [10] * 9, [0] * 9
+    cache = Central(Environment(logs, 50), Settings(spent=spent, max_requeue_times=0))
+    cache.connect(0, 1, 0)
+    for entry in range(3):
+        cache.add(0, entry)
+    cache.read(0, 1, 1, 1, True)
+    for _, copies in cache.answered:
+        cache.release(copies[0])
+    cache.add(0, 3)
+    assert sorted(entry for _, entry, _ in cache.contents()) == held
+    cache.add(0, 4)
+    assert sorted(entry for _, entry, _ in cache.contents()) == held_after
+
+
 # ---- the command
 
 
@@ -449,6 +476,11 @@ def test_policy_of_a_missing_library_is_refused(
     assert run(["compare", "key_shared", "--policy", "sieve"]) == 2
     assert "policy sieve needs libcachesim, which is not installed: pip install" in capsys.readouterr().err
     assert "sieve" not in available(policies.DEFAULT)
+
+
+@pytest.mark.nightly
+def test_the_page_of_predictions_is_what_the_runs_give(tmp_path: Path) -> None:
+    assert (ROOT / "fuzz" / "workloads" / "PREDICTIONS.md").read_text() == "\n".join(page(judged(tmp_path))) + "\n"
 
 
 def test_predictions_name_policies_measures_and_sizes_that_exist() -> None:

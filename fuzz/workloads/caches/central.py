@@ -27,6 +27,7 @@ class Queue(Store):
     def __init__(self, cfg: RangeConfig) -> None:
         super().__init__(cfg)
         self.visits = 0
+        self.spent: deque[Wrapper] = deque()  # entries whose last expected read is done, if size passes take them first
         self.owner: Central
 
     def _requeue(self, wrapper: Wrapper) -> None:
@@ -42,9 +43,20 @@ class Queue(Store):
         return self._counted(len(self._queue), super().time_pass(threshold_ns))
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """As RangeCaches.size_pass."""
-        slots, removed = len(self._queue), super().size_pass(bytes_to_free)
-        return removed if isinstance(removed, Refused) else self._counted(slots, removed)
+        """As RangeCaches.size_pass, after the spent entries."""
+        entries = freed = 0
+        while self.spent and freed < bytes_to_free:
+            self.visits += 1
+            wrapper = self.spent.popleft()
+            if wrapper.live and not wrapper.counter.has_expected_reads():
+                self._unmap(wrapper)
+                entries, freed = entries + 1, freed + wrapper.bytes
+        if freed and freed >= bytes_to_free:
+            return Removed(entries, freed)
+        slots, removed = len(self._queue), super().size_pass(bytes_to_free - freed)
+        if isinstance(removed, Refused):
+            return removed
+        return self._counted(slots, Removed(entries + removed.entries, freed + removed.bytes))
 
     def live(self) -> Iterator[Wrapper]:
         """All cached entries."""
@@ -153,7 +165,9 @@ class Settings(NamedTuple):
     counts: Literal["none", "all", "near", "near_1000"] = "all"  # cursors that expect to read an entry
     caches_storage_reads: bool = False  # without counts: whether an entry read from storage is cached
     least_of_read: int = 1  # an entry read from storage is cached if at least so many cursors count
-    drops_read: bool = False  # an entry is removed when its last expected read is done
+    #: of an entry whose last expected read is done: it stays, is removed at once, or goes first in a size pass
+    spent: Literal["stays", "removed", "first"] = "stays"
+    ttl_us: int = TTL_US
     max_requeue_times: int = 5
     extend_ttl_of_recently_accessed: bool = False
     queue: type[Queue] = Queue
@@ -170,7 +184,7 @@ class Central(Cache):
             stored=(),
             storage_reads="queued",
             eviction_task="immediate",
-            ttl_ns=TTL_US * 1000,
+            ttl_ns=settings.ttl_us * 1000,
             max_requeue_times=settings.max_requeue_times,
             extend_ttl_of_recently_accessed=settings.extend_ttl_of_recently_accessed,
             max_bytes=env.max_bytes,
@@ -182,7 +196,7 @@ class Central(Cache):
         self.entries._store = self.queue
         self.entries._stored = {(t, LEDGER): log.sizes for t, log in enumerate(env.logs)}  # type: ignore[misc]
         self._reader: dict[int, tuple[int, int, bool]] = {}  # storage read -> topic, cursor, whether it is a replay
-        self._topic: dict[int, int] = {}  # of requests and held entries, for `drops_read`
+        self._topic: dict[int, int] = {}  # of requests and held entries, unless spent entries stay
         self._held: dict[int, tuple[int, Position]] = {}
         self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> changes of its cursors, sorted positions
 
@@ -268,17 +282,21 @@ class Central(Cache):
     def _take(self, answer: Answer) -> None:
         for each in answer.answered:
             self.answered.append((each.request, tuple([entry.copy for entry in each.entries])))
-            if self.settings.drops_read:
+            if self.settings.spent != "stays":
                 topic = self._topic.pop(each.request)
                 self._held |= {entry.copy: (topic, entry.position) for entry in each.entries}
 
     def release(self, copy: int) -> None:
         """Decrements the entry's expected read count."""
         released = self.entries.release(copy)
-        if self.settings.drops_read:
+        if self.settings.spent != "stays":
             assert isinstance(released, Released)
             slot = self.queue.find(*self._held.pop(copy))
-            if slot is not None and released.expected_reads is not None and not slot.counter.has_expected_reads():
+            if slot is None or released.expected_reads is None or slot.counter.has_expected_reads():
+                return
+            if self.settings.spent == "first":
+                self.queue.spent.append(slot)
+            else:
                 self.queue.visits += 1
                 self.entries._account_for_removed(self.queue.remove([slot]))
 

@@ -57,6 +57,11 @@ POLICIES: dict[str, Policy] = {
         Settings(max_requeue_times=0),
     ),
     "5.0": _central("expected read counts, 5 requeues, not for recent access", _REFERENCE),
+    "max-1": _central("5.0 with 1 requeue", _REFERENCE._replace(max_requeue_times=1)),
+    "max-2": _central("5.0 with 2 requeues", _REFERENCE._replace(max_requeue_times=2)),
+    "max-20": _central("5.0 with 20 requeues", _REFERENCE._replace(max_requeue_times=20)),
+    "ttl-250": _central("5.0 with a TTL of 250 ms", _REFERENCE._replace(ttl_us=250_000)),
+    "ttl-4000": _central("5.0 with a TTL of 4 s", _REFERENCE._replace(ttl_us=4_000_000)),
     "near": _central(
         "5.0, and a cursor counts only if the entries between fit the cache", _REFERENCE._replace(counts="near")
     ),
@@ -68,7 +73,11 @@ POLICIES: dict[str, Policy] = {
         _REFERENCE._replace(least_of_read=2),
     ),
     "drop-read": _central(
-        "5.0, and an entry is removed with its last expected read", _REFERENCE._replace(drops_read=True)
+        "5.0, and an entry is removed with its last expected read", _REFERENCE._replace(spent="removed")
+    ),
+    "spent-first": _central(
+        "5.0, and a size pass first removes entries whose last expected read is done",
+        _REFERENCE._replace(spent="first"),
     ),
     "others-near": _central("others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
     "separate": _central("4.1 with a requeue counter for each reason", _SHIPPED._replace(queue=SeparateCounters)),
@@ -104,6 +113,7 @@ DEFAULT = (
     "5.0",
     "near",
     "drop-read",
+    "spent-first",
     "separate",
     "readers",
     "next-reader",

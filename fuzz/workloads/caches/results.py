@@ -1,0 +1,48 @@
+"""The tables of `fuzz/workloads/README.md`, from results of `brokerproof compare --json`.
+
+python -m fuzz.workloads.caches.results FILE.json...        prints a table for each workload
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fuzz.platform.json import from_json
+
+
+def table(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Hits over all sizes, and what they cost with the third; means of the seeds."""
+    sizes = sorted({row["cache_bytes"] for row in rows})
+    shown = sizes[min(2, len(sizes) - 1)]
+    seeds = sorted({row["seed"] for row in rows})
+    yield f"`brokerproof compare {rows[0]['workload']}`, seeds {seeds[0]} to {seeds[-1]}, {rows[0]['reads']:,} reads."
+    yield ""
+    hits = [f"hits % at {size:,}" for size in sizes]
+    costs = [f"{name} at {shown:,}" for name in ("storage reads", "mean bytes", "dead bytes", "visits")]
+    yield "| policy | " + " | ".join(hits + costs) + " |"
+    yield "|---" * (1 + len(hits) + len(costs)) + "|"
+    for policy in dict.fromkeys(row["policy"] for row in rows):
+        cells = [f"{100 * mean(rows, policy, size, 'hit_ratio'):.1f}" for size in sizes]
+        for field in ("storage_reads", "bytes_cached_mean", "dead_bytes_mean", "eviction_visits"):
+            value = mean(rows, policy, shown, field)
+            cells.append("" if value is None else f"{value:,.0f}")
+        yield f"| {policy} | " + " | ".join(cells) + " |"
+
+
+def mean(rows: list[dict[str, Any]], policy: str, size: int, field: str) -> Any:
+    """The mean of the seeds; None if the policy does not know it."""
+    found = [row[field] for row in rows if (row["policy"], row["cache_bytes"]) == (policy, size)]
+    return None if None in found else statistics.fmean(found)
+
+
+if __name__ == "__main__":
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name in sys.argv[1:]:
+        result = from_json(Path(name).read_bytes())
+        found.setdefault(result["workload"], []).extend(result["policies"])
+    for workload in found.values():
+        sys.stdout.write("\n".join(table(workload)) + "\n\n")
