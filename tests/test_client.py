@@ -13,10 +13,10 @@ import pytest
 from fuzz.answers.judge import differences
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER
-from fuzz.client.harness import Harness
+from fuzz.client.harness import RUST_DRIVER, Harness
 from fuzz.client.hunt import hunt
 from fuzz.client.known import Known, known_deviations
-from fuzz.client.run import Observed, observe
+from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
 from fuzz.client.schedule import Schedule, execute, find_scenario, generate, scenario_names, violations, write_schedule
 from fuzz.commands import schema_of
 
@@ -94,6 +94,29 @@ def test_brokers_that_store_behind_an_ignored_message_are_found_twice() -> None:
         observed = observe(harness, settings, [scenario.begin, *made, scenario.end], 0.5)
     assert differences(observed.report, deduplication=False)
     assert names(scenario, observed)
+
+
+def test_a_second_real_client_understands_the_brokers() -> None:
+    """The Rust client: a look-up that names the other broker, a producer, a consumer, permits and acks."""
+    with Harness(driver=RUST_DRIVER) as harness:
+        urls = harness.broker("reset", deduplication=True)
+        assert harness.broker("begin_transfer")
+        harness.broker("finish_transfer")
+        harness.client("open", url=urls[0])
+        harness.client("subscribe", topic=TOPIC, subscription=SUBSCRIPTION)
+        harness.client("create_producer", topic=TOPIC)
+        harness.client("send", first=0, count=20)
+        received: list[Any] = []
+        while len(received) < 20:
+            messages = harness.client("receive", count=20 - len(received), seconds=5.0)
+            assert messages, "nothing for five seconds"
+            received += messages
+        assert harness.broker("wait", what="acknowledged", value=None, seconds=5.0)
+        report = harness.broker("report")
+    assert [int(payload) for (payload,) in received] == list(range(20))
+    assert [(broker, *payloads) for broker, _, _, _, payloads, *_ in report["log"]] == [(1, str(n)) for n in range(20)]
+    assert differences(report, deduplication=True) == []
+    assert report["commands"][0][3].startswith("pulsar-rs")
 
 
 def seen(**fields: Any) -> Observed:

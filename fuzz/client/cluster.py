@@ -141,9 +141,9 @@ class Cluster:
 
     def _load(self, broker: int) -> None:
         self.loaded_at = self.open_at = broker
-        self.journal.append(("load",))
         for topic in self.topics.values():
             topic.roll_ledger()
+            self.journal.append(("load",))
 
     # ---- producers
 

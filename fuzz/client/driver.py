@@ -21,7 +21,7 @@ class Driver:
     """A client, its producer and its consumers."""
 
     def __init__(self) -> None:
-        self.pulsar = importlib.import_module("pulsar")
+        self.pulsar: Any = None
         self.client: Any = None
         self.producer: Any = None
         self.consumers: list[Any] = []
@@ -31,8 +31,9 @@ class Driver:
         self._results: list[tuple[str, str, str]] = []
 
     def hello(self) -> str:
-        """The client's version."""
-        return importlib.metadata.version("pulsar-client")
+        """The client's name and version. Loads the client, which takes a while."""
+        self.pulsar = importlib.import_module("pulsar")
+        return f"pulsar-client {importlib.metadata.version('pulsar-client')}"
 
     def open(self, url: str, operation_timeout_seconds: int = 30) -> None:
         """Creates a client."""
@@ -60,12 +61,13 @@ class Driver:
         return refused
 
     def _callback(self, payload: str) -> Any:
-        def done(result: Any, message_id: Any) -> None:
-            with self._done:
-                self._results.append((payload, result.name, str(message_id)))
-                self._done.notify_all()
+        return lambda result, message_id: self.completed(payload, result.name, str(message_id))
 
-        return done
+    def completed(self, payload: str, result: str, message_id: str) -> None:
+        """Notes the callback of a message."""
+        with self._done:
+            self._results.append((payload, result, message_id))
+            self._done.notify_all()
 
     def results(self, count: int, seconds: float) -> list[tuple[str, str, str]]:
         """Waits for that many callbacks in all. Returns those that came in time."""
@@ -148,13 +150,17 @@ class Driver:
         except self.pulsar.PulsarException as problem:
             return f"failed: {type(problem).__name__}"
         finally:
-            self.__init__()  # type: ignore[misc]
+            self.forget()
         return ""
 
+    def forget(self) -> None:
+        """Starts afresh for the next schedule."""
+        self.client = self.producer = None
+        self.consumers, self.received, self._results = [], [], []
 
-def serve(lines: BinaryIO, replies: BinaryIO) -> None:
+
+def serve(driver: object, lines: BinaryIO, replies: BinaryIO) -> None:
     """Answers requests until the input ends."""
-    driver = Driver()
     for line in lines:
         request = from_json(line)
         try:
@@ -165,17 +171,17 @@ def serve(lines: BinaryIO, replies: BinaryIO) -> None:
         replies.flush()
 
 
-def main() -> None:
+def main(driver: object) -> None:
     """Keeps standard output for replies, and serves."""
     replies = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     try:
-        serve(sys.stdin.buffer, replies)
+        serve(driver, sys.stdin.buffer, replies)
     finally:
         os._exit(0)
 
 
 if __name__ == "__main__":
-    main()
+    main(Driver())

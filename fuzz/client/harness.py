@@ -19,6 +19,7 @@ _ROOT = Path(__file__).parents[2]
 #: What the processes run.
 BROKER = (sys.executable, "-m", "fuzz.client.broker")
 DRIVER = (sys.executable, "-m", "fuzz.client.driver")
+RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
 #: Seconds that a process may take to start; it loads no more than it needs.
 _START_SECONDS = 20.0
 _GRACE_SECONDS = 10.0

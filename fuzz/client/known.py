@@ -24,7 +24,8 @@ from fuzz.defects.table import Defect, find_defect
 from model.machine import BadValue
 
 _PATH = "fuzz/scenarios/known.toml"
-#: The profile without deviations.
+#: The profile of the client that is tested, and the one without deviations.
+CLIENT = "cpp-4.2.0"
 REFERENCE = "reference"
 
 

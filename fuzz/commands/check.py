@@ -19,7 +19,9 @@ from rich.markup import escape
 
 from fuzz.campaign.local import Request
 from fuzz.campaign.worker import Spec
-from fuzz.commands import Record, Result, Seconds, evidence, explore, fuzz, mutants, prove, replay, tla
+from fuzz.client.known import known_deviations
+from fuzz.client.schedule import scenario_names
+from fuzz.commands import Record, Result, Seconds, client, evidence, explore, fuzz, mutants, prove, replay, tla
 from fuzz.defects.table import defects_of
 from fuzz.explore.counts import all_counts
 from fuzz.platform.json import NotJSON, from_json, to_json
@@ -45,12 +47,14 @@ class Kind(StrEnum):
     MUTANTS = "mutants"
     TLA = "tla"
     EVIDENCE = "evidence"
+    CLIENT = "client"
     GENERATED = "generated"
 
     @property
     def smallest_tier(self) -> int:
         """The rank of the shortest tier that has checks of the kind."""
-        return {Kind.PROVE: 1, Kind.MUTANTS: 1, Kind.TLA: 2, Kind.EVIDENCE: 2, Kind.GENERATED: 2}.get(self, 0)
+        longer = {Kind.TLA: 2, Kind.EVIDENCE: 2, Kind.GENERATED: 2}
+        return {Kind.PROVE: 1, Kind.MUTANTS: 1, Kind.CLIENT: 1, **longer}.get(self, 0)
 
 
 class Tier(StrEnum):
@@ -131,11 +135,13 @@ class Check(NamedTuple):
 
 
 def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Check]:
-    """Yields the checks of a tier and of some kinds: recordings by file, each other kind by component."""
+    """Yields the checks of a tier and of some kinds: recordings by file, clients by scenario, others by component."""
     for kind in Kind:
         if kind in kinds and tier.rank >= kind.smallest_tier:
             if kind is Kind.REPLAY:
                 yield from _replay_checks()
+            elif kind is Kind.CLIENT:
+                yield from _client_checks(tier)
             else:
                 for name in subject_names():
                     yield from _KINDS[kind](find_subject(name), tier)
@@ -145,6 +151,19 @@ def _replay_checks() -> Iterator[Check]:
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         component = recording_of(next(recorded_traces(path))).subject
         yield Check(f"{Kind.REPLAY}.{path.name.partition('.')[0]}", component, partial(_replay, path))
+
+
+def _client_checks(tier: Tier) -> Iterator[Check]:
+    """The scenarios of real clients, if the client is installed."""
+    [component] = {row.defect.component for row in known_deviations()}
+    for name in scenario_names() if client.is_installed() else ():
+
+        def run(console: Console, name: str = name) -> Outcome:
+            result = client.run(client.Options(name, seconds=tier.fuzz_seconds), console)
+            new = [f"{f.scenario} {f.contract}" for f in result.findings if f.defect is None]
+            return Outcome(f"no difference in {result.traces:,} schedules (seed {result.seed})", new)
+
+        yield Check(f"{Kind.CLIENT}.{name}", component, run)
 
 
 def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from fuzz.client.harness import Harness
 from fuzz.client.hunt import Found, hunt, replayed
-from fuzz.client.known import REFERENCE, known_deviations, profiles
+from fuzz.client.known import CLIENT, REFERENCE, known_deviations, profiles
 from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
 from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.platform.progress import showing
@@ -30,12 +30,12 @@ class Options(NamedTuple):
     """The options of the command."""
 
     scenario: str
-    profile: str
-    seed: int
-    traces: int | None
-    seconds: float | None
-    trace: Path | None  # only this schedule
-    out: Path | None
+    profile: str = CLIENT
+    seed: int = 0
+    traces: int | None = None
+    seconds: float | None = None
+    trace: Path | None = None  # only this schedule
+    out: Path | None = None
 
 
 class Replays(Record):
@@ -83,9 +83,14 @@ class ClientResult(Result):
         return any(finding.defect is None for finding in self.findings)
 
 
+def is_installed() -> bool:
+    """Whether the client's package is there."""
+    return importlib.util.find_spec("pulsar") is not None
+
+
 def run(options: Options, console: Console) -> ClientResult:
     """Runs scenarios. Raises BadValue for unknown names, or without the client."""
-    if importlib.util.find_spec("pulsar") is None:
+    if not is_installed():
         raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
     if options.profile not in profiles():
         raise BadValue(f"--profile: there is no profile {options.profile}; there are {', '.join(profiles())}")
@@ -125,7 +130,7 @@ def run(options: Options, console: Console) -> ClientResult:
             result.messages += done.messages
             result.seconds += done.seconds
             result.findings += [_finding(each, options.out or OUT) for each in done.findings]
-        result.client = f"pulsar-client {harness.version}"
+        result.client = harness.version
     result.messages_per_second = result.messages / result.seconds if result.seconds else 0.0
     return result
 

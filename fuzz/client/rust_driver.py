@@ -1,0 +1,63 @@
+"""A second real client in a process of its own, to cross-check the brokers: `python -m fuzz.client.rust_driver`.
+
+The Rust client `pulsar-rs` is in the package `mq-bridge-pulsar`, behind an interface that sends, receives and
+acknowledges. It has one service address and Shared subscriptions, waits for each receipt, and gives up a producer whose
+connection ends. No scenario uses it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from typing import Any
+
+from fuzz.client.driver import main
+
+
+class RustDriver:
+    """The methods of the C++ client's driver, as far as this client has them."""
+
+    def __init__(self) -> None:
+        self._bridge: Any = None
+        self._url = ""
+        self._producer: Any = None
+        self._consumer: Any = None
+
+    def hello(self) -> str:
+        """The client's name and version."""
+        self._bridge = importlib.import_module("mq_bridge")
+        importlib.import_module("mq_bridge_pulsar").register()
+        return f"mq-bridge-pulsar {importlib.metadata.version('mq-bridge-pulsar')}"
+
+    def open(self, url: str) -> None:
+        """Remembers the address."""
+        self._url = url
+
+    def _endpoint(self, topic: str, **options: Any) -> dict[str, Any]:
+        return {"custom": {"name": "pulsar", "config": {"url": self._url, "topic": topic, **options}}}
+
+    def create_producer(self, topic: str) -> str:
+        """Creates the producer."""
+        self._producer = self._bridge.Publisher.from_config(self._endpoint(topic))
+        return ""
+
+    def send(self, first: int, count: int) -> list[str]:
+        """Sends messages whose payloads are their numbers, one by one."""
+        for number in range(first, first + count):
+            self._producer.send(str(number).encode())
+        return []
+
+    def subscribe(self, topic: str, subscription: str) -> str:
+        """Subscribes."""
+        self._consumer = self._bridge.Consumer.from_config(self._endpoint(topic, subscription=subscription))
+        return ""
+
+    def receive(self, count: int, seconds: float) -> list[list[Any]]:
+        """Receives and acknowledges messages. Only their payloads are known."""
+        messages = self._consumer.poll(count, int(seconds * 1000))
+        self._consumer.commit()
+        return [[message.payload.decode()] for message in messages]
+
+
+if __name__ == "__main__":
+    main(RustDriver())
