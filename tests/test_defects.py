@@ -47,11 +47,13 @@ versions = "master"
 #: The most severe of each component; the nightly tests find every defect.
 WORST_OF_COMPONENT = {row.component: row for row in reversed(ROWS)}.values()
 
-#: The shortest traces of the defects that need more than LONG steps: the explorer's, and of `stale-owner-loads-topic-again`
-#: the shortest known, because the explorer folds no history variables.
+#: The shortest traces of the defects that need more than LONG steps: the explorer's; of `stale-owner-loads-topic-again`
+#: and of the managed ledger the shortest known, because no scope reaches these defects.
 SHORTEST = {
     "clean-up-by-name-removes-new-topic": 11,
     "late-confirmation-of-fenced-add": 12,
+    "old-replay-read-is-sent-again": 11,
+    "replayed-entry-overtakes-its-key": 20,
     "stale-owner-loads-topic-again": 11,
 }
 

@@ -97,7 +97,7 @@ def test_redelivery_is_not_counted() -> None:
 
 
 def test_replay_of_entry_that_was_cached_again_is_not_counted() -> None:
-    """The entry expires after it was read, and another cursor's read caches it again: the reader's copy has the old count."""
+    """The entry expires after it was read, and another cursor's read caches it again; the reader has the old count."""
     cfg = SHARED._replace(subscriptions=2, max_requeue_times=0, grace_ms=0)
     s = run(cfg, *joining(0, 1), ("connect", 0, 1), ("add_entry",), ("read_more_entries", 0), ("advance", 1001))
     s = run(cfg, ("do_cache_eviction",), *joining(1), ("read_more_entries", 1), ("complete_storage_read", 1, True), s=s)

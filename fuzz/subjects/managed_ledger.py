@@ -33,6 +33,11 @@ def entries_to_skip(cfg: Config, s: State) -> tuple[Position, ...]:
     return (*log(s)[-4:], Position(*s.ledgers[-1]))
 
 
+def situation(cfg: Config, s: State) -> str:
+    """Selects the weights of the next action: changes of the replay queue meet a replay read that is not dispatched."""
+    return "replaying" if any(sub.replayed is not None for sub in s.subscriptions) else ""
+
+
 def abstract_state(cfg: Config, s: State) -> tuple[object, ...]:
     """Coverage key: kinds of reads, what consumers hold, replay queues, cached entries, active cursors."""
     subs = [
@@ -276,7 +281,7 @@ subject = Subject(
     domains={
         "subscription": (0, 1, 2),
         "consumer": (0, 1),
-        "permits": (2, 1, 4),
+        "permits": (2, 1, 1, 4),
         "storage_read": outstanding_reads,
         "success": (True, True, True, False),
         "kind": ("normal", "replay", "normal"),
@@ -285,16 +290,16 @@ subject = Subject(
         "millis": (1, 999, 1000, 1001, 400),
     },
     settings={
-        "subscriptions": (3, 2, 3, 1),
+        "subscriptions": (3, 2, 1, 1),
         "types": (
             ("shared", "key_shared", "failover"),
             ("key_shared",),
-            ("shared",),
             ("shared", "key_shared"),
             ("key_shared", "failover"),
         ),
+        "consumers": (2, 1, 2),
         "entry_bytes": ((10,), (10, 7, 1)),
-        "entry_keys": ((0, 1), (0, 1, 0), (0,), (0, 1, 2)),
+        "entry_keys": ((0, 1), (0, 1, 0), (0, 1, 2), (0,)),
         "shadow_topic": (False,) * 9 + (True,),
         "eviction_task": ("queued", "immediate"),
         "counts_reads": (True, True, True, False),
@@ -333,17 +338,35 @@ subject = Subject(
         "run_eviction_task": 1,
         "advance": 0.7,
     },
+    situation=situation,
+    in_situation={"replaying": {"redeliver": 5, "disconnect": 2, "dispatch": 0.7}},
     swarms={
         "tailing": {"disconnect": 0.1, "seek": 0, "complete_storage_read": 2},
         "catching_up": {"seek": 3, "add_entry": 0.5, "advance": 0.2},
         "slow_consumers": {"flow": 0.3, "redeliver": 2, "connect": 2},
         "churn": {"connect": 4, "disconnect": 4, "seek": 0.3},
+        "sessions": {
+            "redeliver": 3,
+            "connect": 2,
+            "disconnect": 0.7,
+            "flow": 0.6,
+            "rollover_ledger": 0.1,
+            "trim_consumed_ledgers": 0.1,
+            "release": 0.3,
+            "acknowledge": 0.1,
+            "mark_delete": 0.1,
+            "seek": 0.1,
+            "check_backlogged_cursors": 0.1,
+            "check_cursors_to_cache_entries": 0.1,
+            "do_cache_eviction": 0.1,
+            "advance": 0.1,
+        },
         "failing": {"advance": 2, "do_cache_eviction": 2, "complete_storage_read": 0.5},
     },
     guidance={
         "weights": "used; see range_cache for the measurement",
         "swarms": "used; see range_cache for the measurement",
-        "situations": "not used; see range_cache",
+        "situations": "used: entries are redelivered while others are read for replay",
         "corpus": "not used to generate traces; see range_cache",
     },
     abstract=abstract_state,

@@ -10,6 +10,7 @@ The deliveries to come of a cached entry are those that will decrement its count
 from __future__ import annotations
 
 from invariants.properties import Event, always, sometimes
+from model.entry_cache.shared_reads import awaited
 from model.machine import Refused
 from model.managed_ledger.machine import managed_ledger
 from model.managed_ledger.state import Config, Dispatched, State, Subscription
@@ -46,6 +47,17 @@ def asked_for(s: State, requests: tuple[int, ...]) -> set[Position]:
 def is_asked_for(s: State, sub: Subscription, position: Position) -> bool:
     """Whether an outstanding normal read of a subscription includes an entry."""
     return sub.normal is not None and position in asked_for(s, sub.normal.requests)
+
+
+def awaits(s: State, sub: Subscription, storage_read: int, position: Position) -> bool:
+    """Whether the normal read of a subscription awaits an entry from a storage read."""
+    requests = sub.normal.requests if sub.normal is not None else ()
+    return any(
+        part.first <= position.entry <= part.last and part.read == storage_read
+        for q in s.caches.requests
+        if q.number in requests
+        for part in awaited(q.part)
+    )
 
 
 def awaits_replay(s: State, sub: Subscription, position: Position) -> bool:
@@ -134,10 +146,11 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
 def count_of_entry_from_storage_equals_deliveries_to_come(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
-    """The count of an entry from storage equals its deliveries to come, except in three cases.
+    """The count of an entry from storage equals its deliveries to come, except in four cases.
 
     An active cursor is between its reader and the entry; the entry waits in a replay queue, or a replay read shares the
-    storage read; or a counted cursor awaits the entry from another storage read.
+    storage read; a counted cursor reads the entry now, from the cache or by another storage read; or the reader's
+    mark-delete position has passed the entry.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -148,15 +161,17 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
         return True
 
     def is_exact(sub: Subscription, number: int, position: Position) -> bool:
-        if position in sub.replay or (sub.replayed is not None and set(sub.replayed.requests) & set(read.waiting)):
+        if (
+            position < own
+            or position in sub.replay
+            or (sub.replayed is not None and set(sub.replayed.requests) & set(read.waiting))
+        ):
             return False
         if number not in active(before):
             return sub.normal is None
         if own < sub.read_position <= position:
             return False
-        return not is_asked_for(before, sub, position) or bool(
-            sub.normal and set(sub.normal.requests) & set(read.waiting)
-        )
+        return not is_asked_for(before, sub, position) or awaits(before, sub, read.number, position)
 
     now = cached(after)
     return all(
@@ -186,7 +201,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     if e.position in event.outcome.replayed:
         return shares
     if e.position in event.outcome.discarded:
-        is_read_again = name in active(after) and now.read_position <= e.position
+        is_read_again = name in active(after) and now.read_position <= e.position < sub.read_position
         return shares and (is_read_again or awaits_replay(after, now, e.position))
     return not event.outcome.discarded
 

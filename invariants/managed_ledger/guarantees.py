@@ -119,6 +119,12 @@ def entry_is_held_once(cfg: Config, s: State) -> bool:
     )
 
 
+@always(managed_ledger)
+def held_entry_is_not_read_again(cfg: Config, s: State) -> bool:
+    """An entry that a consumer holds is before the read position; only its redelivery sends it again."""
+    return all(p < sub.read_position for sub in s.subscriptions for p in pending(sub))
+
+
 @always(managed_ledger, on=("dispatch",))
 def complete_read_is_dispatched_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Every entry of a complete read is sent, put back for replay, skipped or discarded, in the order of the log."""
