@@ -6,6 +6,8 @@ traces whose index % parts == part.
 
 from __future__ import annotations
 
+import gc
+import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +31,9 @@ _MOST_BYTES = 2**31 - 1024
 #: So many disagreeing traces come back to the driver, those that no known deviation explains first.
 _MOST_DIFFERENCES = 10_000
 
+#: A worker collects garbage after so many new objects. Traces have hardly any cycles.
+_GARBAGE = 100_000
+
 #: A replayed trace of the named file as a row of the table, and as the driver gets it if the trace disagrees.
 Report = Callable[[str, ReplayedTrace], tuple[tuple[Any, ...], bytes]]
 
@@ -51,6 +56,16 @@ class _Line(NamedTuple):
     problem: str
     row: tuple[Any, ...]
     report: bytes
+
+
+class _Sum(NamedTuple):
+    """What a part of the traces comes to."""
+
+    traces: int
+    operations: int
+    agreed: int
+    problems: list[tuple[tuple[int, int], str]]  # with their positions
+    disagreeing: list[tuple[int, tuple[int, int], bytes]]  # rank, position, report
 
 
 def replay_on_spark(
@@ -81,6 +96,8 @@ def replay_on_spark(
 
         def work(contents: Iterable[tuple[str, bytes]]) -> Iterator[_Line]:
             check_version(version)
+            gc.freeze()  # the collector need not visit the modules
+            gc.set_threshold(_GARBAGE)
             replayers: Replayers = {}
             for path, data in contents:
                 file = Fetched(path.removeprefix("file:"), data)
@@ -90,24 +107,40 @@ def replay_on_spark(
 
         return context.binaryFiles(",".join(map(_as_pattern, names)), tasks).mapPartitions(work)
 
+    lines = context.union([share(part) for part in range(max(parts))])
+    if out is not None:
+        lines.persist(StorageLevel.MEMORY_AND_DISK)
     with tasks_run():
-        lines = context.union([share(part) for part in range(max(parts))]).persist(StorageLevel.MEMORY_AND_DISK)
-        problems = lines.filter(lambda line: line.problem).takeOrdered(1, key=lambda line: line.position)
+        sums = lines.mapPartitions(_summed).collect()
+    problems = sorted(problem for each in sums for problem in each.problems)
     if problems:
-        raise BadValue(problems[0].problem)
-    with tasks_run():
-        if out is not None:
+        raise BadValue(problems[0][1])
+    if out is not None:
+        with tasks_run():
             rows = lines.map(lambda line: line.row)
             spark.createDataFrame(rows, from_arrow_schema(schema), verifySchema=False).write.parquet(out)
-        traces, operations, agreed = lines.aggregate(
-            (0, 0, 0),
-            lambda sums, line: (sums[0] + 1, sums[1] + line.operations, sums[2] + (line.rank is None)),
-            lambda one, other: tuple(a + b for a, b in zip(one, other, strict=True)),
-        )
-        disagreeing = lines.filter(lambda line: line.rank is not None)
-        first = disagreeing.takeOrdered(_MOST_DIFFERENCES, key=lambda line: (line.rank, line.position))
         lines.unpersist()
-    return Replays(traces, operations, agreed, [each.report for each in sorted(first, key=lambda each: each.position)])
+    first = heapq.nsmallest(_MOST_DIFFERENCES, (each for part in sums for each in part.disagreeing))
+    traces, operations, agreed = (sum(each[i] for each in sums) for i in range(3))
+    return Replays(traces, operations, agreed, [text for *_, text in sorted(first, key=lambda each: each[1])])
+
+
+def _summed(lines: Iterable[_Line]) -> Iterator[_Sum]:
+    """The sum of a part of the traces."""
+    traces = operations = agreed = 0
+    problems, disagreeing = list[tuple[tuple[int, int], str]](), list[tuple[int, tuple[int, int], bytes]]()
+    for line in lines:
+        if line.problem:
+            problems.append((line.position, line.problem))
+            continue
+        traces += 1
+        operations += line.operations
+        agreed += line.rank is None
+        if line.rank is not None:
+            disagreeing.append((line.rank, line.position, line.report))
+            if len(disagreeing) > 2 * _MOST_DIFFERENCES:
+                disagreeing = heapq.nsmallest(_MOST_DIFFERENCES, disagreeing)
+    yield _Sum(traces, operations, agreed, problems, heapq.nsmallest(_MOST_DIFFERENCES, disagreeing))
 
 
 def _line(file: Fetched, each: ReplayedTrace, report: Report) -> _Line:
