@@ -131,6 +131,7 @@ def test_a_generated_mutant_that_no_longer_applies_is_an_error() -> None:
         source_with(gone)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [n for n in subject_names() if equivalents_of(n)])
 def test_every_equivalent_is_a_generated_mutant(name: str) -> None:
     modules = sorted({module for module, _ in equivalents_of(name)})
