@@ -412,7 +412,7 @@ def mutants(
 @app.command()
 def evidence(
     names: Subjects = None,
-    most_steps: Annotated[int, typer.Option(min=1, help="Steps of random traces for each defect.")] = 1_000_000,
+    most_steps: Annotated[int, typer.Option(min=1, help="Steps of random traces for each defect.")] = 2_000_000,
     write: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Add missing results to the table between the marks of this Markdown file."),

@@ -26,7 +26,7 @@ from fuzz.subject import find_subject, subject_names
 from fuzz.target import Target
 
 #: Steps of random traces after which a defect counts as not found: a few minutes.
-MOST_STEPS = 1_000_000
+MOST_STEPS = 2_000_000
 #: If a shrunk trace has more steps, the next findings are shrunk as well, and the shortest trace counts.
 LONG = 10
 #: How many findings of one defect are shrunk at most, and the budget of each in steps.
