@@ -54,6 +54,7 @@ SLOW = frozenset(
         "multiplier-backoff-is-monotone",
         "topic-has-one-accepted-writer",
         "fenced-handle-never-stores",
+        "permits-are-conserved",
     ]
 )
 

@@ -179,6 +179,18 @@ def around_the_last(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     return rest[1:]
 
 
+def numbered_to(n: int, i: int) -> tuple[int, int]:
+    numbers = tuple(range(n))
+    return len(numbers), numbers[i] if 0 <= i < len(numbers) else -1
+
+
+def test_a_range_begins_at_zero() -> None:
+    terms = Reader().call(numbered_to, z3.Int("n"), z3.Int("i"))
+    for n in range(-2, 4):
+        for i in range(-1, 4):
+            assert evaluate(terms, {"n": n, "i": i}) == numbered_to(n, i)
+
+
 def the_last(rows: tuple[Row, ...]) -> Row:
     return rows[-1]
 

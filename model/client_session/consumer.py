@@ -6,7 +6,6 @@ from typing import Annotated
 
 from model.client_session.state import (
     Config,
-    Consumer,
     Reply,
     State,
     client_session,
@@ -50,7 +49,12 @@ def next_entry(cfg: Config, s: State) -> int | None:
     c = s.consumer
     if c.link.served != "open" or c.permits <= 0:
         return None
-    return next((e for e in (*c.replay, *range(c.read, len(s.log))) if unacked(cfg, s, e)), None)
+    return first_unacked(cfg, s)
+
+
+def first_unacked(cfg: Config, s: State) -> int | None:
+    """The first entry to deliver again, else the first one from the read position on that is not acknowledged."""
+    return next((e for e in (*s.consumer.replay, *range(s.consumer.read, len(s.log))) if unacked(cfg, s, e)), None)
 
 
 def delivered(cfg: Config, s: State, entry: int, *, corrupt: bool) -> State:
@@ -129,6 +133,11 @@ def receive(cfg: Config, s: State) -> Step[State, int]:
 # ---- acknowledgements ----------------------------------------------------------------------------------
 
 
+def covers(acks: tuple[int, ...], batch: range) -> bool:
+    """Whether every message of a batch is among some acknowledgements."""
+    return all(m in acks for m in batch)
+
+
 @client_session.action
 def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
     """The application acknowledges a message: the ack is grouped until the next flush.
@@ -143,7 +152,7 @@ def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
     tracked = merged(c.tracked, (message,))
     if cfg.index_acks:
         c = c._replace(grouped=merged(c.grouped, (message,)))
-    elif all(m in tracked for m in batch):
+    elif covers(tracked, batch):
         tracked = tuple([m for m in tracked if m not in batch])
         c = c._replace(tracked=tracked, grouped=merged(c.grouped, batch))
     else:
@@ -168,7 +177,7 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
     if not cfg.index_acks:
         batch = messages_of(cfg, message // cfg.batch_size)
         tracked = merged(tracked, [m for m in batch if m <= message])
-        last = batch[-1] if all(m in tracked for m in batch) else batch[0] - 1
+        last = batch[-1] if covers(tracked, batch) else batch[0] - 1
     tracked = tuple([m for m in tracked if m > last])
     grouped = tuple([m for m in c.grouped if m > last])
     c = c._replace(taken=taken, tracked=tracked, grouped=grouped, cumulative=max(c.cumulative, last))
@@ -216,9 +225,8 @@ def redelivering(cfg: Config, s: State, entry: int) -> State:
 
 
 def emptied(cfg: Config, s: State) -> State:
-    """The state after a consumer dropped its receiver queue and the messages on their way."""
-    c: Consumer = s.consumer
-    older = [reply for reply in c.link.down if reply.kind in ("message", "corrupt")]
-    permits = len(c.queue) + sum([len(reply.messages) for reply in older])
-    link = c.link._replace(down=tuple([reply for reply in c.link.down if reply not in older]))
-    return with_returned(cfg, s._replace(consumer=c._replace(link=link, queue=())), permits)
+    """The state after a consumer dropped its receiver queue and the messages on their way; no other reply has any."""
+    c = s.consumer
+    permits = len(c.queue) + sum([len(reply.messages) for reply in c.link.down])
+    kept = tuple([reply for reply in c.link.down if reply.kind not in ("message", "corrupt")])
+    return with_returned(cfg, s._replace(consumer=c._replace(link=c.link._replace(down=kept), queue=())), permits)

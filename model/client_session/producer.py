@@ -73,7 +73,8 @@ def time_out(cfg: Config, s: State) -> Step[State, int]:
 def failed_pending(s: State) -> State:
     """The state after all pending messages failed."""
     p = s.producer
-    return s._replace(producer=p._replace(pending=(), results=(*p.results, *[False] * len(p.pending)), damaged=False))
+    results = (*p.results, *[False for _ in p.pending])
+    return s._replace(producer=p._replace(pending=(), results=results, damaged=False))
 
 
 def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:

@@ -272,9 +272,9 @@ def _sorted(value: Any) -> Any:
     raise UnsupportedError(f"sorted {type(value).__name__}")
 
 
-def _range(first: Any, end: Any) -> Seq:
-    """`range(first, end)`."""
-    first, end = as_term(first), as_term(end)
+def _range(first: Any, end: Any = None) -> Seq:
+    """`range(first, end)`, or `range(end)`."""
+    first, end = (as_term(0), as_term(first)) if end is None else (as_term(first), as_term(end))
     length = z3.If(end > first, end - first, 0)
     return Seq(int, length, lambda place: first + as_term(place), {}, {})
 
