@@ -20,7 +20,16 @@ from fuzz.subject import find_profile, find_subject
 from fuzz.workloads import Cell, find_workload, workload_names
 from fuzz.workloads.caches import policies
 from fuzz.workloads.caches.cache import Environment, Log, Rules
-from fuzz.workloads.caches.central import Central, NextReader, Queue, SeparateCounters, Settings, Stash
+from fuzz.workloads.caches.central import (
+    Central,
+    Known,
+    NextReader,
+    Queue,
+    Readers,
+    SeparateCounters,
+    Settings,
+    Stash,
+)
 from fuzz.workloads.caches.optimum import Interval, Optimum, kept, most_by_area, occupancy
 from fuzz.workloads.caches.policies import POLICIES, available
 from fuzz.workloads.caches.predictions import page, predictions
@@ -341,6 +350,20 @@ def test_an_entry_whose_last_expected_read_is_done(spent: Any, held: list[int], 
     assert sorted(entry for _, entry, _ in cache.contents()) == held
     cache.add(0, 4)
     assert sorted(entry for _, entry, _ in cache.contents()) == held_after
+
+
+@pytest.mark.parametrize(("queue", "evicted"), [(Queue, (0, 0)), (Readers, (1, 0)), (Known, (1, 0))])
+def test_an_entry_that_a_cursor_will_read_outlives_others(queue: Any, evicted: tuple[int, int]) -> None:
+    """All entries are added while nobody is connected, so none has a count; then a cursor connects to topic 0."""
+    logs = [Log(), Log()]
+    for log in logs:
+        log.sizes, log.added_us = [10] * 4, [0] * 4
+    cache = Central(Environment(logs, 50), Settings(queue=queue))
+    cache.add(0, 0)
+    cache.connect(0, 1, 0)
+    for entry in range(4):
+        cache.add(1, entry)
+    assert {(0, 0), *((1, entry) for entry in range(4))} - {each[:2] for each in cache.contents()} == {evicted}
 
 
 # ---- the command

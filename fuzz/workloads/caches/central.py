@@ -34,6 +34,10 @@ class Queue(Store):
         super()._requeue(wrapper)
         self.visits += 1
 
+    def is_needed(self, wrapper: Wrapper) -> bool:
+        """Whether a pass requeues the entry while it has requeues left."""
+        return wrapper.counter.has_expected_reads()
+
     def _counted(self, slots: int, removed: Removed) -> Removed:
         self.visits += slots - len(self._queue) + bool(self._queue)  # requeues are counted already
         return removed
@@ -48,7 +52,7 @@ class Queue(Store):
         while self.spent and freed < bytes_to_free:
             self.visits += 1
             wrapper = self.spent.popleft()
-            if wrapper.live and not wrapper.counter.has_expected_reads():
+            if wrapper.live and not self.is_needed(wrapper):
                 self._unmap(wrapper)
                 entries, freed = entries + 1, freed + wrapper.bytes
         if freed and freed >= bytes_to_free:
@@ -129,13 +133,24 @@ class Stash(Queue):
 
 
 class Readers(Queue):
-    """Requeues an entry while a connected cursor is at it or before it, instead of counting reads."""
+    """Requeues an entry while an active cursor is at it or before it, instead of counting reads."""
 
     def should_requeue(self, wrapper: Wrapper) -> bool:
-        """Whether a pass requeues the entry. O(log cursors)."""
-        if wrapper.requeue_count >= self.max_requeue_times:
-            return False
-        return self.owner.wait_us(wrapper.cache, wrapper.position.entry) is not None
+        """Whether a pass requeues the entry. O(1)."""
+        return wrapper.requeue_count < self.max_requeue_times and self.is_needed(wrapper)
+
+    def is_needed(self, wrapper: Wrapper) -> bool:
+        """Whether an active cursor will read the entry: the slowest is at it or before it. O(1)."""
+        slowest = self.owner.active(wrapper.cache).slowest_position()
+        return slowest is not None and slowest <= wrapper.position
+
+
+class Known(Readers):
+    """Requeues an entry while an active cursor is at it or before it, or it has expected reads, such as replays."""
+
+    def is_needed(self, wrapper: Wrapper) -> bool:
+        """Whether the broker knows of a reader. O(1)."""
+        return wrapper.counter.has_expected_reads() or super().is_needed(wrapper)
 
 
 class NextReader(Readers):

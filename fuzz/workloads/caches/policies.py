@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fuzz.workloads.caches.cache import BACKLOG_THRESHOLD, TTL_US, Cache, Environment, Rules
-from fuzz.workloads.caches.central import Central, NextReader, Readers, SeparateCounters, Settings, Stash
+from fuzz.workloads.caches.central import Central, Known, NextReader, Readers, SeparateCounters, Settings, Stash
 from fuzz.workloads.caches.optimum import Optimum
 from fuzz.workloads.caches.simple import LIBRARY, LRU, Legacy, Yardstick, has_library
 from model.machine import BadValue
@@ -81,7 +81,12 @@ POLICIES: dict[str, Policy] = {
     ),
     "others-near": _central("others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
     "separate": _central("4.1 with a requeue counter for each reason", _SHIPPED._replace(queue=SeparateCounters)),
-    "readers": _central("5.0 without counts: requeued while a connected cursor is behind", Settings(queue=Readers)),
+    "readers": _central(
+        "5.0 without counts: requeued while an active cursor is at the entry or before it", Settings(queue=Readers)
+    ),
+    "known": _central(
+        "5.0, and also requeued while an active cursor is at the entry or before it", Settings(queue=Known)
+    ),
     "next-reader": _central(
         "evicts entries without reader first, then by the time to the next reader; TTL as readers, unlimited",
         Settings(queue=NextReader, max_requeue_times=1 << 30),
@@ -116,6 +121,7 @@ DEFAULT = (
     "spent-first",
     "separate",
     "readers",
+    "known",
     "next-reader",
     "lru",
     "s3fifo",
