@@ -112,6 +112,7 @@ def test_the_report_shows_a_finding_step_by_step(seeded: Ran) -> None:
     for heading in ("action", "outcome", "changes of the state", "Model and implementation after the last step"):
         assert heading in html
     assert html.count("data:image/png") == 3, "heat map, saturation, throughput"
+    assert "`" not in re.sub(r"<pre>.*?</pre>", "", html, flags=re.DOTALL), "text between backticks is code"
 
 
 def test_a_broken_property_is_shown_with_the_condition_that_is_false(shipped: Ran) -> None:

@@ -388,12 +388,10 @@ class Expressions:
         if isinstance(over, tuple) and not generator.ifs:
             contexts = [Context(named(each, i), context.globals_, context.extra) for i, each in enumerate(over)]
             return tuple([self.value(node.elt, each) for each in contexts])
+        if z3.is_expr(over):
+            return self.fresh(object, "tuple", context)
         if not isinstance(over, Seq | Filtered):
-            return (
-                self.fresh(object, "tuple", context)
-                if z3.is_expr(over)
-                else refuse(node, "the iterated value is not a sequence")
-            )
+            return refuse(node, "the iterated value is not a sequence")
         self._fresh_count += 1
         about = f"{self._prefix}each#{self._fresh_count}"
         if generator.ifs or isinstance(over, Filtered):
@@ -425,7 +423,7 @@ class Expressions:
             element_index = as_term(element_index)
             text = element_index.sexpr()
             if text not in seen:
-                kept = self._fresh_count, self._prefix  # as above
+                kept = self._fresh_count, self._prefix  # as in `_comprehended`
                 self._fresh_count, self._prefix = 0, f"{about}."
                 seen[text] = self._filtered_at(node, target.id, over, element_index, context)
                 self._fresh_count, self._prefix = kept
