@@ -131,7 +131,7 @@ def test_a_listener_hears_what_it_is_told_and_where() -> None:
 
 
 def with_places(numbers: list[int]) -> list[int]:
-    return [place + number for place, number in enumerate(numbers)]
+    return [index + number for index, number in enumerate(numbers)]
 
 
 def test_a_comprehension_may_count_its_places() -> None:
@@ -192,13 +192,13 @@ def without_first(rows: tuple[Row | None, ...], at: int) -> tuple[Row | None, ..
 
 
 def test_sequences_inside_elements_have_any_length() -> None:
-    rows, at, place, other = unknown(tuple[Row | None, ...], "rows", nested=True), *z3.Ints("at place other")
+    rows, at, index, other = unknown(tuple[Row | None, ...], "rows", nested=True), *z3.Ints("at place other")
     proof, gone = Proof(), []
     for path in Reader([at >= 0, at < rows.length]).paths(without_first, rows, at):
         before, after = rows.at(at), path.value.at(at)
         pairs, left = before.value.fields["pairs"], after.value.fields["pairs"]
-        inside = [*path.when, place >= 0, place < left.length, after.defined]
-        moved = pairs.at(place + 1).fields["left"] == left.at(place).fields["left"]
+        inside = [*path.when, index >= 0, index < left.length, after.defined]
+        moved = pairs.at(index + 1).fields["left"] == left.at(index).fields["left"]
         assert proof.show("the rest", z3.And(moved, left.length == pairs.length - 1), inside)
         kept = path.value.at(other).value.fields["pairs"].length == rows.at(other).value.fields["pairs"].length
         assert proof.show("another row", kept, [*path.when, other != at, rows.at(other).defined])

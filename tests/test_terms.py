@@ -67,14 +67,14 @@ def drawn(draw: random.Random) -> dict[str, Any]:
     """A value for every kind of argument."""
     s = random_state(draw)
     e = draw.choice([e for e in s.queue if e is not None] or [Entry(0, Position(1, 0), 1, 1, (), 0, 0, True, True)])
-    places = [Position(draw.randint(0, 2), draw.randint(0, 2)) for _ in range(3)]
+    positions = [Position(draw.randint(0, 2), draw.randint(0, 2)) for _ in range(3)]
     return {
         "cfg": random_config(draw)._replace(counts_reads=draw.random() < 0.5),
         "s": s,
         "e": e,
         "slot": draw.choice((e, None)),
         "count": draw.choice((None, -1, 0, 1, 2)),
-        **dict(zip(("position", "first", "last"), places, strict=True)),
+        **dict(zip(("position", "first", "last"), positions, strict=True)),
         "flag": draw.random() < 0.5,
         "number": draw.randint(-2, 9),
         "limit": draw.randint(-2, 9),
@@ -114,7 +114,7 @@ def test_sequences_keep_their_sums() -> None:
     draw = random.Random(9)
     for _ in range(40):
         first, second = ([draw.randint(-3, 3) for _ in range(draw.randint(1, 5))] for _ in range(2))
-        place, value, cut = draw.randrange(len(first)), draw.randint(-3, 3), draw.randint(0, len(first))
+        index, value, cut = draw.randrange(len(first)), draw.randint(-3, 3), draw.randint(0, len(first))
         a, b = (Seq.unknown(int, name, {"it": lambda n: n}) for name in ("a", "b"))
         bound: dict[str, Any] = {}
         for name, numbers in (("a", first), ("b", second)):
@@ -122,7 +122,7 @@ def test_sequences_keep_their_sums() -> None:
             bound[f"{name} sum of it"] = {i: sum(numbers[:i]) for i in range(len(numbers) + 1)}
         cases = [
             (a.appended(value), [*first, value]),
-            (a.replaced(place, value), [*first[:place], value, *first[place + 1 :]]),
+            (a.replaced(index, value), [*first[:index], value, *first[index + 1 :]]),
             (a.part(cut, len(first)), first[cut:]),
             (a.joined(b), first + second),
             (a.part(0, cut).appended(value).joined(a.part(cut, len(first))), [*first[:cut], value, *first[cut:]]),
@@ -216,12 +216,12 @@ def test_what_is_chosen_is_summed_step_by_step() -> None:
 
 @pytest.mark.parametrize("most", [False, True], ids=["least", "most"])
 def test_the_first_of_what_is_chosen_is_there_and_none_is_before(most: bool) -> None:
-    rows, place = Seq.unknown(Row, "rows"), z3.Int("place")
+    rows, index = Seq.unknown(Row, "rows"), z3.Int("place")
     reader = Reader()
     first = reader.call(highest if most else lowest, rows)
     [(where, fact)] = reader.filtered[-1].firsts
-    row, found = rows.at(place).fields["height"], rows.at(where).fields["height"]
-    given = [fact(place), place >= 0, place < rows.length, row.defined]
+    row, found = rows.at(index).fields["height"], rows.at(where).fields["height"]
+    given = [fact(index), index >= 0, index < rows.length, row.defined]
     goals = (
         (first.defined, True),
         (z3.And(found.defined, found.value == first.value), True),
@@ -234,15 +234,15 @@ def test_the_first_of_what_is_chosen_is_there_and_none_is_before(most: bool) -> 
 
 
 def test_a_thing_is_itself_and_what_equals_it_may_be() -> None:
-    rows, place = Seq.unknown(Row, "rows"), z3.Int("place")
+    rows, index = Seq.unknown(Row, "rows"), z3.Int("place")
     reader = Reader([rows.length > 0])
-    kept, _, known_of = reader.call(all_but_the_first, rows).origin.element_at(place)
+    kept, _, known_of = reader.call(all_but_the_first, rows).origin.element_at(index)
     proof = Proof()
-    assert proof.show("the first goes", z3.Not(kept), [*known_of, place == 0])
-    same = z3.And(rows.at(place).fields["name"] == rows.at(z3.IntVal(0)).fields["name"])
+    assert proof.show("the first goes", z3.Not(kept), [*known_of, index == 0])
+    same = z3.And(rows.at(index).fields["name"] == rows.at(z3.IntVal(0)).fields["name"])
     assert proof.show("another one stays", kept, [*known_of, z3.Not(same)])
-    assert not proof.show("one that equals it", kept, [*known_of, place != 0])
-    assert not proof.show("one that equals it", z3.Not(kept), [*known_of, place != 0])
+    assert not proof.show("one that equals it", kept, [*known_of, index != 0])
+    assert not proof.show("one that equals it", z3.Not(kept), [*known_of, index != 0])
 
 
 def test_places_are_counted_from_the_end() -> None:
@@ -392,12 +392,12 @@ def divides(n: int, m: int) -> int:
     return n // m
 
 
-def adds_masks(one: int, place: int) -> int:
-    return one + (1 << place)
+def adds_masks(one: int, index: int) -> int:
+    return one + (1 << index)
 
 
-def shifts_back(one: int, place: int) -> int:
-    return one >> place - 1
+def shifts_back(one: int, index: int) -> int:
+    return one >> index - 1
 
 
 def has_no_value(n: int) -> int:
@@ -472,46 +472,46 @@ def test_a_loop_over_a_range_is_a_loop_over_its_numbers() -> None:
     assert proof.show("inside", z3.And(found.value < right, found.value >= left), found.when)
 
 
-def bits_of(one: int, other: int, place: int) -> tuple[int, ...]:
+def bits_of(one: int, other: int, index: int) -> tuple[int, ...]:
     return (
         one & other,
         one | other,
         one ^ other,
         ~one & other,
         one & 5,
-        one | 1 << place,
-        one >> place << place,
-        other << place,
+        one | 1 << index,
+        one >> index << index,
+        other << index,
         one & (one - 1),
         other - 1,
-        1 if one >> place & 1 else 0,
+        1 if one >> index & 1 else 0,
         1 if one & other == 0 else 0,
     )
 
 
 def test_masks_are_not_added_and_not_shifted_back() -> None:
-    one, place = bitmasks.unknown_mask("one"), z3.Int("place")
+    one, index = bitmasks.unknown_mask("one"), z3.Int("place")
     with pytest.raises(UnsupportedError, match="this operation is not supported"):
-        Reader([place >= 0]).call(adds_masks, one, place)
+        Reader([index >= 0]).call(adds_masks, one, index)
     with pytest.raises(UnsupportedError, match="cannot show that the shift is not negative"):
-        Reader([place >= 0]).call(shifts_back, one, place)
+        Reader([index >= 0]).call(shifts_back, one, index)
 
 
 def test_masks_are_numbers_by_their_bits() -> None:
-    one, other, place, bit = (
+    one, other, index, bit = (
         bitmasks.unknown_mask("one"),
         bitmasks.unknown_mask("other"),
         z3.Int("place"),
         z3.Int("bit"),
     )
-    [path] = Reader([place >= 0]).paths(bits_of, one, other, place)
+    [path] = Reader([index >= 0]).paths(bits_of, one, other, index)
     draw, proof = random.Random(12), Proof()
     for _ in range(25):
         numbers, at, here = (draw.getrandbits(6), draw.getrandbits(6) + 1), draw.randrange(5), draw.randrange(9)
         known_of = [
             one == bitmasks.of_number(numbers[0]),
             other == bitmasks.of_number(numbers[1]),
-            place == at,
+            index == at,
             bit == here,
         ]
         for terms, number in zip(path.value, bits_of(*numbers, at), strict=True):

@@ -40,7 +40,7 @@ _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
 #: Timeout in seconds for all checks but the last of one mutant. A timeout kills the mutant.
 _SECONDS = 60.0
-#: How many traces of how many steps are looked at for canonical forms, and at which steps.
+#: Number and length of the traces whose states are compared with their canonical forms, and the interval in steps.
 _TRACES, _STEPS, _EVERY = 6, 120, 17
 _RECORDINGS, _EXAMPLES = "recordings", "examples"
 

@@ -24,11 +24,11 @@ Names = Mapping[str, Any]
 
 
 class Invariant(NamedTuple):
-    """A loop invariant: a predicate over the local variables and `places` arbitrary indexes."""
+    """A loop invariant: a predicate over the local variables and `indexes` arbitrary indexes."""
 
     about: str
     holds: Callable[..., Any]
-    places: int = 0
+    indexes: int = 0
 
 
 class Induction:
@@ -44,12 +44,16 @@ class Induction:
         for path in paths:
             for each in (i for i in self.invariants if i not in assumed):
                 self.show(
-                    f"at first, {each.about}", path, *_shown_of(each, path.names), assumed=assumed, names=path.names
+                    f"at loop entry, {each.about}",
+                    path,
+                    *_shown_of(each, path.names),
+                    assumed=assumed,
+                    names=path.names,
                 )
 
     def step_case(self) -> list[Path]:
         """Proves that every iteration preserves the invariants. Returns the paths on which the loop exits."""
-        plain = [as_term(i.holds(self.head)) for i in self.invariants if not i.places]
+        plain = [as_term(i.holds(self.head)) for i in self.invariants if not i.indexes]
         out = [
             Path(self.head, [*self.given, *plain, PathCondition.of(z3.Not(self.loop.condition(self.head)))], "break")
         ]
@@ -58,7 +62,7 @@ class Induction:
                 out.append(path)
                 continue
             for each in self.invariants:
-                self.show(f"after a round, {each.about}", path, *_shown_of(each, path.names))
+                self.show(f"after an iteration, {each.about}", path, *_shown_of(each, path.names))
         return out
 
     def exit_paths(self, out: Iterable[Path]) -> list[Path]:
@@ -72,7 +76,7 @@ class Induction:
         what: str,
         path: Path,
         goal: Callable[..., Any],
-        places: Sequence[Any] = (),
+        indexes: Sequence[Any] = (),
         *,
         assumed: Sequence[Invariant] | None = None,
         names: Names | None = None,
@@ -81,48 +85,48 @@ class Induction:
         names = self.head if names is None else names
         assumed = self.invariants if assumed is None else assumed
         given = [*self.given, *path.when]
-        follows(self.proof, what, goal, places, assumed, names, given, (self.head, path.names, path.value))
+        follows(self.proof, what, goal, indexes, assumed, names, given, (self.head, path.names, path.value))
 
 
 def follows(
     proof: Proof,
     what: str,
     goal: Callable[..., Any],
-    places: Sequence[Any],
+    indexes: Sequence[Any],
     assumed: Sequence[Invariant],
     names: Names,
     given: Sequence[Any],
     values: tuple[Any, ...],
 ) -> None:
     """Proves a goal from the premises and the `assumed` invariants over `names`; `values` occur in the goal."""
-    said = as_term(goal(*places))
+    said = as_term(goal(*indexes))
     values = (*values, names)
-    places = places_of({root.name: root for root in roots_of(values)}.values(), said, *given)
-    known = [*given, *instances(assumed, names, places), *facts_of(values, said, *given)]
-    proof.possible(f"what is assumed where {what}", known)
+    indexes = indexes_of({root.name: root for root in roots_of(values)}.values(), said, *given)
+    known = [*given, *instances(assumed, names, indexes), *facts_of(values, said, *given)]
+    proof.possible(f"the premises of: {what}", known)
     proof.show(what, said, known)
 
 
-def places_of(roots: Collection[Root], *terms: Any) -> list[Any]:
+def indexes_of(roots: Collection[Root], *terms: Any) -> list[Any]:
     """Returns the indexes at which terms read one of the sequences, without duplicates."""
     found = applications(*map(as_term, terms))
     about = {name for name in {name for name, _ in found} if any(root.is_looked_at(name) for root in roots)}
-    return list({place.get_id(): place for name, place in found if name in about}.values())
+    return list({index.get_id(): index for name, index in found if name in about}.values())
 
 
 def facts_of(values: tuple[Any, ...], *terms: Any) -> list[Any]:
     """Returns the definitions of the sequences' prefix sums at the indexes that the terms read."""
     roots = {root.name: root for root in roots_of(values)}
-    places = places_of(roots.values(), *terms)
-    return [fact for root in roots.values() for fact in root.facts(places)]
+    indexes = indexes_of(roots.values(), *terms)
+    return [fact for root in roots.values() for fact in root.facts(indexes)]
 
 
-def instances(assumed: Iterable[Invariant], names: Names, places: Sequence[Any]) -> list[Any]:
+def instances(assumed: Iterable[Invariant], names: Names, indexes: Sequence[Any]) -> list[Any]:
     """Returns the invariants instantiated at the given indexes."""
     return [
         as_term(each.holds(names, *chosen))
         for each in assumed
-        for chosen in itertools.product(places, repeat=each.places)
+        for chosen in itertools.product(indexes, repeat=each.indexes)
     ]
 
 
@@ -141,4 +145,4 @@ def roots_of(value: Any) -> list[Root]:
 
 def _shown_of(each: Invariant, names: Names) -> tuple[Callable[..., Any], list[Any]]:
     """Returns the goal for an invariant: the invariant at fresh constants."""
-    return lambda *places: each.holds(names, *places), [z3.Int(f"any{i}") for i in range(each.places)]
+    return lambda *indexes: each.holds(names, *indexes), [z3.Int(f"any{i}") for i in range(each.indexes)]

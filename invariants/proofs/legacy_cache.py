@@ -27,7 +27,7 @@ MODEL = "model.legacy_cache"
         MODEL,
         "        if freed >= bytes_to_free:",
         "        if freed > bytes_to_free:",
-        refutes="after a round, what was passed is counted, and was needed",
+        refutes="after an iteration, passed entries are counted, and were needed",
     ),
 )
 def takes_what_it_needs() -> Answer:
@@ -45,7 +45,7 @@ def takes_what_it_needs() -> Answer:
 
     loop = Reader().loop(model.front_of_size)
     head = {"entries": entries, "bytes_to_free": wanted, "freed": freed, ITERATED: entries, INDEX: at}
-    induction = Induction(proof, loop, head, [Invariant("what was passed is counted, and was needed", counted)])
+    induction = Induction(proof, loop, head, [Invariant("passed entries are counted, and were needed", counted)])
     induction.base_case(loop.begin(entries, wanted))
     for end in induction.exit_paths(induction.step_case()):
         taken = end.value

@@ -189,7 +189,7 @@ def removal_keeps() -> Answer:
         HEAP,
         "slower = left if heap[left].position < heap[right].position else right",
         "slower = right",
-        refutes="after a round, a heap except at one index",
+        refutes="after an iteration, a heap except at one index",
     ),
 )
 def changes_keep() -> Answer:
@@ -223,7 +223,7 @@ def changes_keep() -> Answer:
         "model.active_cursors.machine",
         "return s.items[0].position if s.items else None",
         "return s.items[-1].position if s.items else None",
-        refutes="it is the first",
+        refutes="the top is the first in order",
     ),
 )
 def first_is_slowest() -> Answer:
@@ -234,7 +234,7 @@ def first_is_slowest() -> Answer:
     slowest = reader.call(active_cursors.shipped_slowest, s)
     proof.show("there is one", slowest.defined == (items.length > 0), [items.length >= 0], direct=True)
     first = equal(slowest.value, items.at(z3.IntVal(0)).fields["position"])
-    proof.show("it is the first", z3.Implies(items.length > 0, as_term(first)), [items.length >= 0])
+    proof.show("the top is the first in order", z3.Implies(items.length > 0, as_term(first)), [items.length >= 0])
     ancestors = [is_heap(items, index), index > 0, index < items.length]  # by induction over the ancestors
     bound = in_order(items, z3.IntVal(0), parent(index))
     proof.possible("an item with a parent", [*ancestors, bound])

@@ -228,7 +228,7 @@ def _free_permits(proof: Proof, it: Limits) -> None:
         some = grants.at(index).fields["permits"] >= 0  # grants are nonnegative
         inside = [index >= 0, index < grants.length, once, some, *path.when, *tally.facts(index)]
         facts = [*grants.roots[0].facts([index, at]), tally.before(0) == 0]
-        proof.lemma("at first, the others add up", adds_up(z3.IntVal(0)), [*path.when, *facts])
+        proof.lemma("at loop entry, the others add up", adds_up(z3.IntVal(0)), [*path.when, *facts])
         proof.possible("a grant beside the returned one", [*inside, *facts, index != at])
         proof.show("at the next index, the others add up", adds_up(index + 1), [*inside, *facts, adds_up(index)])
         rest = after.fields["free"] + tally.whole() == it.most
@@ -293,7 +293,7 @@ def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
         MODEL,
         "        else:\n            break\n    return limiter, granted, failed",
         "        else:\n            limiter = limiter._replace(waiting=rest)\n    return limiter, granted, failed",
-        refutes="after a round, remaining requests are a suffix of the queue",
+        refutes="after an iteration, remaining requests are a suffix of the queue",
     ),
 )
 def granted_in_order() -> Answer:

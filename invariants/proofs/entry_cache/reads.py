@@ -90,7 +90,7 @@ def _contains(read: Rec, entry: Any) -> Any:
         MODEL,
         "if position != Position(r.ledger, r.first + i) or position.entry > r.last:",
         "if position != Position(r.ledger, r.first + i):",
-        refutes="after a round, earlier entries were requested",
+        refutes="after an iteration, earlier entries were requested",
     ),
 )
 def prefix_is_accepted() -> Answer:

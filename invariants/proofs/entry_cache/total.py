@@ -184,8 +184,8 @@ def after_removal(s: Rec, name: str) -> tuple[Rec, Rec]:
     left, removed = s.fields["sizes"].reordered(f"{name}.sizes"), unknown(Removed, f"{name}.removed")
     removed = removed.replace({"bytes": z3.If(left.length > 0, removed.fields["bytes"], 0)})  # without caches, no bytes
 
-    def total(place: Any) -> Any:
-        return left.totals[SUM](place) - z3.If(place >= left.length, removed.fields["bytes"], 0)
+    def total(index: Any) -> Any:
+        return left.totals[SUM](index) - z3.If(index >= left.length, removed.fields["bytes"], 0)
 
     sizes = Seq(int, left.length, left.at, {SUM: total}, left.measures, left.roots)
     return s.replace({"sizes": sizes, "queue": Seq.unknown(Entry | None, f"{name}.queue")}), removed

@@ -108,7 +108,7 @@ def is_in_order(table: Seq, i: Any, j: Any) -> Any:
         DELAYS,
         "table.append(min(int(minimum * multiplier**count), maximum))",
         "table.append(min((int(minimum * multiplier**count) + 2**63) % 2**64 - 2**63, maximum))",
-        refutes="after a round, the last delay is that of its count",
+        refutes="after an iteration, the last delay is that of its count",
     ),
 )
 def backoff_never_decreases() -> Answer:
@@ -120,9 +120,9 @@ def backoff_never_decreases() -> Answer:
         proof.show("the arguments are valid", z3.And(*it.valid), [*path.when, it.minimum <= WHOLE])
     induction.base_case(paths)
     for end in induction.exit_paths(induction.step_case()):
-        table, places = end.value, [z3.Int("any0"), z3.Int("any1")]
-        induction.show("the delays are in order", end, lambda i, j, t=table: is_in_order(t, i, j), places)
-        within = (lambda i, t=table: is_within(t, i, it.minimum, it.maximum), places[:1])
+        table, indexes = end.value, [z3.Int("any0"), z3.Int("any1")]
+        induction.show("the delays are in order", end, lambda i, j, t=table: is_in_order(t, i, j), indexes)
+        within = (lambda i, t=table: is_within(t, i, it.minimum, it.maximum), indexes[:1])
         induction.show("the delays are within their bounds", end, *within)
         induction.show("the maximum is last", end, lambda t=table: t.at(t.length - 1) == it.maximum)
     a, p, q = z3.Reals("a p q")
@@ -194,10 +194,10 @@ def _delays_in(proof: Proof, unit: str) -> None:
     given = [table.length > 0, few >= 0, few <= more, maximum >= 0, as_term(cfg.fields["min_delay_ms"]) >= 0]
     reader = Reader(given)
     one, other = (reader.call(model.delay_of, cfg, n) for n in (few, more))
-    places = [z3.If(n < table.length - 1, n, table.length - 1) for n in (few, more)]
-    given += [is_within(table, place, 0, maximum) for place in places] + [is_in_order(table, *places)]
+    indexes = [z3.If(n < table.length - 1, n, table.length - 1) for n in (few, more)]
+    given += [is_within(table, index, 0, maximum) for index in indexes] + [is_in_order(table, *indexes)]
     minimum = cfg.fields["min_delay_ms"] * UNITS_PER_MS[unit]
-    proof.possible(f"a backoff in {unit}", [*given, table.at(places[1]) > 0])
+    proof.possible(f"a backoff in {unit}", [*given, table.at(indexes[1]) > 0])
     proof.show(f"monotone in {unit}", _value(one) <= _value(other), given, direct=True)
     proof.show(f"at least the minimum in {unit}", _value(one) >= minimum, given, direct=True)
     bound = z3.If(maximum > minimum, maximum, minimum)

@@ -114,12 +114,12 @@ def due_at_timer() -> Answer:
 def armed_in_time(cfg: Rec, s: Rec) -> Invariant:
     """The timer is armed, at the latest for when any bucket is due, or for now."""
 
-    def covered(n: Names, place: Any) -> Any:
+    def covered(n: Names, index: Any) -> Any:
         buckets, timer, now = (n["s"].fields[name] for name in ("buckets", "timer", "now"))
-        at = buckets.at(place).fields["time"] - n["s"].fields["wall_offset"]
+        at = buckets.at(index).fields["time"] - n["s"].fields["wall_offset"]
         at = z3.If(as_term(cfg.fields["due_at_bucket_time"]), at, at + 1)
         armed = z3.And(timer.defined, timer.value <= z3.If(at > now, at, now))
-        return z3.Implies(z3.And(place >= 0, place < buckets.length), armed)
+        return z3.Implies(z3.And(index >= 0, index < buckets.length), armed)
 
     return Invariant("the timer is armed in time", covered, 1)
 
@@ -152,9 +152,9 @@ def timer_is_in_time() -> Answer:
     covered = armed_in_time(cfg, s)
     _nacks_in_time(proof, cfg, s, covered)
     _runs_in_time(proof, cfg, s, covered)
-    later, place = z3.Int("later"), z3.Int("any0")
-    given = [covered.holds({"s": s}, place), later >= s.fields["now"]]
-    proof.lemma("as time elapses", covered.holds({"s": s.replace({"now": later})}, place), given)
+    later, index = z3.Int("later"), z3.Int("any0")
+    given = [covered.holds({"s": s}, index), later >= s.fields["now"]]
+    proof.lemma("as time elapses", covered.holds({"s": s.replace({"now": later})}, index), given)
     proof.need("it does not hold at the start", is_armed_in_time(Config(), model.start(Config())))
     for plain, step, was, now in histories(40, 60):
         proof.run(step, is_armed_in_time(plain, now) or not is_armed_in_time(plain, was), was)
@@ -168,7 +168,7 @@ def timer_is_in_time() -> Answer:
 def _nacks_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
     """Shows the invariant after every path through a nack, for any delay and any bucket time."""
     is_own, origin = z3.Function("is own", z3.IntSort(), z3.BoolSort()), z3.Function("of", z3.IntSort(), z3.IntSort())
-    buckets, place = s.fields["buckets"], z3.Int("any0")
+    buckets, index = s.fields["buckets"], z3.Int("any0")
 
     def with_entry(before: Seq, time: Any, _: Any) -> Seq:
         """Returns buckets, each at that time or at the time of an earlier one; `_run_with_entry` tests this."""
@@ -183,13 +183,13 @@ def _nacks_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
     anything = (model.delay_of, model.bucket_time, message_ids.retained_after_nack)
     reader = Reader(havoc=anything, stubs={model.with_entry: with_entry})
     entry, count = unknown(Position, "entry"), unknown(int | None, "redelivery_count")
-    was_there = z3.And(origin(place) >= 0, origin(place) < buckets.length)
-    given = [z3.Or(is_own(place), was_there), covered.holds({"s": s}, place)]
-    given.append(covered.holds({"s": s}, origin(place)))
+    was_there = z3.And(origin(index) >= 0, origin(index) < buckets.length)
+    given = [z3.Or(is_own(index), was_there), covered.holds({"s": s}, index)]
+    given.append(covered.holds({"s": s}, origin(index)))
     accepted = []
     for path in reader.paths(model.nack, cfg, s, entry, count, unknown(NackedId, "message_id")):
         after = path.value[0]
-        proof.show("after a nack", covered.holds({"s": after}, place), [*given, *path.when])
+        proof.show("after a nack", covered.holds({"s": after}, index), [*given, *path.when])
         if after is not s:
             accepted.append(z3.And(*given, *path.when))
     proof.possible("an accepted nack", [z3.Or(*accepted)])
@@ -207,7 +207,7 @@ def _run_with_entry(proof: Proof) -> None:
 
 def _runs_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
     """Shows the invariant after a run, which removes a prefix of the buckets and re-arms the timer."""
-    buckets, due, place = s.fields["buckets"], z3.Int("due"), z3.Int("any0")
+    buckets, due, index = s.fields["buckets"], z3.Int("due"), z3.Int("any0")
     reader = Reader([due >= 0, buckets.length >= 0])
     loop = reader.loop(model.split_due)
 
@@ -222,10 +222,10 @@ def _runs_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
         left = end.value[1]
         timer = reader.call(model.timer_after_run, cfg, s, left, when=end.when)
         after = s.replace({"buckets": left, "timer": timer})
-        at, first = left.at(place).fields["time"], left.at(z3.IntVal(0)).fields["time"]
-        in_order = z3.Implies(z3.And(place >= 0, place < left.length), first <= at)
-        proof.possible("a run that leaves buckets", [*end.when, in_order, left.length > 1, place == 1])
-        proof.show("after a run", covered.holds({"s": after}, place), [*end.when, in_order])
+        at, first = left.at(index).fields["time"], left.at(z3.IntVal(0)).fields["time"]
+        in_order = z3.Implies(z3.And(index >= 0, index < left.length), first <= at)
+        proof.possible("a run that leaves buckets", [*end.when, in_order, left.length > 1, index == 1])
+        proof.show("after a run", covered.holds({"s": after}, index), [*end.when, in_order])
 
 
 # ---- random traces ----------------------------------------------------------------------------------------

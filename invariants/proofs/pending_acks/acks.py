@@ -105,7 +105,7 @@ def overlap_is_a_common_message() -> Answer:
 def accepted_ack_is_for_free_messages() -> Answer:
     """Conflicts are decided by messages where acks have ack sets, and by entries where they have none (PIP-54)."""
     it = Cursor()
-    proof, i, place, bit = it.proof, it.i, z3.Int("place"), z3.Int("(any bit)")
+    proof, i, index, bit = it.proof, it.i, z3.Int("place"), z3.Int("(any bit)")
     size, pending = z3.Int("size"), any_acks()
     entry, ack_set = it.e, Maybe(z3.Bool("has set"), bitmasks.unknown_mask("ack set"))
     cfg = lifted(Config()).replace({"batch_sizes": (size,)})
@@ -119,13 +119,13 @@ def accepted_ack_is_for_free_messages() -> Answer:
         return z3.And(message < size, acks(ack, entry, message), acks_at(pending, at, entry, message))
 
     found = [any_.element_index for any_ in reader.any_facts]
-    same_entry = [ENTRY(at) == entry for at in (place, *found)]
+    same_entry = [ENTRY(at) == entry for at in (index, *found)]
     for path in paths:
-        there = [*known, *same_entry, *path.when, *[any_.fact(place) for any_ in reader.any_facts]]
+        there = [*known, *same_entry, *path.when, *[any_.fact(index) for any_ in reader.any_facts]]
         proof.possible("an ack", there)
-        inside = z3.And(place >= 0, place < pending.length)
+        inside = z3.And(index >= 0, index < pending.length)
         if isinstance(path.value, str):
-            free = z3.And(z3.Not(is_pending(place, i)), z3.Implies(z3.Not(ack_set.defined), z3.Not(inside)))
+            free = z3.And(z3.Not(is_pending(index, i)), z3.Implies(z3.Not(ack_set.defined), z3.Not(inside)))
             proof.show("no message is pending", free, there, direct=True)
             continue
         some = [z3.And(bit >= 0, is_pending(at, bit)) for at in found]
@@ -229,9 +229,9 @@ ACK_SET = z3.Function("ack set", z3.IntSort(), bitmasks.MASK)
 def any_acks() -> Seq:
     """Returns any number of acks, each of a whole entry or with an ack set."""
 
-    def at(place: Any) -> Rec:
-        place = as_term(place)
-        return Rec(PositionAck, {"entry": ENTRY(place), "ack_set": Maybe(HAS_SET(place), ACK_SET(place))})
+    def at(index: Any) -> Rec:
+        index = as_term(index)
+        return Rec(PositionAck, {"entry": ENTRY(index), "ack_set": Maybe(HAS_SET(index), ACK_SET(index))})
 
     return Seq(PositionAck, z3.Int("acks.length"), at, {}, {})
 
@@ -242,9 +242,9 @@ def acks(ack: Rec, entry: Any, bit: Any) -> Any:
     return z3.And(ack.fields["entry"] == entry, z3.Or(z3.Not(ack_set.defined), z3.Not(ack_set.value[bit])))
 
 
-def acks_at(acks_: Seq, place: Any, entry: Any, bit: Any) -> Any:
+def acks_at(acks_: Seq, index: Any, entry: Any, bit: Any) -> Any:
     """Returns whether the ack with that index is for a message of an entry."""
-    return z3.And(place >= 0, place < acks_.length, acks(acks_.at(place), entry, bit))
+    return z3.And(index >= 0, index < acks_.length, acks(acks_.at(index), entry, bit))
 
 
 def before(acks_: Seq, p: Any, q: Any) -> Any:
@@ -276,9 +276,9 @@ def ack_adds_its_messages() -> Answer:
     loop = Reader(known).loop(model.merged)
     [begun] = [path for path in loop.begin(old, new) if path.exit == "next"]
     head = {**begun.names, INDEX: at}
-    places = (p, q, r, p - 1, q - 1, r - 1, at)
-    smaller = [z3.Implies(z3.And(n >= 0, n < at), ENTRY(n) < new.fields["entry"]) for n in places]
-    given = [*known, *smaller, *[before(old, one, other) for one in places for other in places]]
+    indexes = (p, q, r, p - 1, q - 1, r - 1, at)
+    smaller = [z3.Implies(z3.And(n >= 0, n < at), ENTRY(n) < new.fields["entry"]) for n in indexes]
+    given = [*known, *smaller, *[before(old, one, other) for one in indexes for other in indexes]]
     paths = loop.iteration(head, given)
     exit_paths = [path for path in paths if path.exit == "return"]
     for path in paths:
@@ -290,10 +290,10 @@ def ack_adds_its_messages() -> Answer:
     for path in exit_paths:
         after: Seq = path.value
         proof.possible("one more ack", path.when)
-        was = [acks_at(old, place, e, i) for place in (r, r - 1)]
+        was = [acks_at(old, index, e, i) for index in (r, r - 1)]
         mixed = z3.Or(*was, acks(new, e, i), z3.And(acks_at(old, at, e, i), e == new.fields["entry"]))
         proof.show("no other message", z3.Implies(acks_at(after, r, e, i), mixed), path.when)
-        still = z3.Or(*[acks_at(after, place, e, i) for place in (p, p + 1)])
+        still = z3.Or(*[acks_at(after, index, e, i) for index in (p, p + 1)])
         proof.show("all that was acked", z3.Implies(acks_at(old, p, e, i), still), path.when)
         adds = z3.Implies(acks(new, e, i), acks_at(after, at, e, i))
         proof.show("all that the ack is for", adds, path.when)
@@ -330,12 +330,12 @@ def _run_of_acks(proof: Proof, draw: random.Random) -> None:
         STATE,
         'Rule(Origin.READ, "MLPendingAckReplyCallBack.handleMetadataEntry, master 2026-07")\n    ] = True',
         'Rule(Origin.READ, "MLPendingAckReplyCallBack.handleMetadataEntry, master 2026-07")\n    ] = False',
-        refutes="it applies to its own cumulative ack",
+        refutes="the end applies to its own cumulative ack",
     ),
 )
 def end_removes_its_own_acks() -> Answer:
     """PIP-31: an abort undoes the acks of its transaction, and of no other."""
-    proof, place, cfg = Proof(), z3.Int("place"), lifted(Config())
+    proof, index, cfg = Proof(), z3.Int("place"), lifted(Config())
     s, end, own = unknown(State, "s"), unknown(LogRecord, "end"), Seq.unknown(PositionAck, "own")
     pending, cumulative, txn = s.fields["individual_acks"], s.fields["cumulative_ack"], end.fields["txn"]
     is_own = z3.And(cumulative.defined, cumulative.value.fields["txn"] == txn)
@@ -347,9 +347,9 @@ def end_removes_its_own_acks() -> Answer:
             applies = as_term(ended.defined) if isinstance(ended, Maybe) else z3.BoolVal(ended is not None)
             there = [*known, *path.when]
             proof.possible("an end", there)
-            proof.show("it applies to its own cumulative ack", applies == is_own, there, direct=True)
+            proof.show("the end applies to its own cumulative ack", applies == is_own, there, direct=True)
             for after in reader.paths(replay.without_ended_acks, s, txn, path.value, when=there):
-                _show_rest(proof, pending, after.value, cumulative, is_own, txn, place, after.when)
+                _show_rest(proof, pending, after.value, cumulative, is_own, txn, index, after.when)
     draw = random.Random(31)  # noqa: S311
     for _ in range(200):
         _run_of_ends(proof, draw)
@@ -357,7 +357,7 @@ def end_removes_its_own_acks() -> Answer:
 
 
 def _show_rest(
-    proof: Proof, pending: Seq, after: Rec, cumulative: Maybe, is_own: Any, txn: Any, place: Any, when: Sequence[Any]
+    proof: Proof, pending: Seq, after: Rec, cumulative: Maybe, is_own: Any, txn: Any, index: Any, when: Sequence[Any]
 ) -> None:
     """Shows what is pending after an end."""
     rest, left = after.fields["individual_acks"], after.fields["cumulative_ack"]
@@ -369,11 +369,11 @@ def _show_rest(
         proof.show("it is unchanged", same, when, direct=True)
     if rest is pending:  # the transaction had no acks
         return
-    stays, item, known = rest.origin.element_at(place) if rest.origin else (z3.FreshBool("stays"), rest.at(place), [])
-    inside = [place >= 0, place < pending.length, *known]
-    others = as_term(stays) == (pending.at(place).fields["txn"] != txn)
+    stays, item, known = rest.origin.element_at(index) if rest.origin else (z3.FreshBool("stays"), rest.at(index), [])
+    inside = [index >= 0, index < pending.length, *known]
+    others = as_term(stays) == (pending.at(index).fields["txn"] != txn)
     proof.show("exactly the other transactions stay", others, [*when, *inside], direct=True)
-    proof.show("their acks are unchanged", as_term(equal(item, pending.at(place))), [*when, *inside], direct=True)
+    proof.show("their acks are unchanged", as_term(equal(item, pending.at(index))), [*when, *inside], direct=True)
 
 
 def _run_of_ends(proof: Proof, draw: random.Random) -> None:

@@ -64,9 +64,11 @@ class Index:
             z3.Implies(counted, log(j) <= newest),
         )
 
-    def assumed(self, places: Sequence[Any], entries: Sequence[Any]) -> list[Any]:
+    def assumed(self, key_indexes: Sequence[Any], entries: Sequence[Any]) -> list[Any]:
         """Returns the invariant for the keys and entries that a step reads."""
-        held = [self.holds(self.index, self.end, LAST, p, q, j) for p in places for q in places for j in entries]
+        held = [
+            self.holds(self.index, self.end, LAST, p, q, j) for p in key_indexes for q in key_indexes for j in entries
+        ]
         return [*self.known, *held]
 
     def counted(self) -> Iterator[tuple[Rec, list[Any]]]:
@@ -83,17 +85,17 @@ class Index:
         for path in reader.paths(model.without_acked, self.lag, self.index, self.first_unacked):
             count = reader.sums[0]
             gone = count.whole()
-            places = (self.p, self.q, self.p + gone, self.q + gone, gone - 1)
+            key_indexes = (self.p, self.q, self.p + gone, self.q + gone, gone - 1)
             index, trimmed = path.value[0], as_term(path.value[1])
-            given = self.assumed(places, (self.j, self.j + trimmed))
-            before = [gone >= 0, *[self._is_prefix(count, self.keys.length, place) for place in places]]
+            given = self.assumed(key_indexes, (self.j, self.j + trimmed))
+            before = [gone >= 0, *[self._is_prefix(count, self.keys.length, key_index) for key_index in key_indexes]]
             yield index, trimmed, [*given, *path.when, *before]
 
-    def _is_prefix(self, count: RecursiveSum, upto: Any, place: Any) -> Any:
+    def _is_prefix(self, count: RecursiveSum, end: Any, key_index: Any) -> Any:
         """Returns that the counted keys are the first ones."""
-        is_counted = count.step(place)[0] == 1
-        inside = z3.And(place >= 0, place < upto)
-        return z3.Implies(inside, is_counted == (place < count.before(upto)))
+        is_counted = count.step(key_index)[0] == 1
+        inside = z3.And(key_index >= 0, key_index < end)
+        return z3.Implies(inside, is_counted == (key_index < count.before(end)))
 
     def count_is_the_place(self) -> None:
         """Shows by induction that the keys below the mark-delete position are the first ones."""
@@ -101,12 +103,12 @@ class Index:
         reader.paths(model.without_acked, self.lag, self.index, self.first_unacked)
         count = reader.sums[0]
 
-        def so_far(upto: Any, place: Any) -> Any:
-            return z3.And(count.before(upto) >= 0, count.before(upto) <= upto, self._is_prefix(count, upto, place))
+        def so_far(end: Any, key_index: Any) -> Any:
+            return z3.And(count.before(end) >= 0, count.before(end) <= end, self._is_prefix(count, end, key_index))
 
-        places = (k, n, count.before(n))
-        given = [n >= 0, n < self.keys.length, *count.facts(n), *[so_far(n, place) for place in places]]
-        given += [in_order(self.keys, p, q) for p in places for q in places]
+        key_indexes = (k, n, count.before(n))
+        given = [n >= 0, n < self.keys.length, *count.facts(n), *[so_far(n, key_index) for key_index in key_indexes]]
+        given += [in_order(self.keys, p, q) for p in key_indexes for q in key_indexes]
         self.proof.possible("a key", given)
         self.proof.lemma("no key", so_far(z3.IntVal(0), k), count.facts(n))
         self.proof.lemma("one more key", so_far(n + 1, k), given)
@@ -179,7 +181,7 @@ def keys_are_in_order() -> Answer:
         MODEL,
         "removed = sum([key.ack_position < first_unacked for key in index.keys])",
         "removed = sum([key.ack_position <= first_unacked for key in index.keys])",
-        refutes="what goes is acknowledged",
+        refutes="removed positions are acknowledged",
     ),
 )
 def trimmed_is_acknowledged() -> Answer:
@@ -195,7 +197,7 @@ def trimmed_is_acknowledged() -> Answer:
     for index, trimmed, there in it.cleared():
         it.proof.possible("a move of the mark", there)
         lost = z3.Implies(z3.And(j >= 0, j < trimmed), LAST(j) < it.first_unacked)
-        it.proof.show("what goes is acknowledged", lost, there)
+        it.proof.show("removed positions are acknowledged", lost, there)
         it.proof.show("nothing after the end goes", z3.And(trimmed >= 0, trimmed <= it.end), there)
         rest = it.holds(index, it.end - trimmed, lambda at, by=trimmed: LAST(at + by), p, q, j)
         it.proof.show("the index of what is left", rest, there)
@@ -238,5 +240,5 @@ def _mark_is_the_durable_one(it: Index) -> None:
         at == it.end,
         first_unacked == s.fields["durable_cursor"].fields["first_unacked"],
     )
-    it.proof.show("what is counted, and up to where it is cleared", same, direct=True)
-    it.proof.need("what was counted is cleared", index is found and len(asked) == 2)
+    it.proof.show("the counted entries, and the end of the cleared range", same, direct=True)
+    it.proof.need("the counted entries are cleared", index is found and len(asked) == 2)

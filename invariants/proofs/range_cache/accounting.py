@@ -37,14 +37,14 @@ def _size_is_sum(n: Names) -> Any:
         MODEL,
         "return e.released and cfg.released_value_stays_counted",
         "return e.released",
-        refutes="after a round, what leaves is subtracted",
+        refutes="after an iteration, removed bytes are subtracted",
     ),
 )
 def size_accounting() -> Answer:
     """Violated by apache/pulsar#10016, #17908, and by `removeEntry` from 4.1 to master 2026-07.
 
-    Removal by position is shown as far as that it subtracts the bytes of what it takes; that it takes from the queue
-    what it subtracts is left to the other engines.
+    The proof shows that a removal by position subtracts the bytes of the entries that it removes. Other engines check
+    that it removes these entries from the queue.
     """
     cache = z3.Int("cache")
     bytes_of = {"bytes": lambda slot: z3.If(z3.And(slot.defined, slot.value.fields["cache"] == cache), _bytes(slot), 0)}
@@ -61,7 +61,7 @@ def size_accounting() -> Answer:
             )
 
         given = (z3.Not(it.cfg.fields["released_value_stays_counted"]), _size_is_sum({"s": it.s}))
-        invariant = Invariant("bytes that are gone and bytes that are left are all there were", all_there)
+        invariant = Invariant("removed and remaining bytes add up, by cache", all_there)
         it.show([invariant], lambda after, removed: _size_is_sum({"s": after}), given=given)
         it.against(action, _sizes_are_sums)
     edits.against(_sizes_add_up)
@@ -91,7 +91,7 @@ def _sizes_add_up(cfg: Config, s: State) -> bool:
         MODEL,
         "            entries += 1",
         "            entries = 1",
-        refutes="after a round, what leaves is subtracted",
+        refutes="after an iteration, removed bytes are subtracted",
     ),
 )
 def passes_report() -> Answer:
@@ -112,7 +112,7 @@ def passes_report() -> Answer:
             left = [queue_of({"s": it.s}).total(m) - queue_of({"s": after}).total(m) for m in ("entries", "freed")]
             return z3.And(removed.fields["entries"] == left[0], removed.fields["bytes"] == left[1])
 
-        it.show([Invariant("what is gone and what is left is all there was", all_there)], reported)
+        it.show([Invariant("removed and remaining bytes add up", all_there)], reported)
         it.against(action, _reported)
     return proof.answer()
 
@@ -135,7 +135,7 @@ def _reported(run: Run) -> bool:
         MODEL,
         "e._replace(timestamp_ns=s.now_ns, accessed=False,",
         "e._replace(accessed=False,",
-        refutes="after a round, the queue is in the order of time",
+        refutes="after an iteration, the queue is in the order of time",
     ),
 )
 def times_never_decrease() -> Answer:
@@ -148,7 +148,7 @@ def times_never_decrease() -> Answer:
         it.show(
             [in_order("head")],
             lambda after, removed, i, j: in_order().holds({"s": after}, i, j),
-            places=2,
+            indexes=2,
             assumed=(ordered_before(),),
         )
         it.against(action, _in_order)

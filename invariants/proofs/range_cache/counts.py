@@ -175,14 +175,14 @@ def _passes_keep_counts(proof: Proof) -> None:
         for path in it.loop.iteration(it.head, [head >= 0]):
             more, left = path.names["queue"], path.names["gone"]
             back, out = more.at(queue.length).value.fields, left.at(gone.length).fields
-            for place, kept, there in (
+            for index, kept, there in (
                 ("back", back, more.length > queue.length),
                 ("out", out, left.length > gone.length),
             ):
                 same = z3.And(
                     equal(kept["expected_reads"], held["expected_reads"]), equal(kept["copies"], held["copies"])
                 )
-                proof.show(f"the counter of what is put {place}", z3.Implies(there, same), path.when)
+                proof.show(f"the counter of what is put {index}", z3.Implies(there, same), path.when)
 
 
 def _leaving_keeps_counts(proof: Proof) -> None:

@@ -8,7 +8,7 @@ whole. Three functions iterate over any number of entries:
     change_read_count   release, replay                          changes the read count that a retained entry shares
     remove_entries      remove_range, invalidate_ledger, clear   removes entries; their wrappers stay in the queue
 
-The eviction passes have proofs of their own (`passes.py`). `non_evictable_size` is left out.
+`passes.py` has the proofs about eviction passes. `non_evictable_size` is not covered.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Edits:
 
     def show(self, edits: Iterator[Edit], kept: Invariant, given: Sequence[Any] = ()) -> None:
         """Proves that every edit preserves an invariant, whose names include the state `s`."""
-        anywhere = [z3.Int(f"any{i}") for i in range(kept.places)]
+        anywhere = [z3.Int(f"any{i}") for i in range(kept.indexes)]
         for edit in edits:
             self.follows(
                 edit, kept.about, lambda *at, edit=edit: kept.holds({"s": edit.after}, *at), anywhere, kept, given
@@ -177,7 +177,7 @@ class Edits:
         edit: Edit,
         what: str,
         goal: Any,
-        places: Sequence[Any],
+        indexes: Sequence[Any],
         kept: Invariant | None = None,
         given: Sequence[Any] = (),
     ) -> None:
@@ -185,7 +185,7 @@ class Edits:
         names: Names = {"s": self.s}
         values = (self.s, edit.after, edit.outcome, *[v for v in edit.path.names.values() if isinstance(v, Seq)])
         known = [*self.given, *given, *edit.path.when]
-        follows(self.proof, f"{edit.name}: {what}", goal, places, (kept,) if kept else (), names, known, values)
+        follows(self.proof, f"{edit.name}: {what}", goal, indexes, (kept,) if kept else (), names, known, values)
 
     # ---- comparison with runs of the program
 

@@ -38,7 +38,7 @@ from model import range_cache as model
         MODEL,
         "return timestamp_ns < threshold_ns",
         "return timestamp_ns <= threshold_ns",
-        refutes="after a round, what is gone is old",
+        refutes="after an iteration, removed entries are older than the limit",
     ),
 )
 def removes_nothing_younger() -> Answer:
@@ -50,7 +50,7 @@ def removes_nothing_younger() -> Answer:
         inside = z3.And(i >= 0, i < gone.length)
         return z3.Implies(inside, gone.at(i).fields["timestamp_ns"] < n["limit"])
 
-    it.show([Invariant("what is gone is old", is_old, 1)])
+    it.show([Invariant("removed entries are older than the limit", is_old, 1)])
     queue, head = it.head["queue"], it.head["head"]
     for path in it.loop.iteration(it.head, [head >= 0]):
         moved = z3.And(queue.at(head).defined, path.names["head"] > head)
@@ -87,7 +87,7 @@ def leaves_nothing_older() -> Answer:
         return z3.Implies(live_at(seq, i), field_at(seq, i, "timestamp_ns") >= it.limit)
 
     past = it.limit <= it.s.fields["now_ns"]
-    it.show([in_order("head")], young, places=1, given=(past,), assumed=(ordered_before(),))
+    it.show([in_order("head")], young, indexes=1, given=(past,), assumed=(ordered_before(),))
     it.against("time_pass", lambda run: all(e is None or e.timestamp_ns >= run.limit for e in run.after.queue))
     return it.proof.answer()
 
@@ -102,7 +102,7 @@ def leaves_nothing_older() -> Answer:
         MODEL,
         "e._replace(timestamp_ns=s.now_ns, accessed=False,",
         "e._replace(accessed=False,",
-        refutes="after a round, what was put back is new",
+        refutes="after an iteration, requeued entries have the current timestamp",
     ),
 )
 def visits_once() -> Answer:
@@ -116,7 +116,7 @@ def visits_once() -> Answer:
         return z3.And(n["head"] <= slots, slots <= queue.length, z3.Implies(put_back, new))
 
     past = it.limit <= it.s.fields["now_ns"]
-    exit_paths = it.show([Invariant("what was put back is new", back_are_new, 1)], given=(past,))
+    exit_paths = it.show([Invariant("requeued entries have the current timestamp", back_are_new, 1)], given=(past,))
     for end in exit_paths:
         slots = it.s.fields["queue"].length
         it.proof.show("visits", end.names["head"] <= slots, [*end.when, back_are_new(it.head, it.head["head"])])
@@ -136,7 +136,7 @@ def visits_once() -> Answer:
         MODEL,
         '        if result == "REQUEUE":\n',
         '        if result == "REQUEUE":\n            freed += e.bytes\n',
-        refutes="after a round, what is freed and what is left is all there was",
+        refutes="after an iteration, freed and remaining bytes add up",
     ),
 )
 def reaches_its_goal() -> Answer:
@@ -151,7 +151,7 @@ def reaches_its_goal() -> Answer:
         freed, there = removed.fields["bytes"], queue_of({"s": it.s}).total("freed")
         return z3.Or(freed >= it.limit, freed == there)
 
-    it.show([Invariant("what is freed and what is left is all there was", all_there)], enough)
+    it.show([Invariant("freed and remaining bytes add up", all_there)], enough)
     it.against("size_pass", lambda run: run.removed.bytes >= min(run.limit, run.freeable()))
     return it.proof.answer()
 
@@ -166,7 +166,7 @@ def reaches_its_goal() -> Answer:
         MODEL,
         '    if freed >= bytes_to_free:\n        return "STOP"',
         '    if freed > bytes_to_free:\n        return "STOP"',
-        refutes="after a round, the last removal was needed",
+        refutes="after an iteration, the last removal was needed",
     ),
 )
 def takes_no_more() -> Answer:
@@ -183,7 +183,9 @@ def takes_no_more() -> Answer:
         _, removed = end.value
         gone = end.names["gone"]
         same = removed.fields["bytes"] == z3.If(gone.length > 0, end.names["freed"], 0)
-        it.proof.show("what is reported is what was counted", same, [*end.when, *facts_of((gone,), same, *end.when)])
+        it.proof.show(
+            "the reported bytes are the counted bytes", same, [*end.when, *facts_of((gone,), same, *end.when)]
+        )
     it.against("size_pass", _last_was_needed)
     return it.proof.answer()
 
@@ -220,11 +222,11 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
         MODEL,
         "e.requeue_count < s.max_requeue_times",
         "e.requeue_count <= s.max_requeue_times",
-        refutes="after a round, each visit uses up one",
+        refutes="after an iteration, each visit uses up a requeue",
     ),
 )
 def visit_bound() -> Answer:
-    """A size pass ends: each visit uses up one of a finite number of requeues."""
+    """A size pass ends: each visit uses up one of finitely many requeues."""
     it = Pass(model.size_pass_predicate, _visits)
     _sums_are_not_negative(it.proof)
     before = queue_of({"s": it.s})
@@ -235,7 +237,7 @@ def visit_bound() -> Answer:
         return head + left == before.length + before.total("extra")
 
     given = (it.cfg.fields["size_pass_requeues_expired"],)
-    exit_paths = it.show([Invariant("each visit uses up one", used_up)], given=given)
+    exit_paths = it.show([Invariant("each visit uses up a requeue", used_up)], given=given)
     most = before.length + before.total("extra")
     for end in exit_paths:
         queue, head = end.names["queue"], end.names["head"]

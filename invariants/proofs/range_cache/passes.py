@@ -98,7 +98,7 @@ class Pass:
         invariants: list[Invariant],
         goal: Callable[..., Any] | None = None,
         *,
-        places: int = 0,
+        indexes: int = 0,
         given: tuple[Any, ...] = (),
         assumed: tuple[Invariant, ...] = (),
     ) -> list[Path]:
@@ -106,15 +106,19 @@ class Pass:
 
         `given` is assumed of the config, the state before and the limit; `assumed` of that state's places.
         """
-        fits = Invariant("caches of queued entries are there", self._fits("queue"), 1)
-        all_invariants = [*self._plain(), fits, Invariant("caches of gone entries are there", self._fits("gone"), 1)]
+        fits = Invariant("cache numbers of queued entries are in range", self._fits("queue"), 1)
+        all_invariants = [
+            *self._plain(),
+            fits,
+            Invariant("cache numbers of removed entries are in range", self._fits("gone"), 1),
+        ]
         induction = Induction(self.proof, self.loop, self.head, [*all_invariants, *invariants], given)
         before = Invariant("", lambda n, i: self._fits("queue")({**n, "queue": n["s"].fields["queue"]}, i), 1)
         induction.base_case(self.loop.begin(self.cfg, self.s, self.predicate, self.limit), (before, *assumed))
         exit_paths = induction.exit_paths(induction.step_case())
         if goal is None:
             return exit_paths
-        anywhere = [z3.Int(f"any{i}") for i in range(places)]
+        anywhere = [z3.Int(f"any{i}") for i in range(indexes)]
         for end in exit_paths:
             after, removed = end.value
             induction.show(
@@ -152,10 +156,10 @@ class Pass:
 
         return fits
 
-    # ---- what a pass ends with
+    # ---- the end of a pass
 
     def _left(self, cfg: Rec, s: Rec, gone: Seq) -> tuple[Rec, Rec]:
-        """Stands in for `leave`: exactly what `_leave` shows of it."""
+        """Stub of `account_for_removed`, with the facts that `_leave` proves."""
         sizes = s.fields["sizes"]
         kept = cfg.fields["released_value_stays_counted"]
         rest = z3.If(kept, z3.Int("left.size"), sizes.at(self.cache) - gone.total("bytes"))
@@ -168,7 +172,7 @@ class Pass:
         return after, Rec(Removed, {"entries": gone.total("entries"), "bytes": gone.total("freed")})
 
     def _leave(self) -> None:
-        """Shows of `leave`, by induction over what is gone, what `_left` says in its place."""
+        """Proves the facts of the stub `_left`, by induction over the removed entries."""
         reader = Reader(havoc=(model.add_orphaned_copies,))
         loop = reader.loop(model.account_for_removed)
         gone = Seq.unknown(Entry, "gone", self.of_entries)
@@ -196,9 +200,9 @@ class Pass:
                 z3.Or(cfg["released_value_stays_counted"], n["sizes"].at(self.cache) == size),
             )
 
-        inside = Invariant("caches of gone entries are there", self._fits("gone"), 1)
-        adding = Invariant("what leaves is subtracted", adds_up)
-        # the caches of what is gone are there, at every place: a place is inside where a round reads it
+        inside = Invariant("cache numbers of removed entries are in range", self._fits("gone"), 1)
+        adding = Invariant("removed bytes are subtracted", adds_up)
+        # the cache number of the removed entry is in range at the index that an iteration reads
         here = self._fits("gone")(head, head[INDEX])
         induction = Induction(self.proof, loop, head, [adding, inside], [here])
         induction.base_case(loop.begin(self.cfg, self.s, gone), (inside,))

@@ -138,13 +138,13 @@ def _asks_for_something(total: int, most: int, share: float) -> bool:
         WATERMARK,
         "return total_bytes - share_of(max_bytes, watermark)",
         "return total_bytes - share_of(max_bytes, TRIGGER_SHARE)",
-        refutes="what is left",
+        refutes="the remaining bytes",
     ),
 )
 def aims_at_the_watermark() -> Answer:
     """The freed bytes are the difference to the watermark."""
     it = Amounts()
-    it.proof.show("what is left", it.total - it.wanted == it.share_of)
+    it.proof.show("the remaining bytes", it.total - it.wanted == it.share_of)
     cfg, state = unknown(Config, "cfg"), unknown(State, "s")
     s = state.replace({"sizes": Seq.unknown(int, "s.sizes", {SUM: lambda n: n})})
     asked, passed = z3.Int("asked"), []
@@ -163,8 +163,8 @@ def aims_at_the_watermark() -> Answer:
         after, outcome = path.value
         evicts = z3.And(over, wanted > 0)
         it.proof.show("when it evicts", evicts == (after is not s), path.when)
-        it.proof.show("how much it asks for", z3.Implies(evicts, passed[0] == wanted), path.when)
-        it.proof.show("it reports", z3.Or(evicts, as_term(equal(outcome, _nothing()))), path.when)
+        it.proof.show("the requested bytes", z3.Implies(evicts, passed[0] == wanted), path.when)
+        it.proof.show("the outcome without an eviction", z3.Or(evicts, as_term(equal(outcome, _nothing()))), path.when)
     return it.against(_aims)
 
 

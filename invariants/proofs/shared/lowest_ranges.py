@@ -55,7 +55,7 @@ class Lowest:
         self.count_is_constant_in_gap()
         for path in self.loop.begin(self.head["ledgers"], self.deleted, self.bounds):
             same = z3.And(path.names["starts"][i] == self.starts[i], path.names["most"] == self.bounds)
-            proof.show("at first", same, [*path.when, i >= 0])
+            proof.show("at loop entry", same, [*path.when, i >= 0])
         known = [*self.preconditions, *self.lowest_start_facts()]
         one_more = self.count(self.lowest + 1) == self.count(self.lowest) + 1
         for path in self.loop.iteration(self.head, self.preconditions):
@@ -71,8 +71,8 @@ class Lowest:
             end = z3.If(none_left, self.cut, self.lowest)
             there = [*path.when, z3.Or(none_left, z3.And(*self.lowest_start_facts()))]
             empty = z3.Implies(none_left, z3.ForAll([bit], z3.Not(self.cut_off[bit])))
-            proof.possible("what is taken", [*there, empty])
-            proof.show("what is taken is deleted", z3.Implies(kept[i], self.deleted[i]), there)
+            proof.possible("the taken entries", [*there, empty])
+            proof.show("taken entries are deleted", z3.Implies(kept[i], self.deleted[i]), there)
             proof.show("starts before the end", z3.Implies(z3.And(kept[i], self.starts[i]), i < end), [*there, empty])
-            proof.lemma("as many as asked for", self.count(end) <= self.bounds, there)
-            proof.lemma("or all", z3.Or(none_left, self.count(end) == self.bounds), there)
+            proof.lemma("at most the requested number of starts", self.count(end) <= self.bounds, there)
+            proof.lemma("all starts, or the requested number", z3.Or(none_left, self.count(end) == self.bounds), there)

@@ -83,7 +83,7 @@ def ack_set_deletes_one() -> Answer:
         there = [*known, *path.when]
         proof.possible("a record of an entry", there)
         is_part = given.defined if isinstance(given, Maybe) else z3.BoolVal(given is not None)
-        proof.show("whole if it is alone", is_part == (size > 1), there, direct=True)
+        proof.show("deleted as a whole if it is the only record", is_part == (size > 1), there, direct=True)
         mask = given.value if isinstance(given, Maybe) else given
         bits = z3.Implies(is_part, mask[i] == z3.And(i >= 0, i < size, i != at))
         proof.show("all bits but one", bits, there, direct=True)
@@ -110,8 +110,8 @@ class Deletions:
         self.before = Rec(Acks, had)  # `it.acks` are those anywhere in the loop
         self.s: Rec = unknown(State, "s").replace({"acks": self.before, "log": self.log})
         at = z3.Int("k")
-        self.place = self.positions.at(at).fields
-        entry, index = self.place["entry"], self.place["batch_index"]
+        self.position = self.positions.at(at).fields
+        entry, index = self.position["entry"], self.position["batch_index"]
         known = [at >= 0, at < self.positions.length, *self.it.valid(entry, self.it.e)]
         known += [*self.inside(entry), *self.inside(self.it.e), index >= 0, index < self.size(entry)]
         self.known = [*known, self.it.acks.fields["first_unacked"] >= self.s.fields["first_entry"]]
@@ -151,7 +151,7 @@ def entry_goes_with_last_record() -> Answer:
     d = Deletions()
     it, proof = d.it, d.it.proof
     e, i = it.e, it.i
-    entry, index = d.place["entry"], d.place["batch_index"]
+    entry, index = d.position["entry"], d.position["batch_index"]
     bit = z3.Int("(any bit)")
 
     def gone_when_none_left(acks: Rec) -> Any:
@@ -161,14 +161,14 @@ def entry_goes_with_last_record() -> Answer:
     begins = [path for path in d.loop.begin(d.cfg, d.s, d.positions) if path.exit == "next"]
     proof.need("the loop is reached", len(begins) == 1)
     for path in begins:
-        proof.need("it begins with what is deleted", path.names["acks"] is d.before)
+        proof.need("the loop begins with the deletions so far", path.names["acks"] is d.before)
         for round_ in d.loop.iteration({**path.names, "acks": it.acks, INDEX: d.at}, [*d.known, *path.when]):
             after, there = round_.names["acks"], [*d.known, *round_.when]
             proof.possible("a deletion", there)
             is_it = z3.And(e == entry, i == index)
             left = it.is_left(after, e, i) == z3.And(it.is_left(it.acks, e, i), z3.Not(is_it))
             proof.show("exactly the record is deleted", left, there, direct=True)
-            proof.show("what is known makes sense", it.is_consistent(after, e), there)
+            proof.show("the assumed state is consistent", it.is_consistent(after, e), there)
             proof.show("an entry is deleted when nothing is left", gone_when_none_left(after), there, direct=True)
         for end in d.loop.end({**path.names, "acks": it.acks}, [*d.known, *path.when]):
             after, there = end.value.fields["acks"], [*d.known, *end.when, *it.facts]
@@ -194,9 +194,9 @@ def _run_of_deletions(proof: Proof, draw: random.Random) -> None:
     all_of_them = [RecordPosition(n, at) for n, size in enumerate(sizes) for at in range(size)]
     order = draw.sample(all_of_them, draw.randrange(len(all_of_them) + 1))
     done: set[RecordPosition] = set()
-    for place in order:
-        s = model.delete_positions(cfg, s, (place, *([place] if draw.random() < 0.1 else [])))
-        done.add(place)
+    for position in order:
+        s = model.delete_positions(cfg, s, (position, *([position] if draw.random() < 0.1 else [])))
+        done.add(position)
         left = [sum(1 << at for at in range(size) if (n, at) not in done) for n, size in enumerate(sizes)]
         found = [model.remaining_records(s.acks, n, size) for n, size in enumerate(sizes)]
         gone = [n for n in range(len(sizes)) if cursor.is_deleted(s.acks, n)]
@@ -249,14 +249,14 @@ class Kept:
         ]
 
 
-def _is_kept(record: Rec, partial: Seq, place: Any) -> tuple[Any, list[Any]]:
+def _is_kept(record: Rec, partial: Seq, index: Any) -> tuple[Any, list[Any]]:
     """Whether an ack set in memory is in the record, and the facts that follow."""
     kept: Seq = record.fields["partial"]
     if kept.origin is None:
-        return z3.And(place >= 0, place < kept.length), []
-    chosen, item, known = kept.origin.element_at(place)
-    same = item.fields["remaining"] == partial.at(place).fields["remaining"]
-    return z3.And(place >= 0, place < kept.origin.over.length, as_term(chosen), same), known
+        return z3.And(index >= 0, index < kept.length), []
+    chosen, item, known = kept.origin.element_at(index)
+    same = item.fields["remaining"] == partial.at(index).fields["remaining"]
+    return z3.And(index >= 0, index < kept.origin.over.length, as_term(chosen), same), known
 
 
 def lowest_ranges_are_a_beginning(proof: Proof) -> None:

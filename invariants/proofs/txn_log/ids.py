@@ -59,7 +59,7 @@ def watermark_is_below_all() -> Answer:
         proof.show("the reported low watermark", after["reported_watermark"] < any_, there, direct=True)
         for record, then in made_by(known, model.new_transaction, s, z3.Int("timeout")):
             later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
-            proof.show("what comes is above", later, there, direct=True)
+            proof.show("new ids are above the watermark", later, there, direct=True)
     proof.need("the store serves", len(paths) > 0)
     for cfg, was in histories(30, 60):
         said = model.low_watermark(cfg, was)[1]

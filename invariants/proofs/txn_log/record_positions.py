@@ -125,7 +125,7 @@ def _does_its_part(proof: Proof, doing: AppliedRecords, path: Path, records: Seq
         "model.txn_log.state",
         "return Effect(remove_txn(txns, t.id), (*t.positions, position)",
         "return Effect(remove_txn(txns, t.id), t.positions",
-        refutes="how many are deleted",
+        refutes="the number of deleted positions",
     ),
 )
 def end_deletes_all() -> Answer:
@@ -142,17 +142,17 @@ def end_deletes_all() -> Answer:
         ends = z3.And(applied, was.defined, z3.Not(then.defined))
         proof.possible("a record", there)
         count = z3.If(ends, positions.length + 1, z3.If(applied, 0, 1))
-        proof.show("how many are deleted", deleted.length == count, there, direct=True)
+        proof.show("the number of deleted positions", deleted.length == count, there, direct=True)
         itself = as_term(equal(deleted.at(deleted.length - 1), it.position))
-        proof.show("itself, if any", z3.Implies(deleted.length > 0, itself), there, direct=True)
+        proof.show("its own position, if any is deleted", z3.Implies(deleted.length > 0, itself), there, direct=True)
         others = z3.Implies(z3.And(ends, k < positions.length), as_term(equal(deleted.at(k), positions.at(k))))
-        proof.show("and all others", others, there, direct=True)
+        proof.show("all positions of the transaction", others, there, direct=True)
         after: Seq = then.value.fields["positions"]
         before = z3.If(was.defined, positions.length, 0)
         adds = z3.And(after.length == before + 1, as_term(equal(after.at(before), it.position)))
         stays = z3.Implies(k < before, as_term(equal(after.at(k), positions.at(k))))
         proof.show(
-            "its place is kept", z3.Implies(z3.And(applied, then.defined), z3.And(adds, stays)), there, direct=True
+            "its position is kept", z3.Implies(z3.And(applied, then.defined), z3.And(adds, stays)), there, direct=True
         )
     run_map_stubs(proof)
     for record, before_, effect_ in effects(60):

@@ -152,7 +152,7 @@ def may_go(before: Any, after: Any) -> Any:
         STATE,
         "if t.status != EXPECTED[record.to]:",
         "if t.status in ENDED:",
-        refutes="it leaves by its end",
+        refutes="a transaction is removed by its end only",
     ),
 )
 def transactions_go_where_they_may() -> Answer:
@@ -197,13 +197,15 @@ def _show_moves(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) 
     before, after = was.value.fields, then.value.fields
     stays = z3.Implies(lives(was), lives(then))
     move = z3.Implies(both, z3.And(may_go(before["status"], after["status"]), stays))
-    proof.show("a transaction goes where it may", move, there, direct=True)
+    proof.show("status transitions are legal", move, there, direct=True)
     leaves = z3.And(was.defined, z3.Not(then.defined))
     by = z3.And(is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS), may_go(before["status"], record["to"]))
-    proof.show("it leaves by its end", z3.Implies(leaves, z3.And(it.is_its, by)), there, direct=True)
+    proof.show(
+        "a transaction is removed by its end only", z3.Implies(leaves, z3.And(it.is_its, by)), there, direct=True
+    )
     comes = z3.And(z3.Not(was.defined), then.defined)
     begins = z3.And(it.is_its, is_word(record["op"], "NEW"), is_word(after["status"], "OPEN"))
-    proof.show("it comes by its beginning", z3.Implies(comes, begins), there, direct=True)
+    proof.show("a transaction is added by its beginning only", z3.Implies(comes, begins), there, direct=True)
     for name in ("partitions", "subscriptions"):
         kept = z3.Implies(z3.And(both, before[name][i]), after[name][i])
         proof.show("no participant is lost", kept, there, direct=True)
@@ -306,7 +308,7 @@ def ended_transaction_is_not_recovered() -> Answer:
         for given, again in (*reads, ([*there, z3.Not(is_left)], run.again)):
             then = After(live, again, begun, has_ended)
             proof.show("one more record", holds(then, first_is_left), given)
-            proof.show("what ended is not found", z3.Implies(has_ended, z3.Not(again.defined)), given)
+            proof.show("an ended transaction is not recovered", z3.Implies(has_ended, z3.Not(again.defined)), given)
             seen.append((z3.And(*given), ends))
     for what, more in {"a record": True, "an end": z3.Or(*[z3.And(*pair) for pair in seen])}.items():
         proof.possible(what, [z3.Or(*[given for given, _ in seen]), as_term(more)])

@@ -239,7 +239,7 @@ def told_its_place() -> Answer:
         answer, there = all_of_them.at(k).fields, [*known, *call.when]
         proof.possible("an entry", there)
         proof.show("each one", all_of_them.length == records.length, there, direct=True)
-        proof.show("its own", answer["record"] == records.at(k), there, direct=True)
+        proof.show("its own record", answer["record"] == records.at(k), there, direct=True)
         where = as_term(equal(answer["position"], Position(s.fields["ledger"], s.fields["next_entry"])))
         proof.show("where it is", where, there, direct=True)
         placed = [
@@ -252,7 +252,7 @@ def told_its_place() -> Answer:
     for n in range(1, 101):
         heard_, numbers = model.EffectCollector(), tuple(range(n, 2 * n))
         after = model.completed(state.start(Config()), Write(1, True, numbers, 0), heard_)
-        places = [(answer.record, answer.batch_index, answer.batch_size) for answer in heard_.callbacks]
+        indexes = [(answer.record, answer.batch_index, answer.batch_size) for answer in heard_.callbacks]
         wanted = [(number, i, n) for i, number in enumerate(numbers)]
-        proof.run(f"{n} records", places == wanted and after.log[-1].records == numbers, places[:2])
+        proof.run(f"{n} records", indexes == wanted and after.log[-1].records == numbers, indexes[:2])
     return proof.answer()
