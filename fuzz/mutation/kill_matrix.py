@@ -54,7 +54,7 @@ from model.machine import BadValue
 
 #: Number of traces in which `killers` looks for violated properties.
 _PROPERTY_TRACES = 512
-#: How many times that many traces are tried until a bug in the model is found.
+#: Maximum number of such blocks of traces that `killers` runs.
 _MAX_BLOCKS = 32
 #: Number of traces whose final states are corrupted.
 _CORRUPTED_TRACES = 32
