@@ -195,7 +195,7 @@ class Cluster:
         parts = parts_of(message, check=self.checks_checksums)
         payloads = payloads_of(parts)
         first, highest = body.sequence_id, max(body.sequence_id, body.highest_sequence_id)
-        self._note(connection, "SEND", [body.producer_id, first, len(payloads)])
+        self._note(connection, "SEND", [body.producer_id, first, payloads[0].decode("latin1")])
         if found is None:
             return
         topic, producer = found

@@ -96,6 +96,15 @@ def callbacks_have_order_of_sending(seen: Observed) -> str:
 
 
 @contract
+def sequence_id_stands_for_one_message(seen: Observed) -> str:
+    """Each message, or batch, of a producer has a sequence id of its own, and keeps it when it is sent again."""
+    messages: dict[int, str] = {}
+    sends = [about for _, _, kind, about in seen.report.get("commands", ()) if kind == "SEND"]
+    wrong = [(i, messages[i], first) for _, i, first in sends if messages.setdefault(i, first) != first]
+    return f"sequence id {wrong[0][0]} stands for message {wrong[0][1]} and for message {wrong[0][2]}" if wrong else ""
+
+
+@contract
 def every_send_completes(seen: Observed) -> str:
     """Once the brokers are faithful again, every message gets its callback."""
     done = {int(payload) for payload, _, _ in seen.results} | {int(each.split(":")[0]) for each in seen.refused}
@@ -164,6 +173,7 @@ PRODUCER = (
     log_has_order_of_sending,
     deduplicated_log_has_no_duplicates,
     callbacks_have_order_of_sending,
+    sequence_id_stands_for_one_message,
     every_send_completes,
     send_fails_only_if_refused,
     operation_succeeds_while_brokers_serve,

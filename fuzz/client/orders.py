@@ -49,7 +49,7 @@ class Ordered(Cluster):
                 self.store(topic, producer, send)
             producer.deferred.clear()
             held, producer.receipts = producer.receipts, []
-            receipts = {"reverse": held[::-1], "skip": held[1:], "twice": [r for r in held for _ in range(2)]}
+            receipts = {"reverse": held[::-1], "skip": held[1:] or held, "twice": [r for r in held for _ in range(2)]}
             if how in ("reverse", "skip") and len(held) > 1:
                 self.ended.add(producer.connection.number)  # out of order: the client reconnects, by design
             for receipt in receipts.get(how, held):
