@@ -31,6 +31,7 @@ from fuzz.workloads.caches.central import (
     Stash,
 )
 from fuzz.workloads.caches.optimum import Interval, Optimum, kept, most_by_area, occupancy
+from fuzz.workloads.caches.plan import Add, Command, Consumer, Plan, Subscription, steady
 from fuzz.workloads.caches.policies import POLICIES, available
 from fuzz.workloads.caches.predictions import page, predictions
 from fuzz.workloads.caches.predictions import run as judged
@@ -227,6 +228,51 @@ def test_sizes_are_kept() -> None:
     """No policy is above the maximum at the end of an event, but the stash of the first draft."""
     rows = [measured("tailing", name) for name in ("4.0", "fifo", "stash", "4.1", "5.0", "lru")]
     assert [r["policy"] for r in rows if r["bytes_cached_peak"] > r["cache_bytes"]] == ["stash"]
+
+
+# ---- requirements of Pulsar's own tests, on its settings
+
+
+def ran(plan: Plan, policy: str = "5.0", size: int = 1 << 20) -> Simulation:
+    simulation = Simulation(plan, POLICIES[policy].make, size, 0, waits=False)
+    simulation.run()
+    return simulation
+
+
+def test_cache_is_empty_three_ttl_after_the_last_read() -> None:
+    """Five subscriptions tail 150 messages a second for 3 s; all entries are read, and then gone."""
+    adds = steady(0, 150, 100, 3_000_000)
+    simulation = ran(Plan(1, adds, [Subscription(0) for _ in range(5)], 3_200_000))
+    assert {w.counter.expected for w in simulation.caches[0].queue.live()} == {0}
+    assert ran(Plan(1, adds, [Subscription(0) for _ in range(5)], 6_100_000)).caches[0].size() == 0
+
+
+def test_entries_wait_for_a_subscription_that_reads_later() -> None:
+    """Four of five subscriptions tail; the fifth is 2 s behind, which is less than six TTL, and reads from the cache."""
+    late = Subscription(0, delay_us=2_000_000)
+    plan = Plan(1, steady(0, 150, 100, 3_000_000), [late, *[Subscription(0) for _ in range(4)]], 3_200_000)
+    counts = {w.counter.expected for w in ran(plan).caches[0].queue.live()}
+    assert counts == {0, 1}
+    assert ran(plan._replace(end_us=9_000_000)).storage_reads == 0
+    assert ran(plan._replace(end_us=9_000_000)).caches[0].size() == 0
+
+
+def test_flow_after_a_batch_of_messages_needs_no_storage_read() -> None:
+    """20,000 messages come while the only consumer is paused; then it resumes (apache/pulsar#16421)."""
+    plan = Plan(1, [Add(i, 0, 10) for i in range(20_000)], [Subscription(0)], 3_000_000)
+    plan = plan._replace(commands=[Command(1, "stall", (0, 0, 1_000_000))])
+    simulation = ran(plan)
+    assert (simulation.storage_reads, simulation.consumed) == (0, 20_000)
+
+
+def test_a_drainer_s_reads_serve_the_others_only_if_they_are_cached() -> None:
+    """Ten subscriptions drain a backlog of 200 messages with a receiver queue of 10, one after another."""
+    readers = [Subscription(0, (Consumer(10),), connect_us=1000 * i) for i in range(10)]
+    plan = Plan(1, [], readers, 2_000_000, backlog=[(0, 10)] * 200)
+    entries = {policy: ran(plan, policy).storage_entries for policy in ("fifo", "fifo-backlog", "5.0")}
+    assert entries["fifo"] > 5 * entries["fifo-backlog"]
+    # without counts, entries below the first cursor are invalidated before the second connects
+    assert (entries["5.0"], entries["fifo-backlog"]) == (200, 290)
 
 
 # ---- the caches

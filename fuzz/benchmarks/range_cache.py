@@ -28,9 +28,9 @@ def central_pass(caches: int) -> float:
         if i == EXPIRED:
             body.advance(10)
         body.put(i % caches, Position(1, i // caches), 100, 0)
-    started = time.perf_counter()
+    started = time.process_time()
     removed = body.time_pass(10)
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     assert removed.entries == EXPIRED, removed
     return seconds
 
@@ -40,9 +40,9 @@ def legacy_round(caches: int) -> float:
     body = LegacyCaches(legacy_cache.Config(caches=caches))
     for i in range(ENTRIES):
         body.put(i % caches, Position(1, i // caches), 100, 0 if i < EXPIRED else 10)
-    started = time.perf_counter()
+    started = time.process_time()
     removed = [body.time_pass(cache, 9) for cache in range(caches)]
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     assert sum(r.entries for r in removed) == EXPIRED
     return seconds
 

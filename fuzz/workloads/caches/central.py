@@ -153,24 +153,28 @@ class Known(Readers):
         return wrapper.counter.has_expected_reads() or super().is_needed(wrapper)
 
 
-class NextReader(Readers):
-    """Evicts entries without a reader first, then those whose next reader is the furthest away in time."""
+class NextReader(Known):
+    """Evicts entries without a known reader first, then those whose next reader is the furthest away in time."""
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
         """Frees bytes in that order. O(n log n)."""
         live = [w for w in self._queue if w.live]
         self.visits += len(self._queue)
-        never = 1 << 62
-        waits = {id(w): self.owner.wait_us(w.cache, w.position.entry) for w in live}
-        order = sorted(live, key=lambda w: (-(never if (at := waits[id(w)]) is None else at), w.timestamp_ns))
         entries = freed = 0
-        for wrapper in order:
+        for wrapper in sorted(live, key=lambda w: (-self.wait_us(w), w.timestamp_ns)):
             if freed >= bytes_to_free:
                 break
             self._unmap(wrapper)
             entries, freed = entries + 1, freed + wrapper.bytes
         self._queue = deque([w for w in live if w.live])
         return Removed(entries, freed)
+
+    def wait_us(self, wrapper: Wrapper) -> int:
+        """The time to the next reader; nothing for a replayed entry."""
+        wait = self.owner.wait_us(wrapper.cache, wrapper.position.entry)
+        if wait is None:
+            return 0 if wrapper.counter.has_expected_reads() else 1 << 62
+        return wait
 
 
 class Settings(NamedTuple):
