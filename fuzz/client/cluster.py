@@ -200,19 +200,23 @@ class Cluster:
             return
         topic, producer = found
         producer.last_payload = payloads[-1]
-        if producer.is_fenced or self.open_at != connection.broker or self.sends == "ignore":
+        if parts.is_intact:
+            self.take(topic, producer, Send(first, highest, payloads, message))
+        else:
+            self.refuse_send(producer, Send(first, highest, payloads, message))
+
+    def take(self, topic: Topic, producer: Producer, send: Send) -> None:
+        """Stores a send and answers it, unless its session is fenced, or the orders are otherwise."""
+        if producer.is_fenced or self.open_at != producer.connection.broker or self.sends == "ignore":
             ordered = not producer.is_fenced and self.sends == "ignore"
             producer.is_fenced = True
-            self.journal.append(("send", producer.session, highest, "ignored by order" if ordered else "ignored"))
-        elif not parts.is_intact:
-            self.refuse_send(producer, Send(first, highest, payloads, message))
+            self.journal.append(("send", producer.session, send.highest, "ignored by order" if ordered else "ignored"))
         elif self.sends == "defer":
-            producer.deferred.append(Send(first, highest, payloads, message))
+            producer.deferred.append(send)
         else:
-            self.store(topic, producer, Send(first, highest, payloads, message))
+            self._store(topic, producer, send)
 
-    def store(self, topic: Topic, producer: Producer, send: Send) -> None:
-        """Stores a send, unless it is a duplicate, and answers it."""
+    def _store(self, topic: Topic, producer: Producer, send: Send) -> None:
         receipt, added = topic.store(producer, send)
         outcome = "added" if added else "duplicate"
         self.journal.append(("send", producer.session, send.highest, outcome))

@@ -41,13 +41,13 @@ class Ordered(Cluster):
         """
         self.sends, self.holds_receipts = "store", False
         for key, (topic, producer) in list(self.of_producer.items()):
-            if producer.is_fenced:  # it waits for receipts that never come
-                self.forget_producer(topic, key)
+            if producer.is_fenced and self.open_at == producer.connection.broker:
+                self.forget_producer(topic, key)  # it waits for receipts that never come
                 producer.connection.send(close_command(producer))
                 continue
-            for send in producer.deferred:
-                self.store(topic, producer, send)
-            producer.deferred.clear()
+            deferred, producer.deferred = producer.deferred, []
+            for send in deferred:
+                self.take(topic, producer, send)
             held, producer.receipts = producer.receipts, []
             receipts = {"reverse": held[::-1], "skip": held[1:] or held, "twice": [r for r in held for _ in range(2)]}
             if how in ("reverse", "skip") and len(held) > 1:
@@ -104,7 +104,7 @@ class Ordered(Cluster):
         self.open_at = owner
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
-                each.cursor.move(crashed=crashed)
+                each.move(crashed=crashed)
 
     def close_owner_sessions(self, url: str) -> None:
         """Sends CLOSE with some address to all that are attached at the owner, which keeps the topics."""

@@ -101,6 +101,14 @@ class Subscription:
         if number not in self.replay:
             insort(self.replay, number)
 
+    def move(self, *, crashed: bool) -> None:
+        """Another broker opens the subscription. It reads from the mark-delete position, and knows of no redelivery."""
+        self.cursor.move(crashed=crashed)
+        self.replay.clear()
+        self.redeliveries.clear()
+        for consumer in self.consumers:
+            consumer.unacked.clear()
+
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
         """Queues what a consumer has not acknowledged: some entries, or without ids all; single consumers get all."""
         wanted = list(consumer.unacked)
