@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from fuzz.charts import chart_of
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from impl.client_session import ClientSession
+from invariants.properties import Event
 from model.client_session.machine import client_session
 from model.client_session.state import Config, Entry, Reply, State
 from model.machine import BadValue, Refused
@@ -320,6 +322,25 @@ def test_redelivery_of_a_batch_excludes_acknowledged_messages() -> None:
     cfg = FIVE._replace(index_acks=True, shared=True)
     steps = (("acknowledge", 0), ("acknowledge", 3), ("flush",), ("negative_acknowledge", 1), ("dispatch",))
     assert done(cfg, *BATCH, *steps, ("handle", "consumer")).consumer.queue == (1, 2, 4)
+
+
+# ---- sequence chart ------------------------------------------------------------------------------------
+
+
+def test_every_step_can_be_drawn() -> None:
+    chart = chart_of("client_session")
+    assert chart is not None
+    assert set(chart.arrows) == set(client_session.actions)
+    steps = (*EARLY_LOSS, *LOST_ACK, *TWO, ("stray_reply", "receipt", 9), ("end_of_topic",))
+    state, drawn = client_session.start(Config(stored=1)), set()
+    for name, *arguments in steps:
+        after, outcome = client_session.step(Config(stored=1), state, name, tuple(arguments))
+        if not isinstance(outcome, Refused):
+            event = Event(name, client_session.actions[name].named(tuple(arguments)), outcome)
+            assert set(chart.arrows[name]) <= set(chart.roles(Config(), state, event.arguments))
+            drawn.add(chart.text(Config(), state, event, after))
+        state = after
+    assert {"PRODUCER after lookup", "message 1, sequence id 1: stored", "MESSAGE 0: queued", "acks: 0"} <= drawn
 
 
 # ---- bad input -----------------------------------------------------------------------------------------
