@@ -139,10 +139,6 @@ class Driver:
         """Negatively acknowledges a received message, by its index."""
         self.consumers[consumer].negative_acknowledge(self.received[consumer][index])
 
-    def is_connected(self) -> list[bool]:
-        """Whether the producer and each consumer say that they are connected."""
-        return [each.is_connected() for each in (self.producer, *self.consumers) if each is not None]
-
     def close(self) -> str:
         """Closes the client. Returns an empty string, or the error."""
         try:

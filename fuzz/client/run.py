@@ -29,7 +29,6 @@ class Observed(msgspec.Struct):
     ended: str = ""  # how the client's process ended, if it did
     hangs: str = ""  # the call that did not return, if one did not
     redirect_lookups: int = 0  # look-ups after a redirect to a broker that serves
-    connected: list[bool] = []  # at the end
     report: dict[str, Any] = {}  # the brokers'
 
     @property
@@ -153,14 +152,13 @@ class Run:
             self.receive(100, 0.05)
 
     def finish(self) -> None:
-        """Lets faithful brokers finish what is pending, and takes down what is there; then closes the client."""
+        """Lets faithful brokers finish what is pending, collects what was observed, and closes the client."""
         self.is_patient = True
         self.withheld.clear()
         self.broker("restart")
         self.broker("obey_no_more")
         self.settle(self.patience)
         self.receive_all()
-        self.observed.connected = self.client("is_connected")
         self.observed.report = self.broker("report")
         said = self.client("close", limit=self.patience + 5.0)
         if said:

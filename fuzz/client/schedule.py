@@ -35,7 +35,6 @@ class Scenario(NamedTuple):
     """What clients are put through."""
 
     name: str
-    about: str
     settings: Mapping[str, tuple[Any, ...]]  # the domain of each, the simplest value first
     steps: Mapping[str, StepKind]
     begin: Callable[[Run], None]

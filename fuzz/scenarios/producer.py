@@ -79,7 +79,6 @@ def checksum(run: Run, rank: int) -> None:
 
 scenario = Scenario(
     "producer",
-    "a producer and one broker",
     settings={"deduplication": (False, True), "initial_sequence_id": (False, True), "batching": (False, True)},
     steps={
         "send": StepKind(lambda run, count: run.send(count), ((1, 2, 3, 5),), weight=4),

@@ -92,7 +92,6 @@ def order(kind: str, answer: str) -> StepKind:
 
 scenario = Scenario(
     "transfer",
-    "a producer and consumers while the topic moves between brokers",
     settings={"deduplication": (True, False), "kind": (0, 1, 2), "receiver_queue": (1000, 10)},
     steps={
         "send": StepKind(lambda run, count: run.send(count), ((1, 2, 5),), weight=3),
