@@ -118,7 +118,10 @@ class OutstandingRead:
     def load(cls, r: StorageRead, requests: dict[int, PendingRequest]) -> OutstandingRead:
         """A storage read from the model's; `requests` has the requests by number. O(their parts)."""
         self = cls(
-            r.number, PendingRequest(r.waiting[0], r.store, r.cache, r.ledger, r.expected_reads), r.first, r.last
+            r.number,
+            PendingRequest(next(iter(r.waiting), 0), r.store, r.cache, r.ledger, r.expected_reads),
+            r.first,
+            r.last,
         )
         self.joinable = r.joinable
         left: dict[int, list[RequestedRange]] = {}

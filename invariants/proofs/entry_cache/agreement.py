@@ -73,8 +73,8 @@ def joined_read_matches(
     Control(
         "of reads inside the range the implementation joins the first, not the latest",
         READS,
-        "return max(self.reads[at:end], key=lambda read: read.number)",
-        "return self.reads[at]",
+        "return max(self.reads[index:end], key=lambda read: read.number)",
+        "return self.reads[index]",
     ),
     seconds=8.0,
 )
