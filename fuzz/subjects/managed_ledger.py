@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fuzz.subject import Scope, Subject
+from fuzz.subjects.entry_cache import from_tla as cache_from_tla
+from fuzz.tlc.values import Function
 from impl.managed_ledger.ledger import ManagedLedger
 from invariants.managed_ledger import guarantees as invariants
+from model.active_cursors import machine as active_cursors
+from model.entry_cache import names
+from model.entry_cache.reads_limiter import Limiter
+from model.managed_ledger.cursors import activate
 from model.managed_ledger.machine import entries_of, managed_ledger
-from model.managed_ledger.state import Config, State, Subscription
+from model.managed_ledger.state import (
+    Config,
+    Consumer,
+    Ledger,
+    Read,
+    ReadEntry,
+    State,
+    Subscription,
+    active_config,
+    cache_config,
+)
 from model.positions import Position
 
 # ---- domains ------------------------------------------------------------------------------------------
@@ -259,6 +278,80 @@ WITHOUT_COUNTS = Scope(
     },
 )
 
+# ---- the TLA+ twin ------------------------------------------------------------------------------------
+
+#: A copy in the twin: the number of its owner (normal read, replay read or sent entries of a subscription), and its
+#: entry's position as a number, or its index.
+CopyName = tuple[int, int]
+
+
+def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
+    """Converts a state of the TLA+ twin, which names requests and copies after the subscriptions that own them."""
+    contents, subs = variables["entry_cache"], [variables["subs"][i] for i in range(cfg.subscriptions)]
+    copies = {name: i for i, name in enumerate(sorted([n for i, sub in enumerate(subs) for n in _copies(i, sub)]), 1)}
+    grants = [Function(request=owner, permits=0, copies=(index,)) for owner, index in copies]
+    same = {name: getattr(cfg, name) for name in ("max_bytes", "max_requeue_times", "extend_ttl_of_recently_accessed")}
+    same |= {"watermark": Function(num=cfg.watermark, den=1), "grants": grants}
+    caches = cache_from_tla(cache_config(cfg, ()), {**contents, **same})
+    numbers = {n: i for i, n in enumerate([n for sub in subs for r in _reads(sub) for n in sorted(r.requests)], 1)}
+    active = active_cursors.start(active_config(cfg))._replace(last_removal_ms=variables["last_removal_ms"])
+    known = [_subscription(i, sub, numbers, copies) for i, sub in enumerate(subs)]
+    s = State(
+        tuple([Ledger(each.ledger, each.entries) for each in variables["ledgers"]]),
+        names.with_requests(caches._replace(limiter=Limiter(0, (), ())), numbers),
+        active,
+        tuple(known),
+    )
+    for i, sub in enumerate(subs):
+        s = activate(cfg, s, i) if sub.active else s
+    return s._replace(active=s.active._replace(version=0))
+
+
+def _owner(i: int, kind: int) -> int:
+    return 100_000 + 10 * i + kind
+
+
+def _code(position: Position) -> int:
+    return 50 * position[0] + position[1]
+
+
+def _reads(sub: Any) -> list[Any]:
+    return [read for read in (sub.normal, sub.replayed) if read is not None]
+
+
+def _copies(i: int, sub: Any) -> list[CopyName]:
+    """Returns the names of the copies that a subscription of the twin holds."""
+    read = [
+        (_owner(i, k), _code(p)) for k, r in ((1, sub.normal), (2, sub.replayed)) if r is not None for p in r.entries
+    ]
+    return [*read, *[(_owner(i, 3), index) for index in range(1, len(sub.sent) + 1)]]
+
+
+def _subscription(i: int, sub: Any, numbers: Mapping[int, int], copies: Mapping[CopyName, int]) -> Subscription:
+    def ordered(positions: Any) -> tuple[Position, ...]:
+        return tuple(sorted([Position(*p) for p in positions]))
+
+    def read(r: Any, kind: int) -> Read | None:
+        if r is None:
+            return None
+        entries = [ReadEntry(p, copies[_owner(i, kind), _code(p)]) for p in ordered(r.entries)]
+        requests = tuple(sorted([numbers[n] for n in r.requests]))
+        return Read(requests, tuple(entries), r.cancelled, r.failed, r.floor and Position(*r.floor))
+
+    consumers = sub.consumers if isinstance(sub.consumers, dict) else dict(enumerate(sub.consumers, 1))
+    return Subscription(
+        Position(*sub.read_position),
+        Position(*sub.mark_delete),
+        ordered(sub.acked),
+        sub.caches_reads,
+        tuple([Consumer(c, consumers[c].permits, ordered(consumers[c].pending)) for c in sorted(consumers)]),
+        ordered(sub.replay),
+        read(sub.normal, 1),
+        read(sub.replayed, 2),
+        tuple([ReadEntry(Position(*p), copies[_owner(i, 3), k]) for k, p in enumerate(sub.sent, 1)]),
+    )
+
+
 # ---- corrupted states that `check` must report ----------------------------------------------------------
 
 
@@ -393,4 +486,6 @@ subject = Subject(
     },
     largest={"max_requeue_times": 300},  # a pass visits an entry that many times
     names=("storage_read",),
+    tla="ManagedLedger",
+    from_tla=from_tla,
 )
