@@ -100,16 +100,16 @@ def with_gap(trace: Trace, at: int, size: int) -> Trace:
     return replace(trace, operations=[*trace.operations[:at], gap, *trace.operations[at + size :]])
 
 
-def corrupted(trace: Trace, after: int, chance: random.Random) -> Trace:
-    """The trace with one result after the gap replaced by that of another operation of the same name."""
+def corrupted(trace: Trace, after: int, chance: random.Random) -> Trace | None:
+    """The trace with one result after the gap replaced by that of another operation of the same name, if one differs."""
     operations = list(trace.operations)
-    while True:
-        at = chance.randrange(after + 1, len(operations))
+    for at in chance.sample(range(after + 1, len(operations)), len(operations) - after - 1):
         one = operations[at]
         others = [each.result for each in operations if each.op == one.op and each.result != one.result]
         if others:
             operations[at] = one._replace(result=chance.choice(others))
             return replace(trace, operations=operations)
+    return None
 
 
 def verdict_of(trace: Trace) -> str:
@@ -118,15 +118,20 @@ def verdict_of(trace: Trace) -> str:
 
 
 def detected(name: str, size: int, seeds: range) -> float:
-    """The share of corrupted recordings that disagree; those that are not corrupted must not."""
-    found = []
-    for seed in seeds:
+    """The share of corrupted recordings that disagree; those that are not corrupted must not.
+
+    Seeds with wide values are left out: a gap hides no call with arguments that are nowhere else.
+    """
+    found, target = [], resolve(name)
+    for seed in [each for each in seeds if not recipe(target.subject, target.config, each)[0].wide]:
         chance = random.Random(seed)
         trace = recorded(name, seed)
         at = chance.randrange(len(trace.operations) - 20)
         right = with_gap(trace, at, size)
         assert verdict_of(right) == "agrees", (name, seed)
-        found.append(verdict_of(corrupted(right, at, chance)))
+        wrong = corrupted(right, at, chance)
+        found += [] if wrong is None else [verdict_of(wrong)]
+    assert len(found) >= 0.5 * len(seeds)
     assert found.count("undecided") <= 0.1 * len(found)
     return (found.count("result") + found.count("observe")) / len(found)
 
@@ -137,9 +142,9 @@ def test_a_corrupted_recording_with_a_gap_is_detected(name: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("name", "size"), [("ack_set", 2), ("active_cursors", 1), ("negative_acks", 1)])
-def test_most_corrupted_recordings_with_gaps_are_detected(name: str, size: int) -> None:
-    assert detected(name, size, range(100)) >= 0.9
+@pytest.mark.parametrize("name", ["ack_set", "active_cursors", "negative_acks"])
+def test_most_corrupted_recordings_with_gaps_are_detected(name: str) -> None:
+    assert detected(name, 1, range(100)) >= 0.9
 
 
 def test_the_command_replays_a_recording_with_a_gap(brokerproof: Any) -> None:

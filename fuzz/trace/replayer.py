@@ -158,9 +158,8 @@ class Replayer:
 
         def moves(state: Any) -> Iterator[Any]:
             for call in calls(state):
-                for after, _ in (machine.step(cfg, state, *call), *machine.alternatives(cfg, state, *call)):
-                    if after is not state:
-                        yield after
+                yield machine.step(cfg, state, *call)[0]
+                yield from (after for after, _ in machine.alternatives(cfg, state, *call))
 
         return moves
 
