@@ -19,10 +19,10 @@ class ReportResult(Result, omit_defaults=True):
     """The path or URI of the report; with an older campaign, the signatures of findings by campaign: one or both."""
 
     html: str
-    new: list[str] | None = None
-    gone: list[str] | None = None
-    known: list[str] | None = None
-    coverage_gained: list[str] | None = None
+    new: list[str] | None
+    gone: list[str] | None
+    known: list[str] | None
+    coverage_gained: list[str] | None
 
 
 def run(folder: str, against: str | None = None) -> ReportResult:
@@ -46,9 +46,7 @@ def _written(folder: str, against: str | None, store_of: Callable[[str], Store])
         older_plan = read_plan(older)
         against_older = compared((plan, state), (older_plan, read_state(older, older_plan)), against)
     html = write_report(store, plan, state, shown_findings(store, state), against_older)
-    if against_older is None:
-        return ReportResult(html=html)
-    return ReportResult(html=html, **{key: getattr(against_older, key) for key in _KEYS})
+    return ReportResult(html=html, **{key: getattr(against_older, key, None) for key in _KEYS})
 
 
 _KEYS = ("new", "gone", "known", "coverage_gained")

@@ -1,8 +1,8 @@
 """Checks that can kill a mutated model besides the properties.
 
     defects       a row of the defect table no longer fits its profile
-    canonical     a state and its canonical form no longer behave alike
     recordings    a recorded trace no longer agrees under the profile of its version
+    canonical     a state and its canonical form no longer behave alike
     examples      a worked example in the component's tests fails. Tests that use `impl/` or an engine are deselected;
                   the constructor of an implementation skips the test that calls it
     twin          the state graph of the smoke scope differs from the original model's, which equals the TLA+ twin's
@@ -221,16 +221,16 @@ def _verdict(name: str, module: str, source: str) -> str:
     except Exception as problem:
         return f"defects {problem}"
     try:
-        if found := _misbehaviour(name):
-            return f"canonical {found}"
-    except Exception as problem:
-        return f"canonical {type(problem).__name__}"
-    try:
         trace = _disagreeing_trace(name)
     except Exception as problem:
         return f"{_RECORDINGS} {type(problem).__name__}"
     if trace:
         return f"{_RECORDINGS} {trace}"
+    try:
+        if found := _misbehaviour(name):
+            return f"canonical {found}"
+    except Exception as problem:
+        return f"canonical {type(problem).__name__}"
     example = _failing_example(name)
     return f"{_EXAMPLES} {example.rpartition('::')[2] or example}" if example else ""
 
