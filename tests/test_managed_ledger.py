@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from fuzz.run.checks import broken_properties, checks_for, event_of
+from fuzz.run.generate import chooser, recipe
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from invariants.managed_ledger.counts import deliveries_to_come
@@ -11,6 +15,7 @@ from model.machine import Refused
 from model.managed_ledger.machine import SHIPPED, managed_ledger
 from model.managed_ledger.state import Config, State
 from model.positions import Position
+from model.values import setting_of
 
 TestManagedLedger = stateful_test(find_subject("managed_ledger"))
 
@@ -170,3 +175,47 @@ def test_added_entry_is_not_cached_for_backlogged_cursor_without_counts() -> Non
     s = run(cfg, *joining(0), ("add_entry",), ("check_backlogged_cursors",), ("add_entry",))
     assert counts(s) == {}
     assert isinstance(outcome_of(SHARED, run(SHARED), "check_backlogged_cursors"), Refused)
+
+
+#: For each broker setting a value, another one, and whether counts are on.
+OTHER: dict[str, tuple[Any, Any, bool]] = {
+    "counts_reads": (True, False, True),
+    "invalidates_by_mark_delete": (False, True, False),
+    "grace_ms": (2000, 0, True),
+    "ttl_ms": (1000, 5000, True),
+    "max_requeue_times": (2, 0, True),
+    "extend_ttl_of_recently_accessed": (True, False, True),
+    "max_bytes": (1000, 20, True),
+    "watermark": (0.9, 0.1, True),
+    "backlogged_threshold": (3, 1, False),
+    "min_backlog_cursors": (1, 3, False),
+    "min_backlog_entries": (0, 2, False),
+    "max_backlog_between": (1000, 0, False),
+    "read_batch": (4, 1, True),
+    "look_ahead": (20_000, 1, True),
+}
+
+
+def test_every_broker_setting_is_listed() -> None:
+    settings = {name for name, kind in managed_ledger.settings.items() if setting_of(kind) is not None}
+    assert settings == set(OTHER)
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_a_broker_setting_has_an_effect_that_a_property_shows(name: str) -> None:
+    """A ledger with one value of the setting violates a property of ledgers with another value."""
+    subject = find_subject("managed_ledger")
+    value, other, counts_reads = OTHER[name]
+    for seed in range(400):
+        plan, rng = recipe(subject, Config(), seed)
+        cfg = plan.config._replace(**{"counts_reads": counts_reads, name: value})
+        judged = cfg._replace(**{name: other})
+        checks, s = checks_for(subject, judged), managed_ledger.start(cfg)
+        choose = chooser(subject, plan._replace(config=cfg), rng)
+        for _ in range(plan.steps):
+            chosen, arguments = choose(s)
+            before, (s, outcome) = s, chosen.run(cfg, s, *arguments)
+            event = event_of(subject, chosen.name, arguments, outcome)
+            if any(broken_properties(checks, judged, before, event, chosen.index, s)):
+                return
+    pytest.fail(f"no property shows {name}")

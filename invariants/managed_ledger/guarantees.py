@@ -287,13 +287,15 @@ def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
     return s.caches.total_bytes <= math.floor(0.98 * cfg.max_bytes) or s.caches.tasks == 1
 
 
-@always(managed_ledger, on=("do_cache_eviction", "run_eviction_task"))
-def eviction_ends_at_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction of a cache above the trigger leaves at most the watermark, and no more than needed is evicted."""
+@always(managed_ledger, on=("run_eviction_task",))
+def eviction_task_ends_at_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An eviction task leaves at most the watermark of a cache above the trigger, and evicts nothing from any other."""
     if isinstance(event.outcome, Refused):
         return True
-    total = after.caches.total_bytes
-    return total <= max(math.floor(0.98 * cfg.max_bytes), int(cfg.watermark * cfg.max_bytes))
+    total = before.caches.total_bytes
+    if total <= math.floor(0.98 * cfg.max_bytes):
+        return after.caches.total_bytes == total
+    return after.caches.total_bytes <= max(int(cfg.watermark * cfg.max_bytes), 0)
 
 
 @always(managed_ledger, on=("do_cache_eviction",), given=lambda cfg: cfg.max_bytes > 0)
