@@ -87,6 +87,10 @@ POLICIES: dict[str, Policy] = {
     "known": _central(
         "5.0, and also requeued while an active cursor is at the entry or before it", Settings(queue=Known)
     ),
+    "known-first": _central(
+        "known, and a size pass first removes entries whose last expected read is done, unless a cursor is behind",
+        Settings(queue=Known, spent="first"),
+    ),
     "next-reader": _central(
         "evicts entries without reader first, then by the time to the next reader; TTL as readers, unlimited",
         Settings(queue=NextReader, max_requeue_times=1 << 30),
@@ -122,6 +126,7 @@ DEFAULT = (
     "separate",
     "readers",
     "known",
+    "known-first",
     "next-reader",
     "lru",
     "s3fifo",

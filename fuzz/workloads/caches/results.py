@@ -13,6 +13,8 @@ from typing import Any
 
 from fuzz.platform.json import from_json
 
+_BEGIN, _END = "<!-- generated -->", "<!-- end -->"
+
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Hits over all sizes, and what they cost with the third; means of the seeds."""
@@ -40,9 +42,11 @@ def mean(rows: list[dict[str, Any]], policy: str, size: int, field: str) -> Any:
 
 
 if __name__ == "__main__":
+    document = Path(sys.argv[1])
     found: dict[str, list[dict[str, Any]]] = {}
-    for name in sys.argv[1:]:
+    for name in sys.argv[2:]:
         result = from_json(Path(name).read_bytes())
         found.setdefault(result["workload"], []).extend(result["policies"])
-    for workload in found.values():
-        sys.stdout.write("\n".join(table(workload)) + "\n\n")
+    tables = "\n\n".join("\n".join(table(rows)) for _, rows in sorted(found.items()))
+    before, after = document.read_text().split(_BEGIN)[0], document.read_text().split(_END)[1]
+    document.write_text(f"{before}{_BEGIN}\n{tables}\n{_END}{after}")
