@@ -269,3 +269,12 @@ def test_a_bug_can_be_seeded_in_a_property() -> None:
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     finding = next(f for f in map(lockstep.run, range(20)) if f is not None)
     assert str(finding.cause) == "property:cache_size_equals_sum_of_entry_sizes"
+
+
+def test_a_module_that_the_subject_does_not_import_has_no_generated_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No trace runs it: each of its mutants would survive."""
+    asked = list[str]()
+    monkeypatch.setattr("fuzz.mutation.kill_matrix.generated_of", lambda module: asked.append(module) or [])
+    assert jobs_of(["txn_writer", "txn_log"], generated=True, seconds=1.0, seed=0) == []
+    assert {"impl.txn_writer.writer", "impl.txn_log.entries"} <= set(asked)
+    assert not {"impl.txn_writer.records", "impl.txn_writer.schema"} & set(asked)

@@ -32,6 +32,7 @@ from fuzz.explore.search import bounded, explore
 from fuzz.mutation.operators import Generated, generated_of, id_prefix, source_with
 from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
+from fuzz.platform.sources import is_imported
 from fuzz.run.checks import NONE_SKIPPED
 from fuzz.run.finding import Finding, Kind
 from fuzz.run.generate import generate, recipe
@@ -320,13 +321,16 @@ def jobs_of(
 ) -> list[Job]:
     """Returns jobs for the seeded bugs of the subjects, or for generated mutants of their implementations or models.
 
-    `sample` limits the generated mutants of each subject; they are evenly spread. Raises BadValue if a row
-    `[[equivalent]]` names a mutant that is not generated.
+    Modules of the implementation that the subject does not import have tests of their own, and no mutants here: nothing
+    would kill them. `sample` limits the generated mutants of each subject; they are evenly spread. Raises BadValue if a
+    row `[[equivalent]]` names a mutant that is not generated.
     """
     jobs = []
     for name in names:
         if generated:
             modules = modules_of("model" if model else "impl", name)
+            if not model:
+                modules = [module for module in modules if is_imported(module, name)]
             made = [each for module in modules for each in generated_of(module)]
             ids = {(each.module, key) for each in made for key in (each.id, id_prefix(each.id))}
             for module, gone in [e for e in equivalents_of(name) if e[0] in modules and e not in ids]:

@@ -23,17 +23,30 @@ def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
     own += [f"fuzz.{folder}.{component}" for folder in ("subjects", "recordings")]
     found = {path for name in own for path in _module_files(name)}
     found |= {path for name in own for path in ROOT.joinpath(*name.split(".")).rglob("*.py")}
-    pending = list(found)
-    while pending:
-        new = {path for each in _imports(pending.pop()) for path in _module_files(each)} - found
-        found |= new
-        pending += new
+    found |= _imported(found)
     found |= {path for folder in _BY_COMPONENT for path in (ROOT / "fuzz" / folder).glob(f"{component}.*")}
     found |= _engine_files()
     found |= set((ROOT / "tests" / "recordings").glob("*.gz"))
     if twin is not None:
         found |= {*(ROOT / "tla").glob(f"{twin}*.tla"), *(ROOT / "tla").glob(f"runs/{component}.toml")}
     return frozenset(path.relative_to(ROOT) for path in found if path.is_file())
+
+
+def is_imported(module: str, component: str) -> bool:
+    """Whether a component's subject imports a module, directly or not."""
+    found = _imported(_module_files(f"fuzz.subjects.{component}"))
+    return bool(_module_files(module) & found)
+
+
+def _imported(files: Iterable[Path]) -> set[Path]:
+    """The files, and those of the modules that they import, directly or not."""
+    found = set(files)
+    pending = list(found)
+    while pending:
+        new = {path for each in _imports(pending.pop()) for path in _module_files(each)} - found
+        found |= new
+        pending += new
+    return found
 
 
 def changed_since(revision: str) -> frozenset[Path]:
