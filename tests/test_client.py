@@ -73,6 +73,16 @@ def test_a_client_keeps_its_contracts_in_a_schedule_without_known_triggers(harne
     assert observed.log == list(range(6))
 
 
+def test_negative_acks_come_by_the_timing_law_and_not_after_close(harness: Harness) -> None:
+    """Two nacks in one command; and a deviation that needs no long delay."""
+    scenario = find_scenario("negative_acks")
+    observed = execute(harness, scenario, Schedule({}, (("nack", 2, 0), ("acknowledge",))))
+    assert names(scenario, observed) == []
+    assert [len(about["ids"]) for _, _, kind, about in observed.report["commands"] if kind == "REDELIVER"] == [2]
+    observed = execute(harness, scenario, Schedule({}, (("nack", 1, 0), ("close",))))
+    assert names(scenario, observed) == ["nack_after_close_is_rejected"]
+
+
 def test_a_message_loss_is_found(harness: Harness) -> None:
     row = known_deviations()[0]
     scenario = find_scenario(row.scenario)
@@ -142,6 +152,16 @@ def seen(**fields: Any) -> Observed:
     return Observed(**{"results": results, **fields}, report=report)
 
 
+def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed: int = 0, after: int = 0) -> Observed:
+    """Nacks at some milliseconds of entries, and commands with entries."""
+    calls: list[list[Any]] = [["negative_acknowledge", at / 1000, at / 1000, 1, n, -1, ""] for at, n in nacks]
+    if closed:
+        calls.append(["close", closed / 1000, closed / 1000, 0, 0, -1, ""])
+    calls += [["negative_acknowledge", 1.0, 1.0, 1, 0, -1, ""]] * after
+    redeliver = [[at, 1, "REDELIVER", {"consumer": 0, "ids": [[1, n, None] for n in ids]}] for at, *ids in commands]
+    return seen(calls=calls, settings={"delay": delay}, report={"started": 0.0, "commands": redeliver})
+
+
 #: For each contract, an observation that violates it.
 VIOLATING = {
     "client_does_not_crash": seen(ended="SIGSEGV"),
@@ -161,6 +181,12 @@ VIOLATING = {
     "first_deliveries_have_order_of_log": seen(consumers=1, received=[["1", 1, 1, -1, 0], ["0", 1, 0, -1, 0]]),
     "permits_are_conserved": seen(settings={"receiver_queue": 10}, report={"permits": [["c", 10, 6, 4]]}),
     "redirect_needs_no_lookup": seen(redirect_lookups=1),
+    "redelivery_command_has_due_entries": nacked((0, 0), commands=((300, 0, 0),)),
+    "redelivery_follows_timing_law": nacked((0, 0), (50, 1), commands=((301, 0), (351, 1))),
+    "redelivery_is_in_time": nacked((0, 0), delay=500, commands=((664.3, 0),)),
+    "closed_consumer_redelivers_nothing": nacked((0, 0), closed=290, commands=((320, 0),)),
+    "nack_after_close_is_rejected": nacked((0, 0), closed=10, after=1),
+    "queued_message_is_received_once": seen(queued=[1], received=[["1", 1, 1, -1, 0]] * 2),
 }
 
 

@@ -26,6 +26,7 @@ class Driver:
         self.producer: Any = None
         self.consumers: list[Any] = []
         self.received: list[list[Any]] = []
+        self.late = 0.0
         self._done = threading.Condition()
         #: payload, result and message id of each callback, in order
         self._results: list[tuple[str, str, str]] = []
@@ -135,9 +136,41 @@ class Driver:
             return f"failed: {type(problem).__name__}"
         return ""
 
-    def negative_acknowledge(self, index: int, consumer: int = 0) -> None:
-        """Negatively acknowledges a received message, by its index."""
-        self.consumers[consumer].negative_acknowledge(self.received[consumer][index])
+    def call(self, kind: str, indexes: list[int], consumer: int = 0, gap: float = 0.0) -> list[list[Any]]:
+        """Calls a method of the consumer, `kind`, for received messages, one after the other every `gap` seconds.
+
+        Returns for each call its kind, the monotonic times before and after it, ledger, entry, batch index, and the
+        error or an empty string.
+        """
+        made, method, start = [], getattr(self.consumers[consumer], kind), time.monotonic()
+        for number, index in enumerate(indexes):
+            self.late = max(self.late, _sleep_until(start + number * gap))
+            message = self.received[consumer][index]
+            place, before, said = message.message_id(), time.monotonic(), ""
+            try:
+                method(message)
+            except self.pulsar.PulsarException as problem:
+                said = type(problem).__name__
+            where = [place.ledger_id(), place.entry_id(), place.batch_index()]
+            made.append([kind, before, time.monotonic(), *where, said])
+            self.late = max(self.late, made[-1][2] - before)
+        return made
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass."""
+        until = time.monotonic() + seconds
+        while (now := time.monotonic()) < until:
+            self.late = max(self.late, _sleep_until(min(until, now + 0.005)))
+
+    def lateness(self) -> float:
+        """By how many seconds this process has been late at most, as far as it has noticed."""
+        return self.late
+
+    def close_consumer(self, consumer: int = 0) -> list[Any]:
+        """Closes a consumer. Returns the call as `call` does, without a position."""
+        before = time.monotonic()
+        self.consumers[consumer].close()
+        return ["close", before, time.monotonic(), 0, 0, -1, ""]
 
     def close(self) -> str:
         """Closes the client. Returns an empty string, or the error."""
@@ -153,6 +186,16 @@ class Driver:
         """Starts afresh for the next schedule."""
         self.client = self.producer = None
         self.consumers, self.received, self._results = [], [], []
+        self.late = 0.0
+
+
+def _sleep_until(moment: float) -> float:
+    """Sleeps until a monotonic time. Returns by how much the process wakes up too late."""
+    left = moment - time.monotonic()
+    if left <= 0:
+        return 0.0
+    time.sleep(left)
+    return time.monotonic() - moment
 
 
 def serve(driver: object, lines: BinaryIO, replies: BinaryIO) -> None:

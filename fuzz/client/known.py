@@ -4,6 +4,7 @@ Symptom, mechanism and consequence are in the defect table of the `component` th
 
     defect      the id of a row of the defect table
     scenario    where its schedule runs
+    component   where its row is, if in another component's table
     contract    the contract that it breaks
     settings    what the deviation needs; settings that are not named do not matter
     trigger     kinds of steps that it needs, in this order, perhaps with others between; `|` separates alternatives
@@ -57,8 +58,8 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def profiles() -> list[str]:
-    """The profiles of clients."""
-    return [REFERENCE, *dict.fromkeys(row.defect.profile for row in known_deviations())]
+    """The profiles of clients. A component may have another name for that of the tested client."""
+    return [REFERENCE, CLIENT]
 
 
 @functools.cache
@@ -67,7 +68,9 @@ def known_deviations() -> tuple[Known, ...]:
     try:
         tables = tomllib.loads((files("fuzz") / "scenarios" / "known.toml").read_text(encoding="utf-8"))
         component = tables.pop("component")
-        rows = [{**row, "defect": find_defect(component, row["defect"])} for row in tables["deviation"]]
+        rows = tables["deviation"]
+        for row in rows:
+            row["defect"] = find_defect(row.pop("component", component), row["defect"])
         return tuple(msgspec.convert(row, Known) for row in rows)
     except (KeyError, tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
         raise BadValue(f"{_PATH}: {problem}") from None

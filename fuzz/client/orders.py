@@ -197,6 +197,7 @@ class Ordered(Cluster):
     def report(self) -> dict[str, Any]:
         """What happened, as plain data."""
         return {
+            "started": self.started,
             "commands": self.commands,
             "counts": dict(self.counts),
             "journal": self.journal,

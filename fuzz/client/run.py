@@ -25,6 +25,10 @@ class Observed(msgspec.Struct):
     results: list[list[str]] = []  # payload, result and message id of each callback, in order
     consumers: int = 0
     received: list[list[Any]] = []  # payload, ledger, entry, batch index, redelivery count
+    #: calls about received messages: kind, monotonic times before and after, ledger, entry, batch index, error
+    calls: list[list[Any]] = []
+    queued: list[int] = []  # messages that the application had not received when the last step ended
+    lateness: float = 0.0  # seconds by which the client's process was late at most
     failed: list[str] = []  # operations of the client that failed
     ended: str = ""  # how the client's process ended, if it did
     hangs: str = ""  # the call that did not return, if one did not
@@ -141,6 +145,23 @@ class Run:
                 self.client("acknowledge", index=index, consumer=consumer)
             self.taken[consumer] = known + len(found)
             self.observed.received += found
+
+    def take(self, count: int, seconds: float = 0.5) -> list[int]:
+        """The first consumer receives up to that many messages. Returns their indexes."""
+        known = self.taken.get(0, 0)
+        found = self.client("receive", count=count, seconds=seconds, limit=seconds * count + 5.0)
+        self.taken[0] = known + len(found)
+        self.observed.received += found
+        return list(range(known, known + len(found)))
+
+    def call(self, kind: str, indexes: list[int], gap: float = 0.0) -> None:
+        """The application calls a method of the first consumer for received messages."""
+        limit = gap * len(indexes) + 5.0
+        self.observed.calls += self.client("call", kind=kind, indexes=indexes, gap=gap, limit=limit)
+
+    def pause(self, seconds: float) -> None:
+        """Lets time pass, for scenarios whose subject is a clock."""
+        self.client("pause", limit=seconds + 5.0, seconds=max(0.0, seconds))
 
     def receive_all(self) -> None:
         """Receives until every message of the log has been received, for as long as the patience lasts."""

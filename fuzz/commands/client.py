@@ -99,7 +99,7 @@ def run(options: Options, console: Console) -> ClientResult:
     if options.trace is not None and len(scenarios) > 1:
         raise BadValue("--trace replays a schedule of one scenario: name it instead of all")
     schedule = None if options.trace is None else read_schedule(options.trace, scenarios[0])
-    known = [row for row in known_deviations() if row.defect.profile == options.profile != REFERENCE]
+    known = [] if options.profile == REFERENCE else known_deviations()
     result = ClientResult(
         scenario=options.scenario,
         client="",

@@ -1,0 +1,109 @@
+"""When a client asks for the redelivery of negatively acknowledged entries, by the model of the tracker.
+
+The profile `cpp` is the timing law of the C++ client. Only the lateness of its timer is unknown: every run may be late,
+and the next run comes an interval after the late one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from model.negative_acks.machine import Config, Elapsed, State, cpp, delay_of, negative_acks, reference, timer_interval
+from model.negative_acks.message_ids import NackedId
+from model.positions import Position
+
+MS = 1_000_000
+#: Nanoseconds by which a run of the timer is late: on an idle machine, and beside other work.
+_LAGS = (MS // 20, MS * 5 // 2)
+#: Nanoseconds by which the sum of smallest lags may exceed the true one.
+_SLACK = MS
+_NEVER = 10**18
+
+
+class Call(NamedTuple):
+    """A nack of an entry, or the close if there is no entry."""
+
+    at: int  # nanoseconds
+    entry: Position | None
+
+
+class Command(NamedTuple):
+    """A redelivery command; without entries it asks for everything."""
+
+    at: int  # nanoseconds
+    entries: tuple[Position, ...]
+
+
+def delay(delay_ms: int) -> int:
+    """The delay of a nack in nanoseconds, by the reference."""
+    return delay_of(reference.config._replace(redelivery_delay_ms=delay_ms, clock_unit="ns"), None) or 0
+
+
+def interval(delay_ms: int) -> int:
+    """The interval of the client's timer in nanoseconds."""
+    return timer_interval(cpp.config._replace(redelivery_delay_ms=delay_ms))
+
+
+class _Node(NamedTuple):
+    """A point of the search: a state, and how many calls and commands lie before it."""
+
+    state: State
+    calls: int
+    commands: int
+
+
+def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Command], bound: int) -> bool:
+    """Whether the model gives these commands after these calls, with runs that are late by up to `bound`.
+
+    A depth-first search over the lateness of each run. Calls and commands are in the order of their times.
+    """
+    cfg = cpp.config._replace(redelivery_delay_ms=delay_ms, initial_time=calls[0].at if calls else 0)
+    stack, seen = [_Node(negative_acks.start(cfg), 0, 0)], set()
+    while stack:
+        node = stack.pop()
+        s = node.state
+        key = (node.calls, node.commands, len(s.buckets), None if s.timer is None else s.timer // MS)
+        if key in seen:
+            continue
+        seen.add(key)
+        call = calls[node.calls] if node.calls < len(calls) else None
+        if s.timer is None and call is None:
+            if node.commands == len(commands):
+                return True
+            continue
+        if call is not None and (s.timer is None or call.at <= s.timer + bound):
+            stack.append(node._replace(state=_called(cfg, s, call), calls=node.calls + 1))
+        for lag in (bound, *reversed(_LAGS)) if s.timer is not None else ():
+            after = _run(cfg, node, lag, commands, bound)
+            if after is not None and (call is None or after.state.now <= call.at):
+                stack.append(after)
+    return False
+
+
+def _called(cfg: Config, s: State, call: Call) -> State:
+    """The state after a call, before which the timer has not run."""
+    s, _ = negative_acks.step(cfg, s, "advance_time", (max(0, call.at - s.now), _NEVER))
+    if call.entry is None:
+        return negative_acks.step(cfg, s, "close", ())[0]
+    return negative_acks.step(cfg, s, "nack", (call.entry, None, NackedId()))[0]
+
+
+def _run(cfg: Config, node: _Node, lag: int, commands: Sequence[Command], bound: int) -> _Node | None:
+    """The point after the next run of the timer, if the commands agree."""
+    s = node.state
+    assert s.timer is not None, "the timer is armed"
+    at = max(s.timer + lag, s.now)
+    s, outcome = negative_acks.step(cfg, s, "advance_time", (at - s.now, lag))
+    assert isinstance(outcome, Elapsed), "time advances"
+    command = commands[node.commands] if node.commands < len(commands) else None
+    if not outcome.redeliveries:
+        return None if command is not None and command.at + _SLACK < at else node._replace(state=s)
+    entries = tuple([each.position for each in outcome.redeliveries[0].ids])
+    if (
+        command is None
+        or not at - _SLACK <= command.at <= at + bound
+        or set(command.entries) not in (set(), set(entries))
+    ):
+        return None
+    return node._replace(state=s, commands=node.commands + 1)

@@ -1,0 +1,115 @@
+"""Contracts of negative acknowledgements. Commands are timed by the brokers, calls by the client's process.
+
+How late a machine is, is unknown. A time is judged with a bound of 25 ms plus what the client's process itself was late
+in the schedule, and only while that is less than half of the timer's interval: otherwise delays cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from fuzz.answers import nacks
+from fuzz.answers.nacks import MS, Call, Command
+from fuzz.client.contracts import contract
+from fuzz.client.run import Observed
+from model.positions import Position
+
+_LATE_MS = 25
+
+
+def _calls(seen: Observed) -> list[Call]:
+    """The nacks up to the close, and the close."""
+    found = []
+    for kind, before, _, ledger, entry, _, error in seen.calls:
+        if kind == "negative_acknowledge" and not error:
+            found.append(Call(int(before * 1e9), Position(ledger, entry)))
+        elif kind == "close":
+            return [*found, Call(int(before * 1e9), None)]
+    return found
+
+
+def _commands(seen: Observed) -> list[Command]:
+    """The redelivery commands."""
+    start = seen.report.get("started", 0.0) * 1e9
+    kinds = [(at, about["ids"]) for at, _, kind, about in seen.report.get("commands", ()) if kind == "REDELIVER"]
+    return [Command(int(start + at * MS), tuple([Position(*each[:2]) for each in ids])) for at, ids in kinds]
+
+
+def _bound(seen: Observed) -> int | None:
+    """Nanoseconds by which a command may be late; None if the machine was too late for a judgement."""
+    bound = int(_LATE_MS * MS + seen.lateness * 1e9)
+    return bound if bound < nacks.interval(seen.settings.get("delay", 0)) // 2 else None
+
+
+@contract
+def redelivery_command_has_due_entries(seen: Observed) -> str:
+    """A redelivery command has entries whose delay is over, in order, each once. Nothing is requested twice."""
+    delay, calls = nacks.delay(seen.settings.get("delay", 0)), _calls(seen)
+    dues = [(call.at + delay, call.entry) for call in calls if call.entry is not None]
+    for number, command in enumerate(commands := _commands(seen)):
+        if any(a >= b for a, b in pairwise(command.entries)):
+            return f"command {number} has {command.entries}"
+        for entry in command.entries:
+            before = sum(entry in each.entries for each in commands[:number])
+            if sum(due <= command.at + 256 and nacked == entry for due, nacked in dues) <= before:
+                return f"command {number} has {entry}, which is not due"
+        if sum(due <= command.at + 256 for due, _ in dues) <= number:
+            return f"command {number} comes before another nack is due"
+    return ""
+
+
+@contract
+def redelivery_follows_timing_law(seen: Observed) -> str:
+    """Until close, commands come when the tracker's model, profile `cpp`, has them, each with all due entries."""
+    bound, calls = _bound(seen), _calls(seen)
+    closed = next((call.at for call in calls if call.entry is None), None)
+    commands = [each for each in _commands(seen) if closed is None or each.at <= closed + _LATE_MS * MS]
+    if bound is None or nacks.obeys_timing_law(seen.settings.get("delay", 0), calls, commands, bound):
+        return ""
+    start = min([call.at for call in calls], default=0)
+    called = ", ".join(f"{(c.at - start) / MS:.1f}" for c in calls)
+    came = ", ".join(f"{(c.at - start) / MS:.1f} ({len(c.entries)})" for c in commands)
+    return f"calls at {called} ms; commands at {came} ms with a bound of {bound / MS:.1f} ms"
+
+
+@contract
+def redelivery_is_in_time(seen: Observed) -> str:
+    """A nacked entry is requested when its delay is over, as the reference does, and not later."""
+    bound, calls, commands = _bound(seen), _calls(seen), _commands(seen)
+    delay = nacks.delay(seen.settings.get("delay", 0))
+    closed = next((call.at for call in calls if call.entry is None), None)
+    late = 0
+    for call in calls:
+        due = call.at + delay
+        if bound is None or call.entry is None or (closed is not None and closed < due + bound):
+            continue
+        found = [c.at for c in commands if c.at + 256 >= due and (not c.entries or call.entry in c.entries)]
+        if not found:
+            return f"{call.entry} is not requested"
+        late = max(late, min(found) - due - bound)
+    return f"a request is late by {late / MS:.1f} ms more than the bound of {(bound or 0) / MS:.1f} ms" if late else ""
+
+
+@contract
+def closed_consumer_redelivers_nothing(seen: Observed) -> str:
+    """After close, no redelivery is requested."""
+    closed = [call.at for call in _calls(seen) if call.entry is None]
+    late = [each for each in _commands(seen) if closed and each.at > closed[0] + _LATE_MS * MS]
+    return f"{len(late)} redelivery commands after close" if late else ""
+
+
+@contract
+def nack_after_close_is_rejected(seen: Observed) -> str:
+    """A negative acknowledgement of a closed consumer is rejected, as an acknowledgement is."""
+    kinds = [(each[0], each[6]) for each in seen.calls]
+    after = kinds[kinds.index(("close", "")) :] if ("close", "") in kinds else []
+    accepted = [kind for kind, error in after if kind == "negative_acknowledge" and not error]
+    return f"{len(accepted)} nacks after close are accepted" if accepted else ""
+
+
+@contract
+def queued_message_is_received_once(seen: Observed) -> str:
+    """A message that was still in the receiver queue when redelivery was requested is received once."""
+    received = [int(message[0]) for message in seen.received]
+    twice = [number for number in seen.queued if received.count(number) > 1]
+    return f"{len(twice)} queued messages were received again" if twice else ""

@@ -1,0 +1,90 @@
+"""A consumer that negatively acknowledges. Its subject is a clock: steps let time pass in the client's process."""
+
+from __future__ import annotations
+
+import time
+
+from fuzz.client.contracts import CONSUMER
+from fuzz.client.nack_contracts import (
+    closed_consumer_redelivers_nothing,
+    nack_after_close_is_rejected,
+    queued_message_is_received_once,
+    redelivery_command_has_due_entries,
+    redelivery_follows_timing_law,
+    redelivery_is_in_time,
+)
+from fuzz.client.run import Run
+from fuzz.client.schedule import Scenario, StepKind
+
+_NACK = "negative_acknowledge"
+
+
+def begin(run: Run) -> None:
+    """A producer and a consumer are attached."""
+    run.start()
+    run.produce(send_timeout_millis=0, batching_enabled=False)
+    run.subscribe(kind=run.settings["kind"], negative_ack_redelivery_delay_ms=run.settings["delay"])
+
+
+def nack(run: Run, count: int, gap: int) -> None:
+    """As many messages are sent, and as many received and negatively acknowledged, one after the other."""
+    if run.consumers:
+        run.send(count)
+        run.call(_NACK, run.take(count), gap / 1000)
+
+
+def again(run: Run) -> None:
+    """The newest received message is negatively acknowledged again."""
+    if run.consumers and run.taken:
+        run.call(_NACK, [run.taken[0] - 1])
+
+
+def acknowledge(run: Run) -> None:
+    """The newest received message is acknowledged: a pending nack of it stays."""
+    if run.consumers and run.taken:
+        run.call("acknowledge", [run.taken[0] - 1])
+
+
+def close(run: Run) -> None:
+    """The consumer closes; then the newest received message is negatively acknowledged."""
+    if run.consumers:
+        run.observed.calls.append(run.client("close_consumer"))
+        run.consumers = run.observed.consumers = 0
+        if run.taken:
+            run.call(_NACK, [run.taken[0] - 1])
+
+
+def end(run: Run) -> None:
+    """Waits for what is due: the delay and two intervals after the last call. Then receives the rest."""
+    if run.observed.calls:
+        run.pause(run.observed.calls[-1][2] + run.settings["delay"] * 5 / 3000 + 0.02 - time.monotonic())
+    received = {int(message[0]) for message in run.observed.received}
+    run.observed.queued = [number for number in range(run.observed.begun) if number not in received]
+    run.observed.lateness = run.client("lateness")
+    run.finish()
+
+
+scenario = Scenario(
+    "negative_acks",
+    settings={"delay": (300, 500), "kind": (1, 0)},
+    steps={
+        "nack": StepKind(nack, ((1, 2, 8), (0, 60)), weight=2),
+        "again": StepKind(again),
+        "acknowledge": StepKind(acknowledge),
+        "queue": StepKind(lambda run, count: run.send(count), ((1, 3),)),
+        "pause": StepKind(lambda run, ms: run.pause(ms / 1000), ((30, 150, 700),), weight=2),
+        "close": StepKind(close),
+    },
+    begin=begin,
+    end=end,
+    contracts=(
+        *CONSUMER[:3],
+        redelivery_command_has_due_entries,
+        redelivery_follows_timing_law,
+        redelivery_is_in_time,
+        closed_consumer_redelivers_nothing,
+        nack_after_close_is_rejected,
+        queued_message_is_received_once,
+    ),
+    length=6,
+)
