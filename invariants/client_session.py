@@ -38,6 +38,11 @@ def stored_messages(s: State) -> list[int]:
     return [entry.message for entry in s.log if entry.message >= 0]
 
 
+def reused(cfg: Config) -> int:
+    """How many messages get sequence ids that an earlier session has stored: `initialSequenceId` says so."""
+    return cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
+
+
 def entry_of(cfg: Config, message: int) -> int:
     """The entry of a consumer's message."""
     return message // cfg.batch_size
@@ -61,8 +66,7 @@ def reported_message_is_stored(cfg: Config, s: State) -> bool:
     An application that sets `initialSequenceId` says which messages an earlier session has stored.
     """
     stored = set(stored_messages(s))
-    reused = cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
-    return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused)
+    return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused(cfg))
 
 
 @always(client_session)
@@ -76,7 +80,7 @@ def log_keeps_send_order(cfg: Config, s: State) -> bool:
 def stored_message_leaves_no_gap(cfg: Config, s: State) -> bool:
     """No message is stored while an earlier one is pending that is not stored: nothing passes a message."""
     stored = stored_messages(s)
-    missing = next((m for m in pending_messages(s) if m not in stored), None)
+    missing = next((m for m in pending_messages(s) if m not in stored and m >= reused(cfg)), None)
     return missing is None or max(stored, default=-1) < missing
 
 
@@ -160,6 +164,15 @@ def retryable_refusal_is_retried(cfg: Config, before: State, event: Event, after
         return True
     i = HANDLERS.index(event.arguments["handler"])
     return (links(after)[i].phase == "lookup") == bool(links(before)[i].down[0].value)
+
+
+@always(client_session, on=("handle",))
+def final_refusal_fails_pending_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A final refusal of the producer fails all its pending messages; no other refusal fails any."""
+    if handled(before, event) != "refused":
+        return True
+    is_final = event.arguments["handler"] == "producer" and not before.producer.link.down[0].value
+    return after.producer.pending == (() if is_final else before.producer.pending)
 
 
 @always(client_session, on=("handle",))
@@ -297,6 +310,43 @@ def flush_sends_every_grouped_ack(cfg: Config, before: State, event: Event, afte
     sent = {*c.grouped, *range(c.cumulative + 1)}
     is_empty = not after.consumer.grouped and after.consumer.cumulative == -1
     return is_empty and (c.link.served != "open" or set(after.acked) == {*before.acked, *sent})
+
+
+@always(client_session, on=("flush",))
+def grouped_acks_can_be_flushed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A ready consumer can send its acks whenever one is grouped."""
+    c = before.consumer
+    return happened(event) == (c.link.phase == "ready" and bool(c.grouped or c.cumulative >= 0))
+
+
+@always(client_session, on=("acknowledge",))
+def outcome_says_whether_ack_is_grouped(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An acknowledgement reports whether it is grouped, which one of an incomplete batch is not."""
+    message = event.arguments["message"]
+    if not happened(event) or message in before.consumer.grouped:
+        return True
+    return bool(event.outcome == (message in after.consumer.grouped))
+
+
+@always(client_session, on=("acknowledge", "acknowledge_cumulative", "negative_acknowledge"))
+def application_answers_each_delivery_once(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The application is done with a message that it acknowledges or rejects, and with no other one."""
+    if not happened(event):
+        return True
+    message, is_cumulative = event.arguments["message"], event.name == "acknowledge_cumulative"
+    done = [m for m in before.consumer.taken if m == message or (is_cumulative and m < message)]
+    return set(after.consumer.taken) == set(before.consumer.taken) - set(done)
+
+
+@always(client_session, on=("negative_acknowledge",))
+def rejected_message_is_delivered_again(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The broker of a connected consumer delivers a rejected message again, unless it is acknowledged."""
+    c = after.consumer
+    if not happened(event) or c.link.phase != "ready" or c.link.served != "open":
+        return True
+    message = event.arguments["message"]
+    entry = entry_of(cfg, message)
+    return message in after.acked or entry >= c.read or entry in c.replay
 
 
 @always(client_session)

@@ -9,10 +9,12 @@ Handlers == {"producer", "consumer"}
 StoredMessages == {log[i].message : i \in DOMAIN log} \ {-1}
 First1(m) == CHOOSE i \in DOMAIN log : log[i].message = m /\ \A j \in 1..i - 1 : log[j].message # m
 
+\* How many messages get sequence ids that an earlier session has stored.
+Reused == IF deduplication /\ initial_sequence_id >= 0 THEN stored - initial_sequence_id - 1 ELSE 0
+
 \* Every message that was reported stored is in the log, unless the application reused an earlier sequence id.
 ReportedMessageIsStored ==
-  LET reused == IF deduplication /\ initial_sequence_id >= 0 THEN stored - initial_sequence_id - 1 ELSE 0
-  IN \A i \in DOMAIN producer.results : producer.results[i] /\ i - 1 >= reused => i - 1 \in StoredMessages
+  \A i \in DOMAIN producer.results : producer.results[i] /\ i - 1 >= Reused => i - 1 \in StoredMessages
 
 \* Messages are first stored in the order in which they were sent.
 LogKeepsSendOrder == \A m, n \in StoredMessages : m < n => First1(m) < First1(n)
@@ -21,7 +23,7 @@ LogKeepsSendOrder == \A m, n \in StoredMessages : m < n => First1(m) < First1(n)
 StoredMessageLeavesNoGap ==
   \A i \in DOMAIN producer.pending :
     LET m == Len(producer.results) + i - 1
-    IN m \notin StoredMessages => \A n \in StoredMessages : n < m
+    IN m \notin StoredMessages /\ m >= Reused => \A n \in StoredMessages : n < m
 
 \* With deduplication, every message and every sequence id is in the log at most once.
 DeduplicatedLogHasNoDuplicate ==
