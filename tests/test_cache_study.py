@@ -361,10 +361,10 @@ def test_next_reader_evicts_dead_entries_first_then_the_furthest_from_its_reader
     logs = [Log()]
     logs[0].sizes, logs[0].added_us = [10] * 100, [1000 * i for i in range(100)]
     cache = Central(Environment(logs, 100), Settings(queue=NextReader, max_requeue_times=1 << 30))
-    cache.connect(0, 1, 4)
-    cache.connect(0, 2, 8)
     for entry in range(10):
         cache.add(0, entry)
+    cache.connect(0, 1, 4)
+    cache.connect(0, 2, 8)
     assert sorted(entry for _, entry, _ in cache.contents()) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     for entry in range(10, 13):
         cache.add(0, entry)
