@@ -436,8 +436,7 @@ AfterStorageRead(i, ok) ==
 
 CompleteStorageRead ==
   \E i \in DOMAIN entry_cache.reads, ok \in success :
-    /\ ok => \E k \in DOMAIN ledgers : ledgers[k].ledger = entry_cache.reads[i].ledger
-    /\ Become(AfterStorageRead(i, ok))
+    Become(AfterStorageRead(i, ok /\ \E k \in DOMAIN ledgers : ledgers[k].ledger = entry_cache.reads[i].ledger))
 
 PutBack(s, i, k, p) ==
   LET New(n) == IF replay_raises_count THEN n ELSE EC!MarkedRead(n)

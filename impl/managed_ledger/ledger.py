@@ -287,9 +287,8 @@ class ManagedLedger:
     def complete_storage_read(self, storage_read: int, success: bool) -> CacheReading | Refused:
         """Storage completes or fails a read. Cost as `EntryCaches.complete_storage_read`."""
         read = self._cache.outstanding(storage_read)
-        if read is not None and success and read.initiator.ledger not in self._ledgers:
-            return Refused("not_enabled", "the ledger is deleted")
-        answer = self._cache.complete_storage_read(storage_read, success)
+        has_ledger = read is not None and read.initiator.ledger in self._ledgers
+        answer = self._cache.complete_storage_read(storage_read, success and has_ledger)
         if isinstance(answer, CacheReading):
             self._take(answer.answered)
         return answer

@@ -187,10 +187,21 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "acknowledge")
 
 
+def is_answered(s: State, event: Event) -> bool:
+    """Whether storage answers, and no read that the step completes was cancelled."""
+    if isinstance(event.outcome, Refused) or not event.arguments["success"]:
+        return False
+    return all(
+        answer.ok and not (is_normal and (read := s.subscriptions[name].normal) is not None and read.cancelled)
+        for answer in event.outcome.answered
+        for name, is_normal in [reader(s, answer.request)]
+    )
+
+
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     """Whether a step that is no intervention keeps the handler of a cached entry and discards no read of it."""
     if event.name == "complete_storage_read":
-        return event.arguments["success"] and e.position not in positions_of_answer(before, event)
+        return is_answered(before, event) and e.position not in positions_of_answer(before, event)
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
         return True
     name = event.arguments["subscription"]
@@ -215,7 +226,8 @@ def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, a
     """A count changes exactly as the deliveries to come do: it falls with a delivery, and a replay keeps it.
 
     Exceptions: a consumer or cursor that comes, leaves or moves; an entry that is redelivered, or acknowledged before
-    it is read; a failed storage read; a rewind; a replay of an entry that was cached again since it was read.
+    it is read; a failed storage read; a rewind, and a cancelled read that completes after it; a replay of an entry
+    that was cached again since it was read.
     """
     was, now = cached(before), cached(after)
     return all(

@@ -262,13 +262,12 @@ def read_more_entries(cfg: Config, s: State, subscription: Name) -> Step[State, 
 def complete_storage_read(cfg: Config, s: State, storage_read: int, success: bool) -> Step[State, Reading]:
     """`readFromStorage`: storage completes or fails a read; the expected read count is taken now, once for all entries.
 
-    A read of a deleted ledger fails.
+    A read of a deleted ledger always fails.
     """
     read = next((r for r in s.caches.reads if r.number == storage_read), None)
     if read is None:
         return refused(s, "not_open", "no outstanding read has this number")
-    if success and all(each.ledger != read.ledger for each in s.ledgers):
-        return refused(s, "not_enabled", "the ledger is deleted")
+    success = success and any(each.ledger == read.ledger for each in s.ledgers)
     expected = expected_read_count(cfg, s, *reader_of(s, read.waiting[0]))
     reads = tuple([r._replace(expected_reads=expected) if r is read else r for r in s.caches.reads])
     known = cache_config(cfg, s.ledgers)
