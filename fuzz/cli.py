@@ -462,7 +462,7 @@ def compare(
         typer.Argument(
             metavar="WORKLOAD",
             help="`transfer` of a bundle between brokers, or a stream through the entry cache: tailing, catch_up, "
-            "key_shared, rolling_restart, reconnect, topics_mix, mix, file:PATH.",
+            "key_shared, rolling_restart, reconnect, topics_mix, mix (several with commas), file:PATH.",
         ),
     ],
     policy: Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -428,15 +427,17 @@ def test_cells_survive_json_and_the_grid_resumes(tmp_path: Path) -> None:
         return run_here(asked)
 
     with pytest.raises(KeyboardInterrupt):
-        run_grid(workload, cells, runner, 3, store, lambda _: None)
-    rows = run_grid(workload, cells, runner, 3, store, lambda _: None)
+        run_grid("key_shared", workload.row, cells, runner, 3, store, lambda _: None)
+    rows = run_grid("key_shared", workload.row, cells, runner, 3, store, lambda _: None)
     assert ran == [3, 1, 1]
     assert (
-        rows == run_grid(workload, cells, runner, 3, store, lambda _: None) == [r for c in cells for r in run_cell(c)]
+        rows
+        == run_grid("key_shared", workload.row, cells, runner, 3, store, lambda _: None)
+        == [r for c in cells for r in run_cell(c)]
     )
     assert [each.number for each in commits(store)] == [1, 2]
     with pytest.raises(BadValue, match="another workload or version"):
-        run_grid(replace(workload, name="other"), cells, runner, 3, store, lambda _: None)
+        run_grid("other", workload.row, cells, runner, 3, store, lambda _: None)
 
 
 @pytest.mark.spark
@@ -465,6 +466,25 @@ def test_spark_gives_the_same_rows(capsys: pytest.CaptureFixture[str], tmp_path:
         rows.append(msgspec.json.decode(capsys.readouterr().out, type=CompareResult).policies)
     assert rows[0] == rows[1] == rows[2]
     assert (tmp_path / "grid" / "compare.svg").exists()
+
+
+@pytest.mark.nightly
+def test_several_workloads_are_one_grid(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = [
+        "compare",
+        "key_shared,mix",
+        "--policy",
+        "lru",
+        "--set",
+        "seconds=2",
+        "--out",
+        str(tmp_path / "grid"),
+        "--json",
+    ]
+    assert run(words) == 0
+    rows = msgspec.json.decode(capsys.readouterr().out, type=CompareResult).policies
+    assert [row["workload"] for row in rows] == ["key_shared"] * 4 + ["mix"] * 4
+    assert {path.name for path in (tmp_path / "grid").glob("*.svg")} == {"key_shared.svg", "mix.svg"}
 
 
 def test_json_has_the_keys_of_the_study(capsys: pytest.CaptureFixture[str]) -> None:
@@ -531,6 +551,8 @@ def test_wrong_line_of_a_stream(line: str, said: str, tmp_path: Path, capsys: py
         (["file:nowhere.csv"], "nowhere.csv cannot be read: No such file"),
         (["file"], "there is no workload file; there are catch_up, file:PATH"),
         (["tailing:x"], "there is no workload tailing:x"),
+        (["tailing,transfer"], "tailing,transfer have different columns; compare them one by one"),
+        (["tailing,mix", "--out", "plot.svg"], "--out plot.svg has room for one workload; give a folder"),
     ],
 )
 def test_wrong_input(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

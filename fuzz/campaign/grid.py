@@ -21,7 +21,7 @@ from fuzz.campaign.store import Store, commit, commits, read_table, table_of
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.platform.spark import slots, tasks_run
 from fuzz.platform.version import check_version, code_version
-from fuzz.workloads import Cell, Workload, find_workload
+from fuzz.workloads import Cell, find_workload
 from model.machine import BadValue
 
 _GRID, _ROWS = "grid.json", "rows"
@@ -79,7 +79,8 @@ def round_of(spark: Any) -> int:
 
 
 def run_grid(
-    workload: Workload,
+    name: str,
+    row: type[msgspec.Struct],
     cells: Sequence[Cell],
     runner: Runner,
     size: int,
@@ -90,29 +91,29 @@ def run_grid(
     done: dict[str, Rows] = {}
     rounds = 0
     if store is not None:
-        schema = schema_of(workload)
-        _claim(store, workload)
+        schema = schema_of(row)
+        _claim(store, name)
         for each in commits(store):
             rounds = each.number
             for line in read_table(store, each.tables[_ROWS], schema):
-                done.setdefault(line.pop("cell"), []).append(_row(workload, line))
+                done.setdefault(line.pop("cell"), []).append(_row(row, line))
     missing = [cell for cell in cells if cell_text(cell) not in done]
     update(len(cells) - len(missing))
     for part in [missing[i : i + size] for i in range(0, len(missing), size)]:
         found: Rows = []
         for cell, rows in zip(part, runner(part), strict=True):
             done[cell_text(cell)] = rows
-            found += [{"cell": cell_text(cell), **_line(row)} for row in rows]
+            found += [{"cell": cell_text(cell), **_line(each)} for each in rows]
             update(len(done))
         if store is not None:
             rounds += 1
             commit(store, rounds, {_ROWS: table_of(found, schema)})
-    return [row for cell in cells for row in done[cell_text(cell)]]
+    return [each for cell in cells for each in done[cell_text(cell)]]
 
 
-def _claim(store: Store, workload: Workload) -> None:
+def _claim(store: Store, name: str) -> None:
     """Writes what the folder is for. Raises BadValue when it is for something else."""
-    own = {"version": code_version(), "workload": workload.name}
+    own = {"version": code_version(), "workload": name}
     data = store.read(_GRID)
     if data is None:
         store.write(_GRID, to_json(own))
@@ -125,10 +126,10 @@ def _claim(store: Store, workload: Workload) -> None:
         raise BadValue(f"{store.path(_GRID)} is of another workload or version of the code; use another --out")
 
 
-def schema_of(workload: Workload) -> pa.Schema:
-    """The columns of a workload's rows; lists are JSON."""
+def schema_of(row: type[msgspec.Struct]) -> pa.Schema:
+    """The columns of rows; lists are JSON."""
     fields = [("cell", pa.string())]
-    for name, annotation in typing.get_type_hints(workload.row).items():
+    for name, annotation in typing.get_type_hints(row).items():
         fields.append((name, _COLUMNS.get(_plain(annotation), pa.string())))
     return pa.schema(fields)
 
@@ -143,6 +144,6 @@ def _line(row: dict[str, Any]) -> dict[str, Any]:
     return {key: to_json(value).decode() if isinstance(value, list) else value for key, value in row.items()}
 
 
-def _row(workload: Workload, line: dict[str, Any]) -> dict[str, Any]:
-    lists = [f.name for f in msgspec.structs.fields(workload.row) if typing.get_origin(f.type) is list]
+def _row(row: type[msgspec.Struct], line: dict[str, Any]) -> dict[str, Any]:
+    lists = [f.name for f in msgspec.structs.fields(row) if typing.get_origin(f.type) is list]
     return {key: from_json(value) if key in lists else value for key, value in line.items()}

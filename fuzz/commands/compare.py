@@ -53,11 +53,13 @@ class Options(NamedTuple):
 
 def run(options: Options, console: Console) -> CompareResult:
     """Runs a grid. Raises BadValue for an unknown name or wrong value, and for a file that cannot be written."""
-    workload = find_workload(options.workload)
-    cells = cells_of(workload, options)
+    workloads = find_workloads(options.workload)
+    cells = [cell for each in workloads for cell in cells_of(each, options)]
     name = PurePosixPath(options.out or "").suffix
     plot = Path(options.out) if options.out is not None and name in _PLOTS else None
     folder = options.out if plot is None else None
+    if plot is not None and len(workloads) > 1:
+        raise BadValue(f"--out {plot} has room for one workload; give a folder")
     if plot is not None and not plot.absolute().parent.is_dir():
         raise BadValue(f"--out {plot} cannot be written: there is no folder {plot.absolute().parent}")
     if folder is not None and name:
@@ -74,20 +76,38 @@ def run(options: Options, console: Console) -> CompareResult:
         store: Store | None = None
         if folder is not None:
             store = LocalStore(local_path(folder)) if is_local(folder) else HadoopStore(spark, folder)
-        update = stack.enter_context(showing(console, f"comparing {workload.name}"))
+        update = stack.enter_context(showing(console, f"comparing {options.workload}"))
         runner = run_here if spark is None else on_spark(spark)
-        rows = run_grid(workload, cells, runner, round_of(spark), store, lambda n: update(n, len(cells), "cells"))
+        rows = run_grid(
+            options.workload,
+            workloads[0].row,
+            cells,
+            runner,
+            round_of(spark),
+            store,
+            lambda n: update(n, len(cells), "cells"),
+        )
         drawn = None
         if store is not None:
-            store.write(_PLOT, draw(workload, rows, "svg"))
-            drawn = store.path(_PLOT)
+            for each in workloads:
+                name = _PLOT if len(workloads) == 1 else f"{each.name}.svg"
+                store.write(name, draw(each, rows, "svg"))
+            drawn = store.path(name)
         elif plot is not None:
             try:
-                plot.write_bytes(draw(workload, rows, plot.suffix[1:]))
+                plot.write_bytes(draw(workloads[0], rows, plot.suffix[1:]))
             except OSError as problem:
                 raise BadValue(f"{plot}: cannot be written: {problem.strerror}") from None
             drawn = str(plot)
-    return CompareResult(workload=workload.name, policies=rows, out=folder, plot=drawn, version=code_version())
+    return CompareResult(workload=options.workload, policies=rows, out=folder, plot=drawn, version=code_version())
+
+
+def find_workloads(names: str) -> list[Workload]:
+    """The workloads of a list with commas, whose rows are of one type. Raises BadValue otherwise."""
+    found = [find_workload(name) for name in ([names] if ":" in names else names.split(","))]
+    if len({each.row for each in found}) > 1:
+        raise BadValue(f"{names} have different columns; compare them one by one")
+    return found
 
 
 def cells_of(workload: Workload, options: Options) -> list[Cell]:
@@ -113,9 +133,12 @@ def cells_of(workload: Workload, options: Options) -> list[Cell]:
 
 def show(console: Console, result: CompareResult) -> None:
     """Prints a table and what its words mean; fields that are lists are in the JSON object only."""
-    workload = find_workload(result.workload)
-    console.print(f"[bold]{workload.name}[/]: {escape(workload.about)}\n")
-    constant = {"workload"}
+    workloads = find_workloads(result.workload)
+    workload = workloads[0]
+    for each in workloads:
+        console.print(f"[bold]{each.name}[/]: {escape(each.about)}")
+    console.print()
+    constant = {"workload"} if len(workloads) == 1 else set()
     shown = [key for key, value in result.policies[0].items() if not isinstance(value, list) and key not in constant]
     titles = [key.replace("_", " ") for key in shown]
     # without a minimum, a heading of long words is cut
@@ -139,7 +162,8 @@ def _shown(value: Any) -> str:
 
 
 def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
-    """Each measure over the size, with a line for each policy: the mean of the seeds."""
+    """Each measure of a workload over the size, with a line for each policy: the mean of the seeds."""
+    rows = [row for row in rows if row.get("workload", workload.name) == workload.name]
     plots = pyplot()
     columns = 3
     figure, axes = plots.subplots(-(-len(workload.measures) // columns), columns, figsize=(12, 8), squeeze=False)
