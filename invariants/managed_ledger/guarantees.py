@@ -246,6 +246,36 @@ def read_size_is_limited(cfg: Config, before: State, event: Event, after: State)
 
 
 @always(managed_ledger, on=("read_more_entries",))
+def replay_read_takes_what_consumers_can_take(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A replay read takes the first entries of the replay queue; of a key, those for which its consumer has permits.
+
+    It takes none of a key of which another consumer holds entries.
+    """
+    name = event.arguments["subscription"]
+    sub = after.subscriptions[name]
+    if not isinstance(event.outcome, Started) or event.outcome.kind != "replay":
+        return True
+    most = min(cfg.read_batch, sum(c.permits for c in sub.consumers))
+    if not is_type(cfg, name, "key_shared"):
+        return list(event.outcome.positions) == list(sub.replay[:most])
+    wanted: list[Position] = []
+    for i, c in enumerate(sub.consumers):
+        others = {key(cfg, p) for other in sub.consumers if other is not c for p in other.pending}
+        own = [p for p in sub.replay if key(cfg, p) % len(sub.consumers) == i and key(cfg, p) not in others]
+        wanted += own[: c.permits]
+    return list(event.outcome.positions) == sorted(wanted)[:most]
+
+
+@always(managed_ledger, on=("dispatch",))
+def shared_entry_is_put_back_only_without_permits(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A Shared dispatcher puts an entry back for replay only after the permits of all consumers are used up."""
+    name = event.arguments["subscription"]
+    if not isinstance(event.outcome, Dispatched) or not is_type(cfg, name, "shared") or not event.outcome.replayed:
+        return True
+    return all(c.permits == 0 for c in after.subscriptions[name].consumers)
+
+
+@always(managed_ledger, on=("read_more_entries",))
 def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Key_Shared: a normal read has no more entries than the replay queue has room for, up to the look-ahead limit."""
     name = event.arguments["subscription"]

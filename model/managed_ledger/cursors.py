@@ -35,7 +35,7 @@ def moved(cfg: Config, s: State, subscription: int, new: Subscription) -> State:
     position = tracked_position(cfg, new)
     has_moved = position != tracked_position(cfg, s.subscriptions[subscription])
     s = with_subscription(s, subscription, new)
-    if not has_moved or not is_active(s, subscription):
+    if not has_moved:
         return s
     active, slowest = active_cursors.cursor_updated(active_config(cfg), s.active, subscription, position)
     s = s._replace(active=active)
