@@ -104,7 +104,7 @@ def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, 
         if event.name == "remove_range":
             at_end = asked["last_inclusive"] and at == asked["last"]
             return bool(asked["first"] <= at and (at < asked["last"] or at_end))
-        return event.name == "clear" or at.ledger == asked["ledger"]
+        return event.name == "clear" or (asked["ledger"], 0) <= at < (asked["ledger"] + 1, 0)
 
     now = list(before.caches)
     now[asked["cache"]] = tuple(e for e in now[asked["cache"]] if not covers(e.position))

@@ -116,7 +116,14 @@ def read_returns_whole_range(cfg: Config, before: State, event: Event, after: St
 
 @always(legacy_manager, on=("read",))
 def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read caches the entries from storage, up to the maximum, exactly if the caller requests it."""
+    """A read caches the entries from storage, up to the maximum, exactly if the caller requests it.
+
+    A read fails after it has cached entries if the eviction that they trigger has an illegal argument.
+    """
+    if isinstance(event.outcome, Failed) and event.outcome.kind == "illegal_argument":
+        return bool(
+            event.arguments["store_in_cache"] and after.counters.size_evictions > before.counters.size_evictions
+        )
     if isinstance(event.outcome, Refused | Failed) or not event.arguments["store_in_cache"]:
         return after.counters.insertions == before.counters.insertions
     came = dict(event.outcome.entries) if event.outcome.storage_reads else {}

@@ -342,6 +342,28 @@ def test_a_state_that_stays_wrong_is_seen_wherever_it_begins(offset: int) -> Non
     assert str(found(Wrong).cause) in ("view:now_ns", "view:queue")
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 7, 14])
+def test_a_property_of_any_step_is_checked_in_some_traces(wrong: int) -> None:
+    """Steps are checked at intervals of sixteen, from another step on for each seed."""
+    claims = ModuleType("claims")
+
+    @history(SUBJECT.machine, initial=lambda cfg: 0)
+    def steps(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
+        """The number of steps so far."""
+        return value + 1
+
+    @always(SUBJECT.machine, history=(steps,))
+    def is_another_step(cfg: Config, before: State, event: Event, after: State, count: int) -> bool:
+        """A step is not the wrong one."""
+        return count != wrong
+
+    vars(claims)["a"] = is_another_step
+    lockstep = Lockstep(Target(replace(SUBJECT, invariants=claims), REFERENCE))
+    findings = [f for f in map(lockstep.run, range(2 * CHECK_EVERY)) if f is not None]
+    assert {len(f.calls) for f in findings} == {wrong + 1}
+    assert 2 <= len(findings) < CHECK_EVERY
+
+
 def test_a_profile_against_itself_shows_nothing() -> None:
     lockstep = Lockstep(Target(SUBJECT, REFERENCE, REFERENCE))
     assert [lockstep.run(seed) for seed in range(50)] == [None] * 50

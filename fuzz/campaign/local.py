@@ -18,7 +18,7 @@ from multiprocessing.pool import AsyncResult, Pool
 from typing import NamedTuple
 
 from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, target_of
-from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
+from fuzz.run.checks import Skipped, all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause
 from fuzz.run.lockstep import Lockstep
@@ -227,7 +227,8 @@ def _run_share(share: _Share) -> _ShareResult:
 def _lockstep(request: Request) -> Lockstep:
     target = target_of_request(request)
     lockstep = Lockstep(target, steps=request.spec.steps)
-    lockstep.skipped = NONE_SKIPPED if request.property is None else all_but(target.subject, request.property)
+    if request.property is not None:
+        lockstep.check_only(request.property)
     return lockstep
 
 

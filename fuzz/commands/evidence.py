@@ -19,7 +19,6 @@ from fuzz.defects.page import linked, table_in, write_into
 from fuzz.defects.table import Defect, Severity, all_defects
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.version import code_version
-from fuzz.run.checks import all_but
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shrink
 from fuzz.subject import find_subject, subject_names
@@ -96,7 +95,7 @@ def found_by_fuzzing(defect: Defect, most_steps: int) -> EvidenceRow:
     subject = find_subject(defect.component)
     target = Target(subject, defect.config())
     lockstep = Lockstep(target)
-    lockstep.skipped = all_but(subject, defect.property)
+    lockstep.check_only(defect.property)
     begun, steps, seconds, lengths = time.process_time(), None, None, list[int]()
     for seed in itertools.takewhile(lambda _: lockstep.coverage.steps < most_steps, itertools.count()):
         finding = lockstep.run(seed)
