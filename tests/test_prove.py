@@ -274,6 +274,20 @@ SEEDED = {
         "return o._replace(phase=phase, writable=True, adds=())",
         "bundle_transfer",
     ),
+    "the next message gets the same sequence id": Seeded(
+        "pending-sequence-ids-ascend",
+        "model.client_session.producer",
+        "p._replace(next_sequence_id=sequence + 1, pending=",
+        "p._replace(next_sequence_id=sequence, pending=",
+        "client_session",
+    ),
+    "an entry that is put back is not released": Seeded(
+        "entry-put-back-for-replay-keeps-its-count",
+        "model.managed_ledger.dispatcher",
+        "    s = released(cfg, s, entry)\n    return with_subscription(s, subscription, added_to_replay",
+        "    return with_subscription(s, subscription, added_to_replay",
+        "managed_ledger",
+    ),
     "a removal counts one byte more": Seeded(
         "removal-counts-what-it-clears",
         "model.cache_steps.machine",
