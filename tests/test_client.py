@@ -83,6 +83,16 @@ def test_negative_acks_come_by_the_timing_law_and_not_after_close(harness: Harne
     assert names(scenario, observed) == ["nack_after_close_is_rejected"]
 
 
+def test_ack_sets_are_those_of_the_batch_at_each_flush(harness: Harness) -> None:
+    """Two words, a cumulative ack into the batch, and what is left after a reconnection."""
+    scenario = find_scenario("batch_acks")
+    steps = (("batch",), ("acknowledge", "first"), ("acknowledge", "last"), ("drop",), ("cumulative", "middle"))
+    observed = execute(harness, scenario, Schedule({"size": 65}, steps))
+    assert names(scenario, observed) == []
+    sets = [about["ids"][0][2] for _, _, kind, about in observed.report["commands"] if kind == "ACK"]
+    assert sets == [[-2, 1], [-2], [-(2**33), 1]]  # after the reconnection the client's set is full again
+
+
 def test_a_message_loss_is_found(harness: Harness) -> None:
     row = known_deviations()[0]
     scenario = find_scenario(row.scenario)
@@ -152,6 +162,18 @@ def seen(**fields: Any) -> Observed:
     return Observed(**{"results": results, **fields}, report=report)
 
 
+def acked(*ids: Any, left: Any = (), mark_delete: int = -1, kind: str = "acknowledge") -> Observed:
+    """Acks of one entry of three messages by the application, indexes 0 and 1, and the ids that the client sent."""
+    calls = [[kind, 0.0, 0.0, 1, 0, index, ""] for index in (0, 1)]
+    report = {
+        "started": 0.0,
+        "log": [[0, "p", 1, 0, ["0", "1", "2"], 1, 0]],
+        "cursors": {"s": {"individually_deleted": [], "mark_delete_position": [1, mark_delete], "batch_sets": []}},
+        "commands": [[1.0, 1, "ACK", {"ids": list(ids)}]],
+    }
+    return Observed(settings={}, calls=calls, left=list(left), report=report)
+
+
 def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed: int = 0, after: int = 0) -> Observed:
     """Nacks at some milliseconds of entries, and commands with entries."""
     calls: list[list[Any]] = [["negative_acknowledge", at / 1000, at / 1000, 1, n, -1, ""] for at, n in nacks]
@@ -181,8 +203,13 @@ VIOLATING = {
     "first_deliveries_have_order_of_log": seen(consumers=1, received=[["1", 1, 1, -1, 0], ["0", 1, 0, -1, 0]]),
     "permits_are_conserved": seen(settings={"receiver_queue": 10}, report={"permits": [["c", 10, 6, 4]]}),
     "redirect_needs_no_lookup": seen(redirect_lookups=1),
+    "unacknowledged_message_stays": acked(left=[(0, 2)], mark_delete=0),
+    "acknowledgement_reaches_cursor": acked(left=[(0, 2)]),
+    "ack_sets_are_exact": acked([1, 0, [3]], left=[(0, 0), (0, 1), (0, 2)]),
+    "redelivery_has_what_is_left": seen(redelivered=[[[[0, 1]], [[0, 0], [0, 1]]]]),
     "redelivery_command_has_due_entries": nacked((0, 0), commands=((300, 0, 0),)),
     "redelivery_follows_timing_law": nacked((0, 0), (50, 1), commands=((301, 0), (351, 1))),
+    "later_nack_postpones_no_redelivery": nacked((0, 0), (260, 1), commands=((360, 0), (560, 1))),
     "redelivery_is_in_time": nacked((0, 0), delay=500, commands=((664.3, 0),)),
     "closed_consumer_redelivers_nothing": nacked((0, 0), closed=290, commands=((320, 0),)),
     "nack_after_close_is_rejected": nacked((0, 0), closed=10, after=1),

@@ -139,16 +139,17 @@ class Driver:
     def call(self, kind: str, indexes: list[int], consumer: int = 0, gap: float = 0.0) -> list[list[Any]]:
         """Calls a method of the consumer, `kind`, for received messages, one after the other every `gap` seconds.
 
-        Returns for each call its kind, the monotonic times before and after it, ledger, entry, batch index, and the
-        error or an empty string.
+        `acknowledge_id` acknowledges by a message id that was serialized in between. Returns for each call its kind,
+        the monotonic times before and after it, ledger, entry, batch index, and the error or an empty string.
         """
-        made, method, start = [], getattr(self.consumers[consumer], kind), time.monotonic()
+        method = getattr(self.consumers[consumer], kind.removesuffix("_id"))
+        made, start = [], time.monotonic()
         for number, index in enumerate(indexes):
             self.late = max(self.late, _sleep_until(start + number * gap))
             message = self.received[consumer][index]
             place, before, said = message.message_id(), time.monotonic(), ""
             try:
-                method(message)
+                method(self.pulsar.MessageId.deserialize(place.serialize()) if kind == "acknowledge_id" else message)
             except self.pulsar.PulsarException as problem:
                 said = type(problem).__name__
             where = [place.ledger_id(), place.entry_id(), place.batch_index()]

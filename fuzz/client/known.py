@@ -1,6 +1,7 @@
 """Known deviations of real clients: how each row of a defect table shows on the wire.
 
 Symptom, mechanism and consequence are in the defect table of the `component` that `fuzz/scenarios/known.toml` names.
+Its table `not_expressible` has those of deviations that no model can show: rows without profile and rules.
 
     defect      the id of a row of the defect table
     scenario    where its schedule runs
@@ -23,11 +24,14 @@ import msgspec
 from fuzz.client.schedule import Schedule
 from fuzz.defects.table import Defect, find_defect
 from model.machine import BadValue
+from model.values import Origin
 
 _PATH = "fuzz/scenarios/known.toml"
 #: The profile of the client that is tested, and the one without deviations.
 CLIENT = "cpp-4.2.0"
 REFERENCE = "reference"
+#: What a row about a model has besides.
+_NOT_EXPRESSIBLE = {"profile": CLIENT, "rules": (), "origin": Origin.OBSERVED}
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -68,9 +72,13 @@ def known_deviations() -> tuple[Known, ...]:
     try:
         tables = tomllib.loads((files("fuzz") / "scenarios" / "known.toml").read_text(encoding="utf-8"))
         component = tables.pop("component")
-        rows = tables["deviation"]
+        rows, others = tables["deviation"], tables["not_expressible"]
         for row in rows:
-            row["defect"] = find_defect(row.pop("component", component), row["defect"])
+            name = row["defect"]
+            if name in others:
+                row["defect"] = {**_NOT_EXPRESSIBLE, "component": component, "id": name, **others[name]}
+            else:
+                row["defect"] = find_defect(row.pop("component", component), name)
         return tuple(msgspec.convert(row, Known) for row in rows)
     except (KeyError, tomllib.TOMLDecodeError, msgspec.ValidationError) as problem:
         raise BadValue(f"{_PATH}: {problem}") from None

@@ -74,14 +74,27 @@ def redelivery_follows_timing_law(seen: Observed) -> str:
 
 @contract
 def redelivery_is_in_time(seen: Observed) -> str:
-    """A nacked entry is requested when its delay is over, as the reference does, and not later."""
+    """An entry that is nacked is requested when its delay is over, if no other call comes before."""
+    return _late(seen, is_last=True)
+
+
+@contract
+def later_nack_postpones_no_redelivery(seen: Observed) -> str:
+    """An entry that is nacked is requested when its delay is over, also if other nacks come before."""
+    return _late(seen, is_last=False)
+
+
+def _late(seen: Observed, *, is_last: bool) -> str:
+    """How late requests are, of nacks with or without another one before they are due."""
     bound, calls, commands = _bound(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))
     closed = next((call.at for call in calls if call.entry is None), None)
     late = 0
-    for call in calls:
+    for call, following in pairwise([*calls, Call(calls[-1].at + 2 * delay, None)] if calls else []):
         due = call.at + delay
         if bound is None or call.entry is None or (closed is not None and closed < due + bound):
+            continue
+        if is_last != (following.at > due):
             continue
         found = [c.at for c in commands if c.at + 256 >= due and (not c.entries or call.entry in c.entries)]
         if not found:

@@ -176,6 +176,9 @@ class Ordered(Cluster):
         if what == "acknowledged":  # by every subscription, the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.acks.first_unacked >= len(t.log) for t, s in subscriptions)
+        if what == "left":  # at most so many messages that are not acknowledged
+            cursors = [each.cursor for topic in self.topics.values() for each in topic.subscriptions.values()]
+            return sum([int(str(each.observe()["not_acknowledged"])) for each in cursors]) <= int(value)
         if what == "pings":  # answered, or their connections lost
             return self.counts["PONG"] + self.counts["LOST"] >= int(value)
         kind, count = value

@@ -27,6 +27,8 @@ class Observed(msgspec.Struct):
     received: list[list[Any]] = []  # payload, ledger, entry, batch index, redelivery count
     #: calls about received messages: kind, monotonic times before and after, ledger, entry, batch index, error
     calls: list[list[Any]] = []
+    left: list[Any] = []  # messages, by entry and batch index, that a faithful client leaves unacknowledged
+    redelivered: list[list[Any]] = []  # after a reconnection: the messages left, and those received
     queued: list[int] = []  # messages that the application had not received when the last step ended
     lateness: float = 0.0  # seconds by which the client's process was late at most
     failed: list[str] = []  # operations of the client that failed
@@ -59,6 +61,8 @@ class Run:
         self.taken: dict[int, int] = {}  # messages that each consumer has received
         self.producers = 0
         self.consumers = 0
+        self.newest = 0  # the consumer that `take` and `call` are about
+        self.application: Any = None  # of a scenario
 
     @property
     def is_fenced(self) -> bool:
@@ -147,17 +151,17 @@ class Run:
             self.observed.received += found
 
     def take(self, count: int, seconds: float = 0.5) -> list[int]:
-        """The first consumer receives up to that many messages. Returns their indexes."""
-        known = self.taken.get(0, 0)
-        found = self.client("receive", count=count, seconds=seconds, limit=seconds * count + 5.0)
-        self.taken[0] = known + len(found)
+        """The newest consumer receives up to that many messages. Returns their indexes."""
+        known = self.taken.get(self.newest, 0)
+        found = self.client("receive", count=count, seconds=seconds, limit=seconds * count + 5.0, consumer=self.newest)
+        self.taken[self.newest] = known + len(found)
         self.observed.received += found
         return list(range(known, known + len(found)))
 
     def call(self, kind: str, indexes: list[int], gap: float = 0.0) -> None:
-        """The application calls a method of the first consumer for received messages."""
-        limit = gap * len(indexes) + 5.0
-        self.observed.calls += self.client("call", kind=kind, indexes=indexes, gap=gap, limit=limit)
+        """The application calls a method of the newest consumer for received messages."""
+        about = {"kind": kind, "indexes": indexes, "gap": gap, "consumer": self.newest}
+        self.observed.calls += self.client("call", limit=gap * len(indexes) + 5.0, **about)
 
     def pause(self, seconds: float) -> None:
         """Lets time pass, for scenarios whose subject is a clock."""

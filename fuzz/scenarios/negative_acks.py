@@ -7,6 +7,7 @@ import time
 from fuzz.client.contracts import CONSUMER
 from fuzz.client.nack_contracts import (
     closed_consumer_redelivers_nothing,
+    later_nack_postpones_no_redelivery,
     nack_after_close_is_rejected,
     queued_message_is_received_once,
     redelivery_command_has_due_entries,
@@ -82,6 +83,7 @@ scenario = Scenario(
         redelivery_command_has_due_entries,
         redelivery_follows_timing_law,
         redelivery_is_in_time,
+        later_nack_postpones_no_redelivery,
         closed_consumer_redelivers_nothing,
         nack_after_close_is_rejected,
         queued_message_is_received_once,

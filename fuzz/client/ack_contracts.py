@@ -1,0 +1,80 @@
+"""Contracts of acknowledgements of batches. Messages are entries, by number, and batch indexes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fuzz.answers.batches import Message
+from fuzz.client.contracts import contract
+from fuzz.client.run import Observed
+from model.ack_set import mask_of, words_of
+
+
+def _left_at_brokers(seen: Observed) -> set[Message]:
+    """The messages that the brokers' cursors have not acknowledged."""
+    found: set[Message] = set()
+    for each in seen.report.get("cursors", {}).values():
+        gone = {entry for _, entry in each["individually_deleted"]} | set(range(each["mark_delete_position"][1] + 1))
+        sets = {entry: mask_of(tuple(words)) for (_, entry), words in each["batch_sets"]}
+        for *_, payloads, _, entry in seen.report["log"]:
+            mask = 0 if entry in gone else sets.get(entry, -1)
+            found |= {(entry, index) for index in range(len(payloads)) if mask >> index & 1}
+    return found
+
+
+def _shown(messages: list[Message]) -> str:
+    """Some messages for a person."""
+    first = ", ".join(f"entry {entry} index {index}" for entry, index in messages[:3])
+    return f"{first} and {len(messages) - 3} more" if len(messages) > 3 else first
+
+
+@contract
+def unacknowledged_message_stays(seen: Observed) -> str:
+    """A message that the application has not acknowledged is not acknowledged at the broker."""
+    lost = sorted({(entry, index) for entry, index in seen.left} - _left_at_brokers(seen))
+    return f"gone from the backlog: {_shown(lost)}" if lost else ""
+
+
+@contract
+def acknowledgement_reaches_cursor(seen: Observed) -> str:
+    """What the application has acknowledged leaves the backlog: at once with index acks, else by whole entries."""
+    extra = sorted(_left_at_brokers(seen) - {(entry, index) for entry, index in seen.left})
+    return f"still in the backlog: {_shown(extra)}" if extra else ""
+
+
+@contract
+def ack_sets_are_exact(seen: Observed) -> str:
+    """An ack set has the words of its batch, no zero words at the end, and clears only acknowledged messages.
+
+    All sets of an entry in one command are the same: those of the moment at which it is sent.
+    """
+    start, sizes = seen.report.get("started", 0.0), {each[6]: len(each[4]) for each in seen.report.get("log", ())}
+    for at, _, kind, about in seen.report.get("commands", ()):
+        sets: dict[int, list[int]] = {}
+        for _, entry, words in about["ids"] if kind == "ACK" else ():
+            if words is None or entry not in sizes:
+                continue
+            mask = mask_of(tuple(words))
+            asked = _asked(seen.calls, entry, start + at / 1000)
+            wrong = [i for i in range(sizes[entry]) if not mask >> i & 1 and i not in asked]
+            if tuple(words) != words_of(mask) or mask >> sizes[entry] or wrong:
+                return f"entry {entry} of {sizes[entry]} messages has the ack set {words}"
+            if sets.setdefault(entry, words) != words:
+                return f"entry {entry} has the ack sets {sets[entry]} and {words} in one command"
+    return ""
+
+
+def _asked(calls: list[list[Any]], entry: int, until: float) -> set[int]:
+    """The batch indexes of an entry that were acknowledged until then."""
+    found: set[int] = set()
+    for kind, before, _, _, acked, index, _ in calls:
+        if acked == entry and before <= until:
+            found |= set(range(index + 1)) if kind == "acknowledge_cumulative" else {index}
+    return found
+
+
+@contract
+def redelivery_has_what_is_left(seen: Observed) -> str:
+    """After a reconnection the application receives the messages that are not acknowledged, and no others."""
+    wrong = [(left, got) for left, got in seen.redelivered if left != got]
+    return f"{len(wrong[0][0])} messages were left; received were {wrong[0][1]}" if wrong else ""

@@ -1,0 +1,150 @@
+"""A consumer that acknowledges batches in part: words of ack sets, filtering on redelivery, index acks on and off."""
+
+from __future__ import annotations
+
+from fuzz.answers.batches import Batches, Message
+from fuzz.client.ack_contracts import (
+    ack_sets_are_exact,
+    acknowledgement_reaches_cursor,
+    redelivery_has_what_is_left,
+    unacknowledged_message_stays,
+)
+from fuzz.client.contracts import client_does_not_crash, client_does_not_hang
+from fuzz.client.run import Run
+from fuzz.client.schedule import Scenario, StepKind
+
+
+class Application(Batches):
+    """What the application knows: where it has received each message, and what its acknowledgements must leave."""
+
+    def __init__(self, *, index_acks: bool) -> None:
+        super().__init__()
+        self.index_acks = index_acks
+        self.places: dict[Message, int] = {}
+        self.pending: list[Message] = []  # received and not acknowledged by the application
+
+    def take(self, run: Run, count: int, seconds: float = 0.5) -> list[Message]:
+        """Receives that many messages. Returns them."""
+        indexes = run.take(count, seconds)
+        found = [(entry, max(index, 0)) for _, _, entry, index, _ in run.observed.received[-len(indexes) :] if indexes]
+        self.places.update(zip(found, indexes, strict=True))
+        self.deliver(found)
+        self.pending = sorted({*self.pending, *found})
+        return found
+
+    def call(self, run: Run, kind: str, messages: list[Message]) -> None:
+        """Acknowledges messages, and waits until the broker has it."""
+        run.call(kind, [self.places[each] for each in messages])
+        cumulative = kind == "acknowledge_cumulative"
+        for each in messages:
+            self.acknowledge(each, cumulative=cumulative, index_acks=self.index_acks)
+        gone = {each for each in self.pending if each in messages or (cumulative and each <= messages[-1])}
+        self.pending = [each for each in self.pending if each not in gone]
+        run.wait("left", len(self.left()))
+
+
+def begin(run: Run) -> None:
+    """A producer of batches and a consumer are attached."""
+    size = run.settings["size"]
+    run.start()
+    run.produce(
+        send_timeout_millis=0,
+        batching_enabled=True,
+        batching_max_messages=size,
+        batching_max_publish_delay_ms=1000,
+    )
+    run.application = Application(index_acks=run.settings["index_acks"])
+    subscribe(run)
+
+
+def subscribe(run: Run) -> None:
+    """The consumer subscribes."""
+    run.subscribe(kind=run.settings["kind"], batch_index_ack_enabled=run.application.index_acks)
+
+
+def batch(run: Run) -> None:
+    """A batch is sent and received."""
+    size = run.settings["size"]
+    run.send(size)
+    run.application.add(size)
+    run.application.take(run, size)
+
+
+def some(run: Run, which: str, kind: str) -> None:
+    """Messages of the newest entry are acknowledged one by one: by message, or by deserialized id."""
+    pending = run.application.pending
+    newest = [each for each in pending if each[0] == pending[-1][0]]
+    chosen = {"first": newest[:1], "last": newest[-1:], "odd": [e for e in newest if e[1] % 2], "all": newest}[which]
+    if chosen:
+        run.application.call(run, kind, chosen)
+
+
+def cumulative(run: Run, which: str) -> None:
+    """The first, the middle or the last pending message is acknowledged cumulatively."""
+    pending = run.application.pending
+    if pending and run.settings["kind"] == 0:
+        at = {"first": 0, "middle": len(pending) // 2, "last": -1}[which]
+        run.application.call(run, "acknowledge_cumulative", [pending[at]])
+
+
+def drop(run: Run) -> None:
+    """The TCP connections end; what is not acknowledged is received again."""
+    run.broker("drop")
+    receive_again(run)
+
+
+def resubscribe(run: Run, index_acks: bool) -> None:
+    """The consumer closes, and another one of the subscription, with index acks or without, takes over."""
+    run.client("close_consumer", consumer=run.newest)
+    run.consumers -= 1
+    run.newest += 1
+    run.application.index_acks = index_acks
+    subscribe(run)
+    receive_again(run)
+
+
+def receive_again(run: Run) -> None:
+    """Receives what is left, and notes what comes."""
+    run.sync()
+    application = run.application
+    left = application.left()
+    application.pending.clear()
+    application.places.clear()
+    found = application.take(run, len(left))
+    found += application.take(run, 1, 0.02)
+    if run.is_patient:
+        run.observed.redelivered.append([left, found])
+
+
+def end(run: Run) -> None:
+    """Collects what was observed."""
+    run.observed.left = run.application.left()
+    run.consumers = 0
+    run.finish()
+
+
+scenario = Scenario(
+    "batch_acks",
+    settings={"size": (5, 65, 64, 130), "index_acks": (True, False), "kind": (0, 1)},
+    steps={
+        "batch": StepKind(batch, weight=2),
+        "acknowledge": StepKind(
+            lambda run, which: some(run, which, "acknowledge"), (("first", "last", "odd", "all"),), weight=2
+        ),
+        "cumulative": StepKind(cumulative, (("first", "middle", "last"),)),
+        "deserialized": StepKind(lambda run, which: some(run, which, "acknowledge_id"), (("first", "all"),)),
+        "drop": StepKind(drop),
+        "resubscribe": StepKind(resubscribe, ((False, True),)),
+    },
+    begin=begin,
+    end=end,
+    contracts=(
+        client_does_not_crash,
+        client_does_not_hang,
+        unacknowledged_message_stays,
+        acknowledgement_reaches_cursor,
+        ack_sets_are_exact,
+        redelivery_has_what_is_left,
+    ),
+    length=8,
+)
