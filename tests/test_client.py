@@ -93,6 +93,16 @@ def test_ack_sets_are_those_of_the_batch_at_each_flush(harness: Harness) -> None
     assert sets == [[-2, 1], [-2], [-(2**33), 1]]  # after the reconnection the client's set is full again
 
 
+def test_a_consumer_conserves_permits(harness: Harness) -> None:
+    """A receiver queue used up and granted again, a lost ack, an entry with a wrong checksum."""
+    scenario = find_scenario("consumer")
+    steps = (("send", 8), ("receive", 7), ("corrupt", 1), ("lose",))
+    observed = execute(harness, scenario, Schedule({}, steps))
+    assert names(scenario, observed) == []
+    assert observed.report["corrupted"] == [8]
+    assert observed.report["counts"]["FLOW"] >= 3
+
+
 def test_a_message_loss_is_found(harness: Harness) -> None:
     row = known_deviations()[0]
     scenario = find_scenario(row.scenario)
@@ -203,8 +213,14 @@ VIOLATING = {
     "first_deliveries_have_order_of_log": seen(consumers=1, received=[["1", 1, 1, -1, 0], ["0", 1, 0, -1, 0]]),
     "permits_are_conserved": seen(settings={"receiver_queue": 10}, report={"permits": [["c", 10, 6, 4]]}),
     "redirect_needs_no_lookup": seen(redirect_lookups=1),
+    "flow_returns_half_the_queue": seen(
+        settings={"receiver_queue": 10},
+        report={"commands": [[1.0, 1, "SUBSCRIBE", []], [2.0, 1, "FLOW", [0, 10]], [3.0, 1, "FLOW", [0, 1]]]},
+    ),
+    "acknowledged_log_leaves_no_backlog": seen(report={"cursors": {"s": {"not_acknowledged": 1}}}),
     "unacknowledged_message_stays": acked(left=[(0, 2)], mark_delete=0),
     "acknowledgement_reaches_cursor": acked(left=[(0, 2)]),
+    "acknowledgement_by_id_reaches_cursor": acked(left=[(0, 2)], kind="acknowledge_id"),
     "ack_sets_are_exact": acked([1, 0, [3]], left=[(0, 0), (0, 1), (0, 2)]),
     "redelivery_has_what_is_left": seen(redelivered=[[[[0, 1]], [[0, 0], [0, 1]]]]),
     "redelivery_command_has_due_entries": nacked((0, 0), commands=((300, 0, 0),)),

@@ -59,6 +59,11 @@ class Cursor:
         mask = remaining_of(self.state.acks, number)
         return None if mask is None else words_of(mask)
 
+    def left(self, number: int, size: int) -> int:
+        """How many messages of an entry are not acknowledged."""
+        mask = remaining_of(self.state.acks, number)
+        return 0 if is_deleted(self.state.acks, number) else size if mask is None else mask.bit_count()
+
     def number_of(self, ledger: int, entry: int) -> int | None:
         """The number of the entry at a position, or None."""
         return number_of(self.state.ledgers, Position(ledger, entry))

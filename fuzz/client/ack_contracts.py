@@ -38,7 +38,20 @@ def unacknowledged_message_stays(seen: Observed) -> str:
 @contract
 def acknowledgement_reaches_cursor(seen: Observed) -> str:
     """What the application has acknowledged leaves the backlog: at once with index acks, else by whole entries."""
-    extra = sorted(_left_at_brokers(seen) - {(entry, index) for entry, index in seen.left})
+    return _extra(seen, by_id=False)
+
+
+@contract
+def acknowledgement_by_id_reaches_cursor(seen: Observed) -> str:
+    """The same holds for an entry of which messages were acknowledged by deserialized ids."""
+    return _extra(seen, by_id=True)
+
+
+def _extra(seen: Observed, *, by_id: bool) -> str:
+    """The messages that stay in the backlog, of entries with or without acknowledgements by deserialized ids."""
+    entries = {entry for kind, _, _, _, entry, *_ in seen.calls if kind == "acknowledge_id"}
+    found = _left_at_brokers(seen) - {(entry, index) for entry, index in seen.left}
+    extra = sorted([each for each in found if (each[0] in entries) == by_id])
     return f"still in the backlog: {_shown(extra)}" if extra else ""
 
 

@@ -35,7 +35,7 @@ class Cluster:
         self.loaded_at = 0
         self.topics: dict[str, Topic] = {}
         self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}
-        self.sends = "store"
+        self.sends = self.acks = "store"
         self.holds_receipts = False
         self.answers: dict[str, deque[str]] = defaultdict(deque)
         self.sessions = 0
@@ -288,6 +288,8 @@ class Cluster:
     def _ack(self, connection: Connection, body: Any, _: bytes) -> None:
         ids = ids_of(body.message_id)
         found = self._consumer(connection, body.consumer_id)
+        if self.acks == "ignore":
+            found = None  # lost
         accepted = found is not None and found[1].acknowledge(ids, cumulative=body.ack_type == 1)
         about = {"consumer": body.consumer_id, "cumulative": body.ack_type == 1, "ids": ids, "accepted": accepted}
         if body.HasField("validation_error"):

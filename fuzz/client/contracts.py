@@ -125,8 +125,8 @@ def send_fails_only_if_refused(seen: Observed) -> str:
 
 @contract
 def stored_message_is_delivered(seen: Observed) -> str:
-    """Once the brokers are faithful again, every message of the log reaches the application at least once."""
-    received = {int(message[0]) for message in seen.received}
+    """Once the brokers are faithful again, every message of the log that is intact reaches the application."""
+    received = {int(message[0]) for message in seen.received} | set(seen.report.get("corrupted", ()))
     missing = [number for number in dict.fromkeys(seen.log) if number not in received]
     return f"message {_some(missing)} was never received" if missing and seen.consumers else ""
 
@@ -146,6 +146,26 @@ def permits_are_conserved(seen: Observed) -> str:
     queue = seen.settings.get("receiver_queue", 0)
     wrong = [each for each in seen.report.get("permits", ()) if queue and not queue / 2 <= each[3] <= queue]
     return f"consumer {wrong[0][0]} has {wrong[0][3]} permits, its queue is {queue}" if wrong else ""
+
+
+@contract
+def flow_returns_half_the_queue(seen: Observed) -> str:
+    """A session grants its whole receiver queue first, and then at least half of it at a time."""
+    queue, session = seen.settings.get("receiver_queue", 0), 0
+    for _, _, kind, about in seen.report.get("commands", ()) if queue else ():
+        session = 0 if kind == "SUBSCRIBE" else session + (kind == "FLOW")
+        if kind == "FLOW" and (about[1] != queue if session == 1 else about[1] < queue // 2):
+            return f"FLOW {session} of a session has {about[1]} permits, the queue is {queue}"
+    return ""
+
+
+@contract
+def acknowledged_log_leaves_no_backlog(seen: Observed) -> str:
+    """Once the application has received every intact message and acknowledged what it received, nothing is left."""
+    if stored_message_is_delivered.check(seen):
+        return ""
+    left = sum([each["not_acknowledged"] for each in seen.report.get("cursors", {}).values()])
+    return f"{left} messages stay in the backlog" if left else ""
 
 
 # ---- transfers ----------------------------------------------------------------------------------------

@@ -167,6 +167,10 @@ class Driver:
         """By how many seconds this process has been late at most, as far as it has noticed."""
         return self.late
 
+    def redeliver(self, consumer: int = 0) -> None:
+        """Asks for the redelivery of everything that is not acknowledged."""
+        self.consumers[consumer].redeliver_unacknowledged_messages()
+
     def close_consumer(self, consumer: int = 0) -> list[Any]:
         """Closes a consumer. Returns the call as `call` does, without a position."""
         before = time.monotonic()

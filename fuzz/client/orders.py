@@ -3,6 +3,7 @@
 Orders, each until it is changed or used up:
 
     sends      store them; defer them, unprocessed, until they are released; or ignore them, which fences the session
+    acks       store them; or ignore them, as if they were lost
     receipts   send them; or hold them back until they are released
     answers    of the next PRODUCER, SUBSCRIBE or LOOKUP, one after the other:
                  refuse                with ServiceNotReady
@@ -27,8 +28,11 @@ from fuzz.client.wire import Type, command_of
 class Ordered(Cluster):
     """Brokers that obey a schedule."""
 
-    def order(self, *, sends: str | None = None, receipts: str | None = None, **answers: list[str]) -> None:
+    def order(
+        self, *, sends: str | None = None, receipts: str | None = None, acks: str | None = None, **answers: list[str]
+    ) -> None:
         """Changes the orders; see the module."""
+        self.acks = acks or self.acks
         self.sends = sends or self.sends
         self.holds_receipts = receipts == "hold" if receipts else self.holds_receipts
         for kind, values in answers.items():
@@ -59,8 +63,16 @@ class Ordered(Cluster):
     def obey_no_more(self) -> None:
         """The brokers are faithful from now on."""
         self.answers.clear()
+        self.acks = "store"
+        self.corrupt_next(0)
         self.finish_transfer()
         self.release()
+
+    def corrupt_next(self, count: int) -> None:
+        """The next deliveries have a wrong checksum."""
+        for topic in self.topics.values():
+            for each in topic.subscriptions.values():
+                each.corrupt = count
 
     def repeat_receipts(self) -> None:
         """Sends the newest receipt of every session again."""
@@ -179,6 +191,11 @@ class Ordered(Cluster):
         if what == "left":  # at most so many messages that are not acknowledged
             cursors = [each.cursor for topic in self.topics.values() for each in topic.subscriptions.values()]
             return sum([int(str(each.observe()["not_acknowledged"])) for each in cursors]) <= int(value)
+        if what == "permits":  # of every consumer, at least
+            return all(c.permits >= int(value) for topic in self.topics.values() for _, c in topic.consumers.values())
+        if what == "delivered":  # the whole log, at least once
+            subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
+            return all(s.cursor.state.read_position >= len(t.log) and not s.corrupt for t, s in subscriptions)
         if what == "pings":  # answered, or their connections lost
             return self.counts["PONG"] + self.counts["LOST"] >= int(value)
         kind, count = value
@@ -218,6 +235,13 @@ class Ordered(Cluster):
                 for e in topic.log
             ],
             "refused": self.refused,
+            "corrupted": [
+                int(payload)
+                for topic in self.topics.values()
+                for each in topic.subscriptions.values()
+                for number in each.corrupted
+                for payload in topic.log[number].payloads
+            ],
             "attached": self.attached(),
             "cursors": {
                 f"{topic.name}/{each.name}": each.cursor.observe()

@@ -171,7 +171,8 @@ class Run:
         """Receives until every message of the log has been received, for as long as the patience lasts."""
         until = time.monotonic() + self.patience
         while self.consumers and time.monotonic() < until:
-            log = {int(payload) for entry in self.broker("report")["log"] for payload in entry[4]}
+            report = self.broker("report")
+            log = {int(payload) for entry in report["log"] for payload in entry[4]} - set(report["corrupted"])
             if log <= {int(message[0]) for message in self.observed.received}:
                 break
             self.receive(100, 0.05)

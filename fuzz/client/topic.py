@@ -88,6 +88,8 @@ class Subscription:
         self.consumers: list[Consumer] = []
         self.replay: list[int] = []  # numbers of entries, in order
         self.redeliveries: dict[int, int] = {}
+        self.corrupt = 0  # deliveries that have a wrong checksum, from now on
+        self.corrupted: list[int] = []  # numbers of their entries
         self._next = 0
 
     def remove(self, consumer: Consumer) -> None:
@@ -166,8 +168,9 @@ class Subscription:
             if consumer is None:
                 self.again(number)
                 return
-            consumer.permits -= len(entry.payloads)
-            consumer.dispatched += len(entry.payloads)
+            charged = self.cursor.left(number, len(entry.payloads))
+            consumer.permits -= charged
+            consumer.dispatched += charged
             consumer.unacked[number] = None
             self._deliver(consumer, number, entry)
 
@@ -185,7 +188,12 @@ class Subscription:
         ack_words = self.cursor.remaining(number)
         command.MESSAGE.ack_words.extend(ack_words or ())
         self._journal.append(("deliver", self.name, number, ack_words))
-        consumer.connection.send(command, entry.message)
+        message = entry.message
+        if self.corrupt:
+            self.corrupt -= 1
+            self.corrupted.append(number)
+            message = message[:-1] + bytes([message[-1] ^ 1])
+        consumer.connection.send(command, message)
 
 
 class Topic:

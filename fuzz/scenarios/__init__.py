@@ -12,7 +12,8 @@ To add one, write `fuzz/scenarios/NAME.py` with a `scenario` (`fuzz/client/sched
 
 A step is one or several requests to the brokers (methods of `Ordered` in `fuzz/client/orders.py`, or `do_...` of
 `fuzz/client/broker.py`) and to the client (methods of `fuzz/client/driver.py`), and then waits for its effect
-(`run.sync`, `run.wait`): a step that leaves something in flight does not replay. Nothing sleeps.
+(`run.sync`, `run.wait`): a step that leaves something in flight does not replay. Nothing sleeps, except where a clock
+of the client is the subject (`run.pause`).
 
 A deviation that is confirmed becomes a row of `known.toml` (`fuzz/client/known.py`) with its shrunk schedule, which a
 nightly test replays.

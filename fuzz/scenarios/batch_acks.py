@@ -5,6 +5,7 @@ from __future__ import annotations
 from fuzz.answers.batches import Batches, Message
 from fuzz.client.ack_contracts import (
     ack_sets_are_exact,
+    acknowledgement_by_id_reaches_cursor,
     acknowledgement_reaches_cursor,
     redelivery_has_what_is_left,
     unacknowledged_message_stays,
@@ -143,6 +144,7 @@ scenario = Scenario(
         client_does_not_hang,
         unacknowledged_message_stays,
         acknowledgement_reaches_cursor,
+        acknowledgement_by_id_reaches_cursor,
         ack_sets_are_exact,
         redelivery_has_what_is_left,
     ),

@@ -1,0 +1,108 @@
+"""A consumer: permits, lost acknowledgements, redelivery, and entries with a wrong checksum."""
+
+from __future__ import annotations
+
+import time
+
+from fuzz.client.contracts import CONSUMER, acknowledged_log_leaves_no_backlog, flow_returns_half_the_queue
+from fuzz.client.run import Run
+from fuzz.client.schedule import Scenario, StepKind
+
+#: Seconds in which grouped acknowledgements are sent.
+_GROUPED = 0.12
+
+
+def begin(run: Run) -> None:
+    """A producer of batches and a consumer are attached."""
+    run.start()
+    run.produce(
+        send_timeout_millis=0,
+        batching_enabled=run.settings["size"] > 1,
+        batching_max_messages=max(2, run.settings["size"]),
+        batching_max_publish_delay_ms=1000,
+    )
+    run.subscribe(
+        kind=run.settings["kind"],
+        receiver_queue_size=run.settings["receiver_queue"],
+        batch_index_ack_enabled=run.settings["index_acks"],
+    )
+
+
+def send(run: Run, count: int) -> None:
+    """Entries are sent."""
+    run.send(count * run.settings["size"])
+
+
+def receive(run: Run, count: int) -> None:
+    """Messages are received and acknowledged one by one."""
+    run.receive(count)
+    run.pause(_GROUPED)
+
+
+def lose(run: Run) -> None:
+    """Messages are received, and their acknowledgement, a cumulative one if possible, is lost with the connection."""
+    indexes = run.take(3, 0.1)
+    if indexes:
+        run.broker("order", acks="ignore")
+        if run.settings["kind"] == 0:
+            run.call("acknowledge_cumulative", indexes[-1:])
+        else:
+            run.call("acknowledge", indexes)
+        run.pause(_GROUPED)
+    drop(run)
+
+
+def drop(run: Run) -> None:
+    """The TCP connections end."""
+    run.broker("drop")
+    run.broker("order", acks="store")
+    run.sync()
+
+
+def corrupt(run: Run, count: int) -> None:
+    """Entries are sent that arrive with a wrong checksum."""
+    run.wait("delivered", None)
+    run.broker("corrupt_next", count=count)
+    send(run, count)
+    run.wait("delivered", None)
+
+
+def redeliver(run: Run) -> None:
+    """The application asks for the redelivery of everything."""
+    before = run.broker("count", kind="REDELIVER")
+    run.client("redeliver")
+    run.wait("commands", ["REDELIVER", before + 1])
+
+
+def end(run: Run) -> None:
+    """Receives and acknowledges until nothing comes and nothing is left in the backlog."""
+    run.is_patient = True
+    run.broker("obey_no_more")
+    run.settle(run.patience)
+    until = time.monotonic() + run.patience
+    while time.monotonic() < until:
+        before = len(run.observed.received)
+        run.receive(100, 0.05)
+        is_empty = run.broker("wait", what="left", value=0, seconds=_GROUPED)
+        if is_empty and before == len(run.observed.received):
+            break
+    run.broker("wait", what="permits", value=run.settings["receiver_queue"] // 2, seconds=0.5)
+    run.finish()
+
+
+scenario = Scenario(
+    "consumer",
+    settings={"receiver_queue": (10, 20), "size": (1, 8), "index_acks": (False, True), "kind": (0, 1)},
+    steps={
+        "send": StepKind(send, ((1, 3, 8),), weight=3),
+        "receive": StepKind(receive, ((1, 3, 7),), weight=2),
+        "lose": StepKind(lose),
+        "drop": StepKind(drop),
+        "corrupt": StepKind(corrupt, ((1, 2, 3),)),
+        "redeliver": StepKind(redeliver),
+    },
+    begin=begin,
+    end=end,
+    contracts=(*CONSUMER, flow_returns_half_the_queue, acknowledged_log_leaves_no_backlog),
+    length=8,
+)
