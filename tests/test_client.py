@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
 from fuzz.client.schedule import Schedule, execute, find_scenario, generate, scenario_names, violations, write_schedule
 from fuzz.commands import schema_of
 
+EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
 #: Starts brokers with a seeded bug.
 SEEDED = """
 import sys
@@ -303,6 +305,32 @@ def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name:
     assert [each.violation for each in found if each.known is None] == []
     assert {str(each.known) for each in found} == {str(row) for row in rows}
     assert all(len(each.shrunk.steps) <= 4 for each in found)
+
+
+def measured(scenario: str, observed: Observed) -> list[list[Any]]:
+    """What an experiment measures; see the file."""
+    commands, start = observed.report["commands"], observed.report["started"]
+    if scenario == "batch_acks":
+        acks = [about for _, _, kind, about in commands if kind == "ACK"]
+        ids = [(each["cumulative"], entry, words) for each in acks for _, entry, words in each["ids"]]
+        return [[cumulative, -1 if entry >= 2**63 else entry, words or []] for cumulative, entry, words in ids]
+    first = (observed.calls[0][1] - start) * 1000
+    return [[round(at - first), len(about["ids"])] for at, _, kind, about in commands if kind == "REDELIVER"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("row", EXPERIMENTS, ids=lambda row: f"{row['scenario']}-{row['steps']}-{row['settings']}")
+def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any) -> None:
+    """Milliseconds may be more by the bound of the contract; the scenario's contracts hold the rest to the model."""
+    scenario = find_scenario(row["scenario"])
+    observed = execute(harness, scenario, Schedule(row["settings"], tuple(map(tuple, row["steps"]))))
+    found, expected = measured(scenario.name, observed), row.get("observed", row["predicted"])
+    print(f"{row['steps']} {row['settings']}: predicted {row['predicted']}, observed {found}")
+    if scenario.name == "batch_acks":
+        assert found == expected
+    else:
+        assert "redelivery_follows_timing_law" not in names(scenario, observed)
+        assert sum([count for _, count in found]) == sum([count for _, count in expected])
 
 
 @pytest.mark.nightly

@@ -118,7 +118,10 @@ def receive_again(run: Run) -> None:
 
 
 def end(run: Run) -> None:
-    """Collects what was observed."""
+    """The application acknowledges the rest, if that is set. Collects what was observed."""
+    application = run.application
+    if run.settings["acknowledges_rest"] and application.pending:
+        application.call(run, "acknowledge", application.pending)
     run.observed.left = run.application.left()
     run.consumers = 0
     run.finish()
@@ -126,7 +129,12 @@ def end(run: Run) -> None:
 
 scenario = Scenario(
     "batch_acks",
-    settings={"size": (5, 65, 64, 130), "index_acks": (True, False), "kind": (0, 1)},
+    settings={
+        "size": (5, 65, 64, 130),
+        "index_acks": (True, False),
+        "acknowledges_rest": (False, True),
+        "kind": (0, 1),
+    },
     steps={
         "batch": StepKind(batch, weight=2),
         "acknowledge": StepKind(
@@ -135,7 +143,7 @@ scenario = Scenario(
         "cumulative": StepKind(cumulative, (("first", "middle", "last"),)),
         "deserialized": StepKind(lambda run, which: some(run, which, "acknowledge_id"), (("first", "all"),)),
         "drop": StepKind(drop),
-        "resubscribe": StepKind(resubscribe, ((False, True),)),
+        "resubscribe": StepKind(resubscribe, ((False, True),), weight=2),
     },
     begin=begin,
     end=end,
