@@ -99,7 +99,7 @@ def test_a_consumer_conserves_permits(harness: Harness) -> None:
     """A receiver queue used up and granted again, a lost ack, an entry with a wrong checksum."""
     scenario = find_scenario("consumer")
     steps = (("send", 8), ("receive", 7), ("corrupt", 1), ("lose",))
-    observed = execute(harness, scenario, Schedule({}, steps))
+    observed = execute(harness, scenario, Schedule({"kind": 1}, steps))
     assert names(scenario, observed) == []
     assert observed.report["corrupted"] == [8]
     assert observed.report["counts"]["FLOW"] >= 3

@@ -7,8 +7,8 @@ To add one, write `fuzz/scenarios/NAME.py` with a `scenario` (`fuzz/client/sched
     steps       kinds of steps: a function of the run and arguments, the arguments' domains, a weight. The first kind is
                 in every schedule, of the others each schedule has about half
     end         makes the brokers faithful and collects what was observed (`Run.finish`)
-    contracts   functions of the observation (`fuzz/client/contracts.py`), most severe first; for each,
-                `tests/test_client.py` has an observation that violates it
+    contracts   functions of the observation (`fuzz/client/contracts.py`, or a module here), most severe first; for
+                each, `tests/test_client.py` has an observation that violates it
 
 A step is one or several requests to the brokers (methods of `Ordered` in `fuzz/client/orders.py`, or `do_...` of
 `fuzz/client/broker.py`) and to the client (methods of `fuzz/client/driver.py`), and then waits for its effect

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from fuzz.answers.batches import Batches, Message
-from fuzz.client.ack_contracts import (
+from fuzz.client.contracts import client_does_not_crash, client_does_not_hang
+from fuzz.client.run import Run
+from fuzz.client.schedule import Scenario, StepKind
+from fuzz.scenarios.ack_contracts import (
     ack_sets_are_exact,
     acknowledgement_by_id_reaches_cursor,
     acknowledgement_reaches_cursor,
     redelivery_has_what_is_left,
     unacknowledged_message_stays,
 )
-from fuzz.client.contracts import client_does_not_crash, client_does_not_hang
-from fuzz.client.run import Run
-from fuzz.client.schedule import Scenario, StepKind
 
 
 class Application(Batches):

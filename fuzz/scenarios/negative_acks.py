@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 
 from fuzz.client.contracts import CONSUMER
-from fuzz.client.nack_contracts import (
+from fuzz.client.run import Run
+from fuzz.client.schedule import Scenario, StepKind
+from fuzz.scenarios.nack_contracts import (
     closed_consumer_redelivers_nothing,
     later_nack_postpones_no_redelivery,
     nack_after_close_is_rejected,
@@ -14,8 +16,6 @@ from fuzz.client.nack_contracts import (
     redelivery_follows_timing_law,
     redelivery_is_in_time,
 )
-from fuzz.client.run import Run
-from fuzz.client.schedule import Scenario, StepKind
 
 _NACK = "negative_acknowledge"
 
