@@ -376,13 +376,6 @@ SEEDED = {
         "over-the-trigger-there-is-something-to-evict", WATERMARK, "TRIGGER_SHARE = 0.98", "TRIGGER_SHARE = 0.5"
     ),
     "the implementation raises by two": Seeded("counters-agree", IMPL, "self.expected += 1", "self.expected += 2"),
-    "an entry that is put back is not released": Seeded(
-        "entry-put-back-for-replay-keeps-its-count",
-        "model.managed_ledger.dispatcher",
-        "    s = released(cfg, s, entry)\n    return with_subscription",
-        "    return with_subscription",
-        "managed_ledger",
-    ),
 }
 
 
