@@ -290,7 +290,7 @@ def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(range_cache, "_TURNS", 1)
     data = keeps_to_schema("bench", brokerproof("bench", "eviction", "--json"))
-    assert [r["name"] for r in data["results"]] == ["eviction"]
+    assert [r["name"] for r in data["results"]] == ["eviction", *(f"eviction.{n}" for n in range_cache.TOPICS)]
 
 
 def test_the_explorer_is_timed_with_its_start_up(monkeypatch: pytest.MonkeyPatch) -> None:

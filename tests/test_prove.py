@@ -431,7 +431,7 @@ def test_the_command_says_what_there_is_to_ask(brokerproof: Any) -> None:
     assert ran.code == 2
     others = ", ".join(name for name in subject_names() if claims_about(name))
     assert f"nothing is claimed about {bare}; there are claims about {others}" in ran.err
-    assert "legacy_cache, negative_acks" in others
+    assert "legacy_cache, managed_ledger, negative_acks" in others
 
 
 def test_the_command_shows_a_person_what_was_shown(brokerproof: Any) -> None:
