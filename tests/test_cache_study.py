@@ -278,7 +278,7 @@ def test_a_drainer_s_reads_serve_the_others_only_if_they_are_cached() -> None:
 
 
 class Behind(Simple):
-    """The queue of `impl/range_cache`, without counts, behind the other read path."""
+    """The queue of `impl/range_cache` without counts, with the read path of branch 4.0."""
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env, Rules(None, 0, invalidates=False))

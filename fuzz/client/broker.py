@@ -116,7 +116,7 @@ class Server:
         self.problems.append(problem)
 
     def flush(self) -> None:
-        """Writes all replies, and wakes up who waits for a condition that holds now."""
+        """Writes all replies, and wakes up the requests whose condition holds now."""
         dirty, self.dirty = self.dirty, []
         for link in dirty:
             link.flush()

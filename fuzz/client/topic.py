@@ -197,7 +197,7 @@ class Subscription:
 
 
 class Topic:
-    """A topic: its log, and who is attached at which broker."""
+    """A topic: its log, and which producers and consumers are attached at which broker."""
 
     def __init__(self, name: str, journal: list[tuple[Any, ...]], *, deduplication: bool, profile: str) -> None:
         self.name = name

@@ -1,7 +1,7 @@
 """Pulsar's binary protocol: frames, checksums, and protobuf messages built from a table of field numbers.
 
 A frame is a length, the length of a command, and the command; integers have four bytes, big-endian. SEND and MESSAGE
-carry the message behind the command: optionally a magic and the CRC32C of all that follows, then the length of the
+carry the message after the command: optionally a magic and the CRC32C of all that follows, then the length of the
 metadata, the metadata, and the payload. In a batch the payload has, for each message, the length of its
 `SingleMessageMetadata`, that, and the payload.
 

@@ -80,7 +80,7 @@ def drop(run: Run) -> None:
 
 
 def terminate(run: Run) -> None:
-    """Consumers are told that the topic has ended."""
+    """Sends REACHED_END_OF_TOPIC to the consumers."""
     run.wait("pings", run.broker("terminate"))
     run.sync()
 

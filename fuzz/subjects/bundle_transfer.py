@@ -355,6 +355,7 @@ subject = Subject(
         "moves back": {"transfer": 4, "override_stuck": 20, "clean_up": 0.1, "close_ledger": 3, "disconnect": 4},
         "moves": {"transfer": 5, "deliver": 4, "publish": 3, "close_ledger": 3},
         "no faults": dict.fromkeys(invariants.FAULTS, 0),
+        "one transfer": {**dict.fromkeys(invariants.FAULTS, 0), "override": 0, "override_stuck": 0, "transfer": 0.1},
         "slow channel": {"deliver": 0.3, "jump": 2, "transfer": 3, "lookup": 3},
         "slow bookies": {
             "confirm": 0.05,
