@@ -67,7 +67,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Arrow(msgspec.Struct, frozen=True):
-    """A step in a sequence chart: from which actor to which, and what it is about. A lost message has no effect."""
+    """An arrow in a sequence chart: its two actors and its text. A lost message has no effect."""
 
     source: str
     target: str

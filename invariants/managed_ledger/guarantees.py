@@ -277,7 +277,7 @@ def shared_entry_is_put_back_only_without_permits(cfg: Config, before: State, ev
 
 @always(managed_ledger, on=("read_more_entries",))
 def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Key_Shared: a normal read has no more entries than the replay queue has room for, up to the look-ahead limit."""
+    """Key_Shared: a normal read has at most as many entries as the replay queue lacks to the look-ahead limit."""
     name = event.arguments["subscription"]
     if not isinstance(event.outcome, Started) or not is_type(cfg, name, "key_shared"):
         return True

@@ -119,7 +119,7 @@ def replay_now(cfg: Config, sub: Subscription, subscription: int, most: int) -> 
 def entries_to_read(cfg: Config, s: State, subscription: int, most: int) -> tuple[Position, ...]:
     """Returns the entries of the next normal read, which are in one ledger.
 
-    Key_Shared: none while the replay queue is at the look-ahead limit, and no more than it has room for.
+    Key_Shared: at most as many as the replay queue lacks to the look-ahead limit, so none once it is reached.
     """
     sub = s.subscriptions[subscription]
     if type_of(cfg, subscription) == "key_shared" and cfg.limits_look_ahead:
