@@ -20,6 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
+from fuzz.platform.processes import without_interrupts
 from fuzz.platform.progress import showing
 from fuzz.run.generate import decoder, recipe
 from fuzz.seeding import replaced_source, use_source
@@ -135,7 +136,8 @@ def _ask(subject: str, claim: str, over: tuple[str, str] | None, limit: float) -
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer_to, args=(subject, claim, over, theirs), daemon=True)
-    process.start()
+    with without_interrupts():
+        process.start()
     theirs.close()
     try:
         if not ours.poll(limit):

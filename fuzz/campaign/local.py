@@ -9,8 +9,6 @@ shortest.
 from __future__ import annotations
 
 import multiprocessing
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from multiprocessing.pool import AsyncResult, Pool
 from typing import NamedTuple
 
 from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, target_of
+from fuzz.platform.processes import without_interrupts
 from fuzz.run.checks import Skipped, all_but
 from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause
@@ -168,15 +167,8 @@ def _run_seeds_here(request: Request, run: Run, started: float, progress: Progre
 
 
 def _pool(jobs: int) -> Pool:
-    """A pool of processes that ignore SIGINT from their start: the parent handles it and terminates the pool."""
-    context = multiprocessing.get_context("spawn")
-    if threading.current_thread() is not threading.main_thread():
-        return context.Pool(jobs)
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        return context.Pool(jobs)
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    with without_interrupts():
+        return multiprocessing.get_context("spawn").Pool(jobs)
 
 
 def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progress: Progress) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from array import array
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from fuzz.platform.processes import without_interrupts
 from fuzz.run.watchdog import Hang, watchdog
 from model.machine import BadValue
 
@@ -76,7 +76,8 @@ def run_shared(
         for number, (_, child_end) in enumerate(pipes, 1):
             ours = [parent_end for parent_end, _ in pipes]
             process = context.Process(target=_work, args=(member, number, hang_seconds, child_end, ours), daemon=True)
-            process.start()
+            with without_interrupts():
+                process.start()
             stack.callback(_terminate, process)
         for parent_end, child_end in pipes:
             child_end.close()
@@ -121,7 +122,6 @@ def _of_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
 
 def _work(member: _Member, number: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
     """A child process: expands and merges until the parent closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for each in others:
         each.close()  # so that the pipes close when the parent ends
     try:

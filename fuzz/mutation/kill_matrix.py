@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -32,6 +31,7 @@ from fuzz.explore.search import bounded, explore
 from fuzz.mutation.operators import Generated, generated_of, id_prefix, source_with
 from fuzz.mutation.specification import killer
 from fuzz.platform.json import from_json, to_json
+from fuzz.platform.processes import without_interrupts
 from fuzz.platform.sources import is_imported
 from fuzz.run.checks import NONE_SKIPPED
 from fuzz.run.finding import Finding, Kind
@@ -359,13 +359,10 @@ def run_here(jobs: Sequence[Job], processes: int) -> Iterator[Kill]:
         yield from map(run_job, jobs)
         return
     context = multiprocessing.get_context("spawn")
-    with context.Pool(processes, initializer=ignore_interrupts, maxtasksperchild=40) as pool:
+    with without_interrupts():
+        created = context.Pool(processes, maxtasksperchild=40)
+    with created as pool:
         yield from pool.imap_unordered(run_job, jobs, chunksize=1)
-
-
-def ignore_interrupts() -> None:
-    """Initializes a process of a pool to ignore SIGINT: the parent handles it and terminates the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_on_spark(jobs: Sequence[Job], spark: Any, slots: int) -> list[Kill]:

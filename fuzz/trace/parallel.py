@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fuzz.platform.processes import without_interrupts
 from fuzz.platform.progress import Update
 from fuzz.seeding import subject_or_mutant
 from fuzz.subject import find_profile, find_subject
@@ -49,7 +49,9 @@ def replay_files(paths: Sequence[Path], profile: str | None, update: Update | No
     if jobs > 1 and threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods():
         for recording in recordings():
             find_subject(recording.subject)  # import before the fork, not in each process
-        with multiprocessing.get_context("fork").Pool(jobs, initializer=_begin) as pool:
+        with without_interrupts():
+            created = multiprocessing.get_context("fork").Pool(jobs, initializer=gc.disable)
+        with created as pool:
             shares = pool.starmap(replay_share, [(paths, profile, part, jobs) for part in range(jobs)])
     else:
         shares = [replay_share(paths, profile, 0, 1, update)]
@@ -58,12 +60,6 @@ def replay_files(paths: Sequence[Path], profile: str | None, update: Update | No
     if problems:
         raise BadValue(problems[0])
     return together
-
-
-def _begin() -> None:
-    """Initializes a short-lived process of the pool: no garbage collection; its parent handles SIGINT."""
-    gc.disable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def replay_share(
