@@ -228,6 +228,7 @@ def wait_for(ready: Any, process: subprocess.Popen[bytes]) -> None:
             process.wait(timeout=0.05)
 
 
+@pytest.mark.nightly
 def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(tmp_path: Path, expected: Any) -> None:
     """kill -9 after the first round; the same command again ends where an undisturbed run ends."""
     out = tmp_path / "killed"
