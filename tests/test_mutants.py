@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from dataclasses import replace
 
@@ -22,7 +23,7 @@ from fuzz.mutation.kill_matrix import (
     unique_kills,
 )
 from fuzz.mutation.operators import generated_of, id_prefix, source_with
-from fuzz.mutation.specification import killer
+from fuzz.mutation.specification import _last_line, killer
 from fuzz.run.lockstep import Lockstep
 from fuzz.seeding import (
     Mutant,
@@ -172,6 +173,40 @@ def test_a_wrong_model_is_rejected_without_implementation_and_properties(find: s
     text = source_of("model.ack_set").replace(find, replace)
     killed_by = killer(seed_source("ack_set", "model.ack_set", text), "model.ack_set", text, twin=True)
     assert killed_by.partition(" ")[0] == judge
+
+
+def test_a_check_that_ends_its_process_kills_by_its_own_name() -> None:
+    text = source_of("model.ack_set").replace("    if len(words) == 1:\n", "    if __import__('os')._exit(3):\n")
+    assert killer(find_subject("ack_set"), "model.ack_set", text) == "recordings crash"
+
+
+def test_a_source_that_cannot_be_put_into_place_is_an_error_of_ours() -> None:
+    with pytest.raises(RuntimeError, match=r"model\.values has been imported before"):
+        killer(find_subject("ack_set"), "model.values", source_of("model.values"))
+
+
+@pytest.mark.parametrize(
+    ("written", "ends", "last"),
+    [
+        (b'["killer","defects crash"]\n["killer","recordings 7"]\n', True, ("killer", "recordings 7")),
+        (b'["killer","defects crash"]\n', True, ("killer", "defects crash")),
+        (b'["killer","defects crash"]\n', False, ("killer", "defects timeout")),
+        (b"", True, ("error", "a forked process did not start its checks")),
+    ],
+)
+def test_the_last_line_is_the_answer(
+    written: bytes, ends: bool, last: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fuzz.mutation.specification._SECONDS", 0.05)
+    reader, writer = os.pipe()
+    os.write(writer, written)
+    other = os.dup(writer) if not ends else reader
+    os.close(writer)
+    try:
+        assert _last_line(reader) == last
+    finally:
+        for each in {reader, other}:
+            os.close(each)
 
 
 def test_every_module_of_a_model_is_mutated() -> None:

@@ -264,7 +264,26 @@ def test_the_deciding_condition_is_found(predicate: Any, condition: str, shown: 
     assert predicate(4, (1, 2, 9)) is False
     reasons = why(predicate, (4, (1, 2, 9)))
     [reason] = [each for each in reasons if each.condition == condition]
-    assert dict(reason.values) == shown
+    assert dict(reason.operands) == shown
+
+
+def is_full(limit: int | None, values: tuple[int, ...]) -> bool:
+    return limit is not None and limit.bit_length() >= 9 and sum(values) >= limit
+
+
+def grows(count: int, values: tuple[int, ...]) -> bool:
+    return count > sum(values) or count > len(values)
+
+
+def test_operands_after_the_deciding_one_are_not_evaluated() -> None:
+    [reason] = why(is_full, (None, (1, 2)))
+    assert (reason.condition, reason.holds) == ("limit is not None", False)
+
+
+def test_the_operands_are_in_the_order_of_the_source() -> None:
+    first, second = why(grows, (1, (1, 2)))
+    assert [text for text, _ in first.operands] == ["count", "sum(values)", "values"]
+    assert [text for text, _ in second.operands] == ["count", "len(values)", "values"]
 
 
 def test_sets_and_keys_of_any_type_are_shown_as_plain_data() -> None:
@@ -285,7 +304,7 @@ def test_why_changes_nothing_and_answers_for_every_property() -> None:
         state = subject.machine.start(cfg)
         for each in subject.properties:
             if each.kind == "always" and not each.of_step and not each.histories and each.given(cfg):
-                assert all(reason.value in (True, False) for reason in why(each.holds, (cfg, state)))
+                assert all(reason.holds in (True, False) for reason in why(each.holds, (cfg, state)))
                 assert each.holds(cfg, state)
 
 

@@ -1,13 +1,14 @@
 """Where a campaign's tables are stored: a folder on this machine, or on any file system that Spark supports.
 
-The protocol needs no atomic rename: an object store renames by copying, and HDFS shows a file before it is complete.
-A table is valid only if a complete commit file names it:
+A commit relies neither on atomic rename, which object stores lack, nor on files that appear whole, which HDFS does not
+guarantee. A table is valid only if a complete commit file names it:
 
-    commit     writes the tables of a round, then its commit file. The name of a table contains its digest, so a retry
-               never replaces it with other content. The commit file has the path, length and digest of each table,
-               and its own digest.
-    commits    returns the rounds whose commit file is complete. Incomplete commit files, and tables that no commit
-               file names, were written by a driver that died; they are ignored.
+    commit        writes the tables of a round, then its commit file. The name of a table's file contains a part of its
+                  digest, so writing a round again never replaces it with other content. The commit file has the path,
+                  length and digest of each table, and its own digest.
+    commits       returns the rounds that have a complete commit file. Incomplete commit files, and tables that no
+                  commit file names, were written by a driver that died; they count as if they were not there.
+    read_table    checks the digest of a committed table.
 
 The driver may die at any call. Either the commit file is complete, and with it every table that it names, or the round
 is run again.
@@ -44,7 +45,7 @@ class Store(Protocol):
         """Writes a file, replacing one of that name. If the writer dies, the file may be missing or incomplete."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The files of a folder by name, with their lengths in bytes."""
+        """The visible files of a folder by name, with their lengths in bytes."""
 
     def path(self, name: str) -> str:
         """The path or URI of a file, for messages."""
@@ -88,7 +89,7 @@ class LocalStore:
 
 
 class MemoryStore:
-    """A store in memory, for a campaign without a folder."""
+    """A store in memory, for tests."""
 
     def __init__(self) -> None:
         """Creates an empty store."""
@@ -117,7 +118,7 @@ class MemoryStore:
 class HadoopStore:
     """A folder on a file system that Spark supports, accessed through the driver's JVM.
 
-    It creates, reads and lists files. It neither renames nor deletes.
+    It creates, overwrites, reads and lists files. It neither renames nor deletes.
     """
 
     def __init__(self, spark: Any, uri: str) -> None:
@@ -142,7 +143,7 @@ class HadoopStore:
 
     def write(self, name: str, data: bytes) -> None:
         """As Store.write."""
-        stream = self.files.create(self._path(name), True)
+        stream = self.files.create(self._path(name), True)  # True: overwrite
         try:
             stream.write(bytearray(data))
         finally:
@@ -172,7 +173,7 @@ def is_local(uri: str) -> bool:
 
 
 def local_path(uri: str) -> Path:
-    """The path of a local URI. Only the driver accesses it."""
+    """The path of a local URI."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else Path(uri)
 
@@ -189,55 +190,68 @@ def check_writable(folder: Path) -> None:
 # ---- commits ------------------------------------------------------------------------------------------
 
 
+class File(NamedTuple):
+    """The file of a committed table: its path in the store, its length, and the SHA-256 of its content in hex."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
 class Commit(NamedTuple):
     """A committed round: its number, and the file of each table."""
 
     number: int
-    tables: Mapping[str, str]
+    tables: Mapping[str, File]
 
 
 def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
-    """Writes a round's tables, then its commit file. Returns the commit. Cost: the size of the tables."""
-    attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(_round(number))])
+    """Writes a round's tables, then its commit file. Returns the commit. Cost: linear in the size of the tables.
+
+    An attempt is counted for each commit file of the round that is there; the first complete one is valid.
+    """
+    attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(_round_name(number))])
     files = {}
     for name, table in tables.items():
         data = as_parquet(table)
         digest = hashlib.sha256(data).hexdigest()
-        path = f"{name}/{_round(number)}-{attempt}-{digest[:12]}.parquet"
-        store.write(path, data)
-        files[name] = {"path": path, "bytes": len(data), "sha256": digest}
-    body = {"round": number, "tables": files}
-    store.write(f"{_COMMITS}/{_round(number)}-{attempt}.json", to_json({**body, "sha256": _digest(body)}))
-    return Commit(number, {name: str(each["path"]) for name, each in files.items()})
+        file = File(f"{name}/{_round_name(number)}-{attempt}-{digest[:12]}.parquet", len(data), digest)
+        store.write(file.path, data)
+        files[name] = file
+    body = {"round": number, "tables": {name: file._asdict() for name, file in files.items()}}
+    store.write(f"{_COMMITS}/{_round_name(number)}-{attempt}.json", to_json({**body, "sha256": _digest(body)}))
+    return Commit(number, files)
 
 
 def commits(store: Store) -> list[Commit]:
     """The committed rounds in order.
 
-    Raises BadValue when a round below the last is missing, or a table that a commit names is missing or has another
-    length: findings would be lost silently.
+    Raises BadValue when a round below the last has no complete commit file, or a table that a commit names is missing
+    or has another length: otherwise findings would be lost silently.
     """
     found: dict[int, dict[str, Any]] = {}
     for name in store.sizes(_COMMITS):
-        body = _complete(store.read(f"{_COMMITS}/{name}"))
+        body = _commit_body(store.read(f"{_COMMITS}/{name}"))
         if body is not None:
             found.setdefault(body["round"], body)
     sizes: dict[str, dict[str, int]] = {}
     committed = []
     for number in range(1, max(found, default=0) + 1):
         if number not in found:
-            raise BadValue(f"{store.path(_COMMITS)} lacks round {number}: put its file back, or use another --out")
-        tables = found[number]["tables"]
-        for table, file in tables.items():
-            name = file["path"].removeprefix(f"{table}/")
-            if sizes.setdefault(table, store.sizes(table)).get(name) != file["bytes"]:
-                raise BadValue(f"{store.path(file['path'])} is missing or cut off: put it back, or use another --out")
-        committed.append(Commit(number, {table: file["path"] for table, file in tables.items()}))
+            raise BadValue(
+                f"{store.path(_COMMITS)} has no complete file of round {number}: restore it, or use another --out"
+            )
+        files = {table: File(**file) for table, file in found[number]["tables"].items()}
+        for table, file in files.items():
+            name = file.path.removeprefix(f"{table}/")
+            if sizes.setdefault(table, store.sizes(table)).get(name) != file.bytes:
+                raise BadValue(f"{store.path(file.path)} is missing or damaged: restore it, or use another --out")
+        committed.append(Commit(number, files))
     return committed
 
 
-def _complete(data: bytes | None) -> dict[str, Any] | None:
-    """A commit file's content, or None when it is incomplete."""
+def _commit_body(data: bytes | None) -> dict[str, Any] | None:
+    """The content of a commit file without its digest. None if the digest does not match, or the file is incomplete."""
     try:
         body = from_json(data or b"")
         digest = body.pop("sha256")
@@ -250,7 +264,7 @@ def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(to_json(body)).hexdigest()
 
 
-def _round(number: int) -> str:
+def _round_name(number: int) -> str:
     return f"round-{number:05d}"
 
 
@@ -269,16 +283,13 @@ def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
     return pa.Table.from_pylist(list(rows), schema=schema)
 
 
-def read_table(store: Store, name: str, schema: pa.Schema) -> list[dict[str, Any]]:
-    """The rows of a Parquet file. Raises BadValue when it is damaged or has another schema."""
-    data = store.read(name)
-    if data is None:
-        return []
-    try:
-        table = pq.read_table(io.BytesIO(data))
-    except (pa.ArrowInvalid, OSError) as problem:
-        raise BadValue(f"{store.path(name)} is not a readable table ({str(problem).splitlines()[0]})") from None
+def read_table(store: Store, file: File, schema: pa.Schema) -> list[dict[str, Any]]:
+    """The rows of a committed table. Raises BadValue when its file is missing or damaged, or has another schema."""
+    data = store.read(file.path)
+    if data is None or hashlib.sha256(data).hexdigest() != file.sha256:
+        raise BadValue(f"{store.path(file.path)} is missing or damaged: restore it, or use another --out")
+    table = pq.read_table(io.BytesIO(data))
     if not table.schema.equals(schema, check_metadata=False):
-        raise BadValue(f"{store.path(name)} has other columns than this version writes; use another --out")
+        raise BadValue(f"{store.path(file.path)} has other columns than this version writes; use another --out")
     rows: list[dict[str, Any]] = table.to_pylist()
     return rows

@@ -6,10 +6,7 @@
     bug in model/     1. the properties, without the implementation
     generated bug     1. the properties under every profile; a violation counts only if the original model does not
       in model/          violate a property in the same trace
-                      2. the defect table: its rows must fit their profiles
-                      3. the recordings: the model must still replay them
-                      4. the worked examples in the component's tests
-                      5. the state graph of the smoke scope must be the original's. Only with `--twin`, and for
+                      2. the checks of `fuzz/mutation/specification.py`; of them `twin` only with `--twin`, and for
                          the canonical form, which only explorers use
 
 The checks run in order until one kills the mutant. A survivor shows a missing check, or it is equivalent: then a row

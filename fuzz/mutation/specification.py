@@ -1,15 +1,17 @@
-"""Checks that can kill a mutated model besides the properties.
+"""The checks, other than the properties, that can kill a mutant of a model.
 
-    defects       a row of the defect table no longer fits its profile
-    recordings    a recorded trace no longer agrees under the profile of its version
-    canonical     a state and its canonical form no longer behave alike
-    examples      a worked example in the component's tests fails. Tests that use `impl/` or an engine are deselected;
-                  the constructor of an implementation skips the test that calls it
-    twin          the state graph of the smoke scope differs from the original model's, which equals the TLA+ twin's
+    defects       the defect table cannot be loaded: a profile no longer differs from `reference` in the rule of its row
+    recordings    the model no longer returns the recorded results, under the profile of the recorded version
+    canonical     a state and its canonical form have different successors
+    examples      a test of the component fails. Deselected are tests in classes, nightly and Spark tests, and tests
+                  that refer to `invariants/`, to `fuzz/` or to a function in `impl/`. A test that constructs an
+                  implementation is skipped
+    twin          exploring the smoke scope fails, or gives other states or transitions, in breadth-first order, than
+                  the original model, whose counts TLC has confirmed
 
-All but the last run in a process that imports the mutated source as the module. `python -m fuzz.mutation.specification`
-is a server that has imported no component. It reads a JSON object from each line, forks one process for the mutant, and
-answers with a JSON string.
+All checks but `twin` run in a forked process in which the mutated source replaces the original module. `python -m
+fuzz.mutation.specification` is a server that has imported no component. Each line that it reads is a JSON object that
+describes a mutant; it forks a process for the mutant and answers with a line.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -38,29 +41,35 @@ from model.machine import BadValue
 
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
-#: Timeout in seconds for all checks but the last of one mutant. A timeout kills the mutant.
+#: Wall-clock seconds that the checks of one mutant, without `twin`, may take together.
 _SECONDS = 60.0
-#: Number and length of the traces whose states are compared with their canonical forms, and the interval in steps.
+#: Number and length of the random traces of the check `canonical`, which looks at every 17th state.
 _TRACES, _STEPS, _EVERY = 6, 120, 17
-_RECORDINGS, _EXAMPLES = "recordings", "examples"
 
 
-def killer(subject: Subject, module: str, source: str, *, twin: bool = False) -> str:
-    """Returns the first check that kills a mutated model; empty if it survives."""
+def killer(mutated: Subject, module: str, source: str, *, twin: bool = False) -> str:
+    """Returns `<check> <detail>` for the first check that kills a mutated model; empty if it survives.
+
+    `mutated` is the subject with `source` in place of `module`. The check `twin` runs only if asked for, and if the
+    subject has a smoke scope. A check that hangs, or ends its process, kills the mutant. Raises RuntimeError if the
+    source cannot be put into place.
+    """
     server = _server()
     assert server.stdin is not None
     assert server.stdout is not None
-    server.stdin.write(to_json({"subject": subject.name, "module": module, "source": source}) + b"\n")
+    server.stdin.write(to_json({"subject": mutated.name, "module": module, "source": source}) + b"\n")
     server.stdin.flush()
-    verdict = str(from_json(server.stdout.readline()))
-    if verdict or not twin or _SCOPE not in subject.scopes:
-        return verdict
-    return "" if _has_original_graph(subject) else "twin"
+    answer = from_json(server.stdout.readline())
+    if answer["error"]:
+        raise RuntimeError(answer["error"])
+    if answer["killer"] or not twin or _SCOPE not in mutated.scopes:
+        return str(answer["killer"])
+    return "" if _has_original_graph(mutated) else "twin"
 
 
 @functools.lru_cache(maxsize=1)
 def _server() -> subprocess.Popen[bytes]:
-    """Starts the server of this process. It exits when its standard input is closed."""
+    """Returns this process's server, started at the first call. It exits when this process closes its input."""
     return subprocess.Popen(
         [sys.executable, "-m", "fuzz.mutation.specification"],
         stdin=subprocess.PIPE,
@@ -72,14 +81,14 @@ def _server() -> subprocess.Popen[bytes]:
 
 
 class _TooLargeError(Exception):
-    """The mutated model has more states than the original."""
+    """An exploration finds more states than the scope has."""
 
 
 def _has_original_graph(subject: Subject) -> bool:
     original = _graph_of(find_subject(subject.name))
     try:
         changed = _graph_of(subject)
-    except (Exception, _TooLargeError):
+    except Exception:  # too many states, or the mutated model raises
         return False
     return (original.states, original.targets) == (changed.states, changed.targets)
 
@@ -97,11 +106,16 @@ def _graph_of(subject: Subject) -> Graph:
     return graph
 
 
-# ---- in the forked process ----------------------------------------------------------------------------
+# ---- in the server and its forked processes -----------------------------------------------------------
 
 
-def _misbehaviour(name: str) -> str:
-    """Returns how a state that random traces reach differs from its canonical form; empty if none does."""
+def _wrong_defect(name: str) -> str:
+    defects_of(name)
+    return ""
+
+
+def _wrong_canonical_form(name: str) -> str:
+    """Returns how the successors of a state on random traces and of its canonical form differ; empty if none do."""
     subject = find_subject(name)
     for seed in range(_TRACES):
         cfg = recipe(subject, subject.machine.config(), seed)[0].config
@@ -114,7 +128,7 @@ def _misbehaviour(name: str) -> str:
 
 
 def _disagreeing_trace(name: str) -> str:
-    """Returns the id of the first recorded trace that does not agree; empty if all agree."""
+    """Returns the id of the first recorded trace whose results the model does not return; empty if all agree."""
     from fuzz.trace.recording import recorded_traces, recording_of, recordings
     from fuzz.trace.replayer import Replayer
 
@@ -135,7 +149,7 @@ def _disagreeing_trace(name: str) -> str:
 
 
 def _failing_example(name: str) -> str:
-    """Returns the first worked example that fails; empty if all pass or there is none."""
+    """Returns the first of the component's tests that fails; empty if all pass or there is none."""
     import pytest
 
     plugin = _Examples()
@@ -143,17 +157,17 @@ def _failing_example(name: str) -> str:
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not nightly and not spark"]
     if files:
         pytest.main([*options, *files], plugins=[plugin])
-    return plugin.failed
+    return plugin.failed.rpartition("::")[2] or plugin.failed
 
 
 class _Examples:
-    """Pytest plugin: deselects all tests but those of the model, and records the first failure."""
+    """Pytest plugin: deselects tests that need more than the model, and records the first failure."""
 
     failed = ""
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Hook of pytest: deselects tests that use the implementation or an engine."""
-        items[:] = [item for item in items if not _uses_engine(item)]
+        """Hook of pytest: deselects tests."""
+        items[:] = [item for item in items if not _needs_more_than_model(item)]
         _forbid_implementations()
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -168,7 +182,7 @@ class _Examples:
 
 
 def _forbid_implementations() -> None:
-    """Makes every constructor of a class in `impl/` skip the test that calls it."""
+    """Makes the constructors of the classes in the modules of `impl/` imported so far skip the test that calls them."""
     import pytest
 
     def skip(*_args: object, **_named: object) -> None:
@@ -180,16 +194,16 @@ def _forbid_implementations() -> None:
                 value.__new__ = skip  # type: ignore[assignment,method-assign]
 
 
-def _uses_engine(item: Any) -> bool:
+def _needs_more_than_model(item: Any) -> bool:
     function = getattr(item, "function", None)
     if not isinstance(function, FunctionType) or item.cls is not None:
         return True
     fixtures = [each.func for found in item._fixtureinfo.name2fixturedefs.values() for each in found]
     functions = [function, *[each for each in fixtures if isinstance(each, FunctionType)]]
-    return any(_is_of_engine_layers(value) for each in functions for value in _named_in(each, set()))
+    return any(_is_above_model(value) for each in functions for value in _globals_used_by(each, set()))
 
 
-def _is_of_engine_layers(value: Any) -> bool:
+def _is_above_model(value: Any) -> bool:
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
     modules = {str(each) for each in (name, type(value).__module__)} - {"fuzz.subject"}
     if isinstance(value, type):
@@ -197,8 +211,8 @@ def _is_of_engine_layers(value: Any) -> bool:
     return not {each.partition(".")[0] for each in modules}.isdisjoint(("impl", "fuzz", "invariants"))
 
 
-def _named_in(function: FunctionType, seen: set[int]) -> Iterator[Any]:
-    """Yields the global values that a function uses, directly or through functions of its module."""
+def _globals_used_by(function: FunctionType, seen: set[int]) -> Iterator[Any]:
+    """Yields the globals that a function or a Hypothesis test's body uses, also through functions of its module."""
     todo: list[CodeType] = [function.__code__]
     inner = getattr(getattr(function, "hypothesis", None), "inner_test", None)
     if inner is not None:
@@ -211,28 +225,38 @@ def _named_in(function: FunctionType, seen: set[int]) -> Iterator[Any]:
                 seen.add(id(value))
                 yield value
                 if isinstance(value, FunctionType) and value.__module__ == function.__module__:
-                    yield from _named_in(value, seen)
+                    yield from _globals_used_by(value, seen)
 
 
-def _verdict(name: str, module: str, source: str) -> str:
-    use_source(module, source)
+_CHECKS: dict[str, Callable[[str], str]] = {
+    "defects": _wrong_defect,
+    "recordings": _disagreeing_trace,
+    "canonical": _wrong_canonical_form,
+    "examples": _failing_example,
+}
+
+
+def _run_checks(request: dict[str, str], writer: int) -> None:
+    """Runs the checks up to the first that kills. Writes before each check the answer in case it ends the process."""
+
+    def answer(kind: str, text: str) -> None:
+        os.write(writer, to_json((kind, text)) + b"\n")
+
     try:
-        defects_of(name)
+        use_source(request["module"], request["source"])
     except Exception as problem:
-        return f"defects {problem}"
-    try:
-        trace = _disagreeing_trace(name)
-    except Exception as problem:
-        return f"{_RECORDINGS} {type(problem).__name__}"
-    if trace:
-        return f"{_RECORDINGS} {trace}"
-    try:
-        if found := _misbehaviour(name):
-            return f"canonical {found}"
-    except Exception as problem:
-        return f"canonical {type(problem).__name__}"
-    example = _failing_example(name)
-    return f"{_EXAMPLES} {example.rpartition('::')[2] or example}" if example else ""
+        answer("error", str(problem))
+        return
+    for name, check in _CHECKS.items():
+        answer("killer", f"{name} crash")
+        try:
+            found = check(request["subject"])
+        except Exception as problem:
+            found = f"{type(problem).__name__}: {problem}"
+        if found:
+            answer("killer", f"{name} {found}")
+            return
+    answer("killer", "")
 
 
 def _serve() -> None:
@@ -244,23 +268,33 @@ def _serve() -> None:
     import fuzz.trace.recording  # noqa: F401
 
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # for the output of examples
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what tests print must not mix with the answers
     for line in sys.stdin.buffer:
-        request = from_json(line)
         reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
             with contextlib.suppress(BaseException):
-                verdict = _verdict(request["subject"], request["module"], request["source"])
-                os.write(writer, to_json(verdict))
+                _run_checks(from_json(line), writer)
             os._exit(0)
         os.close(writer)
-        ready, _, _ = select.select([reader], [], [], _SECONDS)
-        answer = os.read(reader, 1 << 16) if ready else to_json(f"{_EXAMPLES} hang")
+        kind, text = _last_line(reader)
         os.close(reader)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        answers.write((answer or to_json(f"{_EXAMPLES} crash")) + b"\n")
+        answers.write(to_json({"error": "", "killer": "", kind: text}) + b"\n")
+
+
+def _last_line(reader: int) -> tuple[str, str]:
+    """Returns the last line that a forked process writes. If time runs out, the check that it began has timed out."""
+    data, until, ended = b"", time.monotonic() + _SECONDS, False
+    while not ended and select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
+        read = os.read(reader, 1 << 16)
+        data += read
+        ended = not read
+    if not data:
+        return "error", "a forked process did not start its checks"
+    kind, text = from_json(data.splitlines()[-1])
+    return kind, text if ended else text.removesuffix(" crash") + " timeout"
 
 
 if __name__ == "__main__":

@@ -278,7 +278,7 @@ def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Con
 def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
     return [
         Condition(
-            reason.condition, reason.value, _differing_keys({text: readable(value) for text, value in reason.values})
+            reason.condition, reason.holds, _differing_keys({text: readable(value) for text, value in reason.operands})
         )
         for reason in why(holds, arguments)
     ]

@@ -1,11 +1,11 @@
-"""Why a predicate is false: the part of its expression that determines the result, with its values.
+"""Why a predicate is false, or true: the part of its expression that determines the result, with its values.
 
 A property is an ordinary function. It is called again under a tracer that records which `return` is executed. The
-returned expression is decomposed in the order in which Python evaluates it:
+returned expression is decomposed in the order in which Python evaluates it. If it is false:
 
     a and b           the first operand that is false
     all(... for x)    the first x for which the condition is false
-    p(state)          the part of p that determines the result, if p is a function with source
+    p(state)          the part of p that determines the result, if p is a function with source that returns a bool
     a <= b            the values of a and b
 
 Predicates have no side effects, so their parts may be evaluated again.
@@ -23,33 +23,34 @@ from typing import Any, NamedTuple
 
 #: Maximum depth of nested calls that are decomposed.
 _DEPTH = 3
-#: Names whose values are not shown: the config and the states are printed elsewhere.
+#: Names that are not listed on their own: config, states and event are printed with the step.
 _NOT_SHOWN = frozenset({"_", "cfg", "config", "s", "state", "before", "after", "event"})
 
 Environment = dict[str, Any]
 
 
 class Reason(NamedTuple):
-    """A condition, its truth value, and the values of its subexpressions by their source text."""
+    """A condition, whether it holds, and the values of its subexpressions by their source text."""
 
     condition: str
-    value: bool
-    values: tuple[tuple[str, Any], ...]
+    holds: bool
+    operands: tuple[tuple[str, Any], ...]
 
 
 def why(predicate: Callable[..., Any], arguments: Sequence[Any]) -> list[Reason]:
-    """Returns the conditions that determine the predicate's result; an empty list if its source is not available.
+    """Returns the conditions that determine the predicate's result.
 
-    Cost: a few evaluations of the predicate.
+    The list is empty if nothing explains it: there is no source, a part cannot be evaluated on its own, or a constant
+    is returned that no `if` encloses. Cost: a few evaluations of the predicate.
     """
     try:
-        return list(_reasons_of_call(predicate, tuple(arguments), 0))
+        return list(_explain_function(predicate, tuple(arguments), 0))
     except Exception:  # outdated source, or an expression that cannot be decomposed
         return []
 
 
 class _Returned(NamedTuple):
-    """The local variables, line and value of an executed `return`."""
+    """The variables in scope, line and value of an executed `return`."""
 
     environment: Environment
     line: int
@@ -75,7 +76,7 @@ def _traced_call(function: Callable[..., Any], arguments: tuple[Any, ...]) -> _R
     return returned[0]
 
 
-def _reasons_of_call(function: Callable[..., Any], arguments: tuple[Any, ...], depth: int) -> Iterator[Reason]:
+def _explain_function(function: Callable[..., Any], arguments: tuple[Any, ...], depth: int) -> Iterator[Reason]:
     function = inspect.unwrap(function)
     returned = _traced_call(function, arguments)
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
@@ -85,18 +86,18 @@ def _reasons_of_call(function: Callable[..., Any], arguments: tuple[Any, ...], d
         if isinstance(node, ast.Return) and node.value and node.lineno <= returned.line <= (node.end_lineno or 0):
             expression, environment = node.value, returned.environment
             if bool(_evaluate(expression, environment)) != bool(returned.value):
-                return
+                return  # evaluated again it differs, for example because an iterator is used up
             if isinstance(expression, ast.Constant):
-                yield from _reasons_of_return(node, parents, environment, depth)
+                yield from _explain_return(node, parents, environment, depth)
             else:
                 yield from _reasons(expression, environment, depth)
             return
 
 
-def _reasons_of_return(
+def _explain_return(
     node: ast.AST, parents: dict[ast.AST, ast.AST], environment: Environment, depth: int
 ) -> Iterator[Reason]:
-    """Yields the reasons for a constant `return`: those of the condition of the enclosing `if`."""
+    """Yields the reasons for a constant `return`: those of the innermost enclosing `if`; none if there is no such."""
     while node in parents:
         parent = parents[node]
         if isinstance(parent, ast.If) and node is not parent.test:
@@ -108,32 +109,30 @@ def _reasons_of_return(
 def _reasons(node: ast.expr, environment: Environment, depth: int) -> Iterator[Reason]:
     value = bool(_evaluate(node, environment))
     if isinstance(node, ast.BoolOp):
-        deciding = value if isinstance(node.op, ast.Or) else not value
-        operands = [each for each in node.values if bool(_evaluate(each, environment)) == value]
-        for operand in operands[:1] if deciding else operands:
-            yield from _reasons(operand, environment, depth)
+        one_suffices = value if isinstance(node.op, ast.Or) else not value
+        for operand in node.values:
+            if bool(_evaluate(operand, environment)) == value:
+                yield from _reasons(operand, environment, depth)
+                if one_suffices:
+                    return
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         yield from _reasons(node.operand, environment, depth)
     elif isinstance(node, ast.IfExp):
         yield from _reasons(node.body if _evaluate(node.test, environment) else node.orelse, environment, depth)
     elif isinstance(node, ast.Call) and ast.unparse(node.func) == "bool":
         yield from _reasons(node.args[0], environment, depth)
-    elif isinstance(node, ast.Call) and (found := _deciding_element(node, value, environment)) is not None:
+    elif isinstance(node, ast.Call) and (found := _witness(node, value, environment)) is not None:
         condition, bound = found
         reasons = list(_reasons(condition, {**environment, **bound}, depth))
         shown = tuple((name, each) for name, each in bound.items() if name not in _NOT_SHOWN)
-        yield from [reason._replace(values=_distinct(reason.values + shown)) for reason in reasons]
-    elif (
-        isinstance(node, ast.Call)
-        and depth < _DEPTH
-        and (inner := list(_reasons_of_function(node, environment, depth)))
-    ):
+        yield from [reason._replace(operands=_distinct(reason.operands + shown)) for reason in reasons]
+    elif isinstance(node, ast.Call) and depth < _DEPTH and (inner := list(_explain_call(node, environment, depth))):
         yield from inner
     else:
         yield Reason(ast.unparse(node), value, _distinct(tuple(_values(node, environment))))
 
 
-def _reasons_of_function(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
+def _explain_call(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
     """Returns the reasons for the result of a called predicate; none if it cannot be decomposed."""
     function = inspect.unwrap(_evaluate(node.func, environment))
     if not inspect.isfunction(function) or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
@@ -142,13 +141,16 @@ def _reasons_of_function(node: ast.Call, environment: Environment, depth: int) -
     if not isinstance(function(*arguments), bool):
         return iter(())
     try:
-        return iter(list(_reasons_of_call(function, arguments, depth + 1)))
+        return iter(list(_explain_function(function, arguments, depth + 1)))
     except (OSError, TypeError, SyntaxError):
         return iter(())
 
 
-def _deciding_element(node: ast.Call, value: bool, environment: Environment) -> tuple[ast.expr, Environment] | None:
-    """Returns the condition of a false `all` or true `any`, and the variables of the first element that decides it."""
+def _witness(node: ast.Call, value: bool, environment: Environment) -> tuple[ast.expr, Environment] | None:
+    """Returns the element expression of a false `all` or a true `any`, and the loop variables of the first witness.
+
+    None for any other call, and for an argument that is no comprehension.
+    """
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     if name not in ("all", "any") or value != (name == "any") or len(node.args) != 1:
         return None
@@ -162,7 +164,7 @@ def _deciding_element(node: ast.Call, value: bool, environment: Environment) -> 
 
 
 def _bindings(generators: list[ast.comprehension], environment: Environment) -> Iterator[Environment]:
-    """Yields the variables of a comprehension for each element."""
+    """Yields the loop variables of a comprehension for each combination that passes its `if`s."""
     if not generators:
         yield {}
         return
@@ -184,16 +186,17 @@ def _bound(target: ast.expr, item: Any) -> Environment:
 
 
 def _values(node: ast.expr, environment: Environment) -> Iterator[tuple[str, Any]]:
-    """Yields the operands of a condition with their values, then the fields and names that occur in them."""
+    """Yields the operands of a comparison with their values, then each name and `name.field` in the condition."""
     operands = [node.left, *node.comparators] if isinstance(node, ast.Compare) else [node]
     for operand in operands:
         if not isinstance(operand, ast.Constant | ast.Tuple) and operand is not node:
             yield ast.unparse(operand), _evaluate(operand, environment)
-    inside = {name.id for each in ast.walk(node) if isinstance(each, ast.comprehension) for name in _names(each.target)}
+    comprehensions = [each for each in ast.walk(node) if isinstance(each, ast.comprehension)]
+    bound_here = {name.id for each in comprehensions for name in _names(each.target)}
     for each in ast.walk(node):
         is_field = isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name)
         is_name = isinstance(each, ast.Name) and each.id not in _NOT_SHOWN and not each.id.isupper()
-        if (is_field or is_name) and not inside & {name.id for name in _names(each)}:
+        if (is_field or is_name) and not bound_here & {name.id for name in _names(each)}:
             value = _evaluate(each, environment)  # type: ignore[arg-type]
             if not callable(value) and not inspect.ismodule(value) and ast.unparse(each) != "event.arguments":
                 yield ast.unparse(each), value
@@ -204,8 +207,11 @@ def _names(node: ast.AST) -> list[ast.Name]:
 
 
 def _distinct(values: tuple[tuple[str, Any], ...]) -> tuple[tuple[str, Any], ...]:
-    """Returns the values without repeated source texts."""
-    return tuple({text: (text, value) for text, value in reversed(values)}.values())[::-1]
+    """Returns the values without repeated source texts: the first of each, in order."""
+    first: dict[str, Any] = {}
+    for text, value in values:
+        first.setdefault(text, value)
+    return tuple(first.items())
 
 
 def _evaluate(node: ast.expr, environment: Environment) -> Any:
