@@ -241,7 +241,16 @@ def test_an_exception() -> None:
 
     finding = found(Wrong)
     assert str(finding.cause) == "crash:clear IndexError"
-    assert "clear raised IndexError" in finding.difference.message
+    assert "the second side raised IndexError at clear" in finding.difference.message
+
+
+def test_an_exception_of_a_view_is_not_the_actions() -> None:
+    class Wrong(RangeCaches):
+        def view(self) -> Any:
+            raise IndexError(0)
+
+    finding = found(Wrong)
+    assert "the view or check of the second side raised IndexError at " in finding.difference.message
 
 
 def test_one_that_cannot_be_made() -> None:

@@ -66,7 +66,7 @@ class _Second:
             return True
         if self.copy is None and step + CHECK_EVERY > self.copy_at >= 0 and isinstance(self.side, ImplementationSide):
             self.copy = Copy(self.side, step + 1)
-            self.methods[:] = self.copy.recorded(self.methods)
+            self.methods[:] = self.copy.recording(self.methods)
         return False
 
     def differs_at_end(self, state: Any) -> bool:

@@ -1,11 +1,13 @@
-"""Model and second side, step by step: the one comparator of all engines.
+"""Model and second side, step by step: the comparator that explains a difference.
 
-Lockstep, replay, shrinking, the explorer, its edge cover, the Hypothesis state machine and recordings choose the next
-call. `Pair.step` executes it on both sides and returns the difference, if there is one. A `Depth` selects what it
-compares. Every step compares outcomes, and checks that a refused action leaves the state unchanged.
+The second side is what the model is compared with: the component's implementation (or a mutant of it), the model under
+another profile, or a foreign program. A pair without a second side runs the model alone and checks its properties.
 
-The second side is the component's implementation, the model under another profile, or a foreign program. A pair
-without a second side runs the model alone and checks its properties.
+`Pair.step` executes a call on both sides and returns the difference, if there is one. A `Depth` selects what it
+compares. Every step compares outcomes, and checks that the model returns the same state object for a refused action.
+
+Replay, shrinking, edge cover, the Hypothesis state machine and recordings run on it. The fast loops of lockstep, of the
+explorer and of `sut` only detect that something differs; the calls are then repeated on a pair.
 """
 
 from __future__ import annotations
@@ -43,12 +45,12 @@ from fuzz.target import Second, Target
 
 
 class Depth(Flag):
-    """What a step compares besides outcomes and refusals."""
+    """What a step compares or checks besides outcomes and refusals."""
 
     OUTCOME = 0
-    VIEW = auto()  # the second side's view with the model's state
-    EXACT = auto()  # the class of each part of the view, and the observation of the view
-    STRUCTURE = auto()  # the implementation's own check
+    VIEW = auto()  # the implementation's view with the model's state; of other second sides, the observations
+    EXACT = auto()  # with VIEW, for an implementation: also the class of each part, and the observation of the view
+    STRUCTURE = auto()  # the representation invariant: the implementation's own check
     PROPERTIES = auto()
     STATE = VIEW | STRUCTURE
     ALL = VIEW | EXACT | STRUCTURE | PROPERTIES
@@ -57,12 +59,12 @@ class Depth(Flag):
 _VIEW, _EXACT, _STRUCTURE, _PROPERTIES = (
     each.value for each in (Depth.VIEW, Depth.EXACT, Depth.STRUCTURE, Depth.PROPERTIES)
 )
-#: Number of states at the end of a trace from which a copy of the implementation is loaded and continues the trace.
+#: A copy of the implementation is loaded before each of the last calls of a trace, this many, and after the last.
 LOADED_STEPS = 32
 
 
 class ImplementationSide:
-    """The implementation as second side; its methods by action."""
+    """The implementation as second side. An action is the method of that name."""
 
     def __init__(self, subject: Subject, cfg: Any, state: Any = None) -> None:
         kind = subject.implementation
@@ -72,7 +74,7 @@ class ImplementationSide:
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """The methods in the order of the actions, for a loop that takes many steps."""
+        """The bound methods in the order of the actions, so that a fast loop looks up no names."""
         return [getattr(self.instance, name) for name in self.machine.actions]
 
     def act(self, name: str, arguments: Arguments) -> Any:
@@ -89,16 +91,18 @@ class ImplementationSide:
         return different
 
     def broken_structure(self) -> Difference | None:
-        """Returns the first problem that the implementation's own check reports, or None."""
+        """Returns the first violation of the representation invariant that the implementation reports, or None."""
         for line in self.instance.check():
-            return Difference(
-                Cause(Kind.STRUCTURE, line), f"the implementation's structure is broken: {line}", None, line
-            )
+            message = f"the implementation violates its representation invariant: {line}"
+            return Difference(Cause(Kind.STRUCTURE, line), message, None, line)
         return None
 
 
 class ProfileSide:
-    """The model under another profile as second side. Its observations are compared with the model's."""
+    """The model under another profile as second side.
+
+    The observations under the two profiles are compared, because their states may have different forms.
+    """
 
     def __init__(self, subject: Subject, cfg: Any, against: Any, state: Any = None) -> None:
         self.machine = subject.machine
@@ -114,7 +118,7 @@ class ProfileSide:
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """The actions as methods, in their order, for a loop that takes many steps."""
+        """The actions as functions in their order."""
         return [functools.partial(self._call, name) for name in self.machine.actions]
 
     def _call(self, name: str, *arguments: Any) -> Any:
@@ -126,7 +130,7 @@ class ProfileSide:
         return observation_difference(machine.observe(self.cfg, state), machine.observe(self.against, self.state))
 
     def broken_structure(self) -> Difference | None:
-        """None: a model has no structure of its own."""
+        """None: a model has no representation invariant."""
         return None
 
 
@@ -134,11 +138,11 @@ class Side(Protocol):
     """A second side."""
 
     def agrees(self, outcome: Any, theirs: Any, /) -> bool:
-        """Whether the model's outcome and the side's are the same."""
+        """Whether the side's outcome equals the model's, as far as the side can represent it."""
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """The actions in their order, for a loop that takes many steps."""
+        """The actions in their order, for a fast loop. A program has none: its calls travel together."""
 
     def act(self, name: str, arguments: Arguments) -> Any:
         """Takes one action. Returns its outcome."""
@@ -147,13 +151,14 @@ class Side(Protocol):
         """Returns how the side's state differs from the model's, or None."""
 
     def broken_structure(self) -> Difference | None:
-        """Returns the first problem that the side's own check reports, or None."""
+        """Returns the first violation of its representation invariant that the side reports, or None."""
 
 
 def second_side(target: Target, state: Any = None, second: Second | None = None) -> Side | None:
-    """The second side of a target, in its first state or in the given one; None if the model runs alone.
+    """The second side of a target, in its initial state or in the given one; None if the model runs alone.
 
-    `second` is `target.second`, for callers that have computed it.
+    `second` is `target.second`, for callers that have computed it. Raises ValueError for a program and a state: a
+    program cannot be loaded.
     """
     if second is None:
         second = target.second
@@ -162,17 +167,20 @@ def second_side(target: Target, state: Any = None, second: Second | None = None)
     if second is Second.PROFILE:
         return ProfileSide(target.subject, target.config, target.against, state)
     if second is Second.PROGRAM:
+        if state is not None:
+            raise ValueError("a program cannot be loaded with a state")
         program: Side = target.program.side(target.subject, target.config)
         return program
     return None
 
 
 class Pair:
-    """Model and second side of a target, from the first state on.
+    """A run of the model and the second side of a target, from the initial state or from `start`.
 
-    `state` and `outcome` are the model's after the last step, `other_outcome` the second side's. An exception in the
-    second side's constructor is the difference of the first step. `start` replaces the initial state. Without
-    `fold_history` history variables keep their initial values, for steps from states that no trace led to.
+    `state` and `outcome` are the model's after the last step, `values` its history variables, `other_outcome` the
+    second side's outcome. An exception of the second side's constructor or `load` is the difference of every later
+    step. `fold_history=False` leaves the history variables at their initial values, for callers that check no property
+    with history.
     """
 
     def __init__(
@@ -194,15 +202,15 @@ class Pair:
             self.second = target.second
             self.side = second_side(target, start, self.second)
         except Exception as problem:
-            self._problem = crash("second side", "start", problem)
+            self._problem = crash(_SECOND, "start" if start is None else "load", problem)
 
     def load(self, state: Any) -> None:
-        """Puts both sides into a state of the model. An exception in `load` is the difference of the next step."""
+        """Puts both sides into a state of the model. History variables keep their values."""
         self.state, self._problem = state, None
         try:
             self.side = second_side(self.target, state, self.second)
         except Exception as problem:
-            self._problem = crash("second side", "load", problem)
+            self._problem = crash(_SECOND, "load", problem)
 
     def step(self, call: Call, depth: Depth = Depth.ALL) -> Difference | None:
         """Executes a call on both sides. Returns the first difference, or None."""
@@ -211,20 +219,22 @@ class Pair:
         action, arguments = call
         run, index = self._actions[action]
         before, wanted, self.outcome, self.other_outcome = self.state, depth._value_, None, None
-        who = "model"
+        who = _MODEL
         try:
             after, outcome = run(self.cfg, before, *arguments)
             self.state, self.outcome = after, outcome
-            who = "second side"
             side = self.side
             if side is not None:
+                who = _SECOND
                 self.other_outcome = theirs = side.act(action, arguments)
-                if not side.agrees(outcome, theirs) and not self._takes_another_step(side, before, call):
+                who = _MODEL
+                if not side.agrees(outcome, theirs) and not self._switch_to_alternative(side, before, call):
                     return outcome_difference(action, outcome, theirs)
                 after, outcome = self.state, self.outcome
             if refusal_changed_state(before, outcome, after):
                 return stutter_difference(action, before, after)
             if side is not None:
+                who = _VIEW_OR_CHECK
                 different = side.difference(after, wanted & _EXACT != 0) if wanted & _VIEW else None
                 if different is None and wanted & _STRUCTURE:
                     different = side.broken_structure()
@@ -232,7 +242,7 @@ class Pair:
                     return different
             folds = self._folds[index]
             if folds or wanted & _PROPERTIES:
-                who = "property"
+                who = _PROPERTY
                 event, values = event_of(self.subject, action, arguments, outcome), self.values
                 if folds:
                     self.values = folded(folds, self.cfg, values, before, event, after)
@@ -245,8 +255,8 @@ class Pair:
             return crash(who, action, problem)
         return None
 
-    def _takes_another_step(self, side: Side, before: Any, call: Call) -> bool:
-        """Takes another allowed step of the model with the second side's outcome. Returns whether there is one."""
+    def _switch_to_alternative(self, side: Side, before: Any, call: Call) -> bool:
+        """Replaces the step by the first allowed one with the second side's outcome. Returns whether there is one."""
         for state, outcome in self.subject.machine.alternatives(self.cfg, before, *call):
             if side.agrees(outcome, self.other_outcome):
                 self.state, self.outcome = state, outcome
@@ -255,9 +265,10 @@ class Pair:
 
 
 class Copy:
-    """An implementation loaded with the original's view during a trace. It executes the later calls after the trace.
+    """A second instance of the implementation, loaded with the view of the first after a call of a trace.
 
-    If it then differs from the model, `load` has dropped state, or has shared state that it should have copied.
+    When the trace has ended, it executes the calls that followed. If its outcomes then differ from the first
+    instance's, or its state from the model's, `view` or `load` drops state, or shares state that it should copy.
     """
 
     def __init__(self, side: ImplementationSide, loaded_after: int) -> None:
@@ -265,10 +276,10 @@ class Copy:
         self.side = ImplementationSide(side.subject, side.cfg, side.instance.view())
         self.steps: list[tuple[str, Arguments, Any]] = []
 
-    def recorded(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
-        """Returns the original's methods, wrapped to record each call as a step of the copy."""
+    def recording(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
+        """Returns the first instance's methods, wrapped to record each call as a step of the copy."""
 
-        def recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
                 outcome = method(*arguments)
                 self.steps.append((name, arguments, outcome))
@@ -276,7 +287,7 @@ class Copy:
 
             return call
 
-        return [recorded(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
+        return [wrapped(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
 
     def difference(self, state: Any, exactly: bool = True) -> Difference | None:
         """Executes the recorded steps. Returns how an outcome or the last state differs, or None."""
@@ -286,6 +297,7 @@ class Copy:
                 theirs = self.side.act(action, arguments)
                 if not same(outcome, theirs):
                     return self._wrong(action, "returns another outcome", shown(outcome), shown(theirs))
+            action = "state"
             different = self.side.difference(state, exactly) or self.side.broken_structure()
         except Exception as problem:
             return self._wrong(action, f"raises {type(problem).__name__}: {problem}", None, None)
@@ -294,14 +306,15 @@ class Copy:
         return self._wrong("state", f"differs at the end: {different.message}", different.expected, different.actual)
 
     def _wrong(self, what: str, how: str, expected: Any, actual: Any) -> Difference:
-        message = f"an implementation loaded after call {self.loaded_after} executed the later calls: {what} {how}"
+        message = f"in a copy of the implementation that is loaded after call {self.loaded_after}, {what} {how}"
         return Difference(Cause(Kind.LOAD, what), message, expected, actual)
 
 
 def load_difference(target: Target, calls: Calls) -> Difference | None:
     """Returns how a copy loaded in one of the last states of a trace differs after the later calls, or None.
 
-    A change of the original by the copies' calls is also a difference: they share state.
+    A difference of the first instance is also one: in the repeated trace, `view` has changed it; after the copies'
+    calls, they share state with it.
     """
     if target.second is not Second.IMPLEMENTATION:
         return None
@@ -311,7 +324,7 @@ def load_difference(target: Target, calls: Calls) -> Difference | None:
             try:
                 copies.append(Copy(cast(ImplementationSide, pair.side), count))
             except Exception as problem:
-                return Difference(Cause(Kind.LOAD, "load"), f"load raised {type(problem).__name__}: {problem}")
+                return Difference(Cause(Kind.LOAD, "load"), f"view or load raised {type(problem).__name__}: {problem}")
         if call is not None:
             different = pair.step(call.copy(), Depth.STRUCTURE)
             if different is not None:
@@ -325,10 +338,13 @@ def load_difference(target: Target, calls: Calls) -> Difference | None:
     return different and different._replace(cause=Cause(Kind.LOAD, different.cause.what))
 
 
+_MODEL, _SECOND, _VIEW_OR_CHECK, _PROPERTY = "model", "second side", "view or check of the second side", "property"
+
+
 def crash(who: str, action: str, problem: Exception) -> Difference:
-    """The difference for an exception in the model, the second side or a property."""
+    """The difference for an exception in the model, the second side or a property at an action."""
     if isinstance(problem, Misbehaved):
         return problem.difference
     function = traceback.extract_tb(problem.__traceback__)[-1].name
-    message = f"{action} raised {type(problem).__name__}: {problem} (in {function})"
+    message = f"the {who} raised {type(problem).__name__} at {action}: {problem} (in {function})"
     return Difference(Cause(Kind.CRASH, f"{action} {type(problem).__name__}"), message, None, f"{who}: {problem!r}")
