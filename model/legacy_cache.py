@@ -38,11 +38,12 @@ class Config(NamedTuple):
     )
     #: outcome for a range whose first position is after its last
     inverted_range: Annotated[
-        Literal["empty", "illegal_argument"], Rule(Origin.RECORDED, "RangeCache.getRange and removeRange, 4.0")
+        Literal["empty", "illegal_argument"],
+        Rule(Origin.RECORDED, "illegal_argument: RangeCache.getRange and removeRange, 4.0"),
     ] = "empty"
     #: how the share of a cache is computed: in integers, or by a quotient of doubles that can be a byte too small
     share_arithmetic: Annotated[
-        Literal["whole", "double"], Rule(Origin.RECORDED, "EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
+        Literal["whole", "double"], Rule(Origin.RECORDED, "double: EntryCacheDefaultEvictionPolicy.doEviction, 4.0")
     ] = "whole"
 
 

@@ -73,37 +73,37 @@ class Config(NamedTuple):
     #: read count handler of a resident entry after a duplicate put: its own ("keep"), or that of the rejected entry
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
-        Rule(Origin.RECORDED, "RangeEntryCacheImpl.insert: keep, 4.1 to master 2026-07; latest_handler, 2026-09"),
+        Rule(Origin.RECORDED, "keep: RangeEntryCacheImpl.insert, 4.1 to master 2026-07; latest_handler: 2026-09"),
     ] = "latest_handler"
     #: outcome for a range whose first position is after its last
     inverted_range: Annotated[
         Literal["empty", "illegal_argument"],
-        Rule(Origin.RECORDED, "RangeCache.getRange: illegal_argument, 4.1 to master 2026-07; empty, master 2026-09"),
+        Rule(Origin.RECORDED, "illegal_argument: RangeCache.getRange, 4.1 to master 2026-07; empty: master 2026-09"),
     ] = "empty"
     #: whether removal from the cache decrements the read count that entries held by readers share
     removal_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "EntryImpl.beforeDeallocate of the cached entry: true, master 2026-07")
+        bool, Rule(Origin.RECORDED, "true: EntryImpl.beforeDeallocate of the cached entry, master 2026-07")
     ] = False
     #: whether the release of an undelivered entry decrements the read count
     undelivered_release_marks_read: Annotated[
-        bool, Rule(Origin.READ, "EntryImpl.decreaseReadCountOnRelease: true by default, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, "true: EntryImpl.decreaseReadCountOnRelease, the default, 4.1 to master 2026-07")
     ] = False
     #: whether a requeue for recent access increments `requeueCount`, which the maximum limits
     access_requeue_counts: Annotated[
-        bool, Rule(Origin.INFERRED, 'PIP-430, "Requeuing Mechanism": false fits, the maximum is for expected reads')
+        bool, Rule(Origin.INFERRED, 'false: PIP-430, "Requeuing Mechanism" fits: the maximum is for expected reads')
     ] = True
     #: whether a size pass requeues an entry that is due for requeue and expired, or removes it
     size_pass_requeues_expired: Annotated[
-        bool, Rule(Origin.READ, "evictLeastAccessedEntries(sizeToFree, expirationTimestamp): false, PIP-430")
+        bool, Rule(Origin.READ, "false: evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430")
     ] = True
     #: whether removing an entry whose value is already deallocated leaves its bytes in the size
     released_value_stays_counted: Annotated[
-        bool, Rule(Origin.READ, "RangeCache.removeEntry: true, 4.1 to master 2026-07")
+        bool, Rule(Origin.READ, "true: RangeCache.removeEntry, 4.1 to master 2026-07")
     ] = False
     #: how an entry with expected reads survives a size pass: it is requeued, or moved to `State.stash`
     retention: Annotated[
         Literal["requeue", "stash"],
-        Rule(Origin.READ, "RangeCacheRemovalQueue: stash, first draft of pull request 24623"),
+        Rule(Origin.READ, "stash: RangeCacheRemovalQueue, first draft of pull request 24623"),
     ] = "requeue"
 
 

@@ -46,19 +46,20 @@ class Config(NamedTuple):
     ] = False
 
     #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it
-    operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, "PIP-160, Upgrade and Downgrade")] = True
+    operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, "false: PIP-160, Upgrade and Downgrade")] = True
     #: when operators record the last ledger that may hold batches: after every store was reopened, or once flags are
     #: off
     last_ledgers_recorded: Annotated[
-        Literal["after_stores_reopened", "after_flags_off"], Rule(Origin.READ, "PIP-160, Downgrade, note 2")
+        Literal["after_stores_reopened", "after_flags_off"],
+        Rule(Origin.READ, "after_flags_off: PIP-160, Downgrade, note 2"),
     ] = "after_stores_reopened"
     #: whether a store takes the flag when it is opened; otherwise it changes with the flag
     flag_is_read_at_open: Annotated[
-        bool, Rule(Origin.INFERRED, "transactionLogBatchedWriteEnabled is marked dynamic")
+        bool, Rule(Origin.INFERRED, "false: transactionLogBatchedWriteEnabled is marked dynamic")
     ] = True
     #: whether records of a batch can be deleted only while the store batches, or with `batch_index_acks`
     batch_index_deletion_needs_batching: Annotated[
-        bool, Rule(Origin.READ, "MLTransactionLogImpl.initialize (managed ledger config), master 2026-07")
+        bool, Rule(Origin.READ, "true: MLTransactionLogImpl.initialize (managed ledger config), master 2026-07")
     ] = False
 
 

@@ -98,7 +98,8 @@ class Origin(StrEnum):
 class Rule(NamedTuple):
     """Marks a config field as a rule on which versions or proposals differ, not a broker setting.
 
-    `origin` says how the values other than the reference's are known, `source` names the class, version or proposal.
+    The default is the value of the reference. `source` says which versions or proposals have another value, as
+    "value: class, version or proposal"; `origin` says how that is known.
     """
 
     origin: Origin

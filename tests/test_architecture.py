@@ -14,6 +14,7 @@ import pytest
 
 from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
+from model.values import plain, rule_of
 from tests.conftest import ROOT
 
 LAYERS = ("model", "impl", "invariants", "fuzz")
@@ -163,6 +164,20 @@ def test_texts_about_a_component_refer_to_nothing_outside_the_repository(name: s
             nodes = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Module | ast.FunctionDef)]
             texts += [ast.get_docstring(node) or "" for node in nodes]
     assert [text for text in texts if ELSEWHERE.search(text)] == []
+
+
+@pytest.mark.parametrize("name", subject_names())
+def test_a_rule_says_where_each_of_its_other_values_is_from(name: str) -> None:
+    machine = find_subject(name).machine
+    for field, kind in machine.settings.items():
+        rule, reference = rule_of(kind), machine.config._field_defaults.get(field)
+        others = {getattr(profile.config, field) for profile in machine.profiles.values()} - {reference}
+        missing = [
+            v
+            for v in others
+            if rule is not None and not re.search(rf"\b{str(plain(v)).lower()}\b", rule.source.lower())
+        ]
+        assert missing == [], f"{field}: the source names no version or proposal with {missing}"
 
 
 def test_nothing_is_pickled_or_evaluated() -> None:

@@ -55,52 +55,64 @@ class Config(NamedTuple):
 
     #: which calls are accepted: any, or a broker's, which adds no present cursor and passes no null position
     calls: Annotated[
-        Literal["any", "of_the_broker"], Rule(Origin.READ, "callers in ManagedLedgerImpl, master 2026-07")
+        Literal["any", "of_the_broker"],
+        Rule(Origin.READ, "of_the_broker: callers in ManagedLedgerImpl, master 2026-07"),
     ] = "any"
     #: the data structure
     container: Annotated[
         Literal["definition", "linked_list", "heap", "sorted_set"],
-        Rule(Origin.RECORDED, "the three implementations of ActiveManagedCursorContainer, master 2026-07"),
+        Rule(
+            Origin.RECORDED,
+            "linked_list, heap, sorted_set: the implementations of ActiveManagedCursorContainer, master 2026-07",
+        ),
     ] = "definition"
     #: whether the container counts cursors, or knows the slowest only
-    counts_cursors: Annotated[bool, Rule(Origin.RECORDED, "ManagedCursorContainerImpl does not")] = True
+    counts_cursors: Annotated[bool, Rule(Origin.RECORDED, "false: ManagedCursorContainerImpl")] = True
     #: whether an update returns the slowest position before and after
     update_returns_slowest: Annotated[
-        bool, Rule(Origin.RECORDED, "ActiveManagedCursorContainerImpl.cursorUpdated throws")
+        bool, Rule(Origin.RECORDED, "false: ActiveManagedCursorContainerImpl.cursorUpdated throws")
     ] = True
     #: whether an update starts to track a cursor without position
     update_starts_tracking: Annotated[
-        bool, Rule(Origin.RECORDED, "ManagedCursorContainerImpl.updateCursor ignores such a cursor")
+        bool, Rule(Origin.RECORDED, "false: ManagedCursorContainerImpl.updateCursor ignores such a cursor")
     ] = True
     #: whether added entries are cached for a grace period after the last cursor left
     has_grace_period: Annotated[
-        bool, Rule(Origin.RECORDED, "shouldCacheAddedEntry of the heap and the set is !isEmpty()")
+        bool, Rule(Origin.RECORDED, "false: shouldCacheAddedEntry of the heap and the set is !isEmpty()")
     ] = True
 
     #: the list: a tail that moves in place changes no counter
     tail_keeps_counts: Annotated[
-        bool, Rule(Origin.RECORDED, "ActiveManagedCursorContainerImpl.moveNodeToNewPosition, node == tail")
+        bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.moveNodeToNewPosition, node == tail")
     ] = False
     #: the list: an untracked cursor keeps its position and counter
     untracked_keeps_position: Annotated[
-        bool, Rule(Origin.RECORDED, "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629")
+        bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.updateCursor(null), before #26629")
     ] = False
     #: the list: adding a present cursor does not cancel its pending removal
-    add_keeps_pending_removal: Annotated[bool, Rule(Origin.RECORDED, "ActiveManagedCursorContainerImpl.add")] = False
+    add_keeps_pending_removal: Annotated[bool, Rule(Origin.RECORDED, "true: ActiveManagedCursorContainerImpl.add")] = (
+        False
+    )
     #: the list: when an added cursor leaves its name to the old object: never, if it is present, or also before a flush
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
-        Rule(Origin.RECORDED, "ActiveManagedCursorContainerImpl.add; until_flushed before #26511"),
+        Rule(
+            Origin.RECORDED,
+            "until_flushed: ActiveManagedCursorContainerImpl.add before #26511; while_present: since #26511",
+        ),
     ] = "never"
     #: the list: whether nodes of removed cursors are dropped without a query
     drops_removed_nodes: Annotated[
-        bool, Rule(Origin.RECORDED, "ActiveManagedCursorContainerImpl.compactRemovedNodes, since #26511")
+        bool, Rule(Origin.RECORDED, "false: ActiveManagedCursorContainerImpl before #26511 (compactRemovedNodes)")
     ] = True
     #: the heap: after a removal the item that fills the gap sifts down only
-    removal_only_sifts_down: Annotated[bool, Rule(Origin.RECORDED, "ManagedCursorContainerImpl.removeCursor")] = False
+    removal_only_sifts_down: Annotated[bool, Rule(Origin.RECORDED, "true: ManagedCursorContainerImpl.removeCursor")] = (
+        False
+    )
     #: the heap and the set: adding a present cursor leaves its old item
     add_keeps_old_item: Annotated[
-        bool, Rule(Origin.RECORDED, "ManagedCursorContainerImpl.add, ActiveManagedCursorContainerNavigableSetImpl.add")
+        bool,
+        Rule(Origin.RECORDED, "true: ManagedCursorContainerImpl.add, ActiveManagedCursorContainerNavigableSetImpl.add"),
     ] = False
 
 

@@ -49,40 +49,47 @@ class Config(NamedTuple):
     #: remaining messages after a cumulative ack with an ack set: those in both sets, or the given set if its first bit
     #: is later
     cumulative_sets: Annotated[
-        Literal["and", "replace_if_further"], Rule(Origin.READ, "ManagedCursorImpl.asyncMarkDelete, master 2026-07")
+        Literal["and", "replace_if_further"],
+        Rule(Origin.READ, "replace_if_further: ManagedCursorImpl.asyncMarkDelete, master 2026-07"),
     ] = "and"
     #: whether a cumulative ack is validated before its ack set is stored
-    cumulative_checks_first: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncMarkDelete, master 2026-07")] = (
-        True
-    )
+    cumulative_checks_first: Annotated[
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncMarkDelete, master 2026-07")
+    ] = True
     #: whether a list with a position after the last entry has no effect; otherwise the acks before that position have
-    lists_are_atomic: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    lists_are_atomic: Annotated[bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")] = True
     #: whether an ack set of zero words acknowledges the whole entry, as an empty array does
-    zero_words_mean_whole: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    zero_words_mean_whole: Annotated[
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
+    ] = True
     #: whether batch-index acks alone make the cursor dirty
-    partial_acks_are_dirty: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    partial_acks_are_dirty: Annotated[
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
+    ] = True
     #: whether the cursor knows batch sizes
-    batch_sizes_are_known: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.asyncDelete, master 2026-07")] = True
+    batch_sizes_are_known: Annotated[
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
+    ] = True
     #: whether the record of a reset is the state after it; otherwise its position with the previous acks
     resets_write_the_state_after: Annotated[
-        bool, Rule(Origin.READ, "ManagedCursorImpl.internalResetCursor, master 2026-07")
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.internalResetCursor, master 2026-07")
     ] = True
     #: which queued operations take effect: all in order, or the last one
     queue_applies: Annotated[
-        Literal["all", "last"], Rule(Origin.READ, "ManagedCursorImpl.flushPendingMarkDeletes, since #25047")
+        Literal["all", "last"], Rule(Origin.READ, "last: ManagedCursorImpl.flushPendingMarkDeletes since #25047")
     ] = "all"
     #: whether a record holds at most the configured number of ranges; otherwise one more
     range_cap_is_exact: Annotated[
-        bool, Rule(Origin.READ, "ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
     ] = True
     #: whether ack sets count for `isCursorDataFullyPersistable`
     persistable_counts_sets: Annotated[
-        bool, Rule(Origin.READ, "ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07")
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07")
     ] = True
     #: whether ack sets are recovered from the metadata store
-    metadata_keeps_sets: Annotated[bool, Rule(Origin.READ, "ManagedCursorImpl.recover, before apache/pulsar#26474")] = (
-        True
-    )
+    metadata_keeps_sets: Annotated[
+        bool, Rule(Origin.READ, "false: ManagedCursorImpl.recover before apache/pulsar#26474")
+    ] = True
 
 
 # ---- state --------------------------------------------------------------------------------------------

@@ -47,51 +47,55 @@ class Config(NamedTuple):
 
     #: V0 PIP-307 as merged; V1a the source redirects clients as soon as the ledger is closed; V1b the destination
     #: prepares first; V2 as V1b, and clients pause and pre-connect; V3 sends no address; V4 has no Assigning
-    variant: Annotated[Variant, Rule(Origin.INFERRED, "review of apache/pulsar#20748; V4 apache/pulsar#19683")] = "V0"
+    variant: Annotated[
+        Variant, Rule(Origin.INFERRED, "V1a, V1b, V2, V3: review of apache/pulsar#20748; V4: apache/pulsar#19683")
+    ] = "V0"
     #: which Owned record lets a broker close its stale topics: any, or the one that names it as source
     stale_topics_closed_on: Annotated[
-        Literal["any_owner", "owner_names_source"], Rule(Origin.READ, "ServiceUnitStateChannelImpl.handleOwnEvent")
+        Literal["any_owner", "owner_names_source"],
+        Rule(Origin.READ, "owner_names_source: ServiceUnitStateChannelImpl.handleOwnEvent"),
     ] = "any_owner"
     #: whether the source appends Assigning when closing the ledgers has timed out
-    close_timeout_releases: Annotated[bool, Rule(Origin.READ, "NamespaceService.unloadNamespaceBundle")] = False
+    close_timeout_releases: Annotated[bool, Rule(Origin.READ, "true: NamespaceService.unloadNamespaceBundle")] = False
     #: whether a topic whose first close failed leaves the cache, although its clients stay
-    failed_close_evicts: Annotated[bool, Rule(Origin.READ, "PersistentTopic.close")] = False
+    failed_close_evicts: Annotated[bool, Rule(Origin.READ, "true: PersistentTopic.close")] = False
     #: whether a broker without registration takes its view for the truth and does not park requests
-    unregistered_uses_view: Annotated[bool, Rule(Origin.READ, "ServiceUnitStateChannelImpl.getActiveOwnerAsync")] = (
-        False
-    )
+    unregistered_uses_view: Annotated[
+        bool, Rule(Origin.READ, "true: ServiceUnitStateChannelImpl.getActiveOwnerAsync")
+    ] = False
     #: after a metadata session loss: the view is refreshed, stays stale, or the broker shuts down
-    session_loss: Annotated[Literal["refresh", "stale", "shutdown"], Rule(Origin.READ, "apache/pulsar#24478")] = (
-        "refresh"
-    )
+    session_loss: Annotated[
+        Literal["refresh", "stale", "shutdown"],
+        Rule(Origin.READ, "stale: master 2026-09; shutdown: proposed in apache/pulsar#24478"),
+    ] = "refresh"
     #: which topics ignore sends: those in transfer, or all fenced ones, also after a failed write
     sends_ignored_while: Annotated[
-        Literal["transferring", "fenced"], Rule(Origin.READ, "apache/pulsar#21408, before #21668")
+        Literal["transferring", "fenced"], Rule(Origin.READ, "fenced: apache/pulsar#21408, before #21668")
     ] = "transferring"
     #: whether a write that fails during the transfer disconnects the topic's clients
-    failed_write_disconnects: Annotated[bool, Rule(Origin.READ, "apache/pulsar#21408, before #21668")] = False
+    failed_write_disconnects: Annotated[bool, Rule(Origin.READ, "true: apache/pulsar#21408, before #21668")] = False
     #: whether a write that fails during the transfer completes, which lets the connection's pending counter drop
-    failed_write_completes: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#25554")] = True
+    failed_write_completes: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25554")] = True
     #: whether a client that cannot use its address looks the topic up again
-    address_is_used_once: Annotated[bool, Rule(Origin.READ, "apache/pulsar#25929, before #26009")] = True
+    address_is_used_once: Annotated[bool, Rule(Origin.READ, "false: apache/pulsar#25929, before #26009")] = True
     #: whether the leader also replaces the owner of a bundle whose previous owner is gone
-    dead_source_is_orphan: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#23064")] = False
+    dead_source_is_orphan: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#23064")] = False
     #: whether a restarted broker acts on the record that it finds
-    restart_acts_on_record: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#25379")] = True
+    restart_acts_on_record: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#25379")] = True
     #: whether the clean-up of a closed topic compares the instance, and not only the name
-    removal_compares_instance: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#26145")] = True
+    removal_compares_instance: Annotated[bool, Rule(Origin.READ, "false: before apache/pulsar#26145")] = True
     #: whether the last completed write reopens a topic that is closing
-    drained_topic_reopens: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#7735")] = False
+    drained_topic_reopens: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#7735")] = False
     #: whether the source parks requests during the transfer, which its close waits for
-    source_parks: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#22112")] = False
+    source_parks: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#22112")] = False
     #: whether closing a cursor waits until the bundle has an owner
-    cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, "before apache/pulsar#21332")] = False
+    cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, "true: before apache/pulsar#21332")] = False
     #: whether a broker answers a client that connects while the topic is closing
-    closing_topic_answers: Annotated[bool, Rule(Origin.INFERRED, "apache/pulsar#6872, #9792")] = True
+    closing_topic_answers: Annotated[bool, Rule(Origin.INFERRED, "false: reported in apache/pulsar#6872, #9792")] = True
     #: whether a load that lost the ownership is given up
-    load_checks_ownership_again: Annotated[bool, Rule(Origin.READ, "apache/pulsar#20540")] = True
+    load_checks_ownership_again: Annotated[bool, Rule(Origin.READ, "false: reported in apache/pulsar#20540")] = True
     #: whether ledger recovery excludes later confirmations of entries that it did not find
-    recovery_seals_ledger: Annotated[bool, Rule(Origin.INFERRED, "before apache/pulsar#24722")] = True
+    recovery_seals_ledger: Annotated[bool, Rule(Origin.INFERRED, "false: before apache/pulsar#24722")] = True
 
 
 # ---- the channel and the brokers -----------------------------------------------------------------------

@@ -41,46 +41,54 @@ class Config(NamedTuple):
 
     #: where an insert publishes its wrapper first; a duplicate that is already queued stays in the queue
     published_first: Annotated[
-        Literal["map", "queue"], Rule(Origin.READ, "RangeCache.put, apache/pulsar#24363 revision 9534b612")
+        Literal["map", "queue"], Rule(Origin.READ, "queue: RangeCache.put in apache/pulsar#24363, revision 9534b612")
     ] = "map"
     #: whether a put tests and writes the map in one step; otherwise a put that lost the race continues
-    put_is_atomic: Annotated[bool, Rule(Origin.READ, "RangeCache.put, computeIfAbsent before apache/pulsar#21302")] = (
-        True
-    )
+    put_is_atomic: Annotated[
+        bool, Rule(Origin.READ, "false: RangeCache.put (computeIfAbsent) before apache/pulsar#21302")
+    ] = True
     #: whether a removal also clears the map of its range when it subtracts
-    clears_in_bulk: Annotated[bool, Rule(Origin.READ, "RangeCache.clear, before apache/pulsar#21302")] = False
+    clears_in_bulk: Annotated[
+        bool, Rule(Origin.READ, "true: RangeCache.clear (entries.clear) before apache/pulsar#21302")
+    ] = False
     #: what a removal subtracts from the total: the bytes it removed, or the size when it began
     removal_reports: Annotated[
-        Literal["removed", "present"], Rule(Origin.READ, "EntryCacheImpl.clear, before apache/pulsar#10225")
+        Literal["removed", "present"], Rule(Origin.READ, "present: EntryCacheImpl.clear before apache/pulsar#10225")
     ] = "removed"
     #: whether a removal checks, under the lock, that the wrapper still has its key
-    removal_rechecks_key: Annotated[bool, Rule(Origin.READ, "RangeCache.removeRange, before apache/pulsar#10480")] = (
-        True
-    )
+    removal_rechecks_key: Annotated[
+        bool, Rule(Origin.READ, "false: RangeCache.removeRange before apache/pulsar#22789 (issue #10433)")
+    ] = True
     #: what an eviction removes: the wrapper it checked, or the first one at its position
     eviction_takes: Annotated[
-        Literal["checked", "first"], Rule(Origin.READ, "RangeCache.evictLEntriesBeforeTimestamp, before #18076")
+        Literal["checked", "first"],
+        Rule(Origin.INFERRED, "first: removal by key, as the description of apache/pulsar#18076 proposes"),
     ] = "checked"
     #: whether a lookup checks that the retained value has the requested position
-    retaining_checks_position: Annotated[bool, Rule(Origin.READ, "RangeCache.get, before apache/pulsar#22789")] = True
+    retaining_checks_position: Annotated[
+        bool, Rule(Origin.READ, "false: RangeCache.get before apache/pulsar#22789")
+    ] = True
     #: whether recycling a wrapper clears `accessed`
     recycling_clears_the_mark: Annotated[
-        bool, Rule(Origin.INFERRED, "RangeCacheEntryWrapper.recycle, the kind of apache/pulsar#25987")
+        bool,
+        Rule(Origin.INFERRED, "false: like messageMetadataInitialized before apache/pulsar#25987; no version is known"),
     ] = True
     #: what a thread does that finds the eviction marker set by another thread
     late_trigger: Annotated[
         Literal["leaves_the_marker", "erases_the_marker"],
-        Rule(Origin.READ, "RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, master 2026-07"),
+        Rule(Origin.READ, "erases_the_marker: RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, master 2026-07"),
     ] = "leaves_the_marker"
     #: whether the periodic task sets and clears the eviction marker
     periodic_task_uses_the_marker: Annotated[
-        bool, Rule(Origin.READ, "RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
+        bool, Rule(Origin.READ, "true: RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
     ] = False
     #: whether removing an entry whose value was deallocated leaves its bytes in the size
-    released_value_stays_counted: Annotated[bool, Rule(Origin.READ, "RangeCache.removeEntry, master 2026-07")] = False
+    released_value_stays_counted: Annotated[bool, Rule(Origin.READ, "true: RangeCache.removeEntry, master 2026-07")] = (
+        False
+    )
     #: whether a removal continues behind a deallocated value; otherwise it looks there again
     removal_passes_released_values: Annotated[
-        bool, Rule(Origin.READ, "RangeCache.clear, before apache/pulsar#22814")
+        bool, Rule(Origin.READ, "false: RangeCache.clear before apache/pulsar#22814")
     ] = True
 
 

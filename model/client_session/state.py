@@ -44,27 +44,31 @@ class Config(NamedTuple):
     shared: Annotated[bool, Setting("subscriptionType", "Exclusive")] = False
 
     #: whether a reconnection before the first receipt starts the sequence ids again
-    reconnection_restarts_sequence_ids: Annotated[bool, Rule(_OBSERVED, _CPP)] = False
+    reconnection_restarts_sequence_ids: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
     #: whether a ChecksumError for another message takes the oldest one out of the queue
-    checksum_error_takes_oldest: Annotated[bool, Rule(_OBSERVED, _CPP)] = False
+    checksum_error_takes_oldest: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
     #: whether a send that fails its checksum ends the session, at the broker and at the client
-    checksum_error_ends_session: Annotated[bool, Rule(Origin.READ, "Producer.publishMessage")] = True
+    checksum_error_ends_session: Annotated[
+        bool, Rule(Origin.READ, "false: Producer.publishMessage; Pulsar-CPP 4.2.0")
+    ] = True
     #: whether a command that the client does not know, REACHED_END_OF_TOPIC for one, closes the connection
-    unknown_command_disconnects: Annotated[bool, Rule(_OBSERVED, _CPP)] = False
+    unknown_command_disconnects: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
     #: whether the consumer drops for its whole life what a cumulative ack covered
-    cumulative_ack_hides_for_ever: Annotated[bool, Rule(_OBSERVED, _CPP)] = False
+    cumulative_ack_hides_for_ever: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
     #: whether the ack set of a redelivered batch counts for what the client has still to acknowledge
-    tracker_uses_ack_set: Annotated[bool, Rule(_OBSERVED, _CPP)] = True
+    tracker_uses_ack_set: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
     #: whether messages that the ack set excludes return permits, which the broker did not charge
-    filtered_messages_return_permits: Annotated[bool, Rule(_OBSERVED, f"{_CPP}; charge: Consumer.sendMessages")] = False
+    filtered_messages_return_permits: Annotated[
+        bool, Rule(_OBSERVED, f"true: {_CPP}; charge: Consumer.sendMessages")
+    ] = False
     #: whether CLOSE cancels a request of a reconnection that has no answer yet
-    close_cancels_request: Annotated[bool, Rule(_OBSERVED, _CPP)] = True
+    close_cancels_request: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
     #: whether a batch with a wrong checksum returns a permit for each message, otherwise one
-    corrupt_batch_returns_all_permits: Annotated[bool, Rule(_OBSERVED, _CPP)] = True
+    corrupt_batch_returns_all_permits: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
     #: whether the first SUBSCRIBE is sent again after a retryable refusal
-    first_subscribe_is_retried: Annotated[bool, Rule(_OBSERVED, _CPP)] = True
+    first_subscribe_is_retried: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
     #: whether a request to redeliver everything empties the receiver queue
-    redelivery_of_all_clears_queue: Annotated[bool, Rule(_OBSERVED, _CPP)] = True
+    redelivery_of_all_clears_queue: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
 
 
 class Entry(NamedTuple):

@@ -72,35 +72,38 @@ class Config(NamedTuple):
 
     #: read count handler after a duplicate put: the present one, or that of the rejected entry
     duplicate_put: Annotated[
-        Literal["keep", "latest_handler"], Rule(Origin.RECORDED, "RangeCache.putIfAbsent, master 2026-07")
+        Literal["keep", "latest_handler"], Rule(Origin.RECORDED, "keep: RangeCache.putIfAbsent, master 2026-07")
     ] = "latest_handler"
     #: whether removal from the cache decrements the read count that open copies share
-    removal_marks_read: Annotated[bool, Rule(Origin.RECORDED, "RangeCache.removeEntry, master 2026-07")] = False
+    removal_marks_read: Annotated[bool, Rule(Origin.RECORDED, "true: RangeCache.removeEntry, master 2026-07")] = False
     #: whether the release of held entries that were not delivered decrements their read counts
     undelivered_release_marks_read: Annotated[
-        bool, Rule(Origin.RECORDED, "RangeEntryCacheImpl, a partial cache hit whose gap fails, master 2026-07")
+        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl, a partial cache hit whose gap fails, master 2026-07")
     ] = False
     #: whether the rejection of an entry from storage decrements the read count that the reader shares
-    rejection_marks_read: Annotated[bool, Rule(Origin.RECORDED, "RangeEntryCacheImpl.insert, master 2026-07")] = False
+    rejection_marks_read: Annotated[bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.insert, master 2026-07")] = (
+        False
+    )
     #: whether the periodic eviction clears the mark although a task is scheduled
     periodic_eviction_erases_mark: Annotated[
-        bool, Rule(Origin.RECORDED, "RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
+        bool, Rule(Origin.RECORDED, "true: RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
     ] = False
     #: whether the limiter's timer grants permits to requests behind those that it fails
     timer_grants_next: Annotated[
-        bool, Rule(Origin.INFERRED, "InflightReadsLimiter, the timeout task, master 2026-07")
+        bool, Rule(Origin.INFERRED, "false: InflightReadsLimiter, the timeout task, master 2026-07")
     ] = True
     #: a partial cache hit, after a short answer of storage: the range is read again; the request fails; or its list has
     #: null slots, on which `OpReadEntry` fails, so that the reader is never answered. The reference treats a short
     #: answer as a failed gap, which every version reads again: the reader gets what storage has, and need not retry.
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
-        Rule(Origin.READ, "OpReadEntryNullSlotTest: never_answered before it (master 2026-07), fails since"),
+        Rule(Origin.READ, "never_answered: before OpReadEntryNullSlotTest, master 2026-07; fails: since that test"),
     ] = "read_again"
     #: whether an entry from storage that was not requested is cached at its own position. The reference ignores it:
     #: storage that returns other entries cannot be trusted with their positions.
     caches_unexpected_entries: Annotated[
-        bool, Rule(Origin.READ, "RangeEntryCacheImpl.readFromStorage inserts every returned entry, to master 2026-09")
+        bool,
+        Rule(Origin.READ, "true: RangeEntryCacheImpl.readFromStorage inserts every returned entry, to master 2026-09"),
     ] = False
 
 

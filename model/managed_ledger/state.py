@@ -82,29 +82,36 @@ class Config(NamedTuple):
     #: whether the release of entries that were read and not sent decrements their read counts
     discarded_read_marks_read: Annotated[
         bool,
-        Rule(Origin.READ, "readEntriesComplete, trySendMessagesToConsumers: Entry.release, decreasing by default, 4.1"),
+        Rule(
+            Origin.READ,
+            "true: Entry.release decreases it by default (readEntriesComplete, trySendMessagesToConsumers), 4.1",
+        ),
     ] = False
     #: whether an entry that is put back for replay gets one more expected read
     replay_raises_count: Annotated[
-        bool, Rule(Origin.INFERRED, "false where a dispatcher adds the position, not the entry, to the replay queue")
+        bool, Rule(Origin.INFERRED, "false: a dispatcher adds the position, not the entry, to the replay queue")
     ] = True
     #: Key_Shared: which entry in the replay queue keeps an entry from being sent: an earlier one with its key; or, for
     #: a replay read, a new first one, whatever its key (apache/pulsar#12885)
     replay_order: Annotated[
         Literal["earlier_of_key", "new_first"],
-        Rule(Origin.READ, "PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, 4.0"),
+        Rule(Origin.READ, "new_first: PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, 4.0"),
     ] = "earlier_of_key"
     #: whether a replay read that began before all consumers left is discarded
     discards_old_replay_read: Annotated[
-        bool, Rule(Origin.READ, "PersistentDispatcherMultipleConsumers.readEntriesComplete: normal reads only, 3.0")
+        bool,
+        Rule(
+            Origin.READ,
+            "false: PersistentDispatcherMultipleConsumers.readEntriesComplete discards normal reads only, 3.0",
+        ),
     ] = True
     #: Key_Shared: whether `look_ahead` limits the replay queue
     limits_look_ahead: Annotated[
-        bool, Rule(Origin.READ, "PersistentStickyKeyDispatcherMultipleConsumersClassic: false, apache/pulsar#26677")
+        bool, Rule(Origin.READ, "false: PersistentStickyKeyDispatcherMultipleConsumersClassic, apache/pulsar#26677")
     ] = True
     #: whether the check of backlogged cursors activates cursors without consumers
     backlog_check_activates_without_consumers: Annotated[
-        bool, Rule(Origin.READ, "PersistentTopic.checkBackloggedCursors: true before apache/pulsar#6766")
+        bool, Rule(Origin.READ, "true: PersistentTopic.checkBackloggedCursors before apache/pulsar#6766")
     ] = False
 
 

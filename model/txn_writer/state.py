@@ -43,31 +43,35 @@ class Config(NamedTuple):
     #: fails: a batch that cannot be serialised fails all its records. escapes: the exception reaches the executor, the
     #: batch stays in the buffer, and a large record that triggered the flush is lost
     unserialisable_batch: Annotated[
-        Literal["fails", "escapes"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.doFlush, master 2026-07")
+        Literal["fails", "escapes"], Rule(Origin.RECORDED, "escapes: TxnLogBufferedWriter.doFlush, master 2026-07")
     ] = "fails"
     #: without batching: whether a record that cannot be serialised fails its callback, or the call throws
     unserialisable_alone: Annotated[
-        Literal["callback", "exception"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.asyncAddData, master 2026-07")
+        Literal["callback", "exception"],
+        Rule(Origin.RECORDED, "exception: TxnLogBufferedWriter.asyncAddData, master 2026-07"),
     ] = "callback"
     #: waits: a second close completes with the first close. returns: a second close is complete on return
     second_close: Annotated[
-        Literal["waits", "returns"], Rule(Origin.RECORDED, "TxnLogBufferedWriter.close, master 2026-07")
+        Literal["waits", "returns"], Rule(Origin.RECORDED, "returns: TxnLogBufferedWriter.close, master 2026-07")
     ] = "waits"
     #: whether the buffer of a closed writer is empty, or still refers to the recycled `FlushContext`
     closed_buffer: Annotated[
         Literal["empty", "stale"],
-        Rule(Origin.RECORDED, "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"),
+        Rule(Origin.RECORDED, "stale: TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"),
     ] = "empty"
     #: trigger: a batch that reaches `max_bytes` is flushed; its size is below twice `max_bytes`. cap: a batch is
     #: flushed before a record that would make it exceed `max_bytes`
     size_limit: Annotated[
-        Literal["trigger", "cap"], Rule(Origin.INFERRED, "option: PIP-160 says that a batch never exceeds the size")
+        Literal["trigger", "cap"],
+        Rule(Origin.INFERRED, "cap: option, PIP-160 says that a batch never exceeds the size"),
     ] = "trigger"
     #: whether the delay trigger is a free-running timer, or counts from the first record of the batch
-    delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, "PIP-160, Approach")] = "tick"
+    delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, "first_record: PIP-160, Approach")] = (
+        "tick"
+    )
     #: whether close fails buffered records, or flushes them
     close_buffered: Annotated[
-        Literal["fails", "flushes"], Rule(Origin.INFERRED, "option: PIP-160 does not define close")
+        Literal["fails", "flushes"], Rule(Origin.INFERRED, "flushes: option, PIP-160 does not define close")
     ] = "fails"
 
 
