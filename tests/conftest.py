@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,6 +65,34 @@ def stepped(
             assert machine.with_history(body.view(), s) == s
             assert body.check() == []
     return s, outcomes
+
+
+def wait_for(ready: Callable[[], Any], process: subprocess.Popen[Any]) -> None:
+    """Returns when the process has come so far; fails if it ends before."""
+    while not ready():
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=0.05)
+
+
+def descendants(top: int, word: bytes = b"") -> list[int]:
+    """A process and those below it whose command line has a word."""
+    parents, names = {}, {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+                names[int(folder.name)] = (folder / "cmdline").read_bytes()
+            except (OSError, IndexError):
+                continue  # it has just ended
+
+    def descends(process: int) -> bool:
+        while process in parents:
+            if process == top:
+                return True
+            process = parents[process]
+        return False
+
+    return sorted(p for p, name in names.items() if word in name and descends(p))
 
 
 class Ran(NamedTuple):

@@ -29,7 +29,7 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from fuzz.trace.recording import recordings
 from model.machine import BadValue
-from tests.conftest import RECORDINGS, ROOT, Ran, planned_steps
+from tests.conftest import RECORDINGS, ROOT, Ran, descendants, planned_steps, wait_for
 
 COMMANDS = sorted(str(c.name or c.callback.__name__) for c in app.registered_commands if c.callback)
 
@@ -571,18 +571,28 @@ def test_a_defect_of_our_own_is_not_called_a_finding(brokerproof: Any, monkeypat
     assert "this is a defect of brokerproof itself" in ran.err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("fuzz", "range_cache", "--seconds", "60"),
-        ("fuzz", "range_cache", "--seconds", "60", "--jobs", "2"),
-        ("replay", *[str(path) for path in sorted(RECORDINGS.glob("*.gz"))] * 3),
-        ("mutants", "range_cache", "--jobs", "2"),
-    ],
-    ids=lambda arguments: f"{arguments[0]} {arguments[-1]}"[:20],
-)
-def test_an_interrupt_is_one_line_and_a_code_of_its_own(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    """As from the keyboard: the whole process group gets the signal, workers too."""
+CORES = os.cpu_count() or 1
+EVERY_RECORDING = [str(path) for path in sorted(RECORDINGS.glob("*.gz"))]
+#: Commands that are interrupted: their arguments, and the number of their worker processes.
+LONG = {
+    "fuzz": (("fuzz", "range_cache", "--seconds", "600"), 0),
+    "fuzz in processes": (("fuzz", "range_cache", "--seconds", "600", "--jobs", "2"), 2),
+    "replay": (("replay", *EVERY_RECORDING * 2 * CORES), CORES if CORES > 1 else 0),
+    "mutants": (("mutants", "range_cache", "--jobs", "2"), 2),
+}
+
+
+def processor_seconds(process: int) -> float:
+    """The processor time of a process so far."""
+    ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.5, pytest.param(1.5, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("command", LONG)
+def test_an_interrupt_is_one_line_and_a_code_of_its_own(command: str, seconds: float, tmp_path: Path) -> None:
+    """As from the keyboard: the whole process group gets the signal, workers too, after this processor time."""
+    arguments, workers = LONG[command]
     script = """if True:
         import signal, sys
         from fuzz import cli
@@ -599,19 +609,41 @@ def test_an_interrupt_is_one_line_and_a_code_of_its_own(arguments: tuple[str, ..
         text=True,
         start_new_session=True,
     )
+
+    def has_come_so_far() -> bool:
+        spent = sorted([processor_seconds(each) for each in descendants(process.pid) if each != process.pid])
+        own = processor_seconds(process.pid) - started
+        return own > seconds if workers == 0 else len(spent) >= workers and spent[-workers] > seconds
+
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.communicate(timeout=2)
+        started = processor_seconds(process.pid)
+        wait_for(has_come_so_far, process)
         os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=300)
     finally:
         process.kill()
     assert (process.returncode, out) == (130, "")
     assert err.startswith("brokerproof: stopped before its end; ")
     assert err.count("\n") == 1, err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["spawn", "fork"])
+def test_a_worker_never_sees_an_interrupt(how: str) -> None:
+    """Not the first one either: for its pool, the resource tracker is started, which unblocks the signal."""
+    code = f"""if True:
+        import multiprocessing, signal
+        from fuzz.platform.processes import without_interrupts
+        with without_interrupts():
+            pool = multiprocessing.get_context("{how}").Pool(1)
+        blocked = pool.apply(signal.pthread_sigmask, (signal.SIG_BLOCK, []))
+        print(signal.SIGINT in blocked, signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+        pool.terminate()
+    """
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True False\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

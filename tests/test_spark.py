@@ -31,7 +31,7 @@ from fuzz.platform.spark import session
 from fuzz.subject import find_subject
 from fuzz.trace.file import read_traces, write_traces
 from model.machine import BadValue
-from tests.conftest import RECORDINGS, ROOT
+from tests.conftest import RECORDINGS, ROOT, descendants, wait_for
 from tests.test_campaign import essence
 
 pytestmark = pytest.mark.spark
@@ -221,13 +221,6 @@ def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     return result
 
 
-def wait_for(ready: Any, process: subprocess.Popen[bytes]) -> None:
-    """Returns when the campaign has come so far; fails if it ends before."""
-    while not ready():
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=0.05)
-
-
 @pytest.mark.nightly
 def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(tmp_path: Path, expected: Any) -> None:
     """kill -9 after the first round; the same command again ends where an undisturbed run ends."""
@@ -259,27 +252,6 @@ def test_a_lost_executor_costs_only_its_task(tmp_path: Path, expected: Any) -> N
     assert (result["traces"], result["steps"]) == expected[2:]
     store = LocalStore(out)
     assert essence(read_state(store, read_plan(store))) == expected
-
-
-def descendants(driver: int, word: bytes) -> list[int]:
-    """The processes below a driver whose command line has a word."""
-    parents, names = {}, {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                names[int(folder.name)] = (folder / "cmdline").read_bytes()
-            except (OSError, IndexError):
-                continue  # it has just ended
-
-    def descends(process: int) -> bool:
-        while process in parents:
-            if process == driver:
-                return True
-            process = parents[process]
-        return False
-
-    return sorted(p for p, name in names.items() if word in name and descends(p))
 
 
 # ---- Java ---------------------------------------------------------------------------------------------
