@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import re
@@ -124,6 +125,11 @@ def test_generated_mutants_differ_and_are_deterministic() -> None:
     assert source_of("impl.canary") not in texts
     assert len(texts) == len(made)
     assert not any("int |" in m.id and "def " in m.id for m in made), "annotations are no mutants"
+
+
+def test_a_generated_mutant_is_valid_python() -> None:
+    for mutant in generated_of("model.pending_acks.replay"):
+        ast.parse(source_with(mutant))
 
 
 def test_a_generated_mutant_that_no_longer_applies_is_an_error() -> None:

@@ -76,7 +76,7 @@ def generated_of(module: str) -> list[Generated]:
         for operator, count in _occurrences(part.text):
             for occurrence in range(count):
                 changed = _mutated(part.text, operator, occurrence)
-                if _relevant_tree(changed) != original:
+                if _relevant_tree(changed) not in (original, None):
                     name, line = _id_and_line(part, changed)
                     found.setdefault(name, Generated(name, module, part.name, operator, occurrence, line))
     return list(found.values())
@@ -179,12 +179,12 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _relevant_tree(source: str) -> str:
-    """Returns the syntax tree without the parts whose changes make no mutant, as text."""
+def _relevant_tree(source: str) -> str | None:
+    """Returns the syntax tree without the parts whose changes make no mutant, as text; None if it is no Python."""
     try:
         tree = ast.parse(source)
-    except SyntaxError:
-        return source
+    except SyntaxError:  # as after `*` in a parameter list has become `/`
+        return None
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.returns = None
