@@ -193,9 +193,15 @@ def fuzz(
 @app.command()
 def campaign(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[SUBJECT]...", help="Components (default: all but the canary).")
+        list[str] | None,
+        typer.Argument(
+            metavar="[SUBJECT]...",
+            help="Components (default: all but the canary), or client.SCENARIO: schedules for a real client.",
+        ),
     ] = None,
-    profile: Profile = "reference",
+    profile: Annotated[
+        str | None, typer.Option(help="Named config (default: reference; for scenarios, the client's).")
+    ] = None,
     seed: Seed = 0,
     traces: Annotated[
         int | None, typer.Option(min=1, help="Stop when each component has this number of traces.")

@@ -12,14 +12,27 @@ import jsonschema
 import pytest
 
 from fuzz.answers.judge import differences
+from fuzz.campaign.driver import Inline, Plan, open_campaign, read_plan, read_state, run_campaign
+from fuzz.campaign.store import MemoryStore
+from fuzz.campaign.worker import Found, Spec
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER
 from fuzz.client.harness import RUST_DRIVER, Harness
 from fuzz.client.hunt import hunt
-from fuzz.client.known import Known, known_deviations
+from fuzz.client.known import CLIENT, REFERENCE, Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
-from fuzz.client.schedule import Schedule, execute, find_scenario, generate, scenario_names, violations, write_schedule
+from fuzz.client.schedule import (
+    Schedule,
+    execute,
+    find_scenario,
+    generate,
+    read_schedule,
+    scenario_names,
+    violations,
+    write_schedule,
+)
 from fuzz.commands import schema_of
+from fuzz.commands.campaign import shown_findings, write_report
 
 EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
 #: Starts brokers with a seeded bug.
@@ -271,6 +284,59 @@ def test_the_command_names_a_known_deviation_and_replays_it(brokerproof: Any) ->
     assert (ran.code, finding["defect"]["id"]) == (0, row.defect.id)
     assert finding["replays"] == {"shown": 3, "of": 3}
     assert brokerproof(*options, "--profile", "reference").code == 1
+
+
+class Cut(Inline):
+    """Runs tasks in this process, cut as for a number of slots."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__()
+        self.slots = slots
+
+
+def campaign(seed: int, traces: int, slots: int = 1, profile: str = CLIENT) -> tuple[MemoryStore, list[Found]]:
+    store, plan = MemoryStore(), Plan((Spec("client.producer", profile),), seed)
+    opened = open_campaign(store, plan)
+    return store, run_campaign(store, plan, opened, Cut(slots), traces=traces, partitions=slots).merged_findings()
+
+
+CRASH = "client_does_not_crash: cpp-foreign-checksum-error-crashes"
+
+
+def test_a_campaign_finds_a_known_deviation_and_says_how_often_it_replays(tmp_path: Path) -> None:
+    store, [found] = campaign(8, 8)
+    assert (found.signature, found.seed, found.replays, found.reproduced) == (CRASH, 9, 3, True)
+    plan = read_plan(store)
+    state = read_state(store, plan)
+    assert state.merged_findings() == [found]
+    [shown] = shown_findings(store, state)
+    assert shown.defect is not None
+    assert shown.explanation.guarantee.startswith("Whatever a broker answers")
+    (tmp_path / "schedule").write_text(found.trace)
+    assert read_schedule(tmp_path / "schedule", find_scenario("producer")) == generate(find_scenario("producer"), 9)
+    write_report(store, plan, state, [shown])
+    assert b"shown in 3 of 3 replays" in store.files["report.html"]
+
+
+@pytest.mark.nightly
+def test_a_campaign_finds_the_same_however_its_schedules_are_cut() -> None:
+    found = campaign(0, 24)[1]
+    assert len(found) == 2
+    assert campaign(0, 24, slots=3)[1] == found
+
+
+@pytest.mark.nightly
+def test_a_campaign_shrinks_what_its_profile_does_not_know() -> None:
+    [found] = campaign(8, 8, profile=REFERENCE)[1]
+    assert found.signature == "client_does_not_crash after defer send send checksum"
+    assert (found.shrunk_length, found.reproduced) == (4, True)
+
+
+def test_wrong_names_in_a_campaign_of_a_scenario_are_one_line(brokerproof: Any) -> None:
+    assert "there is no scenario nothing; there are " in brokerproof("campaign", "client.nothing").err
+    assert (
+        "client.producer has no profile nobody" in brokerproof("campaign", "client.producer", "--profile", "nobody").err
+    )
 
 
 @pytest.mark.parametrize(

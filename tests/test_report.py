@@ -194,10 +194,10 @@ def test_a_finding_is_printed_with_actions_outcomes_and_changes(shipped: Ran) ->
 
 def test_findings_of_one_cause_are_printed_once(shipped: Ran) -> None:
     first = shipped[2][0]
-    longer = msgspec.structs.replace(first, seed=99, shrunk_length=first.shrunk_length + 1, trace="longer.jsonl")
+    longer = msgspec.structs.replace(first, seed=99, shrunk_length=first.shrunk_length + 1, replay="replay longer")
     text = printed([longer, first])
     assert text.count("finding ") == text.count("guarantee") == 1
-    assert f"also  seed 99, {first.shrunk_length + 1} steps: brokerproof replay longer.jsonl" in text
+    assert f"also  seed 99, {first.shrunk_length + 1} steps: replay longer" in text
 
 
 def test_a_trace_of_another_version_is_explained_as_such(seeded: Ran) -> None:

@@ -20,6 +20,7 @@ import pytest
 from fuzz.campaign.driver import Inline, Plan, SparkWorkers, open_campaign, read_plan, read_state, run_campaign
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore
 from fuzz.campaign.worker import BLOCK, Spec
+from fuzz.client.known import CLIENT
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import bounded, explore
 from fuzz.explore.spark import SpaceNames, explore_on_spark
@@ -72,6 +73,21 @@ def test_the_same_findings_at_any_number_of_partitions(spark: Any, few: Any, par
     state = run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=FEW, partitions=partitions)
     assert essence(state) == few
     assert workers.live().traces == state.traces
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_a_real_client_on_spark(spark: Any, partitions: int) -> None:
+    """Child processes of Spark's workers; seed 9 crashes the client."""
+    workers, store, plan = (
+        SparkWorkers(spark, 2, partitions),
+        MemoryStore(),
+        Plan((Spec("client.producer", CLIENT),), 0),
+    )
+    assert workers.warm_up(plan.specs).keys() == {"client.producer"}
+    state = run_campaign(store, plan, open_campaign(store, plan), workers, traces=16, partitions=partitions)
+    [found] = state.merged_findings()
+    assert (found.signature.split(":")[0], found.seed, found.reproduced) == ("client_does_not_crash", 9, True)
 
 
 @pytest.mark.parametrize("partitions", [3, pytest.param(1, marks=pytest.mark.nightly)])

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 
 from fuzz.campaign import store as tables
+from fuzz.campaign.kinds import kind_of, run_task
 from fuzz.campaign.store import Store, commits, read_table, table_of
 from fuzz.campaign.worker import (
     BLOCK,
@@ -41,8 +42,6 @@ from fuzz.campaign.worker import (
     merged,
     result_from,
     result_text,
-    run_task,
-    target_of,
     task_from,
     task_text,
 )
@@ -76,7 +75,8 @@ FINDINGS = pa.schema(
         ("length", pa.int32()),
         ("shrunk_length", pa.int32()),
         ("message", pa.string()),
-        ("reproduced", pa.bool_()),
+        ("shown", pa.int32()),
+        ("replays", pa.int32()),
         ("trace", pa.string()),
     ]
 )
@@ -100,8 +100,6 @@ SHORTEST_TASK_SECONDS = 0.3
 ROUND_SECONDS = (4.0, 30.0)
 #: No round is started if less time than this remains.
 _SHORTEST_ROUND = 0.5
-#: Steps per second assumed before the first measurement.
-_ASSUMED_SPEED = 10_000.0
 
 
 class Plan(NamedTuple):
@@ -373,7 +371,7 @@ class _Rounds:
         self.planned_seconds = {s.subject: 0.0 for s in plan.specs}  # seconds of one slot planned so far
         self.in_flight: deque[list[Task]] = deque()
         self.rounds_before = state.rounds
-        self.steps = {s.subject: s.steps or target_of(s).subject.steps for s in plan.specs}
+        self.assumed = {s.subject: kind_of(s.subject).speed(s) for s in plan.specs}
 
     def next_round(self) -> list[Task]:
         """Returns the tasks of the next round; none when the traces or the time are used up."""
@@ -408,7 +406,7 @@ class _Rounds:
 
     def _speed(self, spec: Spec) -> float:
         """Returns traces per second of one slot; an assumption before the first measurement."""
-        return self.state.speed.get(spec.subject, _ASSUMED_SPEED / self.steps[spec.subject])
+        return self.state.speed.get(spec.subject, self.assumed[spec.subject])
 
     def _seconds(self, task: Task) -> float:
         return task.traces / self._speed(task.spec)
@@ -419,8 +417,8 @@ class _Rounds:
 
     def _next_task(self, spec: Spec, seconds: float) -> Task:
         """Returns the next task of a component, of about the given seconds. It has whole blocks, except at the end."""
-        first = self.planned[spec.subject]
-        traces = max(BLOCK, round(self._speed(spec) * seconds / BLOCK) * BLOCK)
+        first, block = self.planned[spec.subject], kind_of(spec.subject).block
+        traces = max(block, round(self._speed(spec) * seconds / block) * block)
         task = Task(spec, first, int(min(traces, self._left(spec))))
         self.planned[spec.subject] += task.traces
         self.planned_seconds[spec.subject] += self._seconds(task)
@@ -478,7 +476,7 @@ class SparkWorkers:
 
         Their traces do not count. Raises BadValue when they cannot run this code.
         """
-        texts = [task_text(Task(spec, 0, BLOCK)) for spec in specs] * self.slots
+        texts = [task_text(Task(spec, 0, kind_of(spec.subject).warm_up)) for spec in specs] * self.slots
         results = self._collect(texts, self.slots)
         self._before = Live(*[count.value for count in self._counts])
         return {result.task.spec.subject: result.task.traces / max(result.seconds, 1e-6) for result in results}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fuzz.campaign.driver import Plan, State
+from fuzz.campaign.kinds import is_scenario
 from fuzz.campaign.worker import Spec, target_of
 from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import recipe
@@ -38,9 +39,11 @@ def failures(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:
 
 
 def campaign_failures(plan: Plan, state: State) -> list[str]:
-    """The failures of all components of a campaign."""
+    """The failures of all components of a campaign; a scenario has no coverage goals."""
     found = []
     for spec in plan.specs:
+        if is_scenario(spec.subject):
+            continue
         steps = sum(row["steps"] for row in state.runs if row["subject"] == spec.subject)
         found += failures(spec, plan.seed, state.coverage.get(spec.subject, Total()), steps)
     return found

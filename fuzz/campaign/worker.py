@@ -61,8 +61,14 @@ class Found(NamedTuple):
     length: int
     shrunk_length: int
     message: str
-    reproduced: bool
-    trace: str  # the shrunk trace, in the trace file format
+    shown: int  # in how many of how many replays
+    replays: int
+    trace: str  # the shrunk trace, in the trace file format; or the shrunk schedule
+
+    @property
+    def reproduced(self) -> bool:
+        """Whether every replay showed it."""
+        return self.shown == self.replays
 
 
 class TaskResult(NamedTuple):
@@ -135,8 +141,8 @@ def found_of(
     """Replays a finding twice and shrinks it. Returns it as a row."""
     skipped = all_but(target.subject, finding.broken_property)
     again = [replay(target.drawn(finding.config), finding.calls, skipped=skipped) for _ in range(2)]
-    reproduced = all(f is not None and f.cause == finding.cause for f in again)
-    short = shrinker(target, finding, until=until) if reproduced else finding
+    shown = sum([f is not None and f.cause == finding.cause for f in again])
+    short = shrinker(target, finding, until=until) if shown == len(again) else finding
     trace = trace_of(target, spec, short)
     text = b"".join(trace.lines()).decode()
     seed = finding.seed if finding.seed is not None else -1
@@ -149,7 +155,8 @@ def found_of(
         len(finding.calls),
         len(short.calls),
         short.difference.message,
-        reproduced,
+        shown,
+        len(again),
         text,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import selectors
 import signal
@@ -23,6 +24,11 @@ RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
 #: Seconds that a process may take to start; it loads no more than it needs.
 _START_SECONDS = 20.0
 _GRACE_SECONDS = 10.0
+
+
+def is_installed() -> bool:
+    """Whether the client's package is there."""
+    return importlib.util.find_spec("pulsar") is not None
 
 
 class ClientDied(Exception):

@@ -20,8 +20,17 @@ from fuzz.client.schedule import Scenario, Schedule, Violation, execute, generat
 REPLAYS, _FEWEST = 20, 3
 #: The patience while shrinking: most candidates that fail cost it twice.
 _SHRINK_PATIENCE = 1.2
-#: Seconds for shrinking one finding, and for replaying it.
-_SHRINK_SECONDS, _REPLAY_SECONDS = 40.0, 15.0
+
+
+class Effort(NamedTuple):
+    """What is done about a finding."""
+
+    shrink_seconds: float = 40.0
+    replay_seconds: float = 15.0
+    of_known: bool = True  # findings that a known deviation explains are shrunk, too
+
+
+_EFFORT = Effort()
 
 
 class Found(NamedTuple):
@@ -57,6 +66,7 @@ def hunt(
     seeds: Iterator[int],
     until: float | None,
     progress: Callable[[int, int], None] = lambda schedules, findings: None,
+    effort: Effort = _EFFORT,
 ) -> Hunted:
     """Runs the schedules of seeds until a monotonic time. Shrinking of what is found then may take longer."""
     known, started = tuple(known), time.monotonic()
@@ -77,8 +87,11 @@ def hunt(
     seconds = time.monotonic() - started
     findings = []
     for seed, schedule, violation, row in firsts.values():
-        shrunk = shrink(harness, scenario, schedule, violation.contract.name)
-        shown, of, violation = replays(harness, scenario, shrunk, violation, REPLAYS, _REPLAY_SECONDS)  # noqa: PLW2901
+        is_shrunk, shrunk = row is None or effort.of_known, schedule
+        if is_shrunk:
+            shrunk = shrink(harness, scenario, schedule, violation.contract.name, effort.shrink_seconds)
+        limit = effort.replay_seconds if is_shrunk else 0.0
+        shown, of, violation = replays(harness, scenario, shrunk, violation, REPLAYS, limit)  # noqa: PLW2901
         row = row or explanation(known, scenario.name, violation.contract.name, shrunk)  # noqa: PLW2901
         findings.append(Found(scenario.name, violation, seed, schedule, shrunk, (shown, of), row))
     return Hunted(schedules, messages, seconds, findings)
@@ -93,7 +106,7 @@ def replayed(
     findings, runs = [], 1
     for each in violations(scenario, observed):
         row = explanation(known, scenario.name, each.contract.name, schedule)
-        limit = _REPLAY_SECONDS if seconds is None else seconds
+        limit = _EFFORT.replay_seconds if seconds is None else seconds
         shown, of, violation = replays(harness, scenario, schedule, each, REPLAYS, limit)
         findings.append(Found(scenario.name, violation, 0, schedule, schedule, (shown, of), row))
         runs += of
@@ -127,19 +140,21 @@ def replays(
 # ---- shrinking ----------------------------------------------------------------------------------------
 
 
-def shrink(harness: Harness, scenario: Scenario, schedule: Schedule, contract: str) -> Schedule:
+def shrink(harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, seconds: float) -> Schedule:
     """A schedule that violates the same contract, from which no step can be left out.
 
     Impatient runs come first. If the result only shows that an effect is late, patient ones follow.
     """
-    found = _shrunk(harness, scenario, schedule, contract, _SHRINK_PATIENCE)
+    found = _shrunk(harness, scenario, schedule, contract, _SHRINK_PATIENCE, seconds)
     if violated(harness, scenario, found, contract)[1] is None:
-        found = _shrunk(harness, scenario, schedule, contract, PATIENCE)
+        found = _shrunk(harness, scenario, schedule, contract, PATIENCE, seconds * PATIENCE / _SHRINK_PATIENCE)
     return found
 
 
-def _shrunk(harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, patience: float) -> Schedule:
-    until = time.monotonic() + _SHRINK_SECONDS * patience / _SHRINK_PATIENCE
+def _shrunk(
+    harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, patience: float, seconds: float
+) -> Schedule:
+    until = time.monotonic() + seconds
     tried: list[Schedule] = [schedule]
 
     def shows(candidate: Schedule) -> bool:

@@ -66,6 +66,11 @@ def profiles() -> list[str]:
     return [REFERENCE, CLIENT]
 
 
+def known_of(profile: str) -> tuple[Known, ...]:
+    """The deviations that a profile has."""
+    return () if profile == REFERENCE else known_deviations()
+
+
 @functools.cache
 def known_deviations() -> tuple[Known, ...]:
     """All rows. Raises BadValue for an invalid one."""

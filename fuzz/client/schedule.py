@@ -20,6 +20,7 @@ from fuzz.client.contracts import Contract
 from fuzz.client.harness import BrokerFailed, Harness
 from fuzz.client.run import PATIENCE, Observed, Run, observe
 from fuzz.platform.json import from_json, to_json
+from fuzz.trace.file import content_name
 from model.machine import BadValue
 
 
@@ -42,6 +43,11 @@ class Scenario(NamedTuple):
     contracts: tuple[Contract, ...]
     length: int = 12  # of a schedule, at most
 
+    @property
+    def about(self) -> str:
+        """The first line of its module."""
+        return (_module(self.name).__doc__ or "").partition("\n")[0]
+
 
 class Schedule(NamedTuple):
     """Settings, and steps with their arguments."""
@@ -54,10 +60,15 @@ class Schedule(NamedTuple):
         return [f"{name}({', '.join(str(each) for each in arguments)})" for name, *arguments in self.steps]
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class File(msgspec.Struct, forbid_unknown_fields=True):
+    """A schedule as a file has it. One of a campaign says which contract it violates, by which known deviation."""
+
     scenario: str
     settings: dict[str, Any]
     steps: list[list[Any]]
+    trace: str = ""
+    contract: str = ""
+    defect: str | None = None
 
 
 def write_schedule(path: Path, scenario: str, schedule: Schedule) -> None:
@@ -66,10 +77,21 @@ def write_schedule(path: Path, scenario: str, schedule: Schedule) -> None:
     path.write_bytes(to_json({"scenario": scenario, **schedule._asdict()}, indent=True))
 
 
+def schedule_text(scenario: str, schedule: Schedule, contract: str, defect: str | None) -> str:
+    """A schedule that violates a contract as a line of JSON, for a campaign; `defect`: the known deviation."""
+    about = {"scenario": scenario, **schedule._asdict(), "contract": contract, "defect": defect}
+    return to_json({"trace": f"{scenario}/{content_name(to_json(about))}", **about}).decode() + "\n"
+
+
+def parse_schedule(text: bytes | str) -> File:
+    """A schedule's file. Raises ValueError."""
+    return msgspec.convert(from_json(text), File)
+
+
 def read_schedule(path: Path, scenario: Scenario) -> Schedule:
     """Reads a schedule of a scenario. Raises BadValue, naming the file, if it is not one."""
     try:
-        file = msgspec.convert(from_json(path.read_bytes()), _File)
+        file = parse_schedule(path.read_bytes())
         if file.scenario != scenario.name:
             raise ValueError(f"it is a schedule of {file.scenario}, not of {scenario.name}")
         for name in file.settings:

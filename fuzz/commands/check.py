@@ -19,6 +19,7 @@ from rich.markup import escape
 
 from fuzz.campaign.local import Request
 from fuzz.campaign.worker import Spec
+from fuzz.client.harness import is_installed
 from fuzz.client.known import known_deviations
 from fuzz.client.schedule import scenario_names
 from fuzz.commands import Record, Result, Seconds, client, evidence, explore, fuzz, mutants, prove, replay, tla
@@ -156,7 +157,7 @@ def _replay_checks() -> Iterator[Check]:
 def _client_checks(tier: Tier) -> Iterator[Check]:
     """The scenarios of real clients, if the client is installed."""
     component = known_deviations()[0].defect.component
-    for name in scenario_names() if client.is_installed() else ():
+    for name in scenario_names() if is_installed() else ():
 
         def run(console: Console, name: str = name) -> Outcome:
             result = client.run(client.Options(name, seconds=tier.fuzz_seconds), console)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import time
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.markup import escape
 
-from fuzz.client.harness import Harness
+from fuzz.client.harness import Harness, is_installed
 from fuzz.client.hunt import Found, hunt, replayed
-from fuzz.client.known import CLIENT, REFERENCE, known_deviations, profiles
+from fuzz.client.known import CLIENT, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
 from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.platform.progress import showing
@@ -83,11 +82,6 @@ class ClientResult(Result):
         return any(finding.defect is None for finding in self.findings)
 
 
-def is_installed() -> bool:
-    """Whether the client's package is there."""
-    return importlib.util.find_spec("pulsar") is not None
-
-
 def run(options: Options, console: Console) -> ClientResult:
     """Runs scenarios. Raises BadValue for unknown names, or without the client."""
     if not is_installed():
@@ -99,7 +93,7 @@ def run(options: Options, console: Console) -> ClientResult:
     if options.trace is not None and len(scenarios) > 1:
         raise BadValue("--trace replays a schedule of one scenario: name it instead of all")
     schedule = None if options.trace is None else read_schedule(options.trace, scenarios[0])
-    known = [] if options.profile == REFERENCE else known_deviations()
+    known = known_of(options.profile)
     result = ClientResult(
         scenario=options.scenario,
         client="",

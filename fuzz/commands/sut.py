@@ -95,6 +95,7 @@ def run(options: Options, console: Console) -> SutResult:
     covered = coverage_of(spec, options.seed, total)
     actions = {name: ActionCount(**counts) for name, counts in covered.pop("actions").items()}
     speed = done.steps / done.seconds if done.seconds else 0.0
+    again = f"brokerproof sut {spec.subject} --profile {spec.profile} --trace {{}} -- {join(options.command)}"
     return SutResult(
         subject=spec.subject,
         profile=spec.profile,
@@ -106,7 +107,7 @@ def run(options: Options, console: Console) -> SutResult:
         coverage=Coverage(actions=actions, **covered),
         never=[],
         failed=False,
-        findings=[shown(each, folder.path(f"traces/{trace_name(each)}")) for each in found],
+        findings=[shown(each, folder.path(f"traces/{trace_name(each)}"), again) for each in found],
         version=code_version(),
         command=list(options.command),
         protocol=_abilities(program.hello),
@@ -153,8 +154,7 @@ def _abilities(hello: Hello | None) -> Abilities | None:
 
 def show(console: Console, result: SutResult) -> None:
     """Prints the program's abilities, the findings step by step, then the totals."""
-    again = f"brokerproof sut {result.subject} --profile {result.profile} --trace {{}} -- {join(result.command)}"
-    show_findings(console, result.findings, again)
+    show_findings(console, result.findings)
     if result.protocol is not None:
         said = result.protocol
         lists = {"actions": said.actions, "settings": said.settings, "observes": said.observes}

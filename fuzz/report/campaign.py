@@ -14,8 +14,11 @@ import jinja2
 from markupsafe import Markup, escape
 
 from fuzz.campaign.driver import Plan, State
+from fuzz.campaign.kinds import is_scenario
+from fuzz.campaign.schedules import PREFIX
 from fuzz.campaign.summary import Compared, configs_of
 from fuzz.campaign.worker import Spec, target_of
+from fuzz.client.schedule import find_scenario
 from fuzz.defects.table import NO_REPORT
 from fuzz.platform.version import code_version
 from fuzz.report.diagram import draw
@@ -48,7 +51,8 @@ def render(
         shown_by=code_version(),
         profiles=sorted({s.profile for s in plan.specs}),
         mutants=sorted({s.mutant for s in plan.specs if s.mutant}),
-        subjects=[_subject(spec, state, plan.seed) for spec in plan.specs],
+        subjects=[_subject(spec, state, plan.seed) for spec in plan.specs if not is_scenario(spec.subject)],
+        scenarios=[_scenario(spec, state) for spec in plan.specs if is_scenario(spec.subject)],
         findings=[(first, others) for _, (first, *others) in sorted(groups.items())],
         throughput=_throughput(state) if state.runs else None,
     )
@@ -111,6 +115,22 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "heat_map": _heat_map(subject, total),
         "diagrams": diagrams_of(subject),
         "saturation": _saturation(total, first_seed, traces),
+    }
+
+
+def _scenario(spec: Spec, state: State) -> dict[str, Any]:
+    scenario, taken = (
+        find_scenario(spec.subject.removeprefix(PREFIX)),
+        state.coverage.get(spec.subject, Total()).taken(),
+    )
+    runs = [r for r in state.runs if r["subject"] == spec.subject]
+    return {
+        "name": spec.subject,
+        "about": scenario.about,
+        "profile": spec.profile,
+        **{key: sum(r[key] for r in runs) for key in ("traces", "steps", "seconds")},
+        "taken": {name: taken.get(name, 0) for name in scenario.steps},
+        "contracts": scenario.contracts,
     }
 
 

@@ -119,7 +119,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     actual: Any = None
     state: Any = None  # the model's, after the last step
     other: str = "implementation"  # the second side: implementation or other profile
-    problem: str = ""  # the error, if this version of the code cannot run the trace
+    problem: str = ""  # what is wrong, if no replay can show it: this code cannot run the trace, or a client is real
     actors: dict[str, str] = {}  # of the sequence chart, in order, with their headings
 
 
@@ -134,17 +134,23 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     length: int
     shrunk_length: int
     reproduced: bool
+    shown: int  # in how many of how many replays
+    replays: int
     trace: str  # path or URI
     message: str
     defect: KnownDefect | None
     explanation: Explanation
+    replay: str  # the command that replays it
 
 
 # ---- making -------------------------------------------------------------------------------------------
 
 
-def shown(found: Found, path: str) -> Shown:
-    """Returns a finding with its explanation. `path` is its trace file. Cost: one replay with every step checked."""
+def shown(found: Found, path: str, replay: str = "brokerproof replay {}") -> Shown:
+    """Returns a finding with its explanation. `path` is its trace file; `replay` is the command that replays it.
+
+    Cost: one replay with every step checked.
+    """
     trace = parse_trace(found.trace)
     return Shown(
         subject=found.subject,
@@ -155,10 +161,13 @@ def shown(found: Found, path: str) -> Shown:
         length=found.length,
         shrunk_length=found.shrunk_length,
         reproduced=found.reproduced,
+        shown=found.shown,
+        replays=found.replays,
         trace=path,
         message=found.message,
         defect=known_defect(found.subject, found.profile, found.cause) if "mutant" not in trace.header else None,
         explanation=explain(trace),
+        replay=replay.format(path),
     )
 
 
@@ -377,11 +386,8 @@ def change_text(change: Change) -> str:
     return f"{change.path}: {text_of(change.before)} -> {text_of(change.after)}"
 
 
-def show_findings(console: Console, findings: list[Shown], replay: str = "brokerproof replay {}") -> None:
-    """Prints findings grouped by cause: the shortest of each group with its steps, the others as one line each.
-
-    `replay` is the command that replays a trace.
-    """
+def show_findings(console: Console, findings: list[Shown]) -> None:
+    """Prints findings grouped by cause: the shortest of each group with its steps, the others as one line each."""
     groups: dict[tuple[str, str, str], list[Shown]] = {}
     for each in findings:
         groups.setdefault((each.subject, each.profile, each.cause), []).append(each)
@@ -389,20 +395,19 @@ def show_findings(console: Console, findings: list[Shown], replay: str = "broker
         first, *others = sorted(group, key=lambda each: (each.shrunk_length, each.seed))
         _show_heading(console, first, f"finding {number} of {len(groups)}")
         show_explanation(console, first.explanation)
-        _show_line(console, "replay", replay.format(first.trace))
+        _show_line(console, "replay", first.replay)
         for other in others:
-            where = f"seed {other.seed}, {other.shrunk_length} steps: {replay.format(other.trace)}"
-            _show_line(console, "also", where)
+            _show_line(console, "also", f"seed {other.seed}, {other.shrunk_length} steps: {other.replay}")
         console.print()
 
 
 def _show_heading(console: Console, finding: Shown, number: str) -> None:
     lengths = f"{finding.length} steps, shrunk to {finding.shrunk_length}"
-    if not finding.reproduced:
-        lengths = f"{finding.length} steps; [bold]two replays did not reproduce it[/]"
+    replays = f"shown in {finding.shown} of {finding.replays} replays"
     console.print(
         f"[bold red]{number}[/]  [bold]{escape(finding.cause)}[/]  "
-        f"{finding.subject}, profile {finding.profile}, seed {finding.seed}, {lengths}"
+        f"{finding.subject}, profile {finding.profile}, seed {finding.seed}, {lengths}, "
+        f"{replays if finding.reproduced else f'[bold]{replays}[/]'}"
     )
     if finding.defect is not None:
         defect = finding.defect

@@ -1,0 +1,49 @@
+"""Kinds of specs, by what a seed stands for: a trace of a component, or a schedule for a real client.
+
+The subject of a spec is the name of a component, or `client.SCENARIO`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from fuzz.campaign import schedules, worker
+from fuzz.campaign.worker import Spec, Task, TaskResult
+
+#: Steps per second of lockstep assumed before the first measurement.
+_ASSUMED_STEPS = 10_000.0
+
+
+class Kind(NamedTuple):
+    """What a campaign does with a spec."""
+
+    check: Callable[[Spec], object]  # raises BadValue if this machine cannot run the spec
+    run: Callable[[Task], TaskResult]
+    block: int  # seeds; a task has whole blocks, and a finding depends on the code and its block alone
+    warm_up: int  # seeds that are run before the first round
+    speed: Callable[[Spec], float]  # seeds per second of one slot assumed before the first measurement
+    default_profile: str
+
+
+def _assumed_speed(spec: Spec) -> float:
+    return _ASSUMED_STEPS / (spec.steps or worker.target_of(spec).subject.steps)
+
+
+TRACES = Kind(worker.target_of, worker.run_task, worker.BLOCK, worker.BLOCK, _assumed_speed, "reference")
+SCHEDULES = Kind(schedules.scenario_of, schedules.run_task, schedules.BLOCK, 1, lambda _: 1.0, schedules.CLIENT)
+
+
+def kind_of(subject: str) -> Kind:
+    """The kind of a spec, by its subject."""
+    return SCHEDULES if is_scenario(subject) else TRACES
+
+
+def is_scenario(subject: str) -> bool:
+    """Whether a spec's subject is a scenario of a real client."""
+    return subject.startswith(schedules.PREFIX)
+
+
+def run_task(task: Task) -> TaskResult:
+    """Runs the seeds of a task."""
+    return kind_of(task.spec.subject).run(task)

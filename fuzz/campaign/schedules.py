@@ -1,0 +1,88 @@
+"""Tasks about a real client: each seed is a schedule of a scenario (`fuzz/client/`).
+
+Brokers and client are processes of their own, with a time limit for each request. The first finding of each cause in
+a block is replayed, and shrunk unless a known deviation explains it: then its signature names the deviation. Otherwise
+the signature has the steps of the shrunk schedule. A real client does not do everything alike twice, so a finding
+says in how many of how many replays it showed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from itertools import pairwise
+
+from fuzz.campaign.worker import Found, Spec, Task, TaskResult
+from fuzz.client import hunt
+from fuzz.client.harness import BrokerFailed, Harness, is_installed
+from fuzz.client.hunt import Effort, Hunted
+from fuzz.client.known import CLIENT, known_of, profiles
+from fuzz.client.schedule import Scenario, find_scenario, generate, schedule_text
+from fuzz.run.coverage import Row
+from model.machine import BadValue
+
+#: Subjects of specs start with it; the name of a scenario follows.
+PREFIX = "client."
+#: Schedules in a block: one takes about a second.
+BLOCK = 8
+_EFFORT = Effort(shrink_seconds=20.0, replay_seconds=10.0, of_known=False)
+
+__all__ = ["BLOCK", "CLIENT", "PREFIX", "run_task", "scenario_of"]
+
+
+def scenario_of(spec: Spec) -> Scenario:
+    """The scenario of a spec. Raises BadValue for an unknown name, or without the client."""
+    if not is_installed():
+        raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
+    if spec.profile not in profiles():
+        raise BadValue(f"{spec.subject} has no profile {spec.profile}; it has {', '.join(profiles())}")
+    return find_scenario(spec.subject.removeprefix(PREFIX))
+
+
+def run_task(task: Task) -> TaskResult:
+    """Runs the schedules of a task, block by block. Cost: a second each, and up to a minute for each new finding."""
+    scenario, started = scenario_of(task.spec), time.perf_counter()
+    found, taken, steps, raw = list[Found](), Counter[str](), 0, 0
+    for first in range(task.first_seed, task.first_seed + task.traces, BLOCK):
+        seeds = range(first, min(first + BLOCK, task.first_seed + task.traces))
+        findings = _run_block(task.spec, scenario, seeds).findings
+        raw += len(findings)
+        found += [_found_of(task.spec, each) for each in findings]
+        for schedule in [generate(scenario, seed) for seed in seeds]:
+            names = ["", *[name for name, *_ in schedule.steps]]
+            taken.update([f"{before} {name}" for before, name in pairwise(names)])
+            steps += len(schedule.steps)
+    rows = tuple([Row("pair", pair, taken[pair], -1) for pair in sorted(taken)])
+    return TaskResult(task, task.traces, 0, steps, time.perf_counter() - started, raw, tuple(found), rows)
+
+
+def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
+    """Runs a block; once more on fresh processes if the brokers fail, which may be due to the machine."""
+    for last in (False, True):
+        try:
+            with Harness() as harness:
+                return hunt.hunt(harness, scenario, known_of(spec.profile), iter(seeds), None, effort=_EFFORT)
+        except BrokerFailed:
+            if last:
+                raise
+    raise AssertionError("the second failure is raised")
+
+
+def _found_of(spec: Spec, found: hunt.Found) -> Found:
+    """A finding as a row."""
+    contract, row = found.violation.contract.name, found.known
+    kinds = " ".join([name for name, *_ in found.shrunk.steps])
+    shown, of = found.replays
+    return Found(
+        spec.subject,
+        spec.profile,
+        f"{contract}: {row.defect.id}" if row else f"{contract} after {kinds}",
+        f"contract:{contract}" + (f", {row.defect.id}" if row else ""),
+        found.seed,
+        len(found.schedule.steps),
+        len(found.shrunk.steps),
+        found.violation.message,
+        shown,
+        of,
+        schedule_text(found.scenario, found.shrunk, contract, row.defect.id if row else None),
+    )

@@ -1,0 +1,49 @@
+"""The explanation of a finding about a real client: its schedule, and the contract that it violates."""
+
+from __future__ import annotations
+
+import inspect
+
+from fuzz.campaign.worker import Found
+from fuzz.client.known import known_deviations
+from fuzz.client.schedule import Scenario, find_scenario, parse_schedule
+from fuzz.report.finding import Explanation, Shown, Step, shown_defect
+
+
+def shown(found: Found, path: str) -> Shown:
+    """Returns a finding of a campaign with its explanation. `path` is the file of its schedule."""
+    file = parse_schedule(found.trace)
+    scenario = find_scenario(file.scenario)
+    guarantees = {each.name: each.guarantee for each in scenario.contracts}
+    defects = {row.defect.id: row.defect for row in known_deviations()}
+    steps = [("begin", file.settings), *[(name, _named(scenario, name, values)) for name, *values in file.steps]]
+    explanation = Explanation(
+        kind=None,
+        guarantee=guarantees.get(file.contract, ""),
+        steps=[Step(name, arguments, None, None, differs=False, changes=[]) for name, arguments in steps],
+        conditions=[],
+        problem=found.message,
+    )
+    return Shown(
+        subject=found.subject,
+        profile=found.profile,
+        signature=found.signature,
+        cause=found.cause,
+        seed=found.seed,
+        length=found.length,
+        shrunk_length=found.shrunk_length,
+        reproduced=found.reproduced,
+        shown=found.shown,
+        replays=found.replays,
+        trace=path,
+        message=found.message,
+        defect=shown_defect(defects[file.defect]) if file.defect in defects else None,
+        explanation=explanation,
+        replay=f"brokerproof client {file.scenario} --trace {path}",
+    )
+
+
+def _named(scenario: Scenario, step: str, values: list[object]) -> dict[str, object]:
+    """The arguments of a step by name; its function has the run besides."""
+    _, *names = inspect.signature(scenario.steps[step].run).parameters
+    return dict(zip(names, values, strict=True))
