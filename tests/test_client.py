@@ -33,6 +33,7 @@ from fuzz.client.schedule import (
 )
 from fuzz.commands import schema_of
 from fuzz.commands.campaign import shown_findings, write_report
+from fuzz.scenarios import experiments
 
 EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
 #: Starts brokers with a seeded bug.
@@ -373,7 +374,7 @@ def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name:
     assert all(len(each.shrunk.steps) <= 4 for each in found)
 
 
-def measured(scenario: str, observed: Observed) -> list[list[Any]]:
+def traced(scenario: str, observed: Observed) -> list[list[Any]]:
     """What an experiment measures; see the file."""
     commands, start = observed.report["commands"], observed.report["started"]
     if scenario == "batch_acks":
@@ -384,13 +385,35 @@ def measured(scenario: str, observed: Observed) -> list[list[Any]]:
     return [[round(at - first), len(about["ids"])] for at, _, kind, about in commands if kind == "REDELIVER"]
 
 
+def repeated(row: Any) -> list[Any]:
+    """An experiment, once for each value of `*`."""
+    values = [str(each) for each in row.get("each", [""])]
+    return [
+        row | {"steps": [[str(a).replace("*", v) if "*" in str(a) else a for a in s] for s in row["steps"]]}
+        for v in values
+    ]
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("row", EXPERIMENTS, ids=lambda row: f"{row['scenario']}-{row['steps']}-{row['settings']}")
+@pytest.mark.parametrize(
+    "row",
+    [each for row in EXPERIMENTS for each in repeated(row)],
+    ids=lambda row: f"{row['scenario']}-{row['steps']}-{row['settings']}",
+)
 def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any) -> None:
     """Milliseconds may be more by the bound of the contract; the scenario's contracts hold the rest to the model."""
     scenario = find_scenario(row["scenario"])
-    observed = execute(harness, scenario, Schedule(row["settings"], tuple(map(tuple, row["steps"]))))
-    found, expected = measured(scenario.name, observed), row.get("observed", row["predicted"])
+    with_odd = scenario._replace(steps={**scenario.steps, **experiments.STEPS})
+    observed = execute(harness, with_odd, Schedule(row["settings"], tuple(map(tuple, row["steps"]))))
+    expected = row.get("observed", row["predicted"])
+    if isinstance(expected, dict):
+        found = experiments.measured(scenario, observed)
+        found["commands"] = {kind: found["commands"].get(kind, 0) for kind in expected.get("commands", ())}
+        found = {key: found[key] for key in expected}
+        print(f"{row['steps']} {row['settings']}: predicted {row['predicted']}, observed {found}")
+        assert found == expected
+        return
+    found = traced(scenario.name, observed)
     print(f"{row['steps']} {row['settings']}: predicted {row['predicted']}, observed {found}")
     if scenario.name == "batch_acks":
         assert found == expected

@@ -17,7 +17,9 @@ from fuzz.client.topic import EXCLUSIVE, Connection, Consumer, Producer, Send, T
 from fuzz.client.wire import ServerError, Type, command_of, parts_of, payloads_of
 
 _MAX_MESSAGE = 5 << 20
-_CONNECT, _FAILED = 1, 2  # of a lookup's response
+_REDIRECT, _CONNECT, _FAILED = 0, 1, 2  # of a lookup's response
+#: Orders by which a PRODUCER or SUBSCRIBE is not answered with success; other orders say how it is.
+_REFUSALS = ("refuse", "fail", "silent", "error")
 
 
 class Cluster:
@@ -78,11 +80,18 @@ class Cluster:
     # ---- connections and lookups
 
     def _connect(self, connection: Connection, body: Any, _: bytes) -> None:
-        version = min(body.protocol_version, 20)
+        self._note(connection, "CONNECT", body.client_version)
+        order = self._order("CONNECT")
+        if order == "error":
+            self.ended.add(connection.number)
+            error = ServerError.SERVICE_NOT_READY
+            connection.send(command_of(Type.ERROR, request_id=0, error=error, message="not ready"))
+        if order in ("error", "silent"):
+            return
+        version = int(order.removeprefix("version ")) if order else min(body.protocol_version, 20)
         reply = command_of(Type.CONNECTED, server_version="loopback", protocol_version=version)
         reply.CONNECTED.max_message_size = _MAX_MESSAGE
         connection.send(reply)
-        self._note(connection, "CONNECT", body.client_version)
 
     def _ping(self, connection: Connection, _: Any, __: bytes) -> None:
         connection.send(command_of(Type.PONG))
@@ -106,7 +115,10 @@ class Cluster:
         if order == "silent":
             return
         reply = command_of(Type.LOOKUP_RESPONSE, request_id=body.request_id, response=_CONNECT, authoritative=True)
-        if order:
+        if order == "redirect":
+            reply.LOOKUP_RESPONSE.response = _REDIRECT
+            reply.LOOKUP_RESPONSE.url = self.urls[1 - connection.broker]
+        elif order:
             self.ended.add(connection.number)  # the client may end it, by design
             reply.LOOKUP_RESPONSE.response = _FAILED
             reply.LOOKUP_RESPONSE.error = ServerError.SERVICE_NOT_READY
@@ -125,15 +137,17 @@ class Cluster:
             self.parked.append((connection, body))
             return False
         order = self._order(kind)
-        if order.startswith("close"):
+        if order and not order.startswith(_REFUSALS):
             self.answers[kind].appendleft(order)  # the caller uses it up
         if order == "silent":
             return False
-        if served and (not order or order.startswith("close")):
+        if served and not order.startswith(_REFUSALS):
             if self.loaded_at != connection.broker:
                 self._load(connection.broker)
             return True
-        error = ServerError.PERSISTENCE_ERROR if order == "fail" else ServerError.SERVICE_NOT_READY
+        error = int(ServerError.PERSISTENCE_ERROR if order == "fail" else ServerError.SERVICE_NOT_READY)
+        if order.startswith("error"):
+            error = int(order.removeprefix("error "))
         connection.send(
             command_of(Type.ERROR, request_id=body.request_id, error=error, message=order or "not served here")
         )
@@ -153,6 +167,8 @@ class Cluster:
             return
         topic, key = self.topic(body.topic), (connection.number, body.producer_id)
         name = body.producer_name or f"loopback-{self.sessions}"
+        if "rename" in self.answers["PRODUCER"]:
+            name += "-renamed"
         for other, each in list(topic.producers.items()):
             if each.name != name:
                 continue
@@ -170,14 +186,20 @@ class Cluster:
         reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
         reply.PRODUCER_SUCCESS.last_sequence_id = last
         order = self._order("PRODUCER")
-        if order:
+        if order.startswith("close"):
             self.forget_producer(topic, key)
+        if order == "queued":
+            waits = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name)
+            waits.PRODUCER_SUCCESS.producer_ready = False
+            connection.send(waits)
         self._welcome(order, producer, reply)
 
     def _welcome(self, order: str, session: Producer | Consumer, reply: Any) -> None:
-        """Sends SUCCESS; if it is ordered, behind a CLOSE."""
+        """Sends SUCCESS; if it is ordered, twice or behind a CLOSE."""
         connection = session.connection
-        if order:
+        if order == "twice":
+            connection.send(reply)
+        if order.startswith("close"):
             connection.send(close_command(session, self.urls[connection.broker] if "redirect" in order else ""))
         if "late" in order:
             self.late.append((connection, reply))
@@ -219,6 +241,10 @@ class Cluster:
     def _store(self, topic: Topic, producer: Producer, send: Send) -> None:
         receipt, added = topic.store(producer, send)
         outcome = "added" if added else "duplicate"
+        place = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}.get(self._order("SEND_RECEIPT"), 0)
+        if place:
+            receipt.SEND_RECEIPT.sequence_id += place
+            self.ended.add(producer.connection.number)  # not the id of a pending send: the client reconnects, by design
         self.journal.append(("send", producer.session, send.highest, outcome))
         if self.holds_receipts or producer.receipts:
             producer.receipts.append(receipt)
@@ -261,9 +287,12 @@ class Cluster:
         subscription.consumers.append(consumer)
         topic.consumers[key] = subscription, consumer
         order = self._order("SUBSCRIBE")
-        if order:
+        if order.startswith("close"):
             topic.consumers.pop(key)
             subscription.remove(consumer)
+        if order == "eager":
+            consumer.permits += 1
+            subscription.dispatch(topic.log)
         self._welcome(order, consumer, command_of(Type.SUCCESS, request_id=body.request_id))
 
     def _consumer(self, connection: Connection, number: int) -> tuple[Topic, Any, Consumer] | None:

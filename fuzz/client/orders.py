@@ -5,13 +5,20 @@ Orders, each until it is changed or used up:
     sends      store them; defer them, unprocessed, until they are released; or ignore them, which fences the session
     acks       store them; or ignore them, as if they were lost
     receipts   send them; or hold them back until they are released
-    answers    of the next PRODUCER, SUBSCRIBE or LOOKUP, one after the other:
+    answers    of the next commands of a kind, one after the other; of PRODUCER, SUBSCRIBE or LOOKUP:
                  refuse                with ServiceNotReady
                  fail                  with a persistence error
                  silent                never
                  close                 CLOSE, then SUCCESS
                  close_redirect        the same, and CLOSE has this broker's address
                  close_late, close_redirect_late    SUCCESS comes just before the answer to the next command
+               and of odd brokers, which experiments have:
+                 error N               (PRODUCER, SUBSCRIBE) with that error
+                 twice, queued, rename (PRODUCER) SUCCESS twice; first not ready, then ready; with another name
+                 eager                 (SUBSCRIBE) one message comes before SUCCESS
+                 redirect              (LOOKUP) to the other broker
+                 silent, error, version N    (CONNECT)
+                 middle, last          (SEND_RECEIPT) with the sequence id of that message of the batch
 
 The other orders are methods: `broker.py` calls a method by the name in a request.
 """
@@ -122,6 +129,25 @@ class Ordered(Cluster):
         """Sends CLOSE with some address to all that are attached at the owner, which keeps the topics."""
         if self.open_at is not None:
             self.close_sessions(self.open_at, url)
+
+    def close_twice(self) -> None:
+        """Sends CLOSE with the other broker's address to the owner's producers, and CLOSE with its own behind it."""
+        assert self.open_at is not None, "no transfer is going on"
+        producers = [producer for _, producer in self.of_producer.values()]
+        self.close_owner_sessions(self.urls[1 - self.open_at])
+        for each in producers:
+            each.connection.send(close_command(each, self.urls[self.open_at]))
+
+    def stray_receipts(self) -> None:
+        """Sends a receipt for a producer that does not exist on every connection of a producer."""
+        for _, producer in self.of_producer.values():
+            producer.connection.send(command_of(Type.SEND_RECEIPT, producer_id=99, sequence_id=0))
+
+    def age(self, count: int) -> None:
+        """What is not acknowledged has been redelivered that many times."""
+        for topic in self.topics.values():
+            for subscription, consumer in topic.consumers.values():
+                subscription.redeliveries.update(dict.fromkeys(consumer.unacked, count))
 
     def close_sessions(self, broker: int, url: str) -> None:
         """Sends CLOSE to every producer and consumer that is attached at a broker."""

@@ -84,7 +84,8 @@ class Run:
         self.client("open", url=url, operation_timeout_seconds=operation_timeout_seconds)
 
     def produce(self, **options: Any) -> None:
-        """Creates the producer."""
+        """Creates the producer; an experiment may set other options."""
+        options |= self.settings.get("producer", {})
         said = self.client("create_producer", topic=TOPIC, limit=self.patience + 5.0, **options)
         if said.startswith("failed"):
             self.observed.failed.append(f"create_producer {said}")
