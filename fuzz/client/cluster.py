@@ -244,7 +244,6 @@ class Cluster:
         place = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}.get(self._order("SEND_RECEIPT"), 0)
         if place:
             receipt.SEND_RECEIPT.sequence_id += place
-            self.ended.add(producer.connection.number)  # not the id of a pending send: the client reconnects, by design
         self.journal.append(("send", producer.session, send.highest, outcome))
         if self.holds_receipts or producer.receipts:
             producer.receipts.append(receipt)
