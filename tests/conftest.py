@@ -13,8 +13,11 @@ import pytest
 
 from fuzz import cli
 from fuzz.platform.json import from_json
+from fuzz.run.call import Call
 from fuzz.run.generate import recipe
-from fuzz.target import resolve
+from fuzz.run.pair import Pair
+from fuzz.subject import Subject
+from fuzz.target import Target, resolve
 from fuzz.tlc.runs import MODULES
 from model.machine import Machine
 
@@ -93,6 +96,17 @@ def descendants(top: int, word: bytes = b"") -> list[int]:
         return False
 
     return sorted(p for p, name in names.items() if word in name and descends(p))
+
+
+def assert_agreement(subject: Subject, cfg: Any, steps: Iterable[Any]) -> None:
+    """Asserts that the implementation agrees in every step, each an action and its arguments, and no property fails.
+
+    Does nothing while a mutated model is judged, where constructors of implementations skip their test.
+    """
+    with contextlib.suppress(pytest.skip.Exception):
+        pair = Pair(Target(subject, cfg))
+        for name, *arguments in steps:
+            assert pair.step(Call(name, tuple(arguments))) is None
 
 
 class Ran(NamedTuple):

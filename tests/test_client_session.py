@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from fuzz.charts import chart_of
-from fuzz.run.call import Call
-from fuzz.run.pair import Pair
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from fuzz.target import Target
 from invariants.properties import Event
 from model.client_session.machine import client_session
 from model.client_session.state import Config, Entry, Reply, State
 from model.machine import BadValue, Refused
-from tests.conftest import stepped
+from tests.conftest import assert_agreement, stepped
 
 SUBJECT = find_subject("client_session")
 
@@ -34,8 +31,7 @@ def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
     Under reference rules, the implementation agrees and no property is violated.
     """
     if client_session.is_reference(cfg):
-        pair = Pair(Target(SUBJECT, cfg))
-        assert [pair.step(Call(name, tuple(arguments))) for name, *arguments in steps] == [None] * len(steps)
+        assert_agreement(SUBJECT, cfg, steps)
     state, outcomes = stepped(client_session, cfg, steps)
     return state, outcomes[1:]
 

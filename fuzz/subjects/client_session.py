@@ -8,7 +8,7 @@ from typing import Any
 from fuzz.subject import Scope, Subject
 from fuzz.tlc.values import as_model
 from impl.client_session import ClientSession
-from invariants import client_session as invariants
+from invariants.client_session import guarantees as invariants
 from model.client_session.machine import client_session
 from model.client_session.state import Config, State
 

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
+from invariants.client_session.steps import (
+    HANDLERS,
+    consumer_changes_only_by_its_steps,
+    handled,
+    handler_and_broker_follow_the_protocol,
+    handler_without_connection_has_no_session,
+    happened,
+    links,
+    producer_changes_only_by_its_steps,
+    step_is_refused_exactly_if_it_cannot_happen,
+    step_returns_what_it_did,
+    subscription_changes_only_by_its_steps,
+)
 from invariants.properties import Event, always, eventually, history, sometimes
 from model.client_session.machine import client_session
-from model.client_session.state import Config, Handler, Link, State
-from model.machine import Refused
+from model.client_session.state import Config, State
+
+__all__ = [
+    "consumer_changes_only_by_its_steps",
+    "handler_and_broker_follow_the_protocol",
+    "handler_without_connection_has_no_session",
+    "producer_changes_only_by_its_steps",
+    "step_is_refused_exactly_if_it_cannot_happen",
+    "step_returns_what_it_did",
+    "subscription_changes_only_by_its_steps",
+]
 
 #: What the client, its application and a broker that answers keep doing; redirects, refusals and faults end.
 FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "receive", "acknowledge", "flush")
 
-HANDLERS: tuple[Handler, ...] = get_args(Handler)
-
 # ---- accessors -----------------------------------------------------------------------------------------
-
-
-def happened(event: Event) -> bool:
-    """Whether an action was not refused."""
-    return not isinstance(event.outcome, Refused)
-
-
-def links(s: State) -> tuple[Link, Link]:
-    """The links of both handlers."""
-    return s.producer.link, s.consumer.link
 
 
 def pending_messages(s: State) -> range:
@@ -46,14 +54,6 @@ def reused(cfg: Config) -> int:
 def entry_of(cfg: Config, message: int) -> int:
     """The entry of a consumer's message."""
     return message // cfg.batch_size
-
-
-def handled(before: State, event: Event) -> str:
-    """The kind of the reply that a handler handled, if any."""
-    if event.name != "handle" or not happened(event):
-        return ""
-    link = before.producer.link if event.arguments["handler"] == "producer" else before.consumer.link
-    return link.down[0].kind
 
 
 # ---- the producer --------------------------------------------------------------------------------------
@@ -299,43 +299,6 @@ def completed_batch_is_acknowledged(cfg: Config, before: State, event: Event, af
     batch = set(range(entry * cfg.batch_size, (entry + 1) * cfg.batch_size))
     done = {*before.consumer.tracked, message, *dict(values).get(entry, ())}
     return not batch <= done or batch <= set(after.consumer.grouped)
-
-
-@always(client_session, on=("flush",))
-def flush_sends_every_grouped_ack(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush sends all grouped acks: a broker that has the session has them all, and none is sent twice."""
-    if not happened(event):
-        return True
-    c = before.consumer
-    sent = {*c.grouped, *range(c.cumulative + 1)}
-    is_empty = not after.consumer.grouped and after.consumer.cumulative == -1
-    return is_empty and (c.link.served != "open" or set(after.acked) == {*before.acked, *sent})
-
-
-@always(client_session, on=("flush",))
-def grouped_acks_can_be_flushed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A ready consumer can send its acks whenever one is grouped."""
-    c = before.consumer
-    return happened(event) == (c.link.phase == "ready" and bool(c.grouped or c.cumulative >= 0))
-
-
-@always(client_session, on=("acknowledge",))
-def outcome_says_whether_ack_is_grouped(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An acknowledgement reports whether it is grouped, which one of an incomplete batch is not."""
-    message = event.arguments["message"]
-    if not happened(event) or message in before.consumer.grouped:
-        return True
-    return bool(event.outcome == (message in after.consumer.grouped))
-
-
-@always(client_session, on=("acknowledge", "acknowledge_cumulative", "negative_acknowledge"))
-def application_answers_each_delivery_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The application is done with a message that it acknowledges or rejects, and with no other one."""
-    if not happened(event):
-        return True
-    message, is_cumulative = event.arguments["message"], event.name == "acknowledge_cumulative"
-    done = [m for m in before.consumer.taken if m == message or (is_cumulative and m < message)]
-    return set(after.consumer.taken) == set(before.consumer.taken) - set(done)
 
 
 @always(client_session, on=("negative_acknowledge",))

@@ -1,0 +1,392 @@
+"""What each step of the protocol does, that it does nothing else, and when it is refused.
+
+`invariants/client_session/guarantees.py` has what a client owes its user. The properties here name the effect of every
+step on links, producer, consumer and subscription under the rules of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from invariants.properties import Event, always
+from model.client_session.machine import client_session
+from model.client_session.state import Config, Entry, Handler, Link, Reply, State
+from model.machine import Refused
+
+HANDLERS: tuple[Handler, ...] = get_args(Handler)
+DISPATCHES = ("dispatch", "dispatch_corrupt")
+#: Steps of the producer and of the broker's side of it that do not name a handler; all others are of the consumer.
+OF_PRODUCER = ("send", "time_out", "store", "send_error", "ignore_sends", "stray_reply")
+#: Phases of a handler that has no connection.
+APART = ("lookup", "redirected", "failed")
+
+# ---- accessors -----------------------------------------------------------------------------------------
+
+
+def happened(event: Event) -> bool:
+    """Whether an action was not refused."""
+    return not isinstance(event.outcome, Refused)
+
+
+def links(s: State) -> tuple[Link, Link]:
+    """The links of both handlers."""
+    return s.producer.link, s.consumer.link
+
+
+def handler_of(event: Event) -> Handler:
+    """The handler of a step."""
+    named: Handler | None = event.arguments.get("handler")
+    return named or ("producer" if event.name in OF_PRODUCER else "consumer")
+
+
+def reply_to(before: State, event: Event) -> Reply | None:
+    """The reply that a step handles, if it was not refused; a stray one, too."""
+    if not happened(event):
+        return None
+    if event.name == "stray_reply":
+        return Reply(event.arguments["kind"], event.arguments["sequence"])
+    return links(before)[HANDLERS.index(handler_of(event))].down[0] if event.name == "handle" else None
+
+
+def handled(before: State, event: Event) -> str:
+    """The kind of the reply that a handler handled, if any; stray replies do not count."""
+    reply = reply_to(before, event)
+    return reply.kind if reply is not None and event.name == "handle" else ""
+
+
+def batch_of(cfg: Config, entry: int) -> range:
+    """The messages of an entry."""
+    first = entry * cfg.batch_size
+    return range(first, first + cfg.batch_size)
+
+
+def left_in(cfg: Config, s: State, entry: int) -> tuple[int, ...]:
+    """The messages of an entry that the subscription has not acknowledged."""
+    return tuple(m for m in batch_of(cfg, entry) if m not in s.acked)
+
+
+def next_to_deliver(cfg: Config, s: State) -> int | None:
+    """The first unacknowledged entry: of those to deliver again, else from the read position on."""
+    c = s.consumer
+    return next((e for e in (*c.replay, *range(c.read, len(s.log))) if left_in(cfg, s, e)), None)
+
+
+def last_stored(cfg: Config, s: State) -> int:
+    """The highest sequence id that the broker has stored, which it knows with deduplication only; else -1."""
+    return max((e.sequence for e in s.log if cfg.deduplication), default=-1)
+
+
+# ---- refusals and outcomes -----------------------------------------------------------------------------
+
+#: Whether a step can happen, by config, state, arguments and the link of the step's handler.
+POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Link], bool]] = {
+    "connect": lambda cfg, s, asked, link: link.phase in ("lookup", "redirected"),
+    "fail_redirect": lambda cfg, s, asked, link: link.phase == "redirected",
+    "break_connection": lambda cfg, s, asked, link: link.phase in ("waiting", "ready"),
+    "handle": lambda cfg, s, asked, link: link.down != (),
+    "accept": lambda cfg, s, asked, link: link.served == "requested",
+    "refuse": lambda cfg, s, asked, link: link.served == "requested",
+    "close": lambda cfg, s, asked, link: link.served in ("requested", "open"),
+    "finish_transfer": lambda cfg, s, asked, link: link.served == "ignoring",
+    "late_success": lambda cfg, s, asked, link: link.served == "closed",
+    "end_of_topic": lambda cfg, s, asked, link: (link.phase, link.served) == ("ready", "open"),
+    "send": lambda cfg, s, asked, link: (
+        link.created and link.phase != "failed" and len(s.producer.pending) < cfg.max_pending_messages
+    ),
+    "time_out": lambda cfg, s, asked, link: s.producer.pending != (),
+    "store": lambda cfg, s, asked, link: link.served == "open" and s.producer.up != (),
+    "send_error": lambda cfg, s, asked, link: link.served == "open" and s.producer.up != (),
+    "ignore_sends": lambda cfg, s, asked, link: link.served == "open",
+    "stray_reply": lambda cfg, s, asked, link: link.phase == "ready" and s.producer.pending[:1] != (asked["sequence"],),
+    **dict.fromkeys(
+        DISPATCHES,
+        lambda cfg, s, asked, link: (
+            link.served == "open" and s.consumer.permits > 0 and next_to_deliver(cfg, s) is not None
+        ),
+    ),
+    "acknowledge_elsewhere": lambda cfg, s, asked, link: (
+        link.served != "open" and asked["message"] < len(s.log) * cfg.batch_size and asked["message"] not in s.acked
+    ),
+    "receive": lambda cfg, s, asked, link: s.consumer.queue != (),
+    "acknowledge": lambda cfg, s, asked, link: asked["message"] in s.consumer.taken,
+    "acknowledge_cumulative": lambda cfg, s, asked, link: not cfg.shared and asked["message"] in s.consumer.taken,
+    "negative_acknowledge": lambda cfg, s, asked, link: asked["message"] in s.consumer.taken,
+    "flush": lambda cfg, s, asked, link: (
+        link.phase == "ready" and (s.consumer.grouped != () or s.consumer.cumulative >= 0)
+    ),
+}
+
+
+@always(client_session, given=client_session.is_reference)
+def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step is refused exactly if its handler is in another phase, there is no session, or its object is missing.
+
+    The object can be a reply, a send, a permit and an entry, or a message that the application has received.
+    """
+    link = links(before)[HANDLERS.index(handler_of(event))]
+    return happened(event) == POSSIBLE[event.name](cfg, before, event.arguments, link)
+
+
+def covered_by(cfg: Config, before: State, message: int, *, cumulative: bool) -> tuple[bool, set[int]]:
+    """Whether an ack completes its batch, and the messages of that batch that are acknowledged with it."""
+    batch = batch_of(cfg, message // cfg.batch_size)
+    acks = {m for m in batch if m == message or m in before.consumer.tracked or (cumulative and m < message)}
+    return len(acks) == len(batch), acks
+
+
+def last_covered(cfg: Config, before: State, message: int) -> int:
+    """The last message that a cumulative ack covers; without index acks, only whole batches are covered."""
+    if cfg.index_acks:
+        return message
+    is_whole, _ = covered_by(cfg, before, message, cumulative=True)
+    return batch_of(cfg, message // cfg.batch_size + is_whole)[0] - 1
+
+
+def answer_to(before: State, reply: Reply, after: State) -> str:
+    """What a handler does with a reply."""
+    oldest = before.producer.pending[:1]
+    if reply.kind == "receipt":
+        return (
+            "stored"
+            if oldest == (reply.value,)
+            else "disconnected"
+            if oldest < (reply.value,) and oldest
+            else "ignored"
+        )
+    return {
+        "success": "ready",
+        "refused": "retried" if reply.value else "failed",
+        "close": "closed",
+        "send_error": "disconnected",
+        "checksum_error": "failed" if oldest == (reply.value,) else "disconnected",
+        "message": "dropped" if after.consumer.queue == before.consumer.queue else "queued",
+        "corrupt": "discarded",
+    }[reply.kind]
+
+
+#: What a step returns that handles no reply, by config and the states before and after it; the others return None.
+RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
+    "connect": lambda cfg, before, event, after: (
+        "redirect" if links(before)[HANDLERS.index(handler_of(event))].phase == "redirected" else "lookup"
+    ),
+    "accept": lambda cfg, before, event, after: last_stored(cfg, before) if handler_of(event) == "producer" else 0,
+    "end_of_topic": lambda cfg, before, event, after: "ignored",
+    "send": lambda cfg, before, event, after: before.producer.next_sequence_id,
+    "time_out": lambda cfg, before, event, after: len(before.producer.pending),
+    "store": lambda cfg, before, event, after: "duplicate" if after.log == before.log else "stored",
+    "send_error": lambda cfg, before, event, after: before.producer.up[0].sequence,
+    **dict.fromkeys(DISPATCHES, lambda cfg, before, event, after: next_to_deliver(cfg, before)),
+    "receive": lambda cfg, before, event, after: before.consumer.queue[0],
+    "acknowledge": lambda cfg, before, event, after: (
+        cfg.index_acks or covered_by(cfg, before, event.arguments["message"], cumulative=False)[0]
+    ),
+    "acknowledge_cumulative": lambda cfg, before, event, after: last_covered(cfg, before, event.arguments["message"]),
+}
+
+
+@always(client_session, given=client_session.is_reference)
+def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step returns what became of a reply or a send, or which sequence id, message or entry it was about."""
+    if not happened(event):
+        return True
+    reply = reply_to(before, event)
+    if reply is not None:
+        return bool(event.outcome == answer_to(before, reply, after))
+    wanted = RETURNS[event.name](cfg, before, event, after) if event.name in RETURNS else None
+    return bool(event.outcome == wanted)
+
+
+# ---- links ---------------------------------------------------------------------------------------------
+
+
+@always(client_session, given=client_session.is_reference)
+def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
+    """A handler without connection has no session, and nothing is on its way to it or from it.
+
+    A consumer that is not ready has neither permits nor a read position.
+    """
+    p, c = s.producer, s.consumer
+    if any(link.phase in APART and (link.served != "none" or link.down) for link in links(s)):
+        return False
+    return (p.link.phase == "ready" or not p.up) and (
+        c.link.phase == "ready" or (c.permits, c.read, c.replay) == (0, 0, ())
+    )
+
+
+@always(client_session, given=client_session.is_reference)
+def handler_and_broker_follow_the_protocol(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A step of the broker sends its reply to one handler; a handler moves as the reply says, and the other one stays.
+
+    The session is lost by a broken connection, any close or error, and a receipt or checksum error out of order.
+    """
+    own = HANDLERS.index(handler_of(event))
+    wanted = list(links(before))
+    if happened(event):
+        wanted[own] = _link_after(cfg, before, event, after, wanted[own])
+    return list(links(after)) == wanted
+
+
+def _link_after(cfg: Config, before: State, event: Event, after: State, link: Link) -> Link:
+    """The link of the step's handler after the step."""
+    name, reply = event.name, reply_to(before, event)
+    sent = _sent(cfg, before, event)
+    served = {
+        "connect": "requested",
+        "accept": "open",
+        **dict.fromkeys(("refuse", "finish_transfer", "late_success"), "none"),
+        "close": "closed" if link.served == "requested" else "none",
+        **dict.fromkeys(("send_error", "ignore_sends"), "ignoring"),
+    }.get(name, link.served)
+    phase, down = link.phase, link.down[int(name == "handle") :]
+    if name == "negative_acknowledge" and not cfg.shared and phase == "ready":
+        down = tuple(each for each in down if each.kind not in ("message", "corrupt"))
+    if name == "connect":
+        phase = "waiting"
+    elif name in ("fail_redirect", "break_connection"):
+        phase = "lookup"
+    elif reply is not None:
+        does = answer_to(before, reply, after)
+        if does in ("closed", "disconnected", "retried") or reply.kind == "checksum_error":
+            phase = "redirected" if reply.kind == "close" and reply.value else "lookup"
+        elif reply.kind in ("refused", "success"):
+            phase = "failed" if reply.kind == "refused" else "ready"
+    if phase in APART:
+        return Link(phase, link.created, "none", ())
+    return Link(phase, link.created or phase == "ready", served, (*down, *sent))  # type: ignore[arg-type]
+
+
+def _sent(cfg: Config, before: State, event: Event) -> tuple[Reply, ...]:
+    """The reply that a step of the broker sends."""
+    asked, up = event.arguments, before.producer.up
+    if event.name in ("accept", "late_success"):
+        return (Reply("success", last_stored(cfg, before) if handler_of(event) == "producer" else 0),)
+    if event.name == "refuse":
+        return (Reply("refused", int(asked["retryable"])),)
+    if event.name in ("close", "finish_transfer"):
+        return (Reply("close", int(asked["redirect"])),)
+    if event.name == "store":
+        return (Reply("receipt", up[0].sequence),)
+    if event.name == "send_error":
+        return (Reply("checksum_error" if asked["checksum"] else "send_error", up[0].sequence),)
+    if event.name in DISPATCHES:
+        kind = "message" if event.name == "dispatch" else "corrupt"
+        return (Reply(kind, event.outcome, left_in(cfg, before, event.outcome)),)  # type: ignore[arg-type]
+    return ()
+
+
+# ---- producer, subscription and consumer ---------------------------------------------------------------
+
+
+@always(client_session, given=client_session.is_reference)
+def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A send takes the next sequence id; a result completes the oldest message, a timeout or final refusal all of them.
+
+    The first session starts the sequence ids; every session sends all pending messages again. The broker stores or
+    rejects the oldest send on its way, which is lost with the connection.
+    """
+    p, log, reply = before.producer, before.log, reply_to(before, event)
+    following, pending, results, up = p.next_sequence_id, p.pending, p.results, p.up
+    if not happened(event) or handler_of(event) != "producer":
+        pass
+    elif event.name == "send":
+        up = (*up, Entry(len(results) + len(pending), following))
+        following, pending = following + 1, (*pending, following)
+    elif event.name in ("store", "send_error"):
+        is_new = event.name == "store" and up[0].sequence > last_stored(cfg, before)
+        log, up = (*log, *up[:is_new]), up[1:]
+    elif event.name == "time_out" or (reply is not None and reply[:2] == ("refused", 0)):
+        results, pending = (*results, *[False for _ in pending]), ()
+    elif reply is not None and reply.kind == "success":
+        if not p.link.created:
+            following = 1 + (reply.value if cfg.initial_sequence_id < 0 else cfg.initial_sequence_id)
+        up = tuple(Entry(len(results) + i, sequence) for i, sequence in enumerate(pending))
+    elif reply is not None and reply.kind in ("receipt", "checksum_error") and pending[:1] == (reply.value,):
+        results, pending = (*results, reply.kind == "receipt"), pending[1:]
+    now = after.producer
+    kept = up if now.link.phase == "ready" else ()
+    return (after.log, now.next_sequence_id, now.pending, now.results, now.up) == (
+        log,
+        following,
+        pending,
+        results,
+        kept,
+    )
+
+
+@always(client_session, given=client_session.is_reference)
+def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A broker that has the session takes the acks of a flush and of a corrupt entry, and delivers entries in order.
+
+    A redelivery rewinds an exclusive consumer, and repeats one entry of a shared one. Acknowledged entries are not
+    delivered again.
+    """
+    c, acked, reply = before.consumer, {*before.acked}, reply_to(before, event)
+    replay, read, message = {*c.replay}, c.read, event.arguments.get("message", 0)
+    if not happened(event):
+        pass
+    elif event.name == "acknowledge_elsewhere":
+        acked.add(message)
+    elif c.link.served != "open":
+        pass
+    elif event.name == "flush":
+        acked |= {*c.grouped, *range(c.cumulative + 1)}
+    elif reply is not None and reply.kind == "corrupt":
+        acked |= {*reply.messages}
+    elif event.name in DISPATCHES:
+        replay, read = replay - {event.outcome}, max(read, event.outcome + 1)
+    elif event.name == "negative_acknowledge" and c.link.phase == "ready":
+        entry = message // cfg.batch_size
+        replay |= {entry} if cfg.shared and entry < read else set()
+        read = read if cfg.shared else 0
+    now = after.consumer
+    if after.acked != tuple(sorted(acked)):
+        return False
+    wanted = tuple(e for e in sorted(replay) if left_in(cfg, after, e))
+    return now.link.served != "open" or (now.read, now.replay) == (read, wanted)
+
+
+@always(client_session, given=client_session.is_reference)
+def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The application gets the queued messages in order, and is done with each that it acknowledges or rejects.
+
+    An ack is tracked until its batch is complete, then grouped until the next flush; with index acks it is grouped at
+    once. A cumulative ack replaces the acks that it covers. A redelivered batch is tracked from its ack set on.
+    """
+    c, name, reply = before.consumer, event.name, reply_to(before, event)
+    queue, cumulative = c.queue, c.cumulative
+    taken, tracked, grouped = {*c.taken}, {*c.tracked}, {*c.grouped}
+    message: int = event.arguments.get("message", 0)
+    batch = {*batch_of(cfg, message // cfg.batch_size)}
+    if not happened(event) or handler_of(event) != "consumer":
+        pass
+    elif name == "connect" or (name == "negative_acknowledge" and not cfg.shared and c.link.phase == "ready"):
+        queue, taken = (), taken - ({message} if name != "connect" else set())
+    elif name == "negative_acknowledge":
+        taken -= {message}
+    elif reply is not None and reply.kind == "message":
+        arrived = [m for m in reply.messages if m not in grouped and m > cumulative]
+        queue = (*queue, *arrived)
+        if arrived and not cfg.index_acks:
+            whole = {*batch_of(cfg, reply.value)}
+            tracked = (tracked - whole) | (whole - {*reply.messages})
+    elif name == "receive":
+        queue, taken = queue[1:], taken | {queue[0]}
+    elif name == "acknowledge":
+        is_whole, _ = covered_by(cfg, before, message, cumulative=False)
+        taken -= {message}
+        if cfg.index_acks:
+            grouped |= {message}
+        else:
+            grouped |= batch if is_whole else set()
+            tracked = tracked - batch if is_whole else tracked | {message}
+    elif name == "acknowledge_cumulative":
+        last, (_, acks) = last_covered(cfg, before, message), covered_by(cfg, before, message, cumulative=True)
+        taken, grouped = {m for m in taken if m > message}, {m for m in grouped if m > last}
+        tracked = {m for m in tracked | (set() if cfg.index_acks else acks) if m > last}
+        cumulative = max(cumulative, last)
+    elif name == "flush":
+        grouped, cumulative = set(), -1
+    now = after.consumer
+    wanted = tuple(sorted(taken)), tuple(sorted(tracked)), tuple(sorted(grouped))
+    return (now.queue, now.cumulative) == (queue, cumulative) and (now.taken, now.tracked, now.grouped) == wanted
