@@ -510,6 +510,7 @@ GOES_ON = {
     "take": "unmap",
     "peek": "visit",
     "compare": "mark",
+    "unmap_evicted": "clear",
     "clear_evicted": "subtract",
 }
 

@@ -509,7 +509,10 @@ def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, ev
 
 @always(range_cache, on=("release", "remove_range", "over_release"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form numbers open copies from 1 and sets the clock to zero; it changes nothing else."""
+    """The canonical form numbers open copies from 1 and sets the clock to zero; it changes nothing else.
+
+    It is the same for other numbers of the copies.
+    """
     renamed = canonical(cfg, after)
     forms = [
         (
@@ -521,7 +524,23 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
     ]
     numbers = sorted(read_counts(renamed))
     named = numbers == list(range(1, renamed.next_copy)) and renamed.now_ns == 0
-    return forms[0] == forms[1] and named and canonical(cfg, renamed) == renamed
+    return forms[0] == forms[1] and named and canonical(cfg, _renumbered(renamed)) == renamed
+
+
+def _renumbered(s: State) -> State:
+    """The state with the numbers of its open copies reversed."""
+
+    def reversed_numbers(copies: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(s.next_copy - copy for copy in reversed(copies))
+
+    return s._replace(
+        now_ns=s.now_ns + 1,
+        queue=tuple(
+            e and e._replace(copies=reversed_numbers(e.copies), timestamp_ns=e.timestamp_ns + 1) for e in s.queue
+        ),
+        stash=tuple(e._replace(copies=reversed_numbers(e.copies), timestamp_ns=e.timestamp_ns + 1) for e in s.stash),
+        orphaned_copies=tuple(g._replace(copies=reversed_numbers(g.copies)) for g in reversed(s.orphaned_copies)),
+    )
 
 
 # ---- coverage goals -----------------------------------------------------------------------------------

@@ -312,18 +312,19 @@ def test_deallocated_value_frees_nothing_where_its_bytes_stay_counted() -> None:
 def test_profile_fifo_evicts_in_insertion_order() -> None:
     cfg = m.range_cache.profiles["fifo"].config
     s, _ = after(cfg, ("put", 0, A, 10, 5), ("put", 0, B, 10, 0), ("get", 0, A, False), ("size_pass", 1))
-    assert [e.position for e in live(s)] == [B]
+    assert [(e.position, e.expected_reads) for e in live(s)] == [(B, None)]
+    assert after(cfg, ("put", 0, A, 10, 5))[0].queue[0] == Entry(0, A, 10, None, (), 0, 0, False, False)
 
 
 def test_separate_counters_requeue_for_access_without_counting() -> None:
-    cfg = BASE._replace(max_requeue_times=1, extend_ttl_of_recently_accessed=True, access_requeue_counts=False)
+    cfg = m.range_cache.profiles["separate-counters"].config._replace(max_requeue_times=1)
     s, _ = after(cfg, ("put", 0, A, 10, 9), ("get", 0, A, False), ("advance", TTL + 1), ("time_pass", 1))
     assert live(s)[0].requeue_count == 0
     s, _ = after(cfg, ("advance", TTL + 1), start=s)
     assert after(cfg, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(0, 0)
 
 
-def test_size_pass_removes_expired_entry_by_rule() -> None:
-    cfg = BASE._replace(size_pass_requeues_expired=False)
+def test_size_pass_removes_expired_entry_in_the_text_of_pip_430() -> None:
+    cfg = m.range_cache.profiles["pip-430"].config._replace(ttl_ns=TTL)
     s, _ = after(cfg, ("put", 0, A, 10, 9), ("put", 0, B, 10, 0), ("advance", TTL + 1), ("size_pass", 1))
     assert [e.position for e in live(s)] == [B]
