@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from model.cache_steps.machine import ELSEWHERE, IN_USE, LOCKED, NO_TASK, NO_VALUE, Verdict
+from model.cache_steps.machine import ELSEWHERE, IN_USE, LOCKED, NO_TASK, NO_VALUE, EvictionResult
 from model.cache_steps.threads import Config, Eviction, Insert, Lookup, Removal, State
 from model.cache_steps.threads import Wrapper as WrapperState
 from model.machine import Refused
@@ -81,7 +81,7 @@ class Removing(Thread):
     """A thread that removes ranges."""
 
     __slots__ = ("last", "present", "removed")
-    holding = frozenset(("unmap", "clear"))
+    holding = frozenset(("unmap", "mark_removed"))
 
     def rest(self) -> None:
         """Becomes idle. O(1)."""
@@ -95,7 +95,7 @@ class Evicting(Thread):
     """The thread that evicts."""
 
     __slots__ = ("freed", "goal", "periodic")
-    holding = frozenset(("unmap", "clear", "subtract"))
+    holding = frozenset(("unmap", "mark_removed", "subtract"))
 
     def rest(self) -> None:
         """Becomes idle. O(1)."""
@@ -122,7 +122,7 @@ class CacheThreads:
         self._wrappers = [Wrapper(number) for number in range(cfg.pool)]
         self._sizes = [0] * cfg.caches
         self._total = 0
-        self._marker = False
+        self._eviction_in_progress = False
         self._tasks = 0
         self._inserts = [Inserting() for _ in range(cfg.inserters)]
         self._removals = [Removing() for _ in range(cfg.removers)]
@@ -188,7 +188,7 @@ class CacheThreads:
         if me.at != "total" or me.key is None:
             return ELSEWHERE
         self._total += self._bytes(me.key)
-        wants = not self._marker and self._total > self.cfg.trigger_bytes
+        wants = not self._eviction_in_progress and self._total > self.cfg.trigger_bytes
         me.rest()
         if wants:
             me.at = "schedule"
@@ -198,10 +198,10 @@ class CacheThreads:
         me = self._inserts[inserter]
         if me.at != "schedule":
             return ELSEWHERE
-        if self._marker:
+        if self._eviction_in_progress:
             me.rest()
             return False
-        self._marker = True
+        self._eviction_in_progress = True
         self._tasks += 1
         me.rest()
         return True
@@ -257,14 +257,14 @@ class CacheThreads:
         if me.at != "unmap" or me.wrapper is None or me.key is None:
             return ELSEWHERE
         self._unmap(me.key, me.wrapper)
-        me.at = "clear"
+        me.at = "mark_removed"
         return None
 
-    def clear(self, remover: int) -> int | Refused:
+    def mark_removed(self, remover: int) -> int | Refused:
         """Clears the wrapper and counts its bytes; returns the bytes removed so far. O(1)."""
         me = self._removals[remover]
         w = me.wrapper
-        if me.at != "clear" or w is None or me.key is None:
+        if me.at != "mark_removed" or w is None or me.key is None:
             return ELSEWHERE
         if w.key == me.key:
             w.key = None
@@ -348,19 +348,19 @@ class CacheThreads:
         me.at = "measure" if me.goal is None else "end"
         me.goal = me.freed = 0
 
-    def visit_for_size(self) -> Verdict | Refused:
+    def visit_for_size(self) -> EvictionResult | Refused:
         me = self._eviction
         if me.at != "visit" or me.goal is None:
             return ELSEWHERE
         return self._decide(me.freed >= me.goal)
 
-    def visit_for_time(self, expired: bool) -> Verdict | Refused:
+    def visit_for_time(self, expired: bool) -> EvictionResult | Refused:
         me = self._eviction
         if me.at != "visit" or me.goal is not None:
             return ELSEWHERE
         return self._decide(not expired)
 
-    def _decide(self, stops: bool) -> Verdict | Refused:
+    def _decide(self, stops: bool) -> EvictionResult | Refused:
         me = self._eviction
         w = me.wrapper
         assert w is not None, "a visited head has been peeked"
@@ -395,13 +395,13 @@ class CacheThreads:
         if me.at != "unmap" or me.wrapper is None or me.key is None:
             return ELSEWHERE
         self._unmap(me.key, me.wrapper)
-        me.at = "clear"
+        me.at = "mark_removed"
         return True
 
-    def clear_evicted(self) -> bool | Refused:
+    def mark_evicted_removed(self) -> bool | Refused:
         me = self._eviction
         w = me.wrapper
-        if me.at != "clear" or w is None:
+        if me.at != "mark_removed" or w is None:
             return ELSEWHERE
         w.key = None
         w.released = False
@@ -451,7 +451,7 @@ class CacheThreads:
         if me.at != "end":
             return ELSEWHERE
         if not me.periodic:
-            self._marker = False
+            self._eviction_in_progress = False
         me.rest()
         return None
 
@@ -477,15 +477,15 @@ class CacheThreads:
         if me.wrapper.holder is not None:
             return LOCKED
         if me.wrapper.key == me.key:
-            me.at = "mark"
+            me.at = "set_accessed"
             return True
         me.rest()
         return False
 
-    def mark(self, reader: int) -> Refused | None:
+    def set_accessed(self, reader: int) -> Refused | None:
         """Sets `accessed`. O(1)."""
         me = self._lookups[reader]
-        if me.at != "mark" or me.wrapper is None:
+        if me.at != "set_accessed" or me.wrapper is None:
             return ELSEWHERE
         me.wrapper.accessed = True
         me.at = "retain"
@@ -557,7 +557,7 @@ class CacheThreads:
             tuple([WrapperState(w.key, w.accessed, w.released, w.pooled) for w in self._wrappers]),
             tuple(self._sizes),
             self._total,
-            self._marker,
+            self._eviction_in_progress,
             self._tasks,
             tuple([Insert(t.at, number(t.wrapper), t.key) for t in self._inserts]),
             tuple([Removal(t.at, t.key, t.last, number(t.wrapper), t.removed, t.present) for t in self._removals]),
@@ -573,7 +573,7 @@ class CacheThreads:
         self._map = {key: self._wrappers[n] for key, n in enumerate(state.mapped) if n is not None}
         self._queue.extend([self._wrappers[n] for n in state.queue])
         self._sizes = list(state.sizes)
-        self._total, self._marker, self._tasks = state.total, state.marker, state.scheduled
+        self._total, self._eviction_in_progress, self._tasks = state.total, state.eviction_in_progress, state.scheduled
         for removing, r in zip(self._removals, state.removals, strict=True):
             removing.last, removing.removed, removing.present = r.last, r.removed, r.present
         e = state.eviction

@@ -20,7 +20,7 @@ STEPS_ON = (
     "find_next",
     "take",
     "unmap",
-    "clear",
+    "mark_removed",
     "subtract",
     "report",
     "begin_eviction",
@@ -30,14 +30,14 @@ STEPS_ON = (
     "visit_for_time",
     "requeue",
     "unmap_evicted",
-    "clear_evicted",
+    "mark_evicted_removed",
     "subtract_evicted",
     "pop",
     "recycle",
     "report_evicted",
     "end_eviction",
     "compare",
-    "mark",
+    "set_accessed",
     "retain",
 )
 VISITS = ("visit_for_size", "visit_for_time")
@@ -57,8 +57,8 @@ def at_rest(s: State) -> bool:
 @once_per_state
 def lock_holders(s: State) -> list[int]:
     """The wrapper of each thread that holds a lock; the evicting thread counts from its unmapping on."""
-    held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals if r.at in ("unmap", "clear")]
-    held.append(s.eviction.wrapper if s.eviction.at in ("clear", "subtract") else None)
+    held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals if r.at in ("unmap", "mark_removed")]
+    held.append(s.eviction.wrapper if s.eviction.at in ("mark_removed", "subtract") else None)
     return [n for n in held if n is not None]
 
 
@@ -140,7 +140,7 @@ def lock_has_at_most_one_holder(cfg: Config, s: State) -> bool:
 @always(cache_steps)
 def eviction_removes_checked_head(cfg: Config, s: State) -> bool:
     """The entry that an eviction removes is the head that it checked."""
-    return s.eviction.at not in ("clear", "subtract") or s.queue[:1] == (s.eviction.wrapper,)
+    return s.eviction.at not in ("mark_removed", "subtract") or s.queue[:1] == (s.eviction.wrapper,)
 
 
 @always(cache_steps)
@@ -150,20 +150,20 @@ def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
 
 
 @always(cache_steps)
-def marker_is_set_while_task_exists(cfg: Config, s: State) -> bool:
-    """The eviction marker is set while a task is scheduled or runs."""
-    return s.marker or (not s.scheduled and (s.eviction.at == "idle" or s.eviction.periodic))
+def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
+    """`evictionInProgress` is set while a task is scheduled or runs."""
+    return s.eviction_in_progress or (not s.scheduled and (s.eviction.at == "idle" or s.eviction.periodic))
 
 
 # ---- steps --------------------------------------------------------------------------------------------
 
 
-@always(cache_steps, on=("clear", "clear_evicted"))
+@always(cache_steps, on=("mark_removed", "mark_evicted_removed"))
 def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal or eviction counts an entry only if it cleared it, so each entry is counted and released once."""
+    """A removal or eviction counts an entry only if it marks its wrapper as removed: each entry is counted once."""
     if not done(event):
         return True
-    if event.name == "clear_evicted":
+    if event.name == "mark_evicted_removed":
         e = before.eviction
         return e.wrapper is None or not event.outcome or before.wrappers[e.wrapper].key == e.key
     was, now = before.removals[event.arguments["remover"]], after.removals[event.arguments["remover"]]
@@ -206,12 +206,12 @@ PROGRAM = {
     "publish": ({"offer", "put"}, {"count", "offer", "idle"}),
     "count_in_cache": ({"count"}, {"total"}),
     "count_in_total": ({"total"}, {"schedule", "idle"}),
-    "schedule": ({"schedule", "look"}, {"idle", "look", "schedule"}),
+    "schedule": ({"schedule", "retry"}, {"idle", "retry", "schedule"}),
     "remove": ({"idle"}, {"find"}),
     "find_next": ({"find"}, {"take", "subtract", "idle"}),
     "take": ({"take"}, {"unmap", "find"}),
-    "unmap": ({"unmap"}, {"clear"}),
-    "clear": ({"clear"}, {"find"}),
+    "unmap": ({"unmap"}, {"mark_removed"}),
+    "mark_removed": ({"mark_removed"}, {"find"}),
     "subtract": ({"subtract"}, {"report", "idle"}),
     "report": ({"report"}, {"idle"}),
     "begin_eviction": ({"idle"}, {"measure"}),
@@ -221,16 +221,16 @@ PROGRAM = {
     "visit_for_size": ({"visit"}, {"pop", "report", "end", "requeue", "unmap"}),
     "visit_for_time": ({"visit"}, {"pop", "report", "measure", "requeue", "unmap"}),
     "requeue": ({"requeue"}, {"peek"}),
-    "unmap_evicted": ({"unmap"}, {"clear", "pop"}),
-    "clear_evicted": ({"clear"}, {"subtract", "pop"}),
+    "unmap_evicted": ({"unmap"}, {"mark_removed", "pop"}),
+    "mark_evicted_removed": ({"mark_removed"}, {"subtract", "pop"}),
     "subtract_evicted": ({"subtract"}, {"pop"}),
     "pop": ({"pop"}, {"recycle"}),
     "recycle": ({"recycle"}, {"peek"}),
     "report_evicted": ({"report"}, {"measure", "end"}),
     "end_eviction": ({"end"}, {"idle"}),
     "find": ({"idle"}, {"compare", "idle"}),
-    "compare": ({"compare"}, {"mark", "idle"}),
-    "mark": ({"mark"}, {"retain"}),
+    "compare": ({"compare"}, {"set_accessed", "idle"}),
+    "set_accessed": ({"set_accessed"}, {"retain"}),
     "retain": ({"retain"}, {"idle"}),
 }
 #: The arguments that are numbers of threads, and the state field of those threads.
@@ -273,7 +273,7 @@ def replaced(items: tuple[Any, ...], index: int | None, item: Any) -> tuple[Any,
 
 def head_is_locked(cfg: Config, s: State, wrapper: int) -> bool:
     """Whether a thread holds the lock of a wrapper; an eviction holds it from its visit on, if it removes that one."""
-    own = s.eviction.wrapper if s.eviction.at == "unmap" and cfg.eviction_takes == "checked" else None
+    own = s.eviction.wrapper if s.eviction.at == "unmap" and cfg.eviction_unmaps == "checked" else None
     return wrapper in lock_holders(s) or wrapper == own
 
 
@@ -298,7 +298,7 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
         possible = possible and before.scheduled > 0
     if possible and event.name in ("take", "compare", *VISITS):
         wrapper = t.wrapper
-    elif possible and event.name == "unmap_evicted" and cfg.eviction_takes == "first":
+    elif possible and event.name == "unmap_evicted" and cfg.eviction_unmaps == "mapped":
         wrapper = t.wrapper if before.mapped[t.key] is None else before.mapped[t.key]
     return done(event) == (possible and (wrapper is None or not head_is_locked(cfg, before, wrapper)))
 
@@ -394,9 +394,9 @@ def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, ev
 
 @always(cache_steps)
 def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A wrapper changes only when an insert fills it, a lookup marks it, a requeue unmarks it, or a remover clears it.
+    """A wrapper changes only when an insert fills it or a removal or eviction marks it as removed; recycling resets it.
 
-    Recycling resets it. An insert and a removal keep the mark of a late lookup.
+    A lookup sets `accessed`, a requeue clears it. An insert and a removal keep `accessed` of a late lookup.
     """
     t, n, w = thread_of(before, event), None, Wrapper(None, False, False, True)
     if done(event):
@@ -415,14 +415,14 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
         n = None
     elif event.name == "insert" and event.outcome is True:
         w = Wrapper(asked_key(cfg, event), was.accessed, False, False)
-    elif event.name == "mark" or event.outcome == "REQUEUE":
-        w = was._replace(accessed=event.name == "mark")
-    elif event.name == "clear_evicted" and event.outcome is True:
+    elif event.name == "set_accessed" or event.outcome == "REQUEUE":
+        w = was._replace(accessed=event.name == "set_accessed")
+    elif event.name == "mark_evicted_removed" and event.outcome is True:
         w = was._replace(key=None, released=False)
-    elif event.name == "clear":
+    elif event.name == "mark_removed":
         w = was if event.outcome == t.removed else was._replace(key=None, released=False)
     elif event.name in ("insert", "recycle") or (event.name == "publish" and event.outcome is False and t.at == "put"):
-        w = w._replace(accessed=was.accessed and not cfg.recycling_clears_the_mark)
+        w = w._replace(accessed=was.accessed and not cfg.recycling_clears_accessed)
         n = None if event.name == "publish" and cfg.published_first == "map" else n
     else:
         n = None
@@ -430,21 +430,21 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 
 
 @always(cache_steps)
-def marker_and_tasks_change_only_by_their_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The first thread above the trigger sets the marker and schedules one task; the end of that task clears it."""
-    marker, tasks, t = before.marker, before.scheduled, thread_of(before, event)
+def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The first thread above the trigger sets `evictionInProgress` and schedules a task; its end clears it."""
+    is_set, tasks, t = before.eviction_in_progress, before.scheduled, thread_of(before, event)
     if event.name == "schedule" and done(event) and t.at == "schedule":
-        if event.outcome is marker:
+        if event.outcome is is_set:
             return False
-        tasks += not marker
-        marker = not (marker and cfg.late_trigger == "erases_the_marker")
+        tasks += not is_set
+        is_set = not (is_set and cfg.late_trigger == "erases")
     elif event.name == "begin_eviction" and done(event):
         tasks -= 1
     elif event.name == "begin_periodic_eviction" and done(event):
-        marker = marker or cfg.periodic_task_uses_the_marker
+        is_set = is_set or cfg.periodic_task_overwrites_future
     elif event.name == "end_eviction" and done(event):
-        marker = marker and t.periodic and not cfg.periodic_task_uses_the_marker
-    return (after.marker, after.scheduled) == (marker, tasks)
+        is_set = is_set and t.periodic and not cfg.periodic_task_overwrites_future
+    return (after.eviction_in_progress, after.scheduled) == (is_set, tasks)
 
 
 #: The outcome of a step, as a function of the states before and after it and of its thread before it.
@@ -464,7 +464,7 @@ FOUND: dict[str, Callable[[Config, State, State, Any], object]] = {
 def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A thread continues with the wrapper, the key and the bytes that its step found.
 
-    A removal advances to the next position; an inserter above the trigger schedules a task unless the marker is set.
+    A removal advances to the next position; an inserter above the trigger schedules a task unless one is in progress.
     """
     if not done(event) or event.name == "over_release":
         return True
@@ -483,15 +483,15 @@ def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: 
         stays = w.released and not cfg.removal_passes_released_values
         takes = not stays and (w.key == was.key or not cfg.removal_rechecks_key)
         wanted = {"at": "unmap" if takes else "find", "key": was.key + (not takes and not stays)}
-    elif event.name == "clear":
-        cleared = before.wrappers[was.wrapper] != after.wrappers[was.wrapper]
-        removed = was.removed + bytes_at(cfg, was.key) * cleared if cfg.removal_rechecks_key else now.removed
+    elif event.name == "mark_removed":
+        is_marked = before.wrappers[was.wrapper] != after.wrappers[was.wrapper]
+        removed = was.removed + bytes_at(cfg, was.key) * is_marked if cfg.removal_rechecks_key else now.removed
         wanted = {"key": was.key + 1, "wrapper": None, "removed": removed}
     elif event.name == "count_in_total":
-        above = after.total > cfg.trigger_bytes and not before.marker
+        above = after.total > cfg.trigger_bytes and not before.eviction_in_progress
         wanted = {"at": "schedule" if above else "idle"}
     elif event.name == "compare" and w is not None:
-        wanted = {"at": "mark" if w.key == was.key else "idle"}
+        wanted = {"at": "set_accessed" if w.key == was.key else "idle"}
     elif event.name == "peek":
         wanted = {"wrapper": before.queue[0]} if before.queue else {"wrapper": None}
     elif outcome == "REMOVE" and w is not None:
@@ -509,15 +509,15 @@ GOES_ON = {
     "count_in_total": "schedule",
     "take": "unmap",
     "peek": "visit",
-    "compare": "mark",
-    "unmap_evicted": "clear",
-    "clear_evicted": "subtract",
+    "compare": "set_accessed",
+    "unmap_evicted": "mark_removed",
+    "mark_evicted_removed": "subtract",
 }
 
 
 @always(cache_steps)
 def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step returns what it found or computed: a wrapper, a size, the bytes removed or to free, a verdict."""
+    """A step returns what it found or computed: a wrapper, a size, the bytes removed or to free, an eviction result."""
     if not done(event) or event.name == "over_release":
         return True
     t, outcome = thread_of(before, event), event.outcome
@@ -529,7 +529,7 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
         return bool(outcome == FOUND[event.name](cfg, before, after, t))
     if event.name == "find":
         return outcome is (before.mapped[asked_key(cfg, event)] is not None)
-    if event.name == "clear":
+    if event.name == "mark_removed":
         return bool(outcome == thread_of(after, event).removed)
     w = None if t.wrapper is None else before.wrappers[t.wrapper]
     if w is not None and event.name in VISITS:
@@ -552,7 +552,12 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
     mapped = [key for key in range(cfg.caches * cfg.positions) if s.mapped[key] is not None]
     queued = [s.wrappers[n].key for n in s.queue]
     by_cache = [[key for key in mapped if key // cfg.positions == cache] for cache in range(cfg.caches)]
-    figures = {"sizes": list(s.sizes), "total": s.total, "tasks": s.scheduled, "marked": s.marker}
+    figures = {
+        "sizes": list(s.sizes),
+        "total": s.total,
+        "tasks": s.scheduled,
+        "eviction_in_progress": s.eviction_in_progress,
+    }
     same = sorted(map(repr, renumbered.wrappers)) == sorted(map(repr, s.wrappers)) and observe(cfg, renumbered) == seen
     return same and seen == {"caches": by_cache, "removal_queue": queued, **figures}
 
@@ -560,15 +565,15 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
 # ---- coverage goals -----------------------------------------------------------------------------------
 
 
-@sometimes(cache_steps, on=("mark",))
-def late_lookup_marked_reused_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
+@sometimes(cache_steps, on=("set_accessed",))
+def late_lookup_set_accessed_of_reused_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper that was reused for another position."""
     k = before.lookups[event.arguments["reader"]]
     return done(event) and k.wrapper is not None and before.wrappers[k.wrapper].key not in (None, k.key)
 
 
-@sometimes(cache_steps, on=("mark",))
-def late_lookup_marked_pooled_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
+@sometimes(cache_steps, on=("set_accessed",))
+def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup sets `accessed` of a wrapper in the pool."""
     k = before.lookups[event.arguments["reader"]]
     return done(event) and k.wrapper is not None and before.wrappers[k.wrapper].pooled
@@ -582,7 +587,7 @@ def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(cache_steps, on=("take",))
 def removal_found_evicted_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal locks a wrapper that an eviction has cleared."""
+    """A removal locks a wrapper that an eviction has marked as removed."""
     return event.outcome is False
 
 
@@ -617,7 +622,7 @@ def inserts_raced_for_position(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(cache_steps, on=("schedule",))
 def triggers_raced(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two threads find no marker, and one of them sets it first."""
+    """Two threads find no eviction_in_progress, and one of them sets it first."""
     return event.outcome is False
 
 
@@ -634,8 +639,8 @@ def entry_was_requeued(cfg: Config, before: State, event: Event, after: State) -
 
 
 @sometimes(cache_steps, on=("insert",))
-def position_reused_before_wrapper_cleared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert succeeds at a position whose former wrapper is unmapped but not cleared."""
+def position_reused_before_wrapper_marked_removed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An insert succeeds at a position whose former wrapper is unmapped but not marked as removed."""
     if event.outcome is not True:
         return False
     key = event.arguments["cache"] * cfg.positions + event.arguments["position"]
@@ -667,6 +672,6 @@ def deallocated_value_is_mapped(cfg: Config, s: State) -> bool:
 def every_operation_terminates(cfg: Config, s: State) -> bool:
     """Every operation terminates and no task stays scheduled, once no thread begins a new operation.
 
-    Repeated lookups can keep a size pass from ending, because they mark requeued entries again.
+    Repeated lookups can keep a size pass from ending, because they set `accessed` of requeued entries again.
     """
     return at_rest(s) and not s.scheduled

@@ -20,8 +20,8 @@ TestCacheSteps = stateful_test(find_subject("cache_steps"))
 BASE = Config(positions=3, pool=3, inserters=2, removers=1, readers=1)
 RUNS = {run.name: run for run in all_runs(MODULES) if run.component == "cache_steps"}
 SIZE_PASS = ("begin_eviction", "measure")
-EVICT_ONE = ("peek", "visit_for_size", "unmap_evicted", "clear_evicted", "subtract_evicted", "pop", "recycle")
-REMOVE_ONE = (("find_next", 0), ("take", 0), ("unmap", 0), ("clear", 0))
+EVICT_ONE = ("peek", "visit_for_size", "unmap_evicted", "mark_evicted_removed", "subtract_evicted", "pop", "recycle")
+REMOVE_ONE = (("find_next", 0), ("take", 0), ("unmap", 0), ("mark_removed", 0))
 
 Action = tuple[Any, ...] | str
 
@@ -83,7 +83,7 @@ def test_wrapper_is_locked_until_its_cache_counts_the_bytes() -> None:
 
 
 def test_concurrent_removal_and_eviction_count_the_entry_once() -> None:
-    """The removal finds the wrapper, the eviction clears it first: the removal unlocks it without counting it."""
+    """The removal finds the wrapper, the eviction removes it first: the removal unlocks it without counting it."""
     s, _ = after(BASE, *whole(1, 0), ("remove", 0, 0, 2), ("find_next", 0), *SIZE_PASS, *EVICT_ONE)
     s, is_mine = after(BASE, ("take", 0), on=s)
     assert (is_mine, s.sizes) == (False, (0,))
@@ -104,7 +104,7 @@ def test_late_lookup_sets_accessed_of_a_reused_wrapper() -> None:
     """The wrapper is recycled and reused: the other entry is requeued, and the lookup misses."""
     cfg = BASE._replace(extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, *whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, *added(2, 0, 1))
-    s, _ = after(cfg, ("mark", 0), on=s)
+    s, _ = after(cfg, ("set_accessed", 0), on=s)
     assert (s.wrappers[0].key, s.wrappers[0].accessed) == (2, True)
     s, given = after(cfg, ("retain", 0), on=s)
     assert given is None
@@ -114,7 +114,7 @@ def test_late_lookup_sets_accessed_of_a_reused_wrapper() -> None:
 
 
 def test_accessed_set_on_a_pooled_wrapper_survives_its_reuse() -> None:
-    s, _ = after(BASE, *whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, ("mark", 0))
+    s, _ = after(BASE, *whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, ("set_accessed", 0))
     assert (s.wrappers[0].pooled, s.wrappers[0].accessed) == (True, True)
     s, _ = after(BASE, ("insert", 0, 0, 2, 0), on=s)
     assert s.wrappers[0].accessed
@@ -126,29 +126,29 @@ def test_position_is_taken_once_it_is_mapped() -> None:
     assert (s.mapped, s.queue, s.wrappers[1].pooled) == ((None, 0, None), (), True)
 
 
-def test_late_trigger_leaves_the_marker() -> None:
+def test_late_trigger_keeps_the_future() -> None:
     s, _ = after(BASE, *added(0, 0), *added(1, 1, 1), ("schedule", 0))
     s, scheduled = after(BASE, ("schedule", 1), on=s)
-    assert (scheduled, s.marker, s.scheduled) == (False, True, 1)
+    assert (scheduled, s.eviction_in_progress, s.scheduled) == (False, True, 1)
 
 
 # ---- profiles with a seeded or shipped bug
 
 
-def test_marker_erased_both_triggers_schedule_a_task() -> None:
-    cfg = profile("marker-erased")
+def test_future_erased_both_triggers_schedule_a_task() -> None:
+    cfg = profile("future-erased")
     s, _ = after(cfg, *added(0, 0), *added(1, 1, 1), ("schedule", 0), ("schedule", 1))
-    assert (s.marker, s.scheduled) == (False, 1)
+    assert (s.eviction_in_progress, s.scheduled) == (False, 1)
     s, _ = after(cfg, ("schedule", 1), ("schedule", 1), on=s)
-    assert (s.marker, s.scheduled) == (True, 2)
+    assert (s.eviction_in_progress, s.scheduled) == (True, 2)
 
 
-def test_marker_overwritten_periodic_task_clears_marker_of_scheduled_task() -> None:
+def test_future_overwritten_periodic_task_clears_future_of_scheduled_task() -> None:
     steps = [*whole(0, 0), "begin_periodic_eviction", "peek", ("visit_for_time", False), "measure", *EVICT_ONE]
-    s, _ = after(profile("marker-overwritten"), *steps, "peek", "report_evicted", "end_eviction")
-    assert (s.marker, s.scheduled) == (False, 1)
+    s, _ = after(profile("future-overwritten"), *steps, "peek", "report_evicted", "end_eviction")
+    assert (s.eviction_in_progress, s.scheduled) == (False, 1)
     s, _ = after(BASE, *steps, "peek", "report_evicted", "end_eviction")
-    assert (s.marker, s.scheduled) == (True, 1)
+    assert (s.eviction_in_progress, s.scheduled) == (True, 1)
 
 
 def test_queue_before_map_wrapper_of_duplicate_is_queued_twice() -> None:
@@ -168,12 +168,12 @@ def test_put_in_two_steps_counts_the_losing_put() -> None:
 def test_removed_twice_counts_an_evicted_entry() -> None:
     cfg = profile("removed-twice")
     s, _ = after(cfg, *whole(1, 0), ("remove", 0, 0, 2), ("find_next", 0), *SIZE_PASS, *EVICT_ONE)
-    s, _ = after(cfg, ("take", 0), ("unmap", 0), ("clear", 0), ("find_next", 0), ("subtract", 0), on=s)
+    s, _ = after(cfg, ("take", 0), ("unmap", 0), ("mark_removed", 0), ("find_next", 0), ("subtract", 0), on=s)
     assert s.sizes == (-2,)
 
 
 def test_retains_unchecked_returns_another_entry() -> None:
-    steps = [*whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, *put(2, 0), ("mark", 0)]
+    steps = [*whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, *put(2, 0), ("set_accessed", 0)]
     assert after(profile("retains-unchecked"), *steps, ("retain", 0))[1] == 2
     assert after(BASE, *steps, ("retain", 0))[1] is None
 
@@ -198,11 +198,11 @@ BREAKS = {
     "evicts_unchecked": ("eviction_removes_checked_head", 21),
     "retains_unchecked": ("lookup_returns_requested_position_only", 22),
     "recycled_uncleared": ("recycled_wrapper_is_cleared", 17),
-    "marker_erased": ("marker_is_set_while_task_exists", 10),
-    "marker_overwritten": ("marker_is_set_while_task_exists", 17),
+    "future_erased": ("eviction_is_in_progress_while_task_exists", 10),
+    "future_overwritten": ("eviction_is_in_progress_while_task_exists", 17),
     "bytes_kept": ("cache_size_equals_sum_of_entry_sizes", 16),
 }
-LONG = {"marker_erased"}
+LONG = {"future_erased"}
 
 
 def explored(run: Run) -> Exploration:

@@ -31,7 +31,7 @@ SLOW = frozenset(
     [
         "individual-acks-commute",
         "total-equals-sizes-and-pending-changes",
-        "marker-is-set-for-one-task",
+        "eviction-is-in-progress-for-one-task",
         "total-equals-sum-of-cache-sizes",
         "triggered-eviction-starts-or-frees-bytes",
         "read-to-join-agrees",
@@ -289,7 +289,7 @@ SEEDED = {
         "managed_ledger",
     ),
     "a removal counts one byte more": Seeded(
-        "removal-counts-what-it-clears",
+        "removal-counts-what-it-removes",
         "model.cache_steps.machine",
         "removed += bytes_of(cfg, r.key)",
         "removed += bytes_of(cfg, r.key) + 1",

@@ -7,14 +7,14 @@
 (* steps, the same names, the same settings, and as many states.           *)
 (*                                                                         *)
 (*   insert    a pooled wrapper is filled under its lock and mapped; it is *)
-(*             offered to the queue; the cache counts its bytes and the    *)
-(*             lock is released; the total counts them; above the trigger, *)
-(*             without a marker, the marker is set and a task scheduled    *)
+(*             offered to the queue; the cache adds its bytes and the      *)
+(*             lock is released; the total adds them; above the trigger,   *)
+(*             unless an eviction is in progress, a task is scheduled      *)
 (*   remove    per position: a wrapper is found; under its lock, if it     *)
-(*             still has the key, it is unmapped, then cleared; at the end *)
-(*             the bytes are subtracted from the cache, then from the total*)
+(*             still has the key, it is unmapped and marked as removed; at *)
+(*             the end its cache subtracts the bytes, then the total       *)
 (*   evict     one thread, one task at a time: the head of the queue is    *)
-(*             peeked; under its lock it is checked, unmapped, cleared and *)
+(*             peeked; under its lock it is checked, unmapped, marked and  *)
 (*             subtracted; it is popped and recycled; at the end of the    *)
 (*             pass the freed bytes are subtracted from the total          *)
 (*   look up   a wrapper is found; its key is compared; `accessed` is set  *)
@@ -23,8 +23,7 @@
 (* A wrapper is a number.  Symmetry reduction: every step ends by          *)
 (* renumbering the wrappers, as the model's canonical form does.  Locks    *)
 (* are derived from the threads' program counters.  A step that the model  *)
-(* refuses is not enabled here.  An entry has as many bytes as its         *)
-(* position, counted from 1.                                               *)
+(* refuses is not enabled here.  The entry at position p has p + 1 bytes.  *)
 (*                                                                         *)
 (* Not modelled: outcomes, time, read counts, buffers.                     *)
 (***************************************************************************)
@@ -35,9 +34,9 @@ CONSTANTS
   \* Numbers of caches, positions, wrappers and threads, and broker settings.
   caches, positions, pool, inserters, removers, readers, trigger_bytes, target_bytes,
   extend_ttl_of_recently_accessed,
-  \* Rules: the reference, or a bug that some version has or had.
-  published_first, put_is_atomic, clears_in_bulk, removal_reports, removal_rechecks_key, eviction_takes,
-  retaining_checks_position, recycling_clears_the_mark, late_trigger, periodic_task_uses_the_marker,
+  \* Rules: the value of the reference, or a bug of a version.
+  published_first, put_is_atomic, clears_in_bulk, removal_reports, removal_rechecks_key, eviction_unmaps,
+  retaining_checks_position, recycling_clears_accessed, late_trigger, periodic_task_overwrites_future,
   released_value_stays_counted, removal_passes_released_values,
   \* The values of the steps' arguments; steps range over all threads and wrappers.
   cache, position, last, expired
@@ -46,13 +45,13 @@ VARIABLES
   mapped,     \* the wrapper at each key
   queue,      \* the removal queue: wrappers, head first
   wrappers,   \* key, `accessed`, whether the value is deallocated, whether the wrapper is in the pool
-  sizes,      \* bytes that each cache has counted
-  total,      \* bytes of all caches, as counted by the cache manager
-  marker,     \* set while an eviction task is scheduled or running
+  sizes,      \* of each cache (RangeCache.size)
+  total,      \* of all caches (RangeEntryCacheManagerImpl.currentSize)
+  eviction_in_progress,  \* evictionInProgress is not null: an eviction task is scheduled or runs
   scheduled,  \* number of scheduled eviction tasks
   inserts, removals, eviction, lookups  \* the threads: program counters and local variables
 
-vars == <<mapped, queue, wrappers, sizes, total, marker, scheduled, inserts, removals, eviction, lookups>>
+vars == <<mapped, queue, wrappers, sizes, total, eviction_in_progress, scheduled, inserts, removals, eviction, lookups>>
 
 Keys == 0..caches * positions - 1
 Wrappers == 0..pool - 1
@@ -76,7 +75,7 @@ Init == /\ mapped = [k \in Keys |-> None]
         /\ wrappers = [w \in Wrappers |-> Free]
         /\ sizes = [c \in 0..caches - 1 |-> 0]
         /\ total = 0
-        /\ marker = FALSE
+        /\ eviction_in_progress = FALSE
         /\ scheduled = 0
         /\ inserts = [i \in Inserters |-> NoInsert]
         /\ removals = [r \in Removers |-> NoRemoval]
@@ -87,8 +86,8 @@ Init == /\ mapped = [k \in Keys |-> None]
 (* A state as one record, and the renumbering of its wrappers. *)
 
 Contents == [mapped |-> mapped, queue |-> queue, wrappers |-> wrappers, sizes |-> sizes, total |-> total,
-             marker |-> marker, scheduled |-> scheduled, inserts |-> inserts, removals |-> removals,
-             eviction |-> eviction, lookups |-> lookups]
+             eviction_in_progress |-> eviction_in_progress, scheduled |-> scheduled, inserts |-> inserts,
+             removals |-> removals, eviction |-> eviction, lookups |-> lookups]
 
 \* The wrappers, and None, in the order of queue, map and threads.
 Met(c) == c.queue \o [k \in 1..caches * positions |-> c.mapped[k - 1]]
@@ -131,7 +130,7 @@ Become(contents) ==
      /\ wrappers' = d.wrappers
      /\ sizes' = d.sizes
      /\ total' = d.total
-     /\ marker' = d.marker
+     /\ eviction_in_progress' = d.eviction_in_progress
      /\ scheduled' = d.scheduled
      /\ inserts' = d.inserts
      /\ removals' = d.removals
@@ -142,16 +141,17 @@ Become(contents) ==
 (* Locks, and changes of a wrapper. *)
 
 \* An insert holds the lock of its wrapper; a removal holds it after `take`; an eviction after the result REMOVE, or,
-\* if `eviction_takes` is "first", after it has found the first wrapper at the position.
+\* if `eviction_unmaps` is "mapped", after it has found the wrapper that is mapped at the position.
 InsertLocks(w) == \E i \in Inserters : inserts[i].wrapper = w
 RemovalLocks(w) == \E r \in Removers : removals[r].wrapper = w /\ removals[r].at # "take"
 EvictionLocks(w) == /\ eviction.wrapper = w
-                    /\ eviction.at \in {"clear", "subtract"} \/ (eviction.at = "unmap" /\ eviction_takes = "checked")
+                    /\ \/ eviction.at \in {"mark_removed", "subtract"}
+                       \/ eviction.at = "unmap" /\ eviction_unmaps = "checked"
 Locked(w) == InsertLocks(w) \/ RemovalLocks(w) \/ EvictionLocks(w)
 
 \* A recycled wrapper; and the wrapper of a removed entry, which keeps `accessed`.
-Recycled(w) == IF recycling_clears_the_mark THEN Free ELSE [Free EXCEPT !.accessed = w.accessed]
-Cleared(w) == [w EXCEPT !.key = None, !.released = FALSE]
+Recycled(w) == IF recycling_clears_accessed THEN Free ELSE [Free EXCEPT !.accessed = w.accessed]
+MarkedRemoved(w) == [w EXCEPT !.key = None, !.released = FALSE]
 
 \* The map without this wrapper at the key; another wrapper at the key stays.
 Unmapped(k, w) == IF mapped[k] = w THEN [mapped EXCEPT ![k] = None] ELSE mapped
@@ -198,19 +198,20 @@ CountInCache == \E i \in Inserters : inserts[i].at = "count" /\ Become(AfterCoun
 AfterCountInTotal(i) ==
   LET now == total + BytesOf(inserts[i].key)
   IN [Contents EXCEPT !.total = now,
-                      !.inserts[i] = IF now > trigger_bytes /\ ~marker THEN [NoInsert EXCEPT !.at = "schedule"]
-                                     ELSE NoInsert]
+                      !.inserts[i] = IF now > trigger_bytes /\ ~eviction_in_progress
+                                     THEN [NoInsert EXCEPT !.at = "schedule"] ELSE NoInsert]
 
 CountInTotal == \E i \in Inserters : inserts[i].at = "total" /\ Become(AfterCountInTotal(i))
 
 AfterSchedule(i) ==
-  IF inserts[i].at = "look"
-  THEN [Contents EXCEPT !.inserts[i] = IF marker THEN NoInsert ELSE [@ EXCEPT !.at = "schedule"]]
-  ELSE IF ~marker THEN [Contents EXCEPT !.marker = TRUE, !.scheduled = @ + 1, !.inserts[i] = NoInsert]
-  ELSE IF late_trigger = "leaves_the_marker" THEN [Contents EXCEPT !.inserts[i] = NoInsert]
-  ELSE [Contents EXCEPT !.marker = FALSE, !.inserts[i].at = "look"]
+  IF inserts[i].at = "retry"
+  THEN [Contents EXCEPT !.inserts[i] = IF eviction_in_progress THEN NoInsert ELSE [@ EXCEPT !.at = "schedule"]]
+  ELSE IF ~eviction_in_progress
+  THEN [Contents EXCEPT !.eviction_in_progress = TRUE, !.scheduled = @ + 1, !.inserts[i] = NoInsert]
+  ELSE IF late_trigger = "keeps" THEN [Contents EXCEPT !.inserts[i] = NoInsert]
+  ELSE [Contents EXCEPT !.eviction_in_progress = FALSE, !.inserts[i].at = "retry"]
 
-Schedule == \E i \in Inserters : inserts[i].at \in {"schedule", "look"} /\ Become(AfterSchedule(i))
+Schedule == \E i \in Inserters : inserts[i].at \in {"schedule", "retry"} /\ Become(AfterSchedule(i))
 
 -----------------------------------------------------------------------------
 (* Removing by position. *)
@@ -246,20 +247,20 @@ AfterTake(r) ==
 Take == \E r \in Removers : removals[r].at = "take" /\ ~Locked(removals[r].wrapper) /\ Become(AfterTake(r))
 
 AfterUnmap(r) ==
-  [Contents EXCEPT !.mapped = Unmapped(removals[r].key, removals[r].wrapper), !.removals[r].at = "clear"]
+  [Contents EXCEPT !.mapped = Unmapped(removals[r].key, removals[r].wrapper), !.removals[r].at = "mark_removed"]
 
 Unmap == \E r \in Removers : removals[r].at = "unmap" /\ Become(AfterUnmap(r))
 
-AfterClear(r) ==
+AfterMarkRemoved(r) ==
   LET at == removals[r]
       w == at.wrapper
       clears == ~StaysCounted(w) /\ (wrappers[w].key = at.key \/ ~removal_rechecks_key)
   IN [Contents EXCEPT
-        !.wrappers[w] = IF clears THEN Cleared(@) ELSE @,
+        !.wrappers[w] = IF clears THEN MarkedRemoved(@) ELSE @,
         !.removals[r] = [@ EXCEPT !.at = "find", !.key = at.key + 1, !.wrapper = None,
                                   !.removed = IF clears THEN @ + BytesOf(at.key) ELSE @]]
 
-Clear == \E r \in Removers : removals[r].at = "clear" /\ Become(AfterClear(r))
+MarkRemoved == \E r \in Removers : removals[r].at = "mark_removed" /\ Become(AfterMarkRemoved(r))
 
 AfterSubtract(r) ==
   LET at == removals[r]
@@ -286,7 +287,7 @@ BeginEviction == /\ eviction.at = "idle" /\ scheduled > 0
 
 BeginPeriodicEviction ==
   /\ eviction.at = "idle"
-  /\ Become([Contents EXCEPT !.marker = @ \/ periodic_task_uses_the_marker,
+  /\ Become([Contents EXCEPT !.eviction_in_progress = @ \/ periodic_task_overwrites_future,
                              !.eviction = [NoEviction EXCEPT !.at = "peek", !.periodic = TRUE, !.goal = None]])
 
 Measure ==
@@ -323,18 +324,18 @@ UnmapEvicted ==
   LET k == eviction.key
       first == mapped[k]
   IN /\ eviction.at = "unmap"
-     /\ IF eviction_takes = "checked"
-        THEN Become([Evicting("clear") EXCEPT !.mapped = Unmapped(k, eviction.wrapper)])
+     /\ IF eviction_unmaps = "checked"
+        THEN Become([Evicting("mark_removed") EXCEPT !.mapped = Unmapped(k, eviction.wrapper)])
         ELSE /\ ~Locked(IF first = None THEN eviction.wrapper ELSE first)
              /\ Become(IF first = None THEN [Evicting("pop") EXCEPT !.eviction.key = None]
-                       ELSE [Evicting("clear") EXCEPT !.mapped[k] = None, !.eviction.wrapper = first])
+                       ELSE [Evicting("mark_removed") EXCEPT !.mapped[k] = None, !.eviction.wrapper = first])
 
-AfterClearEvicted ==
+AfterMarkEvictedRemoved ==
   LET w == eviction.wrapper
   IN IF StaysCounted(w) THEN [Evicting("pop") EXCEPT !.eviction.key = None]
-     ELSE [Evicting("subtract") EXCEPT !.wrappers[w] = Cleared(@)]
+     ELSE [Evicting("subtract") EXCEPT !.wrappers[w] = MarkedRemoved(@)]
 
-ClearEvicted == eviction.at = "clear" /\ Become(AfterClearEvicted)
+MarkEvictedRemoved == eviction.at = "mark_removed" /\ Become(AfterMarkEvictedRemoved)
 
 SubtractEvicted ==
   /\ eviction.at = "subtract"
@@ -355,7 +356,7 @@ ReportEvicted ==
 
 EndEviction ==
   /\ eviction.at = "end"
-  /\ Become([Contents EXCEPT !.marker = @ /\ eviction.periodic /\ ~periodic_task_uses_the_marker,
+  /\ Become([Contents EXCEPT !.eviction_in_progress = @ /\ eviction.periodic /\ ~periodic_task_overwrites_future,
                              !.eviction = NoEviction])
 
 -----------------------------------------------------------------------------
@@ -367,14 +368,14 @@ Find == \E l \in Readers, c \in cache, p \in position :
           lookups[l].at = "idle" /\ mapped[Key(c, p)] # None /\ Become(AfterFind(l, Key(c, p)))
 
 AfterCompare(l) ==
-  [Contents EXCEPT !.lookups[l] = IF wrappers[lookups[l].wrapper].key = lookups[l].key THEN [@ EXCEPT !.at = "mark"]
-                                  ELSE NoLookup]
+  [Contents EXCEPT !.lookups[l] = IF wrappers[lookups[l].wrapper].key = lookups[l].key
+                                  THEN [@ EXCEPT !.at = "set_accessed"] ELSE NoLookup]
 
 Compare == \E l \in Readers : lookups[l].at = "compare" /\ ~Locked(lookups[l].wrapper) /\ Become(AfterCompare(l))
 
-AfterMark(l) == [Contents EXCEPT !.wrappers[lookups[l].wrapper].accessed = TRUE, !.lookups[l].at = "retain"]
+AfterSetAccessed(l) == [Contents EXCEPT !.wrappers[lookups[l].wrapper].accessed = TRUE, !.lookups[l].at = "retain"]
 
-Mark == \E l \in Readers : lookups[l].at = "mark" /\ Become(AfterMark(l))
+SetAccessed == \E l \in Readers : lookups[l].at = "set_accessed" /\ Become(AfterSetAccessed(l))
 
 \* Retains the value, and returns its key if it is not deallocated and has the requested position.
 Given(l) == LET w == wrappers[lookups[l].wrapper]

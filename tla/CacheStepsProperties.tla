@@ -20,8 +20,8 @@ InMap(w) == \E k \in Keys : mapped[k] = w
 
 \* The threads that hold the lock of a wrapper; the evicting thread only after it has unmapped the wrapper.
 Holders(w) == Cardinality({i \in Inserters : inserts[i].wrapper = w})
-              + Cardinality({r \in Removers : removals[r].at \in {"unmap", "clear"} /\ removals[r].wrapper = w})
-              + Bit(eviction.at \in {"clear", "subtract"} /\ eviction.wrapper = w)
+              + Cardinality({r \in Removers : removals[r].at \in {"unmap", "mark_removed"} /\ removals[r].wrapper = w})
+              + Bit(eviction.at \in {"mark_removed", "subtract"} /\ eviction.wrapper = w)
 
 -----------------------------------------------------------------------------
 (* State invariants. *)
@@ -39,23 +39,23 @@ PooledWrapperIsUnreferenced ==
 LiveEntryIsMapped ==
   \A w \in Wrappers : IsLive(w) /\ ~wrappers[w].released => mapped[wrappers[w].key] = w \/ Holders(w) > 0
 
-EvictionRemovesCheckedHead == eviction.at \in {"clear", "subtract"} => queue # <<>> /\ Head(queue) = eviction.wrapper
+EvictionRemovesCheckedHead == eviction.at \in {"mark_removed", "subtract"} => queue # <<>> /\ Head(queue) = eviction.wrapper
 
 \* At most one eviction task is scheduled or running.
 RunningTasks == Bit(eviction.at # "idle" /\ ~eviction.periodic)
 AtMostOneEvictionTask == scheduled + RunningTasks <= 1
 
-MarkerIsSetWhileTaskExists == scheduled + RunningTasks > 0 => marker
+EvictionIsInProgressWhileTaskExists == scheduled + RunningTasks > 0 => eviction_in_progress
 
 -----------------------------------------------------------------------------
 (* Properties of steps. *)
 
 EntryIsCountedByOneRemover ==
   /\ \A r \in Removers : LET at == removals[r]
-                         IN /\ at.at = "clear"
-                            /\ AfterClear(r).removals[r].removed # at.removed
+                         IN /\ at.at = "mark_removed"
+                            /\ AfterMarkRemoved(r).removals[r].removed # at.removed
                             => wrappers[at.wrapper].key = at.key
-  /\ eviction.at = "clear" /\ AfterClearEvicted.eviction.at = "subtract"
+  /\ eviction.at = "mark_removed" /\ AfterMarkEvictedRemoved.eviction.at = "subtract"
      => wrappers[eviction.wrapper].key = eviction.key
 
 LookupReturnsRequestedPositionOnly == \A l \in Readers : lookups[l].at = "retain" => Given(l) \in {None, lookups[l].key}

@@ -174,7 +174,7 @@ def counted_insert_is_detached(s: Rec, index: Any) -> Any:
     """Returns whether an insert that is idle, or has added its bytes to its cache's size, holds no wrapper."""
     insert = s.fields["inserts"].at(index)
     inside = z3.And(index >= 0, index < s.fields["inserts"].length)
-    without = z3.And(inside, is_at(insert, "idle", "total", "schedule", "look"))
+    without = z3.And(inside, is_at(insert, "idle", "total", "schedule", "retry"))
     return z3.Implies(without, as_term(equal(insert.fields["wrapper"], None)))
 
 
@@ -202,7 +202,7 @@ def ended_pass_freed_nothing(s: Rec) -> Any:
     ),
 )
 def total_equals_sizes() -> Answer:
-    """apache/pulsar#10225 and #17908 violate it: the used size of all caches drifts."""
+    """apache/pulsar#10016, corrected by #10225, violates it: the used size of all caches drifts."""
     steps = Steps()
     index, inserter = z3.Int("any0"), steps.arguments["inserter"]
     given = [
@@ -261,37 +261,37 @@ def concrete_total_matches(cfg: Config, s: State) -> bool:
 
 
 @claim(
-    "removal-counts-what-it-clears",
+    "removal-counts-what-it-removes",
     "z3",
     "For any number of threads, wrappers and entries of any bytes, where no pooled wrapper has a key, under the "
-    "reference rules: a removal that clears a wrapper counts exactly the bytes that live entries lose, because it "
-    "tests the key under the lock. It neither clears nor counts a wrapper with another key.",
+    "reference rules: a removal that marks a wrapper as removed counts exactly the bytes that live entries lose, as it "
+    "tests the key under the lock. It neither marks nor counts a wrapper with another key.",
     Control(
         "the removal does not test the key under the lock",
         MODEL,
         "if not stays_counted(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):",
         "if not stays_counted(cfg, w):",
-        refutes="after clear",
+        refutes="after mark_removed",
     ),
 )
-def removal_counts_what_it_clears() -> Answer:
-    """apache/pulsar#10480 violates it: an entry is removed and counted twice."""
+def removal_counts_what_it_removes() -> Answer:
+    """apache/pulsar#10433, corrected by #22789, violates it: an entry is removed and counted twice."""
     steps = Steps()
     wrappers: Seq = steps.s.fields["wrappers"]
     removal = steps.at("removals", "remover")
     held = wrappers.at(removal.fields["wrapper"].value)
     free = z3.Implies(held.fields["pooled"], z3.Not(held.fields["key"].defined))
-    for name, path, after in steps.paths("clear"):
+    for name, path, after in steps.paths("mark_removed"):
         if after is not steps.s:
-            cleared = after.fields["removals"].at(steps.arguments["remover"])
-            counted = cleared.fields["removed"] - removal.fields["removed"]
+            now = after.fields["removals"].at(steps.arguments["remover"])
+            counted = now.fields["removed"] - removal.fields["removed"]
             lost = wrappers.total("live") - after.fields["wrappers"].total("live")
             other = z3.Not(as_term(equal(held.fields["key"], removal.fields["key"])))
             left = after.fields["wrappers"].at(removal.fields["wrapper"].value)
             stays = z3.Implies(other, z3.And(counted == 0, as_term(equal(left, held))))
             steps.show(name, z3.And(counted == lost, stays), path, after, [free], direct=True)
     for cfg, step, before, then in histories(150, 400):
-        if step.startswith("clear("):
+        if step.startswith("mark_removed("):
             gone = _concrete_live_bytes(cfg, before) - _concrete_live_bytes(cfg, then)
             more = sum(r.removed for r in then.removals) - sum(r.removed for r in before.removals)
             steps.proof.run(step, more == gone, before)
@@ -303,37 +303,37 @@ def _concrete_live_bytes(cfg: Config, s: State) -> int:
     return sum(threads.bytes_of(cfg, w.key) for w in s.wrappers if w.key is not None and not w.pooled)
 
 
-# ---- the marker -------------------------------------------------------------------------------------------
+# ---- eviction in progress -------------------------------------------------------------------------------------------
 
 
 def one_task(s: Rec) -> Any:
-    """Returns whether the number of scheduled and running tasks is 1 if the marker is set, otherwise 0."""
+    """Returns whether the number of scheduled and running tasks is 1 if an eviction is in progress, otherwise 0."""
     eviction = s.fields["eviction"]
     runs = z3.And(z3.Not(is_at(eviction, "idle")), z3.Not(eviction.fields["periodic"]))
     tasks = s.fields["scheduled"]
-    return z3.And(tasks >= 0, tasks + z3.If(runs, 1, 0) == z3.If(s.fields["marker"], 1, 0))
+    return z3.And(tasks >= 0, tasks + z3.If(runs, 1, 0) == z3.If(s.fields["eviction_in_progress"], 1, 0))
 
 
 def concrete_one_task(s: State) -> bool:
     """Evaluates the invariant in a concrete state."""
-    return s.scheduled + (s.eviction.at != "idle" and not s.eviction.periodic) == s.marker
+    return s.scheduled + (s.eviction.at != "idle" and not s.eviction.periodic) == s.eviction_in_progress
 
 
 @claim(
-    "marker-is-set-for-one-task",
+    "eviction-is-in-progress-for-one-task",
     "z3",
     "For any number of threads that trigger an eviction, where wrapper and key numbers of threads are in range, under "
-    "the reference rules: every step preserves that one eviction task is scheduled or running if the marker is set, "
+    "the reference rules: every step preserves that one eviction task is scheduled or running if one is in progress, "
     "and none otherwise.",
     Control(
-        "a late trigger erases the marker",
+        "a late trigger erases the future of the first",
         MODEL,
-        'if cfg.late_trigger == "leaves_the_marker":',
-        'if cfg.late_trigger == "erases_the_marker":',
+        'if cfg.late_trigger == "keeps":',
+        'if cfg.late_trigger == "erases":',
         refutes="after schedule",
     ),
 )
-def marker_is_set_for_one_task() -> Answer:
+def eviction_is_in_progress_for_one_task() -> Answer:
     """`triggerEvictionWhenNeeded` schedules an eviction only if none is in progress."""
     steps = Steps()
     for name, path, after in steps.paths():
@@ -349,7 +349,16 @@ def marker_is_set_for_one_task() -> Answer:
 
 
 #: Weight of each step; removals have more than the default of 2, lookups less.
-WEIGHTS = {"find_next": 6, "take": 8, "unmap": 8, "clear": 8, "find": 1, "compare": 1, "mark": 1, "retain": 1}
+WEIGHTS = {
+    "find_next": 6,
+    "take": 8,
+    "unmap": 8,
+    "mark_removed": 8,
+    "find": 1,
+    "compare": 1,
+    "set_accessed": 1,
+    "retain": 1,
+}
 
 
 def histories(count: int, tries: int) -> Iterator[tuple[Config, str, State, State]]:
@@ -380,4 +389,4 @@ def _domain(cfg: Config, name: str) -> Sequence[Any]:
     return (False, True) if name == "expired" else range(sizes.get(name, cfg.positions))
 
 
-claims = (total_equals_sizes, removal_counts_what_it_clears, marker_is_set_for_one_task)
+claims = (total_equals_sizes, removal_counts_what_it_removes, eviction_is_in_progress_for_one_task)

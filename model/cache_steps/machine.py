@@ -1,28 +1,32 @@
 """Range caches and their removal queue, with concurrent threads.
 
-Models `RangeCache`, `RangeCacheRemovalQueue` and `RangeEntryCacheManagerImpl` (PIP-430, master 2026) at the grain of
-their linearisation points. One step is one access to a shared structure. Two steps are coarser: adding to the total
-reads the total and the marker again, and setting the marker schedules the task.
+Models `RangeCache`, `RangeCacheRemovalQueue` and `RangeEntryCacheManagerImpl` (PIP-430; master 2026-07, before
+`RangeCache` had pages) at the grain of their linearisation points. The total is `currentSize` of the manager, the size
+of a cache `RangeCache.size`, the trigger `evictionTriggerThreshold`.
 
-    insert    a pooled wrapper is filled under its lock and mapped; it is offered to the removal queue; the cache counts
-              its bytes and the lock is released; the total counts them; above the trigger, without a marker: the marker
-              is set and an eviction task scheduled
-    remove    per position: a wrapper is found; under its lock, if it still has the key, it is unmapped, then cleared;
-              at the end the bytes are subtracted from the cache, then from the total
+    insert    a pooled wrapper is filled under its lock and mapped; it is offered to the removal queue; the cache adds
+              its bytes to its size, and the lock is released; the total adds them; above the trigger, if
+              `evictionInProgress` is null, it is set and an eviction task is submitted
+    remove    per position: a wrapper is found; under its lock, if it still has the key, it is unmapped, then marked as
+              removed (`markRemoved`); at the end the cache subtracts the bytes, then the total
     evict     one thread, one task at a time: peek the head; under its lock MISSING, STOP, REQUEUE or REMOVE; to remove:
-              unmap, clear, subtract; then pop and recycle; at the end of the pass the total is reduced; at the end of
-              the task the marker is cleared
+              unmap, mark as removed, subtract; then pop and recycle; at the end of the pass the total subtracts the
+              freed bytes; at the end of the task `evictionInProgress` is null
     look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
               still has the position
 
-A wrapper is a number, so that a thread can hold one that was recycled and reused. Locks are derived from the threads'
-program counters. A step that needs a lock of another thread is refused, and so is a step of a thread elsewhere.
-An entry has as many bytes as its position, counted from 1, so that sums of bytes tell entries apart.
+One step is one access to a shared structure, with these exceptions: `count_in_total` adds to `currentSize` and reads
+`evictionInProgress`; `schedule` sets `evictionInProgress` and submits the task; a visit tests the head and clears
+`accessed`; `requeue` polls and offers; `retain` retains the value, checks it and may release it.
 
-Every `Rule` of `Config` selects the reference or a bug that some version has or had.
+A wrapper is identified by a number: a thread can still hold that number after the wrapper was recycled and reused.
+A key is the number of a position among those of all caches. The entry at position p of a cache has p + 1 bytes, so that
+the entries of a cache differ in size. Locks are derived from the threads' program counters. A step that needs a lock
+that another thread holds is refused, and so is a step that is not the thread's next one.
 
 Not modelled: time (every entry may be expired), expected reads and `requeueCount` (see `model/range_cache`), buffers
-and reference counts, ledgers. A value is not reused before its wrapper. A range lookup is several lookups.
+and reference counts, ledgers, an `EntryImpl` that is recycled while its wrapper still refers to it. A range lookup is
+several lookups.
 """
 
 from __future__ import annotations
@@ -43,9 +47,9 @@ from model.cache_steps.threads import (
     Wrapper,
     bytes_of,
     cache_of,
-    cleared,
     is_locked,
     key_of,
+    marked_removed,
     recycled,
     start,
     stays_counted,
@@ -63,7 +67,7 @@ NO_TASK = Refused("illegal_state", "no task is scheduled")
 NO_VALUE = Refused("illegal_state", "no value to deallocate at this position")
 
 #: Result of an eviction predicate for the head of the queue.
-Verdict = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
+EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
 cache_steps = Machine("cache_steps", Config, start, source="PIP-430")
 
@@ -71,14 +75,19 @@ Inserter = Annotated[int, Below("inserters")]
 Remover = Annotated[int, Below("removers")]
 Reader = Annotated[int, Below("readers")]
 Cache = Annotated[int, Below("caches")]
-Place = Annotated[int, Below("positions")]
+PositionIndex = Annotated[int, Below("positions")]
 
 # ---- inserting ----------------------------------------------------------------------------------------
 
 
 @cache_steps.action
 def insert(
-    cfg: Config, s: State, inserter: Inserter, cache: Cache, position: Place, wrapper: Annotated[int, Below("pool")]
+    cfg: Config,
+    s: State,
+    inserter: Inserter,
+    cache: Cache,
+    position: PositionIndex,
+    wrapper: Annotated[int, Below("pool")],
 ) -> Step[State, bool]:
     """Fills a pooled wrapper under its lock and maps it (`RangeCache.put`); returns whether the position was free.
 
@@ -106,7 +115,11 @@ def insert(
 
 @cache_steps.action
 def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """Offers the mapped wrapper to the removal queue, which is unbounded; older variants map it here."""
+    """The second step of a put: offers the mapped wrapper to the removal queue, which is unbounded.
+
+    With `published_first="queue"` it maps the queued wrapper, with `put_is_atomic=False` the wrapper that it offers
+    next. Returns false if another wrapper is mapped at the position.
+    """
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":
         return s, ELSEWHERE
@@ -126,7 +139,7 @@ def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
 
 @cache_steps.action
 def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int]:
-    """The cache counts the bytes, and the lock is released; returns the size of the cache."""
+    """The cache adds the bytes to its size, and the lock is released; returns the size."""
     i = s.inserts[inserter]
     if i.at != "count" or i.key is None:
         return s, ELSEWHERE
@@ -136,28 +149,32 @@ def count_in_cache(cfg: Config, s: State, inserter: Inserter) -> Step[State, int
 
 @cache_steps.action
 def count_in_total(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """The total counts the bytes (`entryAdded`); returns whether an eviction is to be scheduled."""
+    """The total adds the bytes (`entryAdded`); returns whether the thread must schedule an eviction."""
     i = s.inserts[inserter]
     if i.at != "total" or i.key is None:
         return s, ELSEWHERE
     s = s._replace(total=s.total + bytes_of(cfg, i.key))
-    wants = s.total > cfg.trigger_bytes and not s.marker
+    wants = s.total > cfg.trigger_bytes and not s.eviction_in_progress
     return _inserting(s, inserter, Insert("schedule", None, None) if wants else NO_INSERT), wants
 
 
 @cache_steps.action
 def schedule(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """Sets the marker and schedules a task, unless another thread has set it (`triggerEvictionWhenNeeded`)."""
+    """Sets `evictionInProgress` and schedules a task, unless another thread has set it (`triggerEvictionWhenNeeded`).
+
+    A thread that erased the future of another thread is at `retry`, and reads `evictionInProgress` again. Returns
+    whether it scheduled a task.
+    """
     i = s.inserts[inserter]
-    if i.at == "look":
-        return _inserting(s, inserter, NO_INSERT if s.marker else i._replace(at="schedule")), False
+    if i.at == "retry":
+        return _inserting(s, inserter, NO_INSERT if s.eviction_in_progress else i._replace(at="schedule")), False
     if i.at != "schedule":
         return s, ELSEWHERE
-    if not s.marker:
-        return _inserting(s._replace(marker=True, scheduled=s.scheduled + 1), inserter, NO_INSERT), True
-    if cfg.late_trigger == "leaves_the_marker":
+    if not s.eviction_in_progress:
+        return _inserting(s._replace(eviction_in_progress=True, scheduled=s.scheduled + 1), inserter, NO_INSERT), True
+    if cfg.late_trigger == "keeps":
         return _inserting(s, inserter, NO_INSERT), False
-    return _inserting(s._replace(marker=False), inserter, i._replace(at="look")), False
+    return _inserting(s._replace(eviction_in_progress=False), inserter, i._replace(at="retry")), False
 
 
 def _inserting(s: State, inserter: int, i: Insert) -> State:
@@ -168,8 +185,11 @@ def _inserting(s: State, inserter: int, i: Insert) -> State:
 
 
 @cache_steps.action
-def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: Place) -> Step[State, None]:
-    """A thread begins to remove the entries of a cache up to a position, inclusive."""
+def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: PositionIndex) -> Step[State, None]:
+    """A thread begins to remove the entries of a cache up to a position (`removeRange` with `lastInclusive`).
+
+    The broker's own calls exclude the last position.
+    """
     if s.removals[remover].at != "idle":
         return s, ELSEWHERE
     present = s.sizes[cache] if cfg.removal_reports == "present" else 0
@@ -179,7 +199,7 @@ def remove(cfg: Config, s: State, remover: Remover, cache: Cache, last: Place) -
 
 @cache_steps.action
 def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None]:
-    """Finds the next mapped position of the range; returns its key."""
+    """Finds the next mapped position of the range; returns its key (`key_of`)."""
     r = s.removals[remover]
     if r.at != "find" or r.key is None or r.last is None:
         return s, ELSEWHERE
@@ -187,13 +207,13 @@ def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None
         wrapper = s.mapped[key]
         if wrapper is not None:
             return _removing(s, remover, r._replace(at="take", key=key, wrapper=wrapper)), key
-    has_more = r.removed or r.present or cfg.clears_in_bulk
-    return _removing(s, remover, r._replace(at="subtract", key=None) if has_more else NO_REMOVAL), None
+    must_subtract = r.removed or r.present or cfg.clears_in_bulk
+    return _removing(s, remover, r._replace(at="subtract", key=None) if must_subtract else NO_REMOVAL), None
 
 
 @cache_steps.action
 def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
-    """Locks the wrapper; unlocks it at once if it has another key by now."""
+    """Locks the wrapper; unlocks it at once if its key has changed."""
     r = s.removals[remover]
     if r.at != "take" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
@@ -209,30 +229,33 @@ def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
 
 @cache_steps.action
 def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
-    """Unmaps the wrapper under its lock; its slot stays in the queue."""
+    """Unmaps the wrapper under its lock; its slot stays in the removal queue."""
     r = s.removals[remover]
     if r.at != "unmap" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
     s = s._replace(mapped=unmapped(s, r.key, r.wrapper))
-    return _removing(s, remover, r._replace(at="clear")), None
+    return _removing(s, remover, r._replace(at="mark_removed")), None
 
 
 @cache_steps.action
-def clear(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """Clears the wrapper under its lock, counts its bytes and unlocks it; its slot stays in the queue."""
+def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
+    """Marks the wrapper as removed (`markRemoved`) and unlocks it; its slot stays in the removal queue.
+
+    Adds its bytes to those that `subtract` subtracts, and returns them.
+    """
     r = s.removals[remover]
-    if r.at != "clear" or r.wrapper is None or r.key is None:
+    if r.at != "mark_removed" or r.wrapper is None or r.key is None:
         return s, ELSEWHERE
     w, removed = s.wrappers[r.wrapper], r.removed
     if not stays_counted(cfg, w) and (w.key == r.key or not cfg.removal_rechecks_key):
         removed += bytes_of(cfg, r.key)
-        s = s._replace(wrappers=with_item(s.wrappers, r.wrapper, cleared(w)))
+        s = s._replace(wrappers=with_item(s.wrappers, r.wrapper, marked_removed(w)))
     return _removing(s, remover, r._replace(at="find", key=r.key + 1, wrapper=None, removed=removed)), removed
 
 
 @cache_steps.action
 def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """Subtracts the removed bytes from the cache; returns its size."""
+    """Subtracts the removed bytes from the size of the cache; returns the size."""
     r = s.removals[remover]
     if r.at != "subtract" or r.last is None:
         return s, ELSEWHERE
@@ -278,8 +301,8 @@ def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
     """The evicting thread begins its periodic task: a time pass, then the size check (`doCacheEviction`)."""
     if s.eviction.at != "idle":
         return s, ELSEWHERE
-    marker = s.marker or cfg.periodic_task_uses_the_marker
-    return s._replace(marker=marker, eviction=Eviction("peek", True, None, None, None, 0)), None
+    is_set = s.eviction_in_progress or cfg.periodic_task_overwrites_future
+    return s._replace(eviction_in_progress=is_set, eviction=Eviction("peek", True, None, None, None, 0)), None
 
 
 @cache_steps.action
@@ -299,13 +322,13 @@ def peek(cfg: Config, s: State) -> Step[State, bool]:
     if e.at != "peek":
         return s, ELSEWHERE
     if not s.queue:
-        return s._replace(eviction=pass_over(e)), False
+        return s._replace(eviction=at_end_of_pass(e)), False
     return s._replace(eviction=e._replace(at="visit", wrapper=s.queue[0])), True
 
 
 @cache_steps.action
-def visit_for_size(cfg: Config, s: State) -> Step[State, Verdict]:
-    """A size pass tests the head under its lock: MISSING, STOP if enough is freed, REQUEUE if accessed, else REMOVE."""
+def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
+    """A size pass tests the head under its lock: MISSING; STOP if enough is freed; REQUEUE if accessed; else REMOVE."""
     e = s.eviction
     if e.at != "visit" or e.goal is None:
         return s, ELSEWHERE
@@ -313,14 +336,14 @@ def visit_for_size(cfg: Config, s: State) -> Step[State, Verdict]:
 
 
 @cache_steps.action
-def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, Verdict]:
-    """A time pass tests the head likewise; STOP if it is not expired."""
+def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, EvictionResult]:
+    """A time pass tests the head under its lock: MISSING; STOP if not expired; REQUEUE if accessed; else REMOVE."""
     if s.eviction.at != "visit" or s.eviction.goal is not None:
         return s, ELSEWHERE
     return decide(cfg, s, not expired)
 
 
-def decide(cfg: Config, s: State, stops: bool) -> Step[State, Verdict]:
+def decide(cfg: Config, s: State, stops: bool) -> Step[State, EvictionResult]:
     """The result for the head, under its lock; REQUEUE clears `accessed`."""
     e = s.eviction
     assert e.wrapper is not None, "a visited head has been peeked"
@@ -330,15 +353,18 @@ def decide(cfg: Config, s: State, stops: bool) -> Step[State, Verdict]:
     if w.key is None:
         return s._replace(eviction=e._replace(at="pop")), "MISSING"
     if stops:
-        return s._replace(eviction=pass_over(e)), "STOP"
+        return s._replace(eviction=at_end_of_pass(e)), "STOP"
     if w.accessed and cfg.extend_ttl_of_recently_accessed:
         wrappers = with_item(s.wrappers, e.wrapper, w._replace(accessed=False))
         return s._replace(wrappers=wrappers, eviction=e._replace(at="requeue")), "REQUEUE"
     return s._replace(eviction=e._replace(at="unmap", key=w.key)), "REMOVE"
 
 
-def pass_over(e: Eviction) -> Eviction:
-    """The next step after a pass: the report if bytes were freed; after a time pass, the size check."""
+def at_end_of_pass(e: Eviction) -> Eviction:
+    """The evicting thread at the end of a pass: it reports freed bytes first.
+
+    Then a time pass goes on to the size check, with a goal for the size pass, and a size pass ends the task.
+    """
     if e.freed:
         return e._replace(at="report", wrapper=None)
     return e._replace(at="measure" if e.goal is None else "end", wrapper=None, goal=0)
@@ -346,7 +372,7 @@ def pass_over(e: Eviction) -> Eviction:
 
 @cache_steps.action
 def requeue(cfg: Config, s: State) -> Step[State, None]:
-    """Moves the head to the tail; one step, because only this thread pops."""
+    """Moves the head to the tail (`poll`, `offer`); another `offer` in between is equivalent to one before that."""
     e = s.eviction
     if e.at != "requeue" or e.wrapper is None:
         return s, ELSEWHERE
@@ -355,36 +381,36 @@ def requeue(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
-    """Unmaps the wrapper under its lock; the older variant unmaps the first wrapper at the position instead."""
+    """Unmaps the wrapper under its lock; with `eviction_unmaps="mapped"`, the one that is mapped at its position."""
     e = s.eviction
     if e.at != "unmap" or e.wrapper is None or e.key is None:
         return s, ELSEWHERE
-    if cfg.eviction_takes == "checked":
-        return s._replace(mapped=unmapped(s, e.key, e.wrapper), eviction=e._replace(at="clear")), True
+    if cfg.eviction_unmaps == "checked":
+        return s._replace(mapped=unmapped(s, e.key, e.wrapper), eviction=e._replace(at="mark_removed")), True
     first = s.mapped[e.key]
     if is_locked(cfg, s, e.wrapper if first is None else first):
         return s, LOCKED
     if first is None:
         return s._replace(eviction=e._replace(at="pop", key=None)), False
-    return s._replace(mapped=unmapped(s, e.key, first), eviction=e._replace(at="clear", wrapper=first)), True
+    return s._replace(mapped=unmapped(s, e.key, first), eviction=e._replace(at="mark_removed", wrapper=first)), True
 
 
 @cache_steps.action
-def clear_evicted(cfg: Config, s: State) -> Step[State, bool]:
-    """Clears the wrapper under its lock."""
+def mark_evicted_removed(cfg: Config, s: State) -> Step[State, bool]:
+    """Marks the wrapper as removed (`markRemoved`) under its lock."""
     e = s.eviction
-    if e.at != "clear" or e.wrapper is None:
+    if e.at != "mark_removed" or e.wrapper is None:
         return s, ELSEWHERE
     w = s.wrappers[e.wrapper]
     if stays_counted(cfg, w):
         return s._replace(eviction=e._replace(at="pop", key=None)), False
-    wrappers = with_item(s.wrappers, e.wrapper, cleared(w))
+    wrappers = with_item(s.wrappers, e.wrapper, marked_removed(w))
     return s._replace(wrappers=wrappers, eviction=e._replace(at="subtract")), True
 
 
 @cache_steps.action
 def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
-    """Subtracts the bytes from the cache and releases the lock; returns the bytes freed in this pass."""
+    """Subtracts the bytes from the size of the cache and releases the lock; returns the bytes freed in this pass."""
     e = s.eviction
     if e.at != "subtract" or e.key is None:
         return s, ELSEWHERE
@@ -427,19 +453,19 @@ def report_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def end_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """Ends the task and clears the marker; the periodic task of the reference has no marker."""
+    """Ends the task and sets `evictionInProgress` to null; the periodic task of the reference leaves it as it is."""
     e = s.eviction
     if e.at != "end":
         return s, ELSEWHERE
-    keeps = e.periodic and not cfg.periodic_task_uses_the_marker
-    return s._replace(marker=s.marker and keeps, eviction=NO_EVICTION), None
+    keeps = e.periodic and not cfg.periodic_task_overwrites_future
+    return s._replace(eviction_in_progress=s.eviction_in_progress and keeps, eviction=NO_EVICTION), None
 
 
 # ---- looking up ---------------------------------------------------------------------------------------
 
 
 @cache_steps.action
-def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: Place) -> Step[State, bool]:
+def find(cfg: Config, s: State, reader: Reader, cache: Cache, position: PositionIndex) -> Step[State, bool]:
     """Finds the wrapper at a position."""
     if s.lookups[reader].at != "idle":
         return s, ELSEWHERE
@@ -459,14 +485,14 @@ def compare(cfg: Config, s: State, reader: Reader) -> Step[State, bool]:
     if is_locked(cfg, s, k.wrapper):
         return s, LOCKED
     is_same = s.wrappers[k.wrapper].key == k.key
-    return _looking(s, reader, k._replace(at="mark") if is_same else NO_LOOKUP), is_same
+    return _looking(s, reader, k._replace(at="set_accessed") if is_same else NO_LOOKUP), is_same
 
 
 @cache_steps.action
-def mark(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
+def set_accessed(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
     """Sets `accessed` without the lock; the wrapper may have been recycled or reused."""
     k = s.lookups[reader]
-    if k.at != "mark" or k.wrapper is None:
+    if k.at != "set_accessed" or k.wrapper is None:
         return s, ELSEWHERE
     w = s.wrappers[k.wrapper]
     s = s._replace(wrappers=with_item(s.wrappers, k.wrapper, w._replace(accessed=True)))
@@ -489,8 +515,8 @@ def _looking(s: State, reader: int, k: Lookup) -> State:
 
 
 @cache_steps.fault
-def over_release(cfg: Config, s: State, cache: Cache, position: Place) -> Step[State, None]:
-    """Deallocates the value of a cached entry."""
+def over_release(cfg: Config, s: State, cache: Cache, position: PositionIndex) -> Step[State, None]:
+    """Some code releases a value once too often: it is deallocated while it is cached."""
     wrapper = s.mapped[key_of(cfg, cache, position)]
     if wrapper is None or s.wrappers[wrapper].released:
         return s, NO_VALUE
@@ -498,7 +524,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Place) -> Step[S
     return s._replace(wrappers=with_item(s.wrappers, wrapper, w)), None
 
 
-# ---- names and observers ------------------------------------------------------------------------------
+# ---- canonical form and observation -------------------------------------------------------------------
 
 
 @cache_steps.canonical_form
@@ -529,7 +555,7 @@ def _carried(w: Wrapper) -> tuple[int, bool, bool, bool]:
 
 @cache_steps.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Mapped keys, sizes, the total, the keys in the queue from the head, tasks and marker."""
+    """Mapped keys, sizes, the total, keys in the queue from the head, tasks, and whether an eviction is in progress."""
     listed = [[k for k, n in enumerate(s.mapped) if n is not None and cache_of(cfg, k) == c] for c in range(cfg.caches)]
     return {
         "caches": listed,
@@ -537,7 +563,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "total": s.total,
         "removal_queue": [s.wrappers[n].key for n in s.queue],
         "tasks": s.scheduled,
-        "marked": s.marker,
+        "eviction_in_progress": s.eviction_in_progress,
     }
 
 
@@ -545,21 +571,21 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 reference = cache_steps.profile("reference", "the reference", Config())
 
-marker_erased = cache_steps.profile(
-    "marker-erased",
-    "master: of two threads that trigger an eviction, the second erases the marker of the first",
-    Config(late_trigger="erases_the_marker"),
+future_erased = cache_steps.profile(
+    "future-erased",
+    "master 2026-07: of two threads that trigger an eviction, the second erases the future of the first",
+    Config(late_trigger="erases"),
 )
 
-marker_overwritten = cache_steps.profile(
-    "marker-overwritten",
-    "master: the periodic task sets and clears the marker of a scheduled task",
-    Config(periodic_task_uses_the_marker=True),
+future_overwritten = cache_steps.profile(
+    "future-overwritten",
+    "master 2026-07: the periodic task overwrites the future of a scheduled task, and clears it at its end",
+    Config(periodic_task_overwrites_future=True),
 )
 
 released_value_stays_counted = cache_steps.profile(
     "bytes-kept",
-    "master: the bytes of a deallocated value stay in the size",
+    "master 2026-07: the bytes of a deallocated value stay in the size",
     Config(released_value_stays_counted=True),
 )
 
@@ -577,7 +603,7 @@ put_in_two_steps = cache_steps.profile(
 
 cleared_in_bulk = cache_steps.profile(
     "cleared-in-bulk",
-    "before pull request 21302: a removal ends by clearing the map of its range",
+    "before pull request 21302: `RangeCache.clear` ends by clearing the map (here, of its range)",
     Config(clears_in_bulk=True),
 )
 
@@ -589,14 +615,14 @@ reports_what_was_there = cache_steps.profile(
 
 removed_twice = cache_steps.profile(
     "removed-twice",
-    "before pull request 10480: a removal does not check the key under the lock",
+    "before pull request 22789: a removal does not check that it removes the wrapper that it found",
     Config(removal_rechecks_key=False),
 )
 
 evicts_unchecked = cache_steps.profile(
     "evicts-unchecked",
-    "before pull request 18076: an eviction removes the first wrapper at the position, not the one it checked",
-    Config(eviction_takes="first"),
+    "removal by key, as in pull request 18076: an eviction removes what is mapped at the position, not what it checked",
+    Config(eviction_unmaps="mapped"),
 )
 
 retains_unchecked = cache_steps.profile(
@@ -607,8 +633,8 @@ retains_unchecked = cache_steps.profile(
 
 recycled_uncleared = cache_steps.profile(
     "recycled-uncleared",
-    "the kind of pull request 25987: recycling a wrapper leaves a field set",
-    Config(recycling_clears_the_mark=False),
+    "like `messageMetadataInitialized` before pull request 25987: recycling a wrapper leaves `accessed` set",
+    Config(recycling_clears_accessed=False),
 )
 
 released_never_passed = cache_steps.profile(

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Config(NamedTuple):
-    """Numbers of caches and threads, broker settings, and rules; other values of a rule are bugs of some version."""
+    """Numbers of caches and threads, broker settings, and rules."""
 
     #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 1
@@ -30,7 +30,7 @@ class Config(NamedTuple):
     removers: Annotated[int, AtLeast(0)] = 1
     #: number of threads that look up
     readers: Annotated[int, AtLeast(0)] = 1
-    #: an eviction task is scheduled when the total is above
+    #: `evictionTriggerThreshold`: an eviction task is scheduled when the total is above it
     trigger_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "98 % of it")] = 0
     #: a size pass evicts down to this total
     target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
@@ -39,7 +39,7 @@ class Config(NamedTuple):
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
 
-    #: where an insert publishes its wrapper first; a duplicate that is already queued stays in the queue
+    #: where an insert adds its wrapper first; with `queue`, the wrapper of a duplicate stays in the queue
     published_first: Annotated[
         Literal["map", "queue"], Rule(Origin.READ, "queue: RangeCache.put in apache/pulsar#24363, revision 9534b612")
     ] = "map"
@@ -51,7 +51,7 @@ class Config(NamedTuple):
     clears_in_bulk: Annotated[
         bool, Rule(Origin.READ, "true: RangeCache.clear (entries.clear) before apache/pulsar#21302")
     ] = False
-    #: what a removal subtracts from the total: the bytes it removed, or the size when it began
+    #: what a removal subtracts from the total: the bytes it removed, or the size of the cache when the removal began
     removal_reports: Annotated[
         Literal["removed", "present"], Rule(Origin.READ, "present: EntryCacheImpl.clear before apache/pulsar#10225")
     ] = "removed"
@@ -59,34 +59,34 @@ class Config(NamedTuple):
     removal_rechecks_key: Annotated[
         bool, Rule(Origin.READ, "false: RangeCache.removeRange before apache/pulsar#22789 (issue #10433)")
     ] = True
-    #: what an eviction removes: the wrapper it checked, or the first one at its position
-    eviction_takes: Annotated[
-        Literal["checked", "first"],
-        Rule(Origin.INFERRED, "first: removal by key, as the description of apache/pulsar#18076 proposes"),
+    #: what an eviction unmaps: the wrapper that it checked, or the one that is mapped at its position by then
+    eviction_unmaps: Annotated[
+        Literal["checked", "mapped"],
+        Rule(Origin.INFERRED, "mapped: removal by key, as the description of apache/pulsar#18076 proposes"),
     ] = "checked"
     #: whether a lookup checks that the retained value has the requested position
     retaining_checks_position: Annotated[
         bool, Rule(Origin.READ, "false: RangeCache.get before apache/pulsar#22789")
     ] = True
     #: whether recycling a wrapper clears `accessed`
-    recycling_clears_the_mark: Annotated[
+    recycling_clears_accessed: Annotated[
         bool,
         Rule(Origin.INFERRED, "false: like messageMetadataInitialized before apache/pulsar#25987; no version is known"),
     ] = True
-    #: what a thread does that finds the eviction marker set by another thread
+    #: what a thread does with `evictionInProgress` that another thread has set since it was read
     late_trigger: Annotated[
-        Literal["leaves_the_marker", "erases_the_marker"],
-        Rule(Origin.READ, "erases_the_marker: RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, master 2026-07"),
-    ] = "leaves_the_marker"
-    #: whether the periodic task sets and clears the eviction marker
-    periodic_task_uses_the_marker: Annotated[
+        Literal["keeps", "erases"],
+        Rule(Origin.READ, "erases: RangeEntryCacheManagerImpl.triggerEvictionWhenNeeded, master 2026-07"),
+    ] = "keeps"
+    #: whether the periodic task overwrites `evictionInProgress` with its own future, and sets it to null at its end
+    periodic_task_overwrites_future: Annotated[
         bool, Rule(Origin.READ, "true: RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
     ] = False
     #: whether removing an entry whose value was deallocated leaves its bytes in the size
     released_value_stays_counted: Annotated[bool, Rule(Origin.READ, "true: RangeCache.removeEntry, master 2026-07")] = (
         False
     )
-    #: whether a removal continues behind a deallocated value; otherwise it looks there again
+    #: whether a removal continues after a deallocated value; otherwise it finds that value again
     removal_passes_released_values: Annotated[
         bool, Rule(Origin.READ, "false: RangeCache.clear before apache/pulsar#22814")
     ] = True
@@ -99,48 +99,59 @@ class Wrapper(NamedTuple):
     """`RangeCacheEntryWrapper`."""
 
     key: int | None  # of its entry; None: the wrapper of a removed entry, or in the pool
-    accessed: bool  # looked up since it left the pool or was requeued
-    released: bool  # its value was deallocated by someone else
+    accessed: bool  # a lookup has set it since the wrapper was recycled or requeued
+    released: bool  # the value was deallocated while it was cached
     pooled: bool  # available to the next insert
 
 
 class Insert(NamedTuple):
     """An inserting thread; it holds the lock of its wrapper."""
 
-    at: Literal["idle", "put", "offer", "count", "total", "schedule", "look"]
+    at: Literal["idle", "put", "offer", "count", "total", "schedule", "retry"]
     wrapper: int | None
     key: int | None
 
 
 class Removal(NamedTuple):
-    """A removing thread; it holds the lock of its wrapper at `unmap` and `clear`."""
+    """A thread that removes a range; it holds the lock of its wrapper at `unmap` and `mark_removed`."""
 
-    at: Literal["idle", "find", "take", "unmap", "clear", "subtract", "report"]
-    key: int | None  # of the entry that was found; or the next to look at
+    at: Literal["idle", "find", "take", "unmap", "mark_removed", "subtract", "report"]
+    key: int | None  # of the entry that was found; at `find`, the next key to read
     last: int | None  # the last key of the range
     wrapper: int | None
     removed: int  # bytes so far
-    present: int  # bytes in the cache when it began, if that is what it reports
+    present: int  # size of the cache when the removal began; only with `removal_reports="present"`
 
 
 class Eviction(NamedTuple):
     """The evicting thread; it holds the lock of its wrapper from REMOVE until it has subtracted."""
 
     at: Literal[
-        "idle", "measure", "peek", "visit", "requeue", "unmap", "clear", "subtract", "pop", "recycle", "report", "end"
+        "idle",
+        "measure",
+        "peek",
+        "visit",
+        "requeue",
+        "unmap",
+        "mark_removed",
+        "subtract",
+        "pop",
+        "recycle",
+        "report",
+        "end",
     ]
-    periodic: bool  # the periodic task, not one that an insert asked for
+    periodic: bool  # the periodic task (`doCacheEviction`), not one that an insert scheduled
     wrapper: int | None
     key: int | None  # of the entry that it removes
-    goal: int | None  # bytes to free; None: a time pass
+    goal: int | None  # bytes to free in a size pass; None in a time pass
     freed: int  # bytes in this pass
 
 
 class Lookup(NamedTuple):
     """A thread that looks up."""
 
-    at: Literal["idle", "compare", "mark", "retain"]
-    key: int | None  # the one that was asked for
+    at: Literal["idle", "compare", "set_accessed", "retain"]
+    key: int | None  # the requested key
     wrapper: int | None
 
 
@@ -151,10 +162,10 @@ class State(NamedTuple):
     mapped: tuple[int | None, ...]  # the wrapper at each key
     queue: tuple[int, ...]  # wrappers, oldest first
     wrappers: tuple[Wrapper, ...]
-    sizes: tuple[int, ...]  # bytes that each cache says it has
-    total: int  # bytes that all caches together are said to have
-    marker: bool  # an eviction task is said to wait or to run
-    scheduled: int  # tasks that wait for the evicting thread
+    sizes: tuple[int, ...]  # of each cache (`RangeCache.size`)
+    total: int  # of all caches (`RangeEntryCacheManagerImpl.currentSize`)
+    eviction_in_progress: bool  # `evictionInProgress` is not null: an eviction task is scheduled or runs
+    scheduled: int  # eviction tasks that the evicting thread has not begun
     inserts: tuple[Insert, ...]
     removals: tuple[Removal, ...]
     eviction: Eviction
@@ -218,12 +229,12 @@ def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
     e = s.eviction
     if e.wrapper != wrapper:
         return False
-    return e.at in ("clear", "subtract") or (e.at == "unmap" and cfg.eviction_takes == "checked")
+    return e.at in ("mark_removed", "subtract") or (e.at == "unmap" and cfg.eviction_unmaps == "checked")
 
 
-def with_item(items: tuple[T, ...], place: int, item: T) -> tuple[T, ...]:
-    """The items with `item` at index `place`."""
-    return (*items[:place], item, *items[place + 1 :])
+def with_item(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+    """The items with `item` at an index."""
+    return (*items[:index], item, *items[index + 1 :])
 
 
 def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
@@ -233,11 +244,11 @@ def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
 
 
 def recycled(cfg: Config, w: Wrapper) -> Wrapper:
-    """The recycled wrapper: every field is cleared (`RangeCacheEntryWrapper.recycle`)."""
-    return FREE if cfg.recycling_clears_the_mark else FREE._replace(accessed=w.accessed)
+    """The recycled wrapper: every field is reset (`RangeCacheEntryWrapper.recycle`)."""
+    return FREE if cfg.recycling_clears_accessed else FREE._replace(accessed=w.accessed)
 
 
-def cleared(w: Wrapper) -> Wrapper:
+def marked_removed(w: Wrapper) -> Wrapper:
     """The wrapper of a removed entry; `accessed` stays (`RangeCacheEntryWrapper.markRemoved`)."""
     return w._replace(key=None, released=False)
 
@@ -248,5 +259,5 @@ def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
 
 
 def stays_counted(cfg: Config, w: Wrapper) -> bool:
-    """Whether clearing a wrapper fails and counts nothing, because its value was deallocated."""
+    """Whether a wrapper is not marked as removed and its bytes stay in the size, because its value was deallocated."""
     return w.released and cfg.released_value_stays_counted
