@@ -5,8 +5,8 @@ replacements: an arithmetic operator is replaced by its inverse, a comparison by
 the boundary. A test that kills these mutants usually kills those of the other replacements.
 
 Changes of annotations, type aliases, docstrings, cache decorators and `strict` of `zip` make no mutants; nor do order
-comparisons of strings. The id of a mutant has its function and the source before and after the change, but no line
-number, so it stays valid when lines move.
+comparisons of strings, and of tuples with the empty one. The id of a mutant has its function and the source before and
+after the change, but no line number, so it stays valid when lines move.
 """
 
 from __future__ import annotations
@@ -166,6 +166,8 @@ def _mutated(text: str, operator: str, occurrence: int) -> str:
     return str(mutate_code(text, plugins.get_operator(operator)(), occurrence))
 
 
+#: No tuple is less than the empty one.
+_OF_EMPTY: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.LtE: ast.Eq, ast.Gt: ast.NotEq}
 #: The order of strings has no meaning: for them, `<=` is the same mutant as `==`, and `<` as `!=`.
 _UNORDERED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.LtE: ast.Eq,
@@ -197,6 +199,8 @@ def _relevant_tree(source: str) -> str | None:
             node.value = ast.Constant(None)
         if isinstance(node, ast.Compare) and any(_is_text(each) for each in (node.left, *node.comparators)):
             node.ops = [_UNORDERED.get(type(op), type(op))() for op in node.ops]
+        if isinstance(node, ast.Compare) and isinstance(last := node.comparators[-1], ast.Tuple) and not last.elts:
+            node.ops[-1] = _OF_EMPTY.get(type(node.ops[-1]), type(node.ops[-1]))()
         if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("Annotated["):
             node.value = ast.Constant(None)
         body = getattr(node, "body", None)
