@@ -240,7 +240,8 @@ def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, afte
 def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Entries go to the last ledger, and a rollover adds an empty one. One read and one write are in flight at most.
 
-    A flush of a dirty cursor starts a write, or is queued once behind what is in flight.
+    A flush of a dirty cursor starts a write, or is queued once behind what is in flight. A recovered cursor reads from
+    the mark-delete position on; it is not dirty, and nothing is in flight or queued.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -262,10 +263,12 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
             return (
                 event.outcome is True and is_of_memory and after == before._replace(writing=after.writing, dirty=False)
             )
-        case "reopen":
-            return is_error(event) == (reading or writing)
-        case "crash":
-            return is_error(event) == (event.arguments["write_survives"] and not writing)
+        case "reopen" | "crash":
+            wrong = reading or writing if event.name == "reopen" else event.arguments["write_survives"] and not writing
+            batch_acks = event.arguments.get("batch_acks", before.batch_acks)
+            idle = before._replace(dirty=False, writing=None, queued=(), reading=False, batch_acks=batch_acks)
+            idle = idle._replace(acks=after.acks, durable=after.durable, read_position=after.acks.first_unacked)
+            return is_error(event) == wrong and (wrong or after == idle)
     if is_error(event) or not writing:
         return is_error(event) and not writing
     return bool(event.outcome.stored == (event.name == "written" or event.arguments["stored_in_metadata"]))
@@ -420,13 +423,13 @@ def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, 
 @always(batch_acks, on=ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When resets complete, reading restarts at the position of the last one; only messages that its ack set excludes
-    are acknowledged from there on.
+    are acknowledged from there on. The cursor is not dirty: its record has them.
     """
     resets = done_resets(before, event)
     if not resets:
         return True
     wanted = left_after(cfg, resets[-1], entries(after))
-    return left_in(cfg, after) == wanted and after.read_position == resets[-1].to
+    return left_in(cfg, after) == wanted and after.read_position == resets[-1].to and not after.dirty
 
 
 @always(batch_acks, on=("reset",))

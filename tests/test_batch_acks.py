@@ -65,6 +65,27 @@ def acknowledged(s: State, entry: int) -> list[int]:
     return [i for i in range(10) if not remaining >> i & 1]
 
 
+# ---- a new cursor
+
+
+def test_new_cursor_reads_from_the_first_entry() -> None:
+    cfg = Config(entries=3)
+    new = State(
+        ledgers=(3,),
+        acks=Acks(0, 0, ()),
+        read_position=0,
+        durable=Acks(0, 0, ()),
+        dirty=False,
+        writing=None,
+        queued=(),
+        reading=False,
+        batch_acks=True,
+        next_ticket=1,
+    )
+    assert m.start(cfg) == new
+    assert after(cfg, ("begin_read",), ("end_read",))[1] == Delivered(at(0), None)
+
+
 # ---- individual acknowledgements
 
 
@@ -216,7 +237,54 @@ def test_shipped_failed_acks_have_effects() -> None:
 
 def test_shipped_bit_beyond_the_batch_keeps_the_entry() -> None:
     s, _ = after(SHIPPED, one(0, (1024 + EVERYTHING - 1,)), one(0, (1024 + 1,)))
-    assert s.acks.first_unacked == 0
+    assert s.acks == Acks(0, 0, (Partial(0, 1024),))
+    s, _ = after(SHIPPED, ("ack_cumulative", at(0), (1024 + EVERYTHING - 1,)))
+    assert s.acks == Acks(0, 0, (Partial(0, 1024 + EVERYTHING - 1),))
+    s, _ = after(SHIPPED, ("reset", at(0), (1024 + EVERYTHING - 1,)), ("written",))
+    assert s.acks == Acks(0, 0, (Partial(0, 1024 + EVERYTHING - 1),))
+
+
+def test_shipped_cumulative_ack_replaces_the_ack_set_if_its_first_bit_is_later() -> None:
+    """The same first bit is not later. Ack sets of earlier entries are dropped."""
+    acked = [one(0, words(3)), one(2, words(0, 1, 2, 5))]
+    for last, kept in ((2, [0, 1, 2, 5]), (3, [0, 1, 2, 3])):
+        assert acknowledged(after(SHIPPED, *acked, ("ack_cumulative", at(2), to(last)))[0], 2) == kept
+    s, _ = after(SHIPPED, ("ack_cumulative", at(1), (EVERYTHING,)))
+    assert s.acks == Acks(1), "it leaves all messages of its entry"
+
+
+def test_shipped_ack_set_of_a_position_without_entry_waits_for_it() -> None:
+    """In the last ledger, which has one entry; a position in a later ledger never has one."""
+    cfg = SHIPPED._replace(entries=2)
+    start_at, _ = after(cfg, ("roll_ledger",), ("add_entry",))
+    for ledger, entry, number in ((2, 1, 3), (2, 2, 4), (3, 1, None)):
+        s, failure = after(cfg, ("ack_cumulative", Position(ledger, entry), to(3)), start_at=start_at)
+        kept = () if number is None else (Partial(number, EVERYTHING & ~0b1111),)
+        assert (s.acks.partial, failure.why) == (kept, "position is after the last entry")
+    s, _ = after(cfg, *[("ack_cumulative", Position(2, 1), to(last)) for last in (3, 5)], start_at=start_at)
+    assert s.acks.partial == (Partial(3, EVERYTHING & ~0b111111),)
+
+
+def test_shipped_list_with_a_position_without_entry_has_its_effect_before() -> None:
+    beyond = Ack(at(5), None)
+    s, _ = after(SHIPPED, one(0, words(1)))
+    for ack_set, kind in ((words(2), Failed), (words(1), Refused)):
+        again, failure = after(SHIPPED, ("ack_individual", (Ack(at(0), ack_set), beyond)), start_at=s)
+        assert (isinstance(failure, kind), again is s) == (True, kind is Refused)
+
+
+def test_shipped_deleted_entry_makes_the_cursor_dirty() -> None:
+    assert after(SHIPPED, one(1), ("flush",))[1] is True
+
+
+def test_each_rule_differs_in_the_shipped_version() -> None:
+    """Pull request 26474 has changed two, 25047 one."""
+    names, ours = m.batch_acks.rules, m.reference.config
+    assert [name for name in names if getattr(SHIPPED, name) == getattr(ours, name)] == []
+    changed = [name for name in names if getattr(LATER, name) == getattr(ours, name)]
+    assert changed == ["range_cap_is_exact", "metadata_keeps_sets"]
+    changed = [name for name in names if getattr(m.pulsar_4_0.config, name) != getattr(SHIPPED, name)]
+    assert changed == ["queue_applies"]
 
 
 # ---- writes, crashes, closes
@@ -317,6 +385,19 @@ def test_individual_acks_commute() -> None:
         cut = chance.randrange(7)
         apart, _ = after(TEN, ("ack_individual", tuple(acks[:cut])), ("ack_individual", tuple(acks[cut:])))
         assert apart == together
+
+
+def test_canonical_form_numbers_open_resets_in_order() -> None:
+    """Their tickets are 1 and 2 if no other reset has completed; with each that has, they are one more."""
+    steps = [("reset", at(1), None), one(2), ("flush",), ("reset", at(0), to(1))]
+    known, _ = after(TEN, *steps)
+    assert m.batch_acks.canonical(TEN, known) == known
+    s, completed = after(TEN)[0], [("reset", at(0), None), ("written",)]
+    for done in (1, 2, 3):
+        s, _ = after(TEN, *completed, start_at=s)
+        assert m.batch_acks.canonical(TEN, s) == m.start(TEN)
+        later, ticket = after(TEN, *steps, start_at=s)
+        assert (ticket, m.batch_acks.canonical(TEN, later)) == (done + 2, known)
 
 
 def test_observation_of_a_cursor() -> None:
