@@ -283,6 +283,9 @@ def test_master_never_completes_a_batch_index_ack_of_a_pending_entry() -> None:
 def test_master_is_ready_after_a_stopped_replay() -> None:
     steps = [*OPEN, ack(1, (0, None)), *WRITE, CRASH, ("open_store",), ("read_fails", True)]
     assert [after(cfg, *steps)[0].status for cfg in (FIVE, MASTER)] == ["error", "ready"]
+    s, outcome = after(MASTER, *steps[:-1], *[("read_fails", False)] * 9)
+    assert (outcome, s.status, s.failed_reads) == (m.NOTHING, "initializing", 0), "a read is retried forever"
+    assert after(MASTER._replace(stopped_replay_fails=True), *steps)[0].status == "error"
 
 
 def test_master_drops_a_committed_list_in_replay() -> None:
@@ -325,6 +328,67 @@ def test_master_applies_low_watermarks_after_individual_acks_only(end: str) -> N
     assert (s.low_watermark, s.buffer, s.cumulative_ack) == (0, (), None)
 
 
+def test_master_aborts_transactions_below_the_low_watermark_one_by_one() -> None:
+    """First the one that was first to ack; an abort that a caller has requested does not count as its abort."""
+    steps = [*OPEN, *[ack(txn, (txn, None)) for txn in (2, 1, 5, 4, 6)], *WRITE]
+    s, _ = after(MASTER, *steps, ("commit", 4, 2), ("commit", 6, 2), ("flush",), ("abort", 7, 0), ("written",))
+    for waiting in ([7, 2], [1], []):
+        assert (s.low_watermark, [request.record.txn for request in s.buffer]) == (2, waiting)
+        s, _ = after(MASTER, *(WRITE if waiting else []), start_at=s)
+    assert [t.txn for t in s.individual_acks] == [5]
+
+
+def test_master_applies_acks_whose_append_failed() -> None:
+    fails = [("flush",), ("write_fails", False)]
+    s, outcome = after(MASTER, *OPEN, ack(1, (0, None)), *fails)
+    pending = (TxnAcks(1, (PositionAck(0, None),)),)
+    assert (outcome.replies, s.status, s.individual_acks) == ((Reply(1, "failed"),), "ready", pending)
+    again, outcome = after(MASTER, ack(2, (0, without(0))), *fails, start_at=s)
+    assert (outcome.replies, again.individual_acks) == ((), pending), "the future never completes"
+    again, outcome = after(MASTER, ("commit", 1, 0), *fails, start_at=s)
+    assert (outcome.replies, again.individual_acks) == ((Reply(2, "failed"),), pending)
+    owner, entry, ack_set = 2, 2, without(0, 1)
+    s, _ = after(MASTER, *OPEN, ("ack_cumulative", owner, entry, without(0)), *fails)
+    for txn, last, left, is_further in (
+        (2, 2, ack_set, True),
+        (2, 1, None, False),
+        (1, 5, None, False),
+        (3, 5, None, False),
+    ):
+        s, outcome = after(MASTER, ("ack_cumulative", txn, last, left), *fails, start_at=s)
+        assert [reply.result for reply in outcome.replies] == ["failed"], is_further
+        assert s.cumulative_ack == CumulativeAck(owner, PositionAck(entry, ack_set))
+
+
+@pytest.mark.parametrize(
+    ("pending", "asked", "result"),
+    [(range(64, 130), 64, "done"), (range(63, 130), 63, "conflict"), ([64], 64, "conflict")],
+)
+def test_master_compares_the_words_of_the_pending_ack_set(pending: Any, asked: int, result: str) -> None:
+    """Messages 64 and later are in further words; trailing zero words are dropped."""
+    cfg, everything = MASTER._replace(batch_sizes=(130,)), 2**130 - 1
+    first = ack(1, (0, everything & ~sum(1 << i for i in pending)))
+    _, outcome = after(cfg, *OPEN, first, *WRITE, ack(2, (0, everything & ~(1 << asked))), *WRITE)
+    assert outcome.replies == (Reply(2, result),)  # type: ignore[arg-type]
+
+
+def test_master_redelivers_no_message_that_is_pending_individually() -> None:
+    steps = [*OPEN, ack(1, (0, None)), ("ack_cumulative", 2, 1, None), *WRITE, ("abort", 2, 0), *WRITE]
+    assert after(MASTER, *steps)[1].redelivered == (Redelivery(1, 0b11111),)
+
+
+def test_each_rule_differs_in_a_shipped_version() -> None:
+    def changed(one: Config, other: Config) -> list[str]:
+        return [name for name in m.pending_acks.rules if getattr(one, name) != getattr(other, name)]
+
+    reference, master, before = m.reference.config, m.master.config, m.before_25528.config
+    assert {*m.pending_acks.rules} - {*changed(master, reference)} == {"empty_ack_set_acks_entry", "log_deletion"}
+    assert changed(before, master) == ["rejected_commit"]
+    assert changed(m.before_24406.config, before) == ["empty_ack_set_acks_entry"]
+    assert changed(m.pulsar_5_0.config, master) == ["replay_rewinds"]
+    assert changed(m.pip_160.config, reference) == ["log_deletion"]
+
+
 def test_master_restores_a_rejected_ack() -> None:
     steps = [*OPEN, ("acknowledge", 0, None), ack(1, (0, None)), *WRITE, CRASH, *replay(1)]
     assert after(MASTER, *steps)[0].individual_acks == (TxnAcks(1, (PositionAck(0, None),)),)
@@ -352,7 +416,9 @@ def test_pip_160_loses_a_commit_whose_records_are_deleted() -> None:
     steps = [*OPEN, ack(1, (0, None)), *WRITE, ack(2, (1, None)), ("commit", 1, 0), *WRITE]
     s, outcome = after(m.pip_160.config, *steps)
     assert (outcome.trimmed, [record.txn for entry in s.log for record in entry]) == (1, [2])
-    assert after(m.pip_160.config, CRASH, *replay(1), start_at=s)[0].cursor == Acks()
+    read, deleted = after(m.pip_160.config, CRASH, ("open_store",), ("read_entry",), start_at=s)
+    assert (read.log, deleted) == (s.log, 0), "a replay deletes at its end"
+    assert after(m.pip_160.config, ("end_replay",), start_at=read)[0].cursor == Acks()
     s, _ = after(FIVE, *steps)
     assert after(FIVE, CRASH, *replay(2), start_at=s)[0].cursor == Acks(1, 0, ())
 
@@ -399,12 +465,15 @@ def test_shipped_statistics() -> None:
     s, _ = after(FIVE, *OPEN, *acks, *WRITE, ("commit", 3, 0), *WRITE)
     assert stats.pending_ack_stats(FIVE, s) == {"state": "Ready", "lowWaterMarks": None, "ongoingTxnSize": 1}
     assert stats.transaction_stats(FIVE, s, 2) == {"cumulativeAckPosition": "1:0"}
-    assert stats.transaction_stats(FIVE, s, 1) == {"cumulativeAckPosition": None}
+    assert stats.transaction_stats(FIVE, s, 1) == stats.transaction_stats(FIVE, s, 3) == {"cumulativeAckPosition": None}
     found = {
         (0, 0): "PendingAck",
         (0, 1): "NotInPendingAck",
         (1, 4): "MarkDelete",
         (1, 3): "NotInPendingAck",
+        (1, 0): "NotInPendingAck",
+        (3, 0): "NotInPendingAck",
+        (3, None): "NotInPendingAck",
         (2, None): "PendingAck",
         (2, 1): "NotInPendingAck",
     }
@@ -490,6 +559,26 @@ def test_commits_and_aborts_add_no_key() -> None:
     assert with_entry(lag, index, 1, 3, 2) == LogIndex(0, 2, 3, (Key(3, 2),))
 
 
+def test_new_handle_has_not_been_opened() -> None:
+    assert start(Config()) == State(
+        cursor=Acks(0, 0, ()),
+        durable_cursor=Acks(0, 0, ()),
+        log=(),
+        read_position=0,
+        log_index=LogIndex(0, 500, -1, ()),
+        status="none",
+        replayed=0,
+        failed_reads=0,
+        accept_queue=(),
+        buffer=(),
+        in_flight=(),
+        individual_acks=(),
+        cumulative_ack=None,
+        low_watermark=0,
+        next_request=1,
+    )
+
+
 @pytest.mark.parametrize("batched", [True, False])
 @pytest.mark.parametrize("size", [1, 5, 63, 64, 65, 128])
 def test_encoded_log_is_decoded(size: int, batched: bool) -> None:
@@ -515,11 +604,11 @@ def test_canonical_form_numbers_requests_in_order() -> None:
 
 
 def test_observation_of_a_handle() -> None:
-    """Entry 0, message 0 of entry 1 and entry 2 are acknowledged; two transactions have pending acks."""
+    """Entry 0, message 0 of entry 1, entry 2 and message 1 of entry 5 are acknowledged; two transactions have acks."""
     cfg = Config(batch_sizes=(2,))
     request = Request(7, LogRecord("commit", False, 3, ()), 0)
     s = start(cfg)._replace(
-        cursor=Acks(1, 0b100, (Partial(1, 0b10),)),
+        cursor=Acks(1, 0b100, (Partial(1, 0b10), Partial(5, 0b01))),
         status="ready",
         log=((), ()),
         individual_acks=(TxnAcks(3, (PositionAck(4, 0b01),)),),
@@ -532,7 +621,7 @@ def test_observation_of_a_handle() -> None:
         "status": "ready",
         "first_unacked": 1,
         "durable_first_unacked": 0,
-        "acknowledged": [[1, 0b01], [2, 0b11]],
+        "acknowledged": [[1, 0b01], [2, 0b11], [5, 0b10]],
         "pending": [[3, [[4, 0b10]]]],
         "cumulative": [5, 3, 0b11],
         "log_entries": 2,

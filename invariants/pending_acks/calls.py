@@ -60,7 +60,8 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 @always(pending_acks, on=REQUESTS)
 def request_waits_as_it_was_made(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request gets the next number and waits last, with its acks and low watermark: for its append if the handle is
-    ready, else for the replay, which the first request starts. A conflict changes nothing.
+    ready, else for the replay, which the first request starts. A conflict changes nothing. The record of a commit or
+    abort has the type Cumulative if the last cumulative ack, durable or not, is of its transaction.
     """
     if is_error(event) or event.outcome.result != "queued":
         return not isinstance(event.outcome, Failed) or after == before
@@ -68,7 +69,13 @@ def request_waits_as_it_was_made(cfg: Config, before: State, event: Event, after
     given = arguments.get("acks") or ([] if op != "ack" else [(arguments["entry"], arguments["ack_set"])])
     acks = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in given])
     waiting = (after.buffer or after.in_flight[-1]) if before.status == "ready" else after.accept_queue
-    cumulative = waiting[-1].record.cumulative if op != "ack" else event.name == "ack_cumulative"
+    cumulative = event.name == "ack_cumulative"
+    if op != "ack" and before.status == "ready":
+        owners = [s.txn for s in (before.cumulative_ack,) if s is not None]
+        owners += [r.record.txn for r in open_requests(before) if r.record.op == "ack" and r.record.cumulative]
+        cumulative = owners[-1:] == [arguments["txn"]]
+        if not cfg.ends_cover_both_types or cfg.conflict_check == "after_append":
+            cumulative = waiting[-1].record.cumulative
     record, number = LogRecord(op, cumulative, arguments["txn"], acks), before.next_request  # type: ignore[arg-type]
     is_last = waiting[-1] == Request(number, record, arguments.get("low_watermark", 0)) == open_requests(after)[-1]
     status = "initializing" if before.status == "none" else before.status
@@ -108,7 +115,7 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
             is_exact = [acknowledged(cfg, after.cursor, n) for n in known] == wanted
             return is_exact and after == before._replace(cursor=after.cursor)
     lost = [tuple([request.record for request in each]) for each in before.in_flight[: event.arguments["survive"]]]
-    found = after.cursor, after.durable_cursor, after.log, after.status, after.next_request, after.failed_reads
+    found = after.cursor, after.durable_cursor, after.log, after.status, after.next_request, after.read_position
     wanted_state = before.durable_cursor, before.durable_cursor, (*before.log, *lost), "none", before.next_request, 0
     return found == wanted_state and not open_numbers(after)
 

@@ -38,6 +38,7 @@ from invariants.pending_acks.messages import (
 )
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from model.machine import Failed, Refused
+from model.pending_acks.log_index import Key
 from model.pending_acks.machine import pending_acks
 from model.pending_acks.state import Config, LogEntry, LogRecord, PositionAck, Redelivery, State
 
@@ -102,10 +103,15 @@ def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def closed_store_has_no_memory(cfg: Config, s: State) -> bool:
-    """A handle that is not open has no pending acks, no index, and no buffered or queued requests."""
+    """A handle that is not open has no pending acks, no index, and no buffered or queued requests.
+
+    Only a replay has read entries or failed reads; where replay rewinds, only a replay has a read position.
+    """
     has_requests = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
-    has_memory = has_acks or s.log_index != (0, cfg.min_lag, -1, ()) or s.low_watermark > 0
+    has_memory = has_acks or s.log_index != (0, cfg.min_lag, -1, ()) or s.low_watermark != 0
+    if s.status != "initializing" and (s.replayed or s.failed_reads or (cfg.replay_rewinds and s.read_position)):
+        return False
     return not has_requests and (s.status in ("ready", "initializing") or not has_memory)
 
 
@@ -463,7 +469,8 @@ def lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
 def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An appended or replayed entry with acks adds a key exactly if it reaches the lag; the lag counts all its records.
 
-    The key has the last acked position of the log, and the position of the entry.
+    The key has the last acked position of the log, and the position of the entry; it replaces a key with that position
+    of the topic. Keys before the durable mark-delete position are removed, and with them the log up to the last one.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True
@@ -476,10 +483,12 @@ def key_is_added_when_lag_is_reached(cfg: Config, before: State, event: Event, a
     is_reached = last >= 0 and lag >= old.max_lag
     if new.max_ack_position != newest or new.current_lag != (0 if is_reached else lag):
         return False
-    trimmed: int = event.outcome.trimmed if is_append else event.outcome
-    return not is_reached or bool(
-        newest < after.durable_cursor.first_unacked or new.keys[-1] == (newest, position - trimmed)
-    )
+    keys = [key for key in old.keys if not is_reached or key.ack_position != newest]
+    keys += [Key(newest, position)] if is_reached else []
+    first = after.durable_cursor.first_unacked
+    trimmed = max([key.log_position + 1 for key in keys if key.ack_position < first], default=0)
+    kept = [(key.ack_position, key.log_position - trimmed) for key in keys if key.ack_position >= first]
+    return list(new.keys) == kept and bool(trimmed == (event.outcome.trimmed if is_append else event.outcome))
 
 
 @always(pending_acks, on=("written", "read_entry"))
@@ -500,10 +509,11 @@ def stopped_replay_fails(cfg: Config, before: State, event: Event, after: State)
 
 @always(pending_acks, on=("read_fails",))
 def failed_reads_are_bounded(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each failed read is counted, and the configured number of consecutive ones fails the replay."""
-    if is_error(event) or after.status != "initializing":
+    """Each failed read is counted. A replay fails at one that is not retried, or at the configured number in a row."""
+    if is_error(event) or after.status == "ready":
         return True
-    return after.failed_reads == before.failed_reads + 1 < cfg.max_failed_reads
+    is_last = event.arguments["stops"] or before.failed_reads + 1 >= cfg.max_failed_reads
+    return is_last if after.status == "error" else after == before._replace(failed_reads=before.failed_reads + 1)
 
 
 @always(pending_acks, on=("read_entry",))
@@ -524,7 +534,7 @@ def replayed_end_applies_to_its_transaction_only(cfg: Config, before: State, eve
 
 @always(pending_acks, on=("read_entry",))
 def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Replay drops a position of an individual ack only if the cursor has acknowledged messages of that entry.
+    """Replay drops a position of an individual ack exactly if the persisted cursor has acknowledged its messages.
 
     It covers log entries of one record whose entries have no other pending acks.
     """
@@ -537,8 +547,9 @@ def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: 
         return True
     if cumulative is not None and any(ack.entry <= cumulative.ack.entry for ack in record.acks):
         return True
-    left = {ack.entry for ack in record.acks if not acknowledged(cfg, before.cursor, ack.entry)}
-    return left <= {ack.entry for each in after.individual_acks if each.txn == record.txn for ack in each.acks}
+    durable = before.durable_cursor
+    left = {ack.entry for ack in record.acks if acked_by(cfg, ack) & ~acknowledged(cfg, durable, ack.entry)}
+    return left == {ack.entry for each in after.individual_acks for ack in each.acks} - pending
 
 
 @always(pending_acks, on=("read_entry",))

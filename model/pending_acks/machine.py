@@ -563,7 +563,8 @@ def canonical(cfg: Config, s: State) -> State:
 @pending_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """The status, acknowledged and pending messages as masks, and the sizes of the log and its index."""
-    entries = range(s.cursor.first_unacked, s.cursor.deleted.bit_length() + 1)
+    known = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]
+    entries = range(s.cursor.first_unacked, max(known))
     cumulative = s.cumulative_ack
     return {
         "status": s.status,
