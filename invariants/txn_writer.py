@@ -246,17 +246,17 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
     return s.status == "closed" or not s.buffer or (len(s.buffer) < cfg.max_records and s.size < cfg.max_bytes)
 
 
-@always(txn_writer, on=TASKS)
+@always(txn_writer)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush has one trigger and one task that can cause it.
+    """Each flush is reported, with one trigger, and there is one task that can cause it.
 
     The trigger is `records` if and only if the batch has max_records records. Otherwise it is `size` if the batch has
     max_bytes, or if the next record would exceed the cap. Otherwise the task determines it: a large record (`large`), a
     tick (`delay`) or a close (`close`).
     """
     flushes = effects_of(event).flushes
-    if not flushes:
-        return True
+    if not flushes or flushes != after.flushes:
+        return isinstance(event.outcome, Refused) or flushes == after.flushes
     tasks = iter(tasks_run(cfg, before, event))
     for flush in flushes:
         enough = flush.records >= cfg.max_records
@@ -269,10 +269,12 @@ def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: St
     return True
 
 
-@always(txn_writer, on=TASKS)
+@always(txn_writer)
 def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every flush submits all records of the buffer as one batch, or fails all of them."""
+    """Every flush submits all records of the buffer as one batch, or fails them all. Writes are numbered in order."""
     happened = effects_of(event)
+    if [write.number for write in happened.writes] != list(range(before.next_write, after.next_write)):
+        return False
     written = [len(write.records) for write in happened.writes if write.batched]
     flushed = [flush.records for flush in happened.flushes]
     failed = sum([a.outcome in ("serialization", "closed", "fenced") for a in happened.callbacks])

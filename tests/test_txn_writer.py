@@ -330,6 +330,82 @@ def test_close_that_flushes() -> None:
     assert [entry.records for entry in s.log] == [(1,)]
 
 
+# ---- a new writer, and the canonical form
+
+
+def test_new_writer_is_empty_and_its_timer_is_armed() -> None:
+    expected = State(
+        now=5,
+        status="open",
+        tasks=(),
+        buffer=(),
+        size=0,
+        timer=15,
+        in_flight=(),
+        pending_callbacks=(),
+        closers=0,
+        fenced=False,
+        ledger=1,
+        next_entry=0,
+        log=(),
+        next_record=1,
+        next_write=1,
+        flushes=(),
+    )
+    assert m.txn_writer.start(config(start=5)) == expected
+    for cfg in (config("pip-160", start=5), config(start=5, batching=False), config(start=5, max_records=1)):
+        assert m.txn_writer.start(cfg) == expected._replace(timer=None)
+
+
+def test_canonical_form_counts_from_now_and_renumbers() -> None:
+    """The same steps at once, and after records and writes that failed and left nothing."""
+    cfg = config(thread="queued", max_delay_ms=40)
+    earlier = [add(50), add(1), add(50), run(), wait(40), run(), LOST, LOST, LOST, wait(7), wait(33), run()]
+    known, later = m.txn_writer.start(cfg), after(cfg, *earlier)[0]
+    assert m.txn_writer.canonical(cfg, later) == known._replace(flushes=())
+    steps = [
+        add(1),
+        add(2),
+        run(),
+        wait(3),
+        add(50),
+        add(1),
+        run(),
+        add(1),
+        add(1),
+        run(1),
+        DONE,
+        wait(1),
+        CLOSE,
+        wait(50),
+    ]
+    for step in steps:
+        known, later = (after(cfg, step, start_at=s)[0] for s in (known, later))
+        assert m.txn_writer.canonical(cfg, later) == m.txn_writer.canonical(cfg, known)
+        assert m.txn_writer.canonical(cfg, known) == known._replace(
+            now=0,
+            buffer=tuple([each._replace(since=each.since - known.now) for each in known.buffer]),
+            timer=known.timer and known.timer - known.now,
+            in_flight=tuple([each._replace(number=i) for i, each in enumerate(known.in_flight, 1)]),
+            next_write=len(known.in_flight) + 1,
+            flushes=(),
+        )
+
+
+def test_each_rule_differs_in_some_version() -> None:
+    def changed(profile: str) -> list[str]:
+        cfg, names = find_profile(SUBJECT, profile), m.txn_writer.rules
+        return [name for name in names if getattr(cfg, name) != getattr(m.reference.config, name)]
+
+    shipped = ["unserialisable_batch", "unserialisable_alone", "second_close", "closed_buffer"]
+    assert [changed(name) for name in ("pulsar-2026-07", "pip-160", "size-is-a-cap", "flush-on-close")] == [
+        shipped,
+        ["delay_from"],
+        ["size_limit"],
+        ["close_buffered"],
+    ]
+
+
 # ---- bad input
 
 
