@@ -238,6 +238,8 @@ def test_ack_sets_alone_are_persisted() -> None:
         s, wrote = after(cfg, *steps, ("persist",))
         assert (wrote, s.durable == s.acks) == (kept, kept)
         assert restarted(cfg, s) == {1: "COMMITTING", 2: "OPEN"}, "transaction 0 ends again at every restart"
+    ended = [NEW, DONE, to(0, "ABORTING"), DONE, to(0, "ABORTED"), DONE, ("persist",)]
+    assert after(SHIPPED._replace(batching=False), *ended)[1] is True, "a range of entries"
 
 
 def test_store_without_batching_deletes_records_of_batches() -> None:
@@ -503,6 +505,82 @@ def test_entry_keeps_only_bytes_after_restart(batched: bool) -> None:
     assert is_batched(entry._data) is batched
     assert entry.records == records
     assert entry.records is not records
+
+
+def test_new_store_is_ready_and_its_first_id_is_0() -> None:
+    assert start(PLAIN) == State(
+        status="ready",
+        ledger="open",
+        batching=False,
+        cursor_works=True,
+        buffer=(),
+        in_flight=(),
+        first_entry=0,
+        ledgers=(0,),
+        log=(),
+        ledger_property_id=-1,
+        txns=(),
+        last_id=-1,
+        acks=Acks(0, 0, ()),
+        durable=Acks(0, 0, ()),
+        dirty=False,
+        read_position=0,
+        now_ms=0,
+        acknowledged=(),
+        acknowledged_id=-1,
+        reported_watermark=-1,
+    )
+
+
+#: A transaction that ends in a ledger of its own, which is trimmed; time has passed.
+TRIMMED = [NEW, DONE, to(0, "ABORTING"), DONE, to(0, "ABORTED"), DONE, ("low_watermark",), ("roll_ledger",)]
+TRIMMED += [("persist",), ("trim",), ("advance_time", 7)]
+
+
+@pytest.mark.parametrize("batching", [True, False])
+def test_canonical_form_counts_from_the_first_id_entry_and_time(batching: bool) -> None:
+    """The same steps in a new store and in one whose first transaction was trimmed; each stops in many states."""
+    cfg = TWO._replace(batching=batching)
+    shifted, _ = after(PLAIN, *TRIMMED)
+    assert m.txn_log.canonical(PLAIN, shifted) == start(PLAIN)
+    known, shifted = start(cfg), shifted._replace(batching=batching)
+    steps = [("advance_time", 3), NEW, ("advance_time", 2), NEW, ("flush",), DONE, NEW, to("first", "COMMITTING")]
+    steps += [("flush",), DONE, DONE, ("low_watermark",), to("first", "COMMITTED"), ("flush",), DONE, ("persist",)]
+    steps += [
+        ("roll_ledger",),
+        NEW,
+        ("flush",),
+        ("crash", 1),
+        ("replay_entry",),
+        ("replay_entry",),
+        ("advance_time", 1),
+    ]
+    for name, *arguments in steps:
+        for_first = [[each if each != "first" else txn for each in arguments] for txn in (0, 1)]
+        known, _ = after(cfg, (name, *for_first[0]), start_at=known)
+        shifted, _ = after(cfg, (name, *for_first[1]), start_at=shifted)
+        assert m.txn_log.canonical(cfg, shifted) == m.txn_log.canonical(cfg, known)
+
+
+def test_canonical_form_counts_each_from_its_first_value() -> None:
+    """Only the time is later, only the first id, or only the first entry."""
+    assert m.txn_log.canonical(PLAIN, after(PLAIN, ("advance_time", 1))[0]) == start(PLAIN)
+    s, _ = after(PLAIN, ("fail_ledger_creation",), NEW, ("fence", 0))
+    assert m.txn_log.canonical(PLAIN, s) == start(PLAIN)._replace(status="stopped", ledger="fenced")
+    steps = [NEW, DONE, ("roll_ledger",), to(0, "ABORTING"), DONE, to(0, "ABORTED"), DONE, ("persist",), ("trim",)]
+    for cfg in (PLAIN, SHIPPED._replace(batching=False)):
+        s, _ = after(cfg, *steps)
+        form = m.txn_log.canonical(cfg, s)
+        assert (form.first_entry, form.acks, form.durable, form.last_id) == (0, Acks(2), Acks(2), 0)
+        assert s == form._replace(first_entry=1, acks=Acks(3), durable=Acks(3))
+
+
+def test_each_rule_differs_in_the_shipped_version() -> None:
+    """apache/pulsar#26474 has changed two."""
+    names, ours = m.txn_log.rules, m.reference.config
+    assert [name for name in names if getattr(SHIPPED, name) == getattr(ours, name)] == []
+    changed = [name for name in names if getattr(LATER, name) == getattr(ours, name)]
+    assert changed == ["metadata_keeps_ack_sets", "range_cap_is_exact"]
 
 
 def test_observation_of_a_store() -> None:

@@ -8,6 +8,8 @@ from model.txn_log.machine import txn_log
 from model.txn_log.state import Completion, Config, Entry, Record, State
 
 REQUESTS = ("new_transaction", "add_participant", "update_status")
+#: A transaction with one of these statuses has ended.
+ENDED = {"COMMITTED", "ABORTED"}
 
 
 def has_next_entry(s: State) -> bool:
@@ -101,7 +103,8 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
 @always(txn_log, on=("advance_time", "break_cursor", "roll_ledger", "persist", "trim"))
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Time advances by what was given. A rollover adds an empty ledger with the last assigned id, and returns how many
-    there are. Persisting makes the cursor clean. Trimming removes every ledger that it may, and returns the number.
+    there are. Persisting makes the cursor clean. Trimming removes every ledger that it may, and returns the number; an
+    ended transaction is forgotten with its last record.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -117,10 +120,17 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
             new = before._replace(durable=after.durable, dirty=False) if before.dirty else before
             return after == new and event.outcome is before.dirty
     count, first = len(before.ledgers) - len(after.ledgers), after.first_entry
-    is_rest = after.ledgers == before.ledgers[count:] and first == before.first_entry + sum(before.ledgers[:count])
+    trimmed = sum(before.ledgers[:count])
+    known = {record.txn for entry in before.log[trimmed:] for record in entry}
+    rest = before._replace(
+        ledgers=before.ledgers[count:],
+        first_entry=before.first_entry + trimmed,
+        log=before.log[trimmed:],
+        ledger_property_id=before.last_id,
+        acknowledged=tuple([p for p in before.acknowledged if p.id in known or p.status not in ENDED]),
+    )
     is_most = len(after.ledgers) == 1 or first + after.ledgers[0] > after.durable.first_unacked
-    written = after.ledger_property_id == (before.last_id if count else before.ledger_property_id)
-    return is_rest and is_most and written and bool(event.outcome == count)
+    return after == (rest if count else before) and is_most and bool(event.outcome == count)
 
 
 @always(txn_log, on=("fail_write", "fail_ledger_creation", "fence", "reopen", "crash"))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from invariants.properties import Event, always, eventually, once_per_state, sometimes
 from invariants.txn_log.calls import (  # noqa: F401
+    ENDED,
     call_changes_only_what_it_names,
     call_is_rejected_iff_not_allowed,
     failure_and_restart_keep_log_and_cursor,
@@ -30,8 +31,6 @@ REPLAY = ("replay_entry", "complete_replay", "fail_read")
 
 #: The legal status transitions.
 TRANSITIONS = {("OPEN", "COMMITTING"), ("OPEN", "ABORTING"), ("COMMITTING", "COMMITTED"), ("ABORTING", "ABORTED")}
-#: A transaction with one of these statuses has ended.
-ENDED = {"COMMITTED", "ABORTED"}
 COMMITS, ABORTS = {"COMMITTING", "COMMITTED"}, {"ABORTING", "ABORTED"}
 
 
@@ -503,7 +502,7 @@ def low_watermark_is_monotone_and_maximal(cfg: Config, before: State, event: Eve
     ongoing_ids = [t.id for t in before.txns]
     pending_ids = [r.txn for r in pending_records(before) if r.op == "NEW"]
     highest = min(ongoing_ids or [*pending_ids, id_after_restart(before) + 1]) - 1
-    return bool(before.reported_watermark <= event.outcome == highest)
+    return bool(before.reported_watermark <= event.outcome == highest == after.reported_watermark)
 
 
 @always(txn_log, on=("expired",))
@@ -540,11 +539,11 @@ def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, 
 def only_durable_records_change_transactions(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Transactions change only when an entry becomes durable, and its records apply in order.
 
-    The request of a record without effect is not confirmed.
+    The request of a record without effect is not confirmed; any other confirms the status and the participants.
     """
     if event.name != "complete_write" or is_error(event):
         return after.txns == before.txns
-    expected = {t.id: as_logged(t) for t in before.txns}
+    expected, confirmed_txns = {t.id: as_logged(t) for t in before.txns}, confirmed_in(before)
     number = before.first_entry + len(before.log)
     has_effect = []
     for index, record in enumerate(before.in_flight[0]):
@@ -555,8 +554,16 @@ def only_durable_records_change_transactions(cfg: Config, before: State, event: 
         elif record.op == "NEW":
             expected[record.txn] = LoggedTxn("OPEN", frozenset(), frozenset(), (position,))
         has_effect.append(expected.get(record.txn) is not known)
+        if has_effect[-1]:
+            confirmed_txns[record.txn] = expected[record.txn][:3]
     confirmed = [answer.result == "success" for answer in event.outcome]
-    return {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and confirmed == has_effect
+    is_known = confirmed_in(after) == confirmed_txns and len(after.acknowledged) == len(confirmed_txns)
+    return is_known and {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and confirmed == has_effect
+
+
+def confirmed_in(s: State) -> dict[int, tuple[str, frozenset[int], frozenset[int]]]:
+    """The confirmed status and participants of each transaction."""
+    return {p.id: (p.status, bits_of(p.partitions), bits_of(p.subscriptions)) for p in s.acknowledged}
 
 
 @always(txn_log, on=FAILURES)
