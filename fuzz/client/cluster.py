@@ -81,7 +81,7 @@ class Cluster:
 
     def _connect(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "CONNECT", body.client_version)
-        order = self._order("CONNECT")
+        order = self._order(connection, "CONNECT")
         if order == "error":
             self.ended.add(connection.number)
             error = ServerError.SERVICE_NOT_READY
@@ -111,7 +111,7 @@ class Cluster:
         if owner is None:
             self.parked.append((connection, body))
             return
-        order = self._order("LOOKUP")
+        order = self._order(connection, "LOOKUP")
         if order == "silent":
             return
         reply = command_of(Type.LOOKUP_RESPONSE, request_id=body.request_id, response=_CONNECT, authoritative=True)
@@ -126,8 +126,17 @@ class Cluster:
             reply.LOOKUP_RESPONSE.url = self.urls[owner]
         connection.send(reply)
 
-    def _order(self, kind: str) -> str:
-        return self.answers[kind].popleft() if self.answers[kind] else ""
+    def _next_order(self, kind: str) -> str:
+        """What is ordered about the next command of a kind."""
+        return self.answers[kind][0] if self.answers[kind] else ""
+
+    def _order(self, connection: Connection, kind: str) -> str:
+        """Uses the next order up, and notes it behind the command."""
+        if not self.answers[kind]:
+            return ""
+        order = self.answers[kind].popleft()
+        self._note(connection, "ORDER", [kind, order])
+        return order
 
     def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
         """Whether a PRODUCER or SUBSCRIBE is served here and now; parks it, or answers it with an error, if not."""
@@ -136,9 +145,9 @@ class Cluster:
         if served is None:
             self.parked.append((connection, body))
             return False
-        order = self._order(kind)
-        if order and not order.startswith(_REFUSALS):
-            self.answers[kind].appendleft(order)  # the caller uses it up
+        order = self._next_order(kind)
+        if order.startswith(_REFUSALS):  # else the caller uses it up
+            self._order(connection, kind)
         if order == "silent":
             return False
         if served and not order.startswith(_REFUSALS):
@@ -167,7 +176,7 @@ class Cluster:
             return
         topic, key = self.topic(body.topic), (connection.number, body.producer_id)
         name = body.producer_name or f"loopback-{self.sessions}"
-        if "rename" in self.answers["PRODUCER"]:
+        if self._next_order("PRODUCER") == "rename":
             name += "-renamed"
         for other, each in list(topic.producers.items()):
             if each.name != name:
@@ -185,7 +194,7 @@ class Cluster:
         last = topic.last_sequence.get(name, -1) if topic.deduplication else -1
         reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
         reply.PRODUCER_SUCCESS.last_sequence_id = last
-        order = self._order("PRODUCER")
+        order = self._order(connection, "PRODUCER")
         if order.startswith("close"):
             self.forget_producer(topic, key)
         if order == "queued":
@@ -241,7 +250,9 @@ class Cluster:
     def _store(self, topic: Topic, producer: Producer, send: Send) -> None:
         receipt, added = topic.store(producer, send)
         outcome = "added" if added else "duplicate"
-        place = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}.get(self._order("SEND_RECEIPT"), 0)
+        place = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}.get(
+            self._order(producer.connection, "SEND_RECEIPT"), 0
+        )
         if place:
             receipt.SEND_RECEIPT.sequence_id += place
         self.journal.append(("send", producer.session, send.highest, outcome))
@@ -285,7 +296,7 @@ class Cluster:
         consumer = Consumer(connection, body.consumer_id, body.consumer_name)
         subscription.consumers.append(consumer)
         topic.consumers[key] = subscription, consumer
-        order = self._order("SUBSCRIBE")
+        order = self._order(connection, "SUBSCRIBE")
         if order.startswith("close"):
             topic.consumers.pop(key)
             subscription.remove(consumer)

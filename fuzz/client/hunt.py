@@ -2,7 +2,8 @@
 
 A finding is a contract that a schedule violates. Of the findings that one known deviation explains, and of the others
 of one contract, the first is shrunk: steps are removed in chunks, then arguments and settings are simplified, as long
-as the same contract is violated. Runs of a real client are not all alike, so a finding says how often it replays.
+as the same contract is violated, with the same explanation or without one. Runs of a real client are not all alike, so
+a finding says how often it replays.
 """
 
 from __future__ import annotations
@@ -54,9 +55,31 @@ class Hunted(NamedTuple):
     findings: list[Found]
 
 
-def explanation(known: Iterable[Known], scenario: str, contract: str, schedule: Schedule) -> Known | None:
-    """The known deviation that explains a violated contract, if any."""
-    return next((row for row in known if row.explains(scenario, contract, schedule)), None)
+class Sought(NamedTuple):
+    """What shrinking and replays look for: a contract violated again, with the same explanation."""
+
+    scenario: Scenario
+    contract: str
+    known: tuple[Known, ...]
+    row: Known | None
+
+    def violation(self, harness: Harness, schedule: Schedule, patience: float = PATIENCE) -> Violation | None:
+        """Runs a schedule. Returns the violation, if it is seen."""
+        observed = execute(harness, self.scenario, schedule, patience)
+        found = [each for each in violations(self.scenario, observed) if each.contract.name == self.contract]
+        if not found:
+            return None
+        row = explanation(self.known, self.scenario.name, self.contract, observed)
+        return found[0] if _id(row) == _id(self.row) else None
+
+
+def _id(row: Known | None) -> str:
+    return row.defect.id if row else ""
+
+
+def explanation(known: Iterable[Known], scenario: str, contract: str, observed: Observed) -> Known | None:
+    """The known deviation that explains how a run violates a contract, if any."""
+    return next((row for row in known if row.explains(scenario, contract, observed)), None)
 
 
 def hunt(
@@ -79,21 +102,19 @@ def hunt(
         messages += len(observed.results) + len(observed.received)
         for violation in violations(scenario, observed):
             name = violation.contract.name
-            row = explanation(known, scenario.name, name, schedule)
-            firsts.setdefault((name, row.defect.id if row else ""), (seed, schedule, violation, row))
+            row = explanation(known, scenario.name, name, observed)
+            firsts.setdefault((name, _id(row)), (seed, schedule, violation, row))
         progress(schedules, len(firsts))
         if until is not None and time.monotonic() >= until:
             break
     seconds = time.monotonic() - started
     findings = []
     for seed, schedule, violation, row in firsts.values():
-        is_shrunk, shrunk = row is None or effort.of_known, schedule
-        if is_shrunk:
-            shrunk = shrink(harness, scenario, schedule, violation.contract.name, effort.shrink_seconds)
-        limit = effort.replay_seconds if is_shrunk else 0.0
-        shown, of, violation = replays(harness, scenario, shrunk, violation, REPLAYS, limit)  # noqa: PLW2901
-        row = row or explanation(known, scenario.name, violation.contract.name, shrunk)  # noqa: PLW2901
-        findings.append(Found(scenario.name, violation, seed, schedule, shrunk, (shown, of), row))
+        sought = Sought(scenario, violation.contract.name, known, row)
+        is_shrunk = row is None or effort.of_known
+        shrunk = shrink(harness, sought, schedule, effort.shrink_seconds) if is_shrunk else schedule
+        shown, of, last = replays(harness, sought, shrunk, REPLAYS, effort.replay_seconds if is_shrunk else 0.0)
+        findings.append(Found(scenario.name, last or violation, seed, schedule, shrunk, (shown, of), row))
     return Hunted(schedules, messages, seconds, findings)
 
 
@@ -101,59 +122,49 @@ def replayed(
     harness: Harness, scenario: Scenario, known: Iterable[Known], schedule: Schedule, seconds: float | None
 ) -> Hunted:
     """Replays one schedule. Findings are the contracts that its first run violates."""
-    started = time.monotonic()
+    started, known = time.monotonic(), tuple(known)
     observed = execute(harness, scenario, schedule)
     findings, runs = [], 1
+    limit = _EFFORT.replay_seconds if seconds is None else seconds
     for each in violations(scenario, observed):
-        row = explanation(known, scenario.name, each.contract.name, schedule)
-        limit = _EFFORT.replay_seconds if seconds is None else seconds
-        shown, of, violation = replays(harness, scenario, schedule, each, REPLAYS, limit)
-        findings.append(Found(scenario.name, violation, 0, schedule, schedule, (shown, of), row))
+        row = explanation(known, scenario.name, each.contract.name, observed)
+        sought = Sought(scenario, each.contract.name, known, row)
+        shown, of, last = replays(harness, sought, schedule, REPLAYS, limit)
+        findings.append(Found(scenario.name, last or each, 0, schedule, schedule, (shown, of), row))
         runs += of
     messages = len(observed.results) + len(observed.received)
     return Hunted(runs, messages, time.monotonic() - started, findings)
 
 
-def violated(
-    harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, patience: float = PATIENCE
-) -> tuple[Observed, Violation | None]:
-    """Runs a schedule, and returns how it violates a contract, if it does."""
-    observed = execute(harness, scenario, schedule, patience)
-    found = [each for each in violations(scenario, observed) if each.contract.name == contract]
-    return observed, found[0] if found else None
-
-
 def replays(
-    harness: Harness, scenario: Scenario, schedule: Schedule, violation: Violation, count: int, seconds: float
-) -> tuple[int, int, Violation]:
-    """Replays a schedule. Returns in how many of how many runs it violates the contract, and the last violation."""
-    shown = done = 0
+    harness: Harness, sought: Sought, schedule: Schedule, count: int, seconds: float
+) -> tuple[int, int, Violation | None]:
+    """Replays a schedule. Returns in how many of how many runs the violation is seen, and the last one."""
+    shown, done, last = 0, 0, None
     until = time.monotonic() + seconds
     while done < count and (done < _FEWEST or time.monotonic() < until):
-        _, again = violated(harness, scenario, schedule, violation.contract.name)
+        again = sought.violation(harness, schedule)
         done += 1
         if again is not None:
-            shown, violation = shown + 1, again
-    return shown, done, violation
+            shown, last = shown + 1, again
+    return shown, done, last
 
 
 # ---- shrinking ----------------------------------------------------------------------------------------
 
 
-def shrink(harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, seconds: float) -> Schedule:
-    """A schedule that violates the same contract, from which no step can be left out.
+def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
+    """A schedule in which the same violation is seen, from which no step can be left out.
 
     Impatient runs come first. If the result only shows that an effect is late, patient ones follow.
     """
-    found = _shrunk(harness, scenario, schedule, contract, _SHRINK_PATIENCE, seconds)
-    if violated(harness, scenario, found, contract)[1] is None:
-        found = _shrunk(harness, scenario, schedule, contract, PATIENCE, seconds * PATIENCE / _SHRINK_PATIENCE)
+    found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
+    if sought.violation(harness, found) is None:
+        found = _shrunk(harness, sought, schedule, PATIENCE, seconds * PATIENCE / _SHRINK_PATIENCE)
     return found
 
 
-def _shrunk(
-    harness: Harness, scenario: Scenario, schedule: Schedule, contract: str, patience: float, seconds: float
-) -> Schedule:
+def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: float, seconds: float) -> Schedule:
     until = time.monotonic() + seconds
     tried: list[Schedule] = [schedule]
 
@@ -161,12 +172,12 @@ def _shrunk(
         if candidate in tried or time.monotonic() > until:
             return False
         tried.append(candidate)
-        return violated(harness, scenario, candidate, contract, patience)[1] is not None
+        return sought.violation(harness, candidate, patience) is not None
 
     best, size = schedule, None
     while size != (size := len(best.steps)):
         for candidates in (_shorter, _simpler):
-            best = _descend(best, lambda now, c=candidates: c(scenario, now), shows)  # type: ignore[misc]
+            best = _descend(best, lambda now, c=candidates: c(sought.scenario, now), shows)  # type: ignore[misc]
     return best
 
 

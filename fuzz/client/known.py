@@ -7,20 +7,21 @@ Its table `not_expressible` has those of deviations that no model can show: rows
     scenario    where its schedule runs
     component   where its row is, if in another component's table
     contract    the contract that it breaks
-    settings    what the deviation needs; settings that are not named do not matter
-    trigger     kinds of steps that it needs, in this order, perhaps with others between; `|` separates alternatives
-    steps       the shrunk schedule
+    evidence    a function of `fuzz/scenarios/evidence.py`: whether the deviation explains all of a violation
+    settings, steps    the shrunk schedule
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import tomllib
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
+from fuzz.client.run import Observed
 from fuzz.client.schedule import Schedule
 from fuzz.defects.table import Defect, find_defect
 from model.machine import BadValue
@@ -40,7 +41,7 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     defect: Defect
     scenario: str
     contract: str
-    trigger: tuple[str, ...]
+    evidence: str
     steps: tuple[tuple[Any, ...], ...]
     settings: dict[str, Any] = {}
 
@@ -51,14 +52,12 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """The shrunk schedule."""
         return Schedule(dict(self.settings), self.steps)
 
-    def explains(self, scenario: str, contract: str, schedule: Schedule) -> bool:
-        """Whether a violated contract of a schedule is due to this deviation: the schedule triggers it."""
+    def explains(self, scenario: str, contract: str, observed: Observed) -> bool:
+        """Whether this deviation explains how a run violates a contract: all of it, with its evidence."""
         if (scenario, contract) != (self.scenario, self.contract):
             return False
-        if any(schedule.settings.get(k, v) != v for k, v in self.settings.items()):
-            return False
-        kinds = iter([name for name, *_ in schedule.steps])
-        return all(any(kind in wanted.split("|") for kind in kinds) for wanted in self.trigger)
+        evidence = getattr(importlib.import_module("fuzz.scenarios.evidence"), self.evidence)
+        return bool(evidence(observed))
 
 
 def profiles() -> list[str]:

@@ -16,5 +16,5 @@ A step is one or several requests to the brokers (methods of `Ordered` in `fuzz/
 of the client is the subject (`run.pause`).
 
 A deviation that is confirmed becomes a row of `known.toml` (`fuzz/client/known.py`) with its shrunk schedule, which a
-nightly test replays.
+nightly test replays, and a function of `evidence.py` that tells its violations from those of other defects.
 """

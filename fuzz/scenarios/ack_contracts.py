@@ -10,7 +10,7 @@ from fuzz.client.run import Observed
 from model.ack_set import mask_of, words_of
 
 
-def _left_at_brokers(seen: Observed) -> set[Message]:
+def left_at_brokers(seen: Observed) -> set[Message]:
     """The messages that the brokers' cursors have not acknowledged."""
     found: set[Message] = set()
     for each in seen.report.get("cursors", {}).values():
@@ -31,7 +31,7 @@ def _shown(messages: list[Message]) -> str:
 @contract
 def unacknowledged_message_stays(seen: Observed) -> str:
     """A message that the application has not acknowledged is not acknowledged at the broker."""
-    lost = sorted({(entry, index) for entry, index in seen.left} - _left_at_brokers(seen))
+    lost = sorted({(entry, index) for entry, index in seen.left} - left_at_brokers(seen))
     return f"gone from the backlog: {_shown(lost)}" if lost else ""
 
 
@@ -48,11 +48,20 @@ def acknowledgement_by_id_reaches_cursor(seen: Observed) -> str:
 
 
 def _extra(seen: Observed, *, by_id: bool) -> str:
-    """The messages that stay in the backlog, of entries with or without acknowledgements by deserialized ids."""
-    entries = {entry for kind, _, _, _, entry, *_ in seen.calls if kind == "acknowledge_id"}
-    found = _left_at_brokers(seen) - {(entry, index) for entry, index in seen.left}
-    extra = sorted([each for each in found if (each[0] in entries) == by_id])
+    extra = messages_not_removed(seen, by_id=by_id)
     return f"still in the backlog: {_shown(extra)}" if extra else ""
+
+
+def messages_not_removed(seen: Observed, *, by_id: bool) -> list[Message]:
+    """The messages that stay in the backlog, of entries with or without acknowledgements by deserialized ids."""
+    entries = entries_acknowledged_by_id(seen)
+    found = left_at_brokers(seen) - {(entry, index) for entry, index in seen.left}
+    return sorted([each for each in found if (each[0] in entries) == by_id])
+
+
+def entries_acknowledged_by_id(seen: Observed) -> set[int]:
+    """The entries with acknowledgements by deserialized ids."""
+    return {entry for kind, _, _, _, entry, *_ in seen.calls if kind == "acknowledge_id"}
 
 
 @contract

@@ -67,7 +67,7 @@ def end(run: Run) -> None:
 
 scenario = Scenario(
     "negative_acks",
-    settings={"delay": (300, 500), "kind": (1, 0)},
+    settings={"delay": (300, 500), "kind": (1, 0, 2)},
     steps={
         "nack": StepKind(nack, ((1, 2, 8), (0, 60)), weight=2),
         "again": StepKind(again),

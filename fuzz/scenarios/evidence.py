@@ -1,0 +1,226 @@
+"""How known deviations show. A row of `known.toml` names a function here, which tells its violation from others.
+
+A function judges an observation that violates the row's contract: whether the deviation explains all of the violation.
+It asks for the deviation's mechanism on the wire, for its direction, and for which messages it concerns. So another
+defect that violates the same contract in the same schedule is not explained.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from fuzz.client.run import Observed
+from fuzz.scenarios.ack_contracts import entries_acknowledged_by_id, left_at_brokers, messages_not_removed
+from fuzz.scenarios.nack_contracts import (
+    closed_consumer_redelivers_nothing,
+    redelivery_command_has_due_entries,
+    redelivery_follows_timing_law,
+)
+
+Commands = list[tuple[str, Any]]
+
+
+def _commands(seen: Observed) -> Commands:
+    """What the brokers noted: commands and what was ordered about them, in order."""
+    return [(kind, about) for _, _, kind, about in seen.report.get("commands", ())]
+
+
+def _journal(seen: Observed, kind: str) -> list[list[Any]]:
+    """The decisions of a kind."""
+    return [about for each, *about in seen.report.get("journal", ()) if each == kind]
+
+
+# ---- sequence ids -------------------------------------------------------------------------------------
+
+
+def _sessions(seen: Observed) -> list[dict[int, int]]:
+    """The sequence ids of messages that were sent, or of the first ones of batches, by session of the producer."""
+    found: list[dict[int, int]] = [{}]
+    for kind, about in _commands(seen):
+        if kind == "PRODUCER":
+            found.append({})
+        elif kind == "SEND":
+            found[-1][int(about[2])] = about[1]
+    return [each for each in found if each]
+
+
+def _before_restart(seen: Observed) -> set[int]:
+    """The messages sent before a reconnection that came before the first receipt: they are all sent again after it."""
+    earlier: set[int] = set()
+    for session in _sessions(seen):
+        if earlier and earlier <= session.keys():
+            return earlier
+        earlier |= session.keys()
+    return set()
+
+
+def _reused(seen: Observed) -> set[int]:
+    """The messages, or first messages of batches, whose sequence id was that of another one before."""
+    owner: dict[int, int] = {}
+    return {m for session in _sessions(seen) for m, number in session.items() if owner.setdefault(number, m) != m}
+
+
+def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
+    """Ids are used again by messages that are new after such a reconnection, in each session in order."""
+    before, reused, known = _before_restart(seen), _reused(seen), set[int]()
+    for session in _sessions(seen):
+        ids = [session[m] for m in sorted(session.keys() - known)]
+        if ids != sorted(set(ids)):
+            return False
+        known |= session.keys()
+    return bool(before and reused) and not before & reused
+
+
+def lost_messages_have_reused_ids(seen: Observed) -> bool:
+    """Each message that is lost has such an id, itself or as part of its batch."""
+    firsts, reused, log = {m for session in _sessions(seen) for m in session}, _reused(seen), set(seen.log)
+    lost = [m for m in seen.acknowledged() if m not in log]
+    first_of = [max([first for first in firsts if first <= m], default=-1) for m in lost]
+    return sequence_ids_restart_before_first_receipt(seen) and reused.issuperset(first_of)
+
+
+# ---- requests and connections -------------------------------------------------------------------------
+
+
+def _orders(seen: Observed, kind: str) -> list[str]:
+    """What was ordered about the last request of each producer or consumer; empty: nothing."""
+    commands, found = _commands(seen), dict[int, str]()
+    for (name, about), (following, order) in pairwise([*commands, ("", None)]):
+        if name == kind:
+            found[about[0]] = order[1] if following == "ORDER" and order[0] == kind else ""
+    return list(found.values())
+
+
+def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
+    """SEND_ERROR ChecksumError was for a message with an older one pending."""
+    refused, done = seen.report.get("refused", ()), set(seen.acknowledged())
+    return "SIGSEGV" in seen.ended and any(set(range(each)) - done for each in refused)
+
+
+def producer_was_closed_during_its_request(seen: Observed) -> bool:
+    """The last PRODUCER had CLOSE before SUCCESS, and no other followed: no producer is attached."""
+    orders = _orders(seen, "PRODUCER")
+    is_closed = bool(orders) and orders[-1].startswith("close")
+    return is_closed and bool(seen.report.get("attached", [1])[0] == 0)
+
+
+def consumer_was_closed_during_its_request(seen: Observed) -> bool:
+    """As many consumers as are not attached had CLOSE before the SUCCESS of their last SUBSCRIBE."""
+    closed = [each for each in _orders(seen, "SUBSCRIBE") if each.startswith("close")]
+    detached = seen.consumers - int(seen.report.get("attached", [0, 0])[1])
+    return 0 < detached <= len(closed)
+
+
+def _subscribe_timed_out(seen: Observed, order: str) -> bool:
+    """Nothing failed but subscribing, for no more consumers than were refused or closed, and some were by an order."""
+    orders = [each for each in _orders(seen, "SUBSCRIBE") if each.startswith(("close", "refuse"))]
+    is_timeout = all(each == "subscribe failed: Timeout" for each in seen.failed)
+    return is_timeout and len(seen.failed) <= len(orders) and any(each.startswith(order) for each in orders)
+
+
+def first_subscribe_was_refused(seen: Observed) -> bool:
+    """The only SUBSCRIBE of a consumer was refused."""
+    return _subscribe_timed_out(seen, "refuse")
+
+
+def first_subscribe_was_closed(seen: Observed) -> bool:
+    """The only SUBSCRIBE of a consumer had CLOSE before SUCCESS."""
+    return _subscribe_timed_out(seen, "close")
+
+
+def lost_connections_had_an_unknown_command(seen: Observed) -> bool:
+    """The client ends a connection after REACHED_END_OF_TOPIC, and no other."""
+    notes = [(kind, connection) for _, connection, kind, _ in seen.report.get("commands", ())]
+    lost = {connection for kind, connection in notes if kind == "LOST"}
+    return lost <= {connection for kind, connection in notes if kind == "REACHED_END_OF_TOPIC"}
+
+
+# ---- negative acknowledgements ------------------------------------------------------------------------
+
+
+def redeliveries_follow_the_model(seen: Observed) -> bool:
+    """They are as late as the tracker's model has them, profile `cpp`."""
+    return not redelivery_follows_timing_law.check(seen) and not redelivery_command_has_due_entries.check(seen)
+
+
+def closed_tracker_requests_nothing(seen: Observed) -> bool:
+    """Nacks are accepted after close, and have no effect."""
+    return not closed_consumer_redelivers_nothing.check(seen)
+
+
+def redelivery_was_of_everything(seen: Observed) -> bool:
+    """A queued message is received once more for each command without ids, at most."""
+    commands = [about for kind, about in _commands(seen) if kind == "REDELIVER" and not about["ids"]]
+    received = [int(message[0]) for message in seen.received]
+    return all(received.count(number) <= 1 + len(commands) for number in seen.queued)
+
+
+# ---- acknowledgements ---------------------------------------------------------------------------------
+
+
+def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
+    """What stays in the backlog is of entries that were delivered with an ack set."""
+    filtered = {number for _, number, words in _journal(seen, "deliver") if words}
+    return all(entry in filtered for entry, _ in messages_not_removed(seen, by_id=False))
+
+
+def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
+    """What is gone is of entries of which one message was acknowledged by id, and which an ACK has without a set."""
+    whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
+    lost = {entry for entry, _ in {(entry, index) for entry, index in seen.left} - left_at_brokers(seen)}
+    return lost <= whole & entries_acknowledged_by_id(seen)
+
+
+def acknowledgement_by_id_was_not_sent(seen: Observed) -> bool:
+    """Nothing was sent for the entries that stay, and a consumer was without index acks."""
+    subscribed = [kind for kind, _ in _commands(seen)].count("SUBSCRIBE")
+    whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
+    left = {entry for entry, _ in messages_not_removed(seen, by_id=True)}
+    return (subscribed > 1 or not seen.settings.get("index_acks", True)) and not left & whole
+
+
+def redeliveries_differ_in_entries_acknowledged_by_id(seen: Observed) -> bool:
+    """What is missing or too much after a reconnection is of entries with acknowledgements by id."""
+    both = [({tuple(each) for each in left}, {tuple(each) for each in got}) for left, got in seen.redelivered]
+    return {entry for left, got in both for entry, _ in left ^ got} <= entries_acknowledged_by_id(seen)
+
+
+def backlog_was_acknowledged_cumulatively_and_lost(seen: Observed) -> bool:
+    """What stays in the backlog is covered by a cumulative ack that did not reach the broker."""
+    acks = [about for kind, about in _commands(seen) if kind == "ACK" and about["cumulative"] and not about["accepted"]]
+    calls = [
+        (each[4], each[5] if each[5] >= 0 else 2**31) for each in seen.calls if each[0] == "acknowledge_cumulative"
+    ]
+    left = left_at_brokers(seen)
+    return bool(acks and calls and left) and max(left) <= max(calls)
+
+
+# ---- permits ------------------------------------------------------------------------------------------
+
+
+def _kept_by_corrupt_batches(seen: Observed) -> int:
+    """Permits that are not returned: one is, for each corrupt batch."""
+    corrupted = len(seen.report.get("corrupted", ()))
+    return corrupted - corrupted // int(seen.settings.get("size", 1))
+
+
+def corrupt_batches_keep_permits(seen: Observed) -> bool:
+    """With what corrupt batches keep, every consumer has half its queue."""
+    half, kept = seen.settings.get("receiver_queue", 0) / 2, _kept_by_corrupt_batches(seen)
+    low = [each[3] for each in seen.report.get("permits", ())]
+    return kept > 0 and all(half <= each + kept for each in low) and any(each < half for each in low)
+
+
+def consumer_stalls_without_permits(seen: Observed) -> bool:
+    """What is not received was not sent, as corrupt batches keep the permits."""
+    return corrupt_batches_keep_permits(seen) and all(each[3] <= 0 for each in seen.report.get("permits", ()))
+
+
+def filtered_messages_return_permits(seen: Observed) -> bool:
+    """Without what was filtered from deliveries, no consumer has more permits than its queue."""
+    size, queue = seen.settings.get("size", 1), seen.settings.get("receiver_queue", 0)
+    delivered = [words for _, _, words in _journal(seen, "deliver") if words]
+    filtered = sum([size - sum([(word % 2**64).bit_count() for word in words]) for words in delivered])
+    high = [each[3] for each in seen.report.get("permits", ())]
+    return filtered > 0 and all(queue / 2 <= each <= queue + filtered for each in high)
