@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from fuzz import cli
 from fuzz.platform.json import from_json
@@ -23,6 +27,16 @@ from model.machine import Machine
 
 ROOT = Path(__file__).parent.parent
 RECORDINGS = ROOT / "tests" / "recordings"
+
+# What makes the output of a command another one: colours, and the width of help.
+for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "COLUMNS", "LINES", "TERMINAL_WIDTH"):
+    os.environ.pop(name, None)
+
+# An example may take any time, on a busy machine too, and every run has the same examples.
+settings.register_profile(
+    "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -68,6 +82,12 @@ def stepped(
             assert machine.with_history(body.view(), s) == s
             assert body.check() == []
     return s, outcomes
+
+
+def ticking(seconds: float) -> Any:
+    """Stands in for the module `time`: a clock that each look advances, so that a limit is a number of looks."""
+    looks = count()
+    return SimpleNamespace(monotonic=lambda: next(looks) * seconds)
 
 
 def wait_for(ready: Callable[[], Any], process: subprocess.Popen[Any]) -> None:

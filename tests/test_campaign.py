@@ -361,8 +361,11 @@ def test_a_round_without_its_commit_file_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "shortest", "longest"), [(60, 2.0, 4.0), (6, 0.3, 1.1)])
-def test_tasks_are_long_and_every_component_gets_its_share(seconds: float, shortest: float, longest: float) -> None:
+def test_tasks_are_long_and_every_component_gets_its_share(
+    seconds: float, shortest: float, longest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With 13 components a minute consists of tasks of about three seconds, and no component is left out."""
+    monkeypatch.setattr(campaign, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     specs = tuple(Spec("range_cache", profile=str(i))._replace(subject=f"c{i}", steps=100) for i in range(13))
     state = State(speed={spec.subject: 1000.0 for spec in specs})
     rounds = campaign._Rounds(Plan(specs, 0), state, 2, traces=None, seconds=seconds, partitions=None)

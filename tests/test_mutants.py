@@ -6,6 +6,8 @@ import ast
 import functools
 import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -25,6 +27,7 @@ from fuzz.mutation.kill_matrix import (
 )
 from fuzz.mutation.operators import generated_of, id_prefix, source_with
 from fuzz.mutation.specification import _last_line, killer
+from fuzz.platform.json import from_json, to_json
 from fuzz.run.lockstep import Lockstep
 from fuzz.seeding import (
     Mutant,
@@ -40,6 +43,7 @@ from fuzz.seeding import (
 from fuzz.subject import find_profile, find_subject, subject_names
 from fuzz.target import Target
 from model.machine import BadValue
+from tests.conftest import ROOT
 
 ALL = [m for name in subject_names() for m in mutants_of(name)]
 
@@ -203,7 +207,7 @@ def test_a_source_that_cannot_be_put_into_place_is_an_error_of_ours() -> None:
 def test_the_last_line_is_the_answer(
     written: bytes, ends: bool, last: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fuzz.mutation.specification._SECONDS", 0.05)
+    monkeypatch.setattr("fuzz.mutation.specification._WAITING_SECONDS", 0.05)
     reader, writer = os.pipe()
     os.write(writer, written)
     other = os.dup(writer) if not ends else reader
@@ -213,6 +217,18 @@ def test_the_last_line_is_the_answer(
     finally:
         for each in {reader, other}:
             os.close(each)
+
+
+def test_a_wrong_model_has_its_time_in_processor_time() -> None:
+    """In a server of its own, whose forked process has a second."""
+    code = "import fuzz.mutation.specification as s; s._SECONDS = 1; s._serve()"
+    command = [sys.executable, "-c", code]
+    text = source_of("model.ack_set").replace(
+        "if len(words) == 1:", "while len(words) == 1:\n        pass\n    if False:"
+    )
+    request = to_json({"subject": "ack_set", "module": "model.ack_set", "source": text}) + b"\n"
+    ran = subprocess.run(command, input=request, cwd=ROOT, capture_output=True, check=True)
+    assert from_json(ran.stdout)["killer"].endswith(" timeout")
 
 
 def test_every_module_of_a_model_is_mutated() -> None:

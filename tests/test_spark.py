@@ -231,7 +231,7 @@ def start(out: Path, *more: str, **environment: str) -> subprocess.Popen[bytes]:
 
 
 def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=1200)
     assert process.returncode == 1, err.decode()[-2000:]
     result: dict[str, Any] = from_json(out)
     return result
@@ -307,7 +307,7 @@ def test_no_java_at_all_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_wrong_master_is_one_line(tmp_path: Path) -> None:
     process = start(tmp_path / "out", "--master", "nonsense://x")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=1200)
     assert (process.returncode, out) == (2, b"")
     assert b"Spark does not start with master nonsense://x" in err.splitlines()[-1]
     assert not (tmp_path / "out").exists()

@@ -23,13 +23,15 @@ from fuzz.sut.link import Limits
 from fuzz.sut.program import Hello, Program, agrees, wire
 from fuzz.target import Target, resolve
 from model.machine import BadValue, Failed, Refused
-from tests.conftest import ROOT
+from tests.conftest import ROOT, ticking
 from tests.programs import hostile
 from tests.test_cli import keeps_to_schema
 
 PROGRAMS = ROOT / "tests" / "programs"
 ADAPTER = (sys.executable, "-m", "fuzz.sut.serve")
 JAVA = java_home() / "bin"
+#: Long enough on any machine for a program to start.
+PATIENT = ("--reply-seconds", 120.0)
 ACK_SETS = (JAVA / "java", PROGRAMS / "AckSets.java")
 
 
@@ -54,7 +56,7 @@ def driven(subject: str, *command: str, traces: int = 8, limits: Limits | None =
 
 @pytest.mark.parametrize("name", ["negative_acks", "txn_log"])
 def test_the_python_adapter_agrees(name: str) -> None:
-    target, hunted = driven(name, *ADAPTER, name)
+    target, hunted = driven(name, *ADAPTER, name, limits=Limits(120.0))
     steps = sum(recipe(target.subject, target.config, seed)[0].steps for seed in range(8))
     assert (hunted.traces, hunted.steps, hunted.findings) == (8, steps, [])
 
@@ -62,12 +64,23 @@ def test_the_python_adapter_agrees(name: str) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))
 def test_the_python_adapter_agrees_for_every_component(name: str) -> None:
-    assert driven(name, *ADAPTER, name, traces=100)[1].findings == []
+    assert driven(name, *ADAPTER, name, traces=100, limits=Limits(120.0))[1].findings == []
 
 
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds of a command are a number of looks at a clock, so that a busy machine runs and shrinks as much."""
+    clock = ticking(0.02)
+    for module in ("fuzz.commands.sut", "fuzz.sut.hunt", "fuzz.run.shrink"):
+        monkeypatch.setattr(f"{module}.time", clock)
+
+
+@pytest.mark.usefixtures("limited")
 def test_a_seeded_bug_is_found_shrunk_and_replayed(brokerproof: Any) -> None:
     program = (*ADAPTER, "range_cache", "replay-is-lost")
-    ran = brokerproof("sut", "range_cache", "--traces", 30, "--seconds", 4, "--out", "found", "--json", "--", *program)
+    ran = brokerproof(
+        "sut", "range_cache", "--traces", 30, "--seconds", 4, *PATIENT, "--out", "found", "--json", "--", *program
+    )
     assert ran.code == 1
     data = keeps_to_schema("sut", ran)
     [finding] = data["findings"]
@@ -76,10 +89,10 @@ def test_a_seeded_bug_is_found_shrunk_and_replayed(brokerproof: Any) -> None:
     assert finding["explanation"]["steps"][-1]["outcome"] == {"expected_reads": 2}
     assert finding["explanation"]["steps"][-1]["other_outcome"] == {"expected_reads": 1}
     assert (data["protocol"]["version"], data["protocol"]["actions"]) == (1, None)
-    again = brokerproof("sut", "range_cache", "--trace", finding["trace"], "--", *program)
+    again = brokerproof("sut", "range_cache", "--trace", finding["trace"], *PATIENT, "--", *program)
     assert again.code == 1
     assert "1 finding in 3 steps of 1 traces" in again.out
-    fixed = brokerproof("sut", "range_cache", "--trace", finding["trace"], "--", *ADAPTER, "range_cache")
+    fixed = brokerproof("sut", "range_cache", "--trace", finding["trace"], *PATIENT, "--", *ADAPTER, "range_cache")
     assert (fixed.code, "no difference in 3 steps" in fixed.out) == (0, True)
 
 
@@ -90,7 +103,7 @@ needs_a_compiler = pytest.mark.skipif(
 
 @needs_a_compiler
 def test_the_java_adapter_agrees_with_the_reference(brokerproof: Any) -> None:
-    ran = brokerproof("sut", "ack_set", "--traces", 200, "--reply-seconds", 60, "--json", "--", *ACK_SETS)
+    ran = brokerproof("sut", "ack_set", "--traces", 200, *PATIENT, "--json", "--", *ACK_SETS)
     data = keeps_to_schema("sut", ran)
     assert (ran.code, data["traces"], data["findings"]) == (0, 200, [])
     assert (data["protocol"]["name"], data["protocol"]["settings"]) == ("ack sets in Java", ["batch_size"])
@@ -139,13 +152,13 @@ for line in sys.stdin:
 
 
 def test_only_what_a_program_can_do_is_driven(brokerproof: Any) -> None:
-    ran = brokerproof("sut", "canary", "--traces", 5, "--json", "--", sys.executable, "-c", PARTIAL)
+    ran = brokerproof("sut", "canary", "--traces", 5, *PATIENT, "--json", "--", sys.executable, "-c", PARTIAL)
     data = keeps_to_schema("sut", ran)
     assert (ran.code, data["findings"]) == (0, [])
     assert data["coverage"]["actions"]["take"]["taken"] == 0
     assert data["coverage"]["actions"]["add"]["taken"] == data["steps"]
     wrong = PARTIAL.replace('["add"]', '["fly"]')
-    ran = brokerproof("sut", "canary", "--", sys.executable, "-c", wrong)
+    ran = brokerproof("sut", "canary", *PATIENT, "--", sys.executable, "-c", wrong)
     assert (ran.code, ran.err) == (2, "brokerproof: the program has the action fly, canary has add, take\n")
 
 
@@ -227,8 +240,10 @@ HOSTILE = [
 
 
 def judged(behaviour: str, moment: str) -> tuple[Hunted, Found]:
+    """What is found, with a short limit for what is late anyway."""
+    seconds = 1.0 if EVERY[behaviour][1] == Kind.HANG else PATIENT[-1]
     command = (sys.executable, "-IS", str(PROGRAMS / "hostile.py"), behaviour, moment)
-    target, hunted = driven("canary", *command, limits=Limits(1.0, 1 << 20))
+    target, hunted = driven("canary", *command, limits=Limits(seconds, 1 << 20))
     found = shrunk(target, Spec("canary"), hunted.findings[0], 0.0)
     target.program.close()
     return hunted, found
@@ -237,7 +252,12 @@ def judged(behaviour: str, moment: str) -> tuple[Hunted, Found]:
 def test_a_hundred_hostile_programs_end_in_findings() -> None:
     """In threads, because most of them wait. A behaviour that single steps do not show is unstable."""
     assert len(HOSTILE) >= 100
-    assert driven("canary", sys.executable, "-IS", str(PROGRAMS / "hostile.py"), "none", "never")[1].findings == []
+    assert (
+        driven(
+            "canary", sys.executable, "-IS", str(PROGRAMS / "hostile.py"), "none", "never", limits=Limits(PATIENT[-1])
+        )[1].findings
+        == []
+    )
     with ThreadPoolExecutor(12) as pool:
         results = list(pool.map(lambda each: judged(*each), HOSTILE))
     for (behaviour, moment), (hunted, found) in zip(HOSTILE, results, strict=True):
@@ -267,9 +287,10 @@ def test_a_program_that_cannot_be_started_is_wrong_usage(brokerproof: Any) -> No
     assert brokerproof("sut", "canary").code == 2
 
 
+@pytest.mark.usefixtures("limited")
 def test_a_run_ends_after_its_seconds(brokerproof: Any) -> None:
-    ran = brokerproof("sut", "canary", "--seconds", 1, "--json", "--", sys.executable, "-c", PARTIAL)
-    assert (ran.code, ran.json["traces"] > 1) == (0, True)
+    ran = brokerproof("sut", "canary", "--seconds", 0.2, *PATIENT, "--json", "--", sys.executable, "-c", PARTIAL)
+    assert (ran.code, 1 < ran.json["traces"] <= 10) == (0, True)
     assert ran.json["operations_per_second"] == ran.json["steps_per_second"] > 0
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -19,6 +20,7 @@ from fuzz.defects.table import Defect, defects_of
 from fuzz.explore.counts import Counts, counts_of
 from fuzz.explore.search import Bounded, bounded
 from fuzz.subject import Offset, Scope, find_subject
+from fuzz.tlc import process
 from fuzz.tlc import runs as engine
 from fuzz.tlc.manifest import Run, all_runs, chosen
 from fuzz.tlc.module import camel, read_module
@@ -317,7 +319,11 @@ Next == n' = n + 1
 """
 
 
-def test_tlc_does_not_run_for_ever(tmp_path: Path) -> None:
+def test_tlc_does_not_run_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still until TLC has begun."""
+    log = tmp_path / "run" / "tlc.log"
+    has_begun = lambda: log.exists() and "@!@!@ENDMSG" in log.read_text()  # noqa: E731
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=lambda: 3.0 * has_begun()))
     job = Job("Counter", COUNTER, "INIT Init\nNEXT Next\n", tmp_path, tmp_path / "run", True, False, 2.0)
     outcome = run_tlc(job)
     assert outcome.result == "timeout"

@@ -16,7 +16,7 @@ from model.positions import Position
 FEW, MANY = 10, 10_000
 #: Entries in all caches together, and how many of them have expired.
 ENTRIES, EXPIRED = 20_000, 2_000
-_TURNS = 15
+_TURNS, _CYCLES = 15, 5
 #: Numbers of topics for which a cycle is measured.
 TOPICS = (10, 100, 1_000, 10_000, 100_000)
 
@@ -61,7 +61,7 @@ def eviction() -> Measured:
 
 def cycle(caches: int) -> Measured:
     """Microseconds of an eviction cycle over these topics, by the central queue and by the passes before it."""
-    pairs = [(central_pass(caches), legacy_round(caches)) for _ in range(5)]
+    pairs = [(central_pass(caches), legacy_round(caches)) for _ in range(_CYCLES)]
     ours, before = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
     return Measured(ours, before, before / ours)
 

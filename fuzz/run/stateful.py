@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from fuzz.run.call import Call
@@ -89,6 +89,11 @@ def stateful_test(
     machine = stateful_machine(subject, profile)
     case: type = machine.TestCase
     case.settings = settings(  # type: ignore[attr-defined]
-        max_examples=examples, stateful_step_count=steps, deadline=None, derandomize=derandomize, database=None
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        derandomize=derandomize,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
     )
     return case

@@ -184,17 +184,21 @@ def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Foun
 
 @contextmanager
 def quick(program: Program, cause: Cause) -> Iterator[None]:
-    """Inside, a reply has less time if the cause is a hang, because each candidate that hangs costs as much."""
+    """Inside, a reply has less time if the cause is a hang, because each candidate that hangs costs as much.
+
+    A start has the time of before, unless it is what hangs.
+    """
     limits = program.limits
     if cause.kind is Kind.HANG:
         program.close()
         program.limits = limits._replace(seconds=limits.seconds * _HANG_SHARE)
+        program.start_seconds = program.limits.seconds if _is_hello(cause) else limits.seconds
     try:
         yield
     finally:
         if program.limits is not limits:
             program.close()
-            program.limits = limits
+            program.limits, program.start_seconds = limits, limits.seconds
 
 
 def _is_hello(cause: Cause) -> bool:

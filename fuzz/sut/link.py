@@ -23,7 +23,7 @@ _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
 _KEPT_OF_STDERR = 2000
 #: How long a process that has closed its output may take to end, and the time between two looks whether it has ended.
-_END_SECONDS = 0.2
+_END_SECONDS = 0.5
 
 
 class Limits(NamedTuple):

@@ -111,6 +111,7 @@ class Program:
         self.command = tuple(command)
         self.subject = subject
         self.limits = limits or Limits()
+        self.start_seconds = self.limits.seconds  # the time limit of the hello
         self.hello: Hello | None = None
         self._link: Link | None = None
         self._last = 0  # number of the last request
@@ -125,10 +126,11 @@ class Program:
         """Starts the program, unless it runs. Returns its hello. Raises Misbehaved, and BadValue if there is none."""
         if self._link is None or self.hello is None:
             self.close()
-            self._link = Link(self.command, self.limits)
+            self._link = Link(self.command, self.limits._replace(seconds=self.start_seconds))
             try:
                 self._link.send(to_json(introduction(self.subject)) + b"\n")
                 self.hello = self._hello(self._link.receive())
+                self._link.limits = self.limits
             except Misbehaved as problem:
                 self.close()
                 kind, message = problem.difference.cause.kind, f"hello: {problem.difference.message}"

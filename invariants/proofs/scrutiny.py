@@ -22,10 +22,8 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Proof, Statement, recorded
-from invariants.proofs.symbolic import PathCondition, bind, unconstrained_results
+from invariants.proofs.symbolic import PathCondition, bind, can_hold, unconstrained_results
 
-#: Timeout of the solver for one question of the scrutiny, in milliseconds. A timeout raises no objection.
-SCRUTINY_MS = 1_000
 #: The maximum length of an assumption that is listed, in characters.
 SHORT = 90
 #: What Z3 appends to the name of a fresh constant.
@@ -116,20 +114,12 @@ def _is_small(term: Any) -> bool:
     return count <= SMALL
 
 
-def _can_hold(facts: Sequence[Any]) -> bool:
-    """Returns whether the facts are satisfiable, or the solver cannot tell."""
-    solver = z3.Solver()
-    solver.set("timeout", SCRUTINY_MS)
-    solver.add(*facts)
-    return bool(solver.check() != z3.unsat)
-
-
 def _impossible(steps: dict[str, list[Statement]]) -> Iterator[str]:
     for what, each in steps.items():
         if z3.is_false(each[0].goal):  # a proof by contradiction: its premises must be impossible
-            possible = any(_can_hold(assumptions(s)) for s in each)
+            possible = any(can_hold(assumptions(s)) for s in each)
         else:
-            possible = any(_can_hold(s.given) for s in each)
+            possible = any(can_hold(s.given) for s in each)
         if not possible:
             yield f"the premises are impossible where {what}"
 
@@ -137,11 +127,11 @@ def _impossible(steps: dict[str, list[Statement]]) -> Iterator[str]:
 def _empty(steps: dict[str, list[Statement]], forgotten: dict[str, list[Statement]]) -> Iterator[str]:
     for what, each in steps.items():
         lemmas = [s for s in each if s.is_lemma]
-        if any(not _can_hold([z3.Not(s.goal)]) or any(s.goal.eq(g) for g in s.given) for s in lemmas):
+        if any(not can_hold([z3.Not(s.goal)]) or any(s.goal.eq(g) for g in s.given) for s in lemmas):
             yield f"the lemma needs no premises: {what}"
         if not lemmas and what not in forgotten:
             yield f"the statement was not reached without knowledge of the program: {what}"
-        if not lemmas and not any(_can_hold([*assumptions(s), z3.Not(s.goal)]) for s in forgotten.get(what, [])):
+        if not lemmas and not any(can_hold([*assumptions(s), z3.Not(s.goal)]) for s in forgotten.get(what, [])):
             yield f"the statement holds of any program: {what}"
 
 
@@ -150,7 +140,7 @@ def _out_of_reach(steps: dict[str, list[Statement]], samples: Sequence[Sample]) 
     for what, each in steps.items():
         of_programs = [assumptions(s) for s in each if not s.is_lemma]
         pairs = ((facts, bound) for facts in of_programs for bound in bounds)
-        if of_programs and not any(_can_hold([*facts, *_values(facts, bound)]) for facts, bound in pairs):
+        if of_programs and not any(can_hold([*facts, *_values(facts, bound)]) for facts, bound in pairs):
             yield f"no reachable state meets the premises where {what}"
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from invariants.proofs.symbolic import bitmasks
 from invariants.proofs.symbolic.bitmasks import MASK
 from invariants.proofs.symbolic.evaluation import Evaluator, LoopEvaluator, bind, bind_seq, evaluate, evaluator
-from invariants.proofs.symbolic.expressions import Path, PathCondition
+from invariants.proofs.symbolic.expressions import Path, PathCondition, can_hold
 from invariants.proofs.symbolic.forgetting import unconstrained_results
 from invariants.proofs.symbolic.operators import ordered
 from invariants.proofs.symbolic.reader import INDEX, ITERATED, Loop, Reader
@@ -91,6 +91,7 @@ __all__ = [
     "bind",
     "bind_seq",
     "bitmasks",
+    "can_hold",
     "code_of",
     "coerced",
     "equal",

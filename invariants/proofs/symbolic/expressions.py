@@ -36,6 +36,18 @@ from invariants.proofs.symbolic.values import (
 
 #: The key in `Path.names` of the set of parameters that were not assigned. No program has a variable of this name.
 UNASSIGNED_PARAMETERS = ""
+#: The solver's limits for one question about a path: about a second of counted work, which does not depend on how busy
+#: the machine is, and milliseconds for work that is not counted.
+_WORK, _WAITING_MS = 30_000_000, 5_000
+
+
+def can_hold(facts: Sequence[Any]) -> bool:
+    """Returns whether the facts are satisfiable, or the solver cannot tell."""
+    solver = z3.Solver()
+    solver.set("rlimit", _WORK)
+    solver.set("timeout", _WAITING_MS)
+    solver.add(*facts)
+    return bool(solver.check() != z3.unsat)
 
 
 class PathCondition(z3.BoolRef):  # type: ignore[misc]
@@ -148,10 +160,7 @@ class Expressions:
 
     def is_possible(self, conditions: Sequence[Any]) -> bool:
         """Returns whether the conditions are satisfiable, or the solver cannot tell."""
-        solver = z3.Solver()
-        solver.set("timeout", 1000)
-        solver.add(*self.given, *conditions)
-        return bool(solver.check() != z3.unsat)
+        return can_hold([*self.given, *conditions])
 
     def require(self, condition: Any, context: Context, node: ast.AST, what: str) -> None:
         """Raises UnsupportedError unless the condition is proved in this context."""
