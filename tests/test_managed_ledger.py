@@ -177,6 +177,14 @@ def test_added_entry_is_not_cached_for_backlogged_cursor_without_counts() -> Non
     assert isinstance(outcome_of(SHARED, run(SHARED), "check_backlogged_cursors"), Refused)
 
 
+def test_entry_from_storage_is_not_cached_for_unmarked_cursor_without_counts() -> None:
+    """A cursor is marked by the check, once its backlog is above the minimum."""
+    cfg = SHARED._replace(counts_reads=False, min_backlog_cursors=1, min_backlog_entries=0)
+    steps = (("add_entry",), *joining(0), ("read_more_entries", 0), ("complete_storage_read", 1, True))
+    assert counts(run(cfg, *steps)) == {}
+    assert counts(run(cfg, steps[0], ("check_cursors_to_cache_entries",), *steps[1:])) == {(0, 0): 1}
+
+
 #: For each broker setting a value, another one, and whether counts are on.
 OTHER: dict[str, tuple[Any, Any, bool]] = {
     "counts_reads": (True, False, True),

@@ -25,6 +25,20 @@ from invariants.managed_ledger.counts import (
     redelivery_is_not_counted,
     rewind_is_not_counted,
 )
+from invariants.managed_ledger.steps import (
+    call_is_rejected_exactly_if_it_cannot_happen,
+    dispatch_sends_what_consumers_can_take,
+    dispatcher_changes_only_by_its_calls,
+    entry_is_acknowledged_only_by_ack_or_seek,
+    is_type,
+    key,
+    log,
+    log_changes_only_by_adds_rollovers_and_trims,
+    pending,
+    read_completes_or_fails_as_a_whole,
+    read_position_moves_by_reads_rewinds_and_seeks,
+    read_takes_entries_to_replay_then_the_next_ones,
+)
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Refused
 from model.managed_ledger.machine import managed_ledger
@@ -33,21 +47,27 @@ from model.positions import Position
 
 __all__ = [
     "added_entry_expects_one_read_of_each_active_cursor",
+    "call_is_rejected_exactly_if_it_cannot_happen",
     "connected_cursor_is_not_counted",
     "count_follows_deliveries_to_come",
     "count_is_negative",
     "count_of_entry_from_storage_equals_deliveries_to_come",
     "cursor_between_reader_and_entry_is_not_counted",
+    "dispatch_sends_what_consumers_can_take",
+    "dispatcher_changes_only_by_its_calls",
     "entry_cached_in_grace_period_is_read_without_count",
     "entry_deleted_before_its_read_remains_counted",
     "entry_from_storage_expects_reads_of_cursors_at_or_before_reader",
+    "entry_is_acknowledged_only_by_ack_or_seek",
     "entry_of_failed_read_remains_counted",
     "inactive_cursor_remains_counted",
+    "log_changes_only_by_adds_rollovers_and_trims",
+    "read_completes_or_fails_as_a_whole",
+    "read_position_moves_by_reads_rewinds_and_seeks",
+    "read_takes_entries_to_replay_then_the_next_ones",
     "redelivery_is_not_counted",
     "rewind_is_not_counted",
 ]
-
-KIND = {"normal": "normal", "replay": "replayed"}
 
 
 def no_counts(cfg: Config) -> bool:
@@ -55,29 +75,9 @@ def no_counts(cfg: Config) -> bool:
     return not cfg.counts_reads
 
 
-def is_type(cfg: Config, name: int, kind: str) -> bool:
-    """Whether a subscription has a type."""
-    return cfg.types[name % len(cfg.types)] == kind
-
-
-def key(cfg: Config, position: Position) -> int:
-    """Returns the key of an entry."""
-    return cfg.entry_keys[position.entry % len(cfg.entry_keys)]
-
-
-def log(s: State) -> list[Position]:
-    """Returns all entries."""
-    return [Position(each.ledger, i) for each in s.ledgers for i in range(each.entries)]
-
-
 def reads(sub: Subscription) -> list[Read]:
     """Returns the outstanding reads of a subscription."""
     return [read for read in (sub.normal, sub.replayed) if read is not None]
-
-
-def pending(sub: Subscription) -> list[Position]:
-    """Returns the entries that consumers of a subscription hold."""
-    return [p for c in sub.consumers for p in c.pending]
 
 
 # ---- delivery -----------------------------------------------------------------------------------------
@@ -125,16 +125,6 @@ def held_entry_is_not_read_again(cfg: Config, s: State) -> bool:
     return all(p < sub.read_position for sub in s.subscriptions for p in pending(sub))
 
 
-@always(managed_ledger, on=("dispatch",))
-def complete_read_is_dispatched_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every entry of a complete read is sent, put back for replay, skipped or discarded, in the order of the log."""
-    if not isinstance(event.outcome, Dispatched):
-        return True
-    read: Read = getattr(before.subscriptions[event.arguments["subscription"]], KIND[event.arguments["kind"]])
-    sent, *others = event.outcome
-    return sorted([*[p for p, _ in sent], *[p for each in others for p in each]]) == [e.position for e in read.entries]
-
-
 @always(managed_ledger)
 def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
     """Key_Shared: one consumer holds entries of a key, and all unacknowledged earlier entries of that key, too."""
@@ -153,9 +143,12 @@ def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def positions_are_consistent(cfg: Config, s: State) -> bool:
-    """The mark-delete position is before the read position and all entries that are tracked individually."""
+    """The mark-delete position is before all entries that are tracked individually, and before the read position.
+
+    The read position is not past the end of the log.
+    """
     return all(
-        sub.mark_delete < sub.read_position
+        sub.mark_delete < sub.read_position <= (s.ledgers[-1].ledger, s.ledgers[-1].entries)
         and all(p > sub.mark_delete for p in (*sub.acked, *sub.replay, *pending(sub)))
         and all(c.permits >= 0 for c in sub.consumers)
         for sub in s.subscriptions
@@ -164,10 +157,12 @@ def positions_are_consistent(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("trim_consumed_ledgers",))
 def unacknowledged_entry_is_not_deleted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Trimming deletes no entry that a subscription has not acknowledged; deleted entries leave the cache."""
+    """Trimming deletes no entry that a subscription has not acknowledged; exactly these entries leave the cache."""
     left = set(log(after))
     gone = [p for p in log(before) if p not in left]
-    return all(is_acked(sub, p) for sub in before.subscriptions for p in gone) and not set(gone) & set(cached(after))
+    return all(is_acked(sub, p) for sub in before.subscriptions for p in gone) and (
+        set(cached(after)) == set(cached(before)) - set(gone)
+    )
 
 
 # ---- active cursors -----------------------------------------------------------------------------------
@@ -225,54 +220,6 @@ def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Eve
         return True
     issued = {Position(each.ledger, i) for each in event.outcome.issued for i in range(each.first, each.last + 1)}
     return not issued & set(cached(before)) and issued <= set(event.outcome.positions)
-
-
-@always(managed_ledger, on=("read_more_entries",))
-def read_size_is_limited(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read has at most as many entries as there are permits, and as `dispatcherMaxReadBatchSize`.
-
-    A normal read is of consecutive entries of one ledger, from the read position on.
-    """
-    if not isinstance(event.outcome, Started):
-        return True
-    name, positions = event.arguments["subscription"], event.outcome.positions
-    sub = before.subscriptions[name]
-    permits = [c.permits for c in sub.consumers]
-    most = min(cfg.read_batch, permits[0] if is_type(cfg, name, "failover") else sum(permits))
-    if event.outcome.kind == "replay":
-        return len(positions) <= most and set(positions) <= set(sub.replay)
-    expected = [p for p in log(before) if p >= sub.read_position][: len(positions)]
-    return len(positions) <= most and list(positions) == expected and len({p.ledger for p in positions}) <= 1
-
-
-@always(managed_ledger, on=("read_more_entries",))
-def replay_read_takes_what_consumers_can_take(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay read takes the first entries of the replay queue; of a key, those for which its consumer has permits.
-
-    It takes none of a key of which another consumer holds entries.
-    """
-    name = event.arguments["subscription"]
-    sub = after.subscriptions[name]
-    if not isinstance(event.outcome, Started) or event.outcome.kind != "replay":
-        return True
-    most = min(cfg.read_batch, sum(c.permits for c in sub.consumers))
-    if not is_type(cfg, name, "key_shared"):
-        return list(event.outcome.positions) == list(sub.replay[:most])
-    wanted: list[Position] = []
-    for i, c in enumerate(sub.consumers):
-        others = {key(cfg, p) for other in sub.consumers if other is not c for p in other.pending}
-        own = [p for p in sub.replay if key(cfg, p) % len(sub.consumers) == i and key(cfg, p) not in others]
-        wanted += own[: c.permits]
-    return list(event.outcome.positions) == sorted(wanted)[:most]
-
-
-@always(managed_ledger, on=("dispatch",))
-def shared_entry_is_put_back_only_without_permits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A Shared dispatcher puts an entry back for replay only after the permits of all consumers are used up."""
-    name = event.arguments["subscription"]
-    if not isinstance(event.outcome, Dispatched) or not is_type(cfg, name, "shared") or not event.outcome.replayed:
-        return True
-    return all(c.permits == 0 for c in after.subscriptions[name].consumers)
 
 
 @always(managed_ledger, on=("read_more_entries",))
@@ -347,14 +294,24 @@ def expired_entry_is_evicted_unless_reads_are_expected(cfg: Config, before: Stat
     return True
 
 
-#: Actions after which an entry may have left the cache although counts are on.
-EVICTING = ("add_entry", "complete_storage_read", "do_cache_eviction", "run_eviction_task", "trim_consumed_ledgers")
+#: Actions after which an entry may have left the cache for another reason than the position of a cursor.
+EVICTING = (
+    *("add_entry", "complete_storage_read", "do_cache_eviction", "run_eviction_task", "trim_consumed_ledgers"),
+    "check_backlogged_cursors",  # which can deactivate one cursor, then activate a slower one
+)
 
 
-@always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in EVICTING), given=counts)
-def cursor_removes_nothing_from_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """With counts, no cursor that moves or leaves, no ack and no dispatch removes an entry from the cache."""
-    return set(cached(before)) == set(cached(after))
+@always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in EVICTING))
+def cursor_removes_only_entries_before_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A cursor that moves or leaves, an ack or a dispatch removes no entry from the cache.
+
+    Without counts, it removes only entries before the slowest active cursor, or all if there is none.
+    """
+    slowest = min((p for p in active(after).values() if p is not None), default=None)
+    removed = set(cached(before)) - set(cached(after))
+    if removed and (cfg.counts_reads or (slowest is not None and max(removed) >= slowest)):
+        return False
+    return set(cached(after)) <= set(cached(before))
 
 
 MOVES = tuple(n for n in managed_ledger.actions if n not in ("connect", "check_backlogged_cursors"))

@@ -166,10 +166,8 @@ def connect(cfg: Config, s: State, subscription: Name, consumer: ConsumerName) -
 
 
 def has_new_active(cfg: Config, subscription: int, before: Subscription, after: Subscription) -> bool:
-    """Whether a failover subscription sends to another consumer than before."""
-    if type_of(cfg, subscription) != "failover" or not before.consumers or not after.consumers:
-        return False
-    return before.consumers[0].consumer != after.consumers[0].consumer
+    """Whether a failover subscription, which had and has consumers, sends to another one than before."""
+    return type_of(cfg, subscription) == "failover" and before.consumers[0].consumer != after.consumers[0].consumer
 
 
 def restart(cfg: Config, s: State, subscription: int) -> State:

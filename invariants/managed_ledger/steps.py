@@ -1,0 +1,397 @@
+"""What each call does to log, cursors and dispatchers, that it does nothing else, and when it is rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from invariants.managed_ledger.counts import asked_for, is_acked
+from invariants.properties import Event, always, once_per_state
+from model.machine import Refused
+from model.managed_ledger.machine import managed_ledger
+from model.managed_ledger.state import Config, Dispatched, Ledger, Read, ReadEntry, Started, State, Subscription
+from model.positions import Position
+
+KIND = {"normal": "normal", "replay": "replayed"}
+
+
+def is_type(cfg: Config, name: int, kind: str) -> bool:
+    """Whether a subscription has a type."""
+    return cfg.types[name % len(cfg.types)] == kind
+
+
+def key(cfg: Config, position: Position) -> int:
+    """Returns the key of an entry."""
+    return cfg.entry_keys[position.entry % len(cfg.entry_keys)]
+
+
+@once_per_state
+def log(s: State) -> list[Position]:
+    """Returns all entries."""
+    return [Position(each.ledger, i) for each in s.ledgers for i in range(each.entries)]
+
+
+def end(s: State) -> Position:
+    """Returns the position of the next entry to come."""
+    return Position(s.ledgers[-1].ledger, s.ledgers[-1].entries)
+
+
+def pending(sub: Subscription) -> list[Position]:
+    """Returns the entries that consumers of a subscription hold."""
+    return [p for c in sub.consumers for p in c.pending]
+
+
+def permits(cfg: Config, name: int, sub: Subscription) -> int:
+    """Returns the permits of the consumers that a subscription sends to: the first one, or all."""
+    granted = [c.permits for c in sub.consumers]
+    return sum(granted[:1] if is_type(cfg, name, "failover") else granted)
+
+
+# ---- rejected calls, and the log ----------------------------------------------------------------------
+
+
+def is_connected(cfg: Config, s: State, asked: Mapping[str, Any], sub: Subscription) -> bool:
+    """Whether the named consumer is connected."""
+    return any(c.consumer == asked["consumer"] for c in sub.consumers)
+
+
+#: When a call is accepted, by config, state, arguments and the named subscription; all others always are.
+POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], bool]] = {
+    "rollover_ledger": lambda cfg, s, asked, sub: s.ledgers[-1].entries > 0,
+    "connect": lambda cfg, s, asked, sub: not is_connected(cfg, s, asked, sub),
+    **dict.fromkeys(("disconnect", "flow", "redeliver"), is_connected),
+    "read_more_entries": lambda cfg, s, asked, sub: (
+        permits(cfg, asked["subscription"], sub) > 0 and sub.replayed is None
+    ),
+    "complete_storage_read": lambda cfg, s, asked, sub: any(r.number == asked["storage_read"] for r in s.caches.reads),
+    "dispatch": lambda cfg, s, asked, sub: any(
+        read is not None and not read.requests for read in [getattr(sub, KIND[asked["kind"]])]
+    ),
+    "release": lambda cfg, s, asked, sub: len(sub.sent) > 0,
+    "acknowledge": lambda cfg, s, asked, sub: (
+        asked["position"] in pending(sub) or (asked["position"] in sub.replay and not is_acked(sub, asked["position"]))
+    ),
+    "mark_delete": lambda cfg, s, asked, sub: sub.mark_delete < asked["position"] in log(s),
+    "seek": lambda cfg, s, asked, sub: asked["position"] in (*log(s), end(s)),
+    "check_backlogged_cursors": lambda cfg, s, asked, sub: not cfg.counts_reads,
+    "check_cursors_to_cache_entries": lambda cfg, s, asked, sub: not cfg.counts_reads,
+    "run_eviction_task": lambda cfg, s, asked, sub: s.caches.tasks > 0,
+}
+
+
+@always(managed_ledger, on=tuple(POSSIBLE))
+def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A call is rejected exactly if its consumer, entry, position or read is missing, or the setting excludes it.
+
+    A read needs permits, and no outstanding replay read.
+    """
+    sub = before.subscriptions[event.arguments.get("subscription", 0)]
+    return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)
+
+
+@always(managed_ledger)
+def log_changes_only_by_adds_rollovers_and_trims(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An added entry is the next one of the last ledger; a rollover begins the next ledger.
+
+    Trimming deletes the closed ledgers whose last entry all mark-delete positions have reached; it returns how many.
+    """
+    ledgers, last, wanted = before.ledgers, before.ledgers[-1], None
+    if event.name == "add_entry":
+        wanted, ledgers = end(before), (*ledgers[:-1], Ledger(last.ledger, last.entries + 1))
+        return after.ledgers == ledgers and bool(event.outcome.position == wanted)
+    if isinstance(event.outcome, Refused):
+        return after.ledgers == ledgers
+    if event.name == "rollover_ledger":
+        return after.ledgers == (*ledgers, Ledger(last.ledger + 1, 0)) and bool(event.outcome == last.ledger + 1)
+    if event.name == "trim_consumed_ledgers":
+        marks = [sub.mark_delete for sub in before.subscriptions]
+        kept = [each for each in ledgers[:-1] if any(mark < (each.ledger, each.entries - 1) for mark in marks)]
+        return after.ledgers == (*kept, last) and bool(event.outcome == len(ledgers) - len(kept) - 1)
+    return after.ledgers == ledgers
+
+
+@always(managed_ledger, on=("acknowledge", "mark_delete", "seek", "dispatch", "redeliver", "disconnect"))
+def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An ack acknowledges one entry, a mark-delete all up to it; a seek leaves exactly those before it acknowledged.
+
+    No entry is tracked individually before the first unacknowledged one: the mark-delete position has passed it.
+    """
+    if isinstance(event.outcome, Refused):
+        return True
+    named, position, entries = event.arguments["subscription"], event.arguments.get("position"), log(before)
+    for name, (was, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+        acked = {p for p in entries if is_acked(was, p)}
+        if name == named and event.name != "dispatch" and position is not None:
+            below = {p for p in entries if p < position}
+            acked = below if event.name == "seek" else acked | {position}
+            acked |= below if event.name == "mark_delete" else set()
+        first = next((p for p in entries if p not in acked), end(before))
+        if acked != {p for p in entries if is_acked(now, p)} or any(p < first for p in now.acked):
+            return False
+    return True
+
+
+# ---- reads --------------------------------------------------------------------------------------------
+
+
+@always(managed_ledger, on=("read_more_entries",))
+def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read takes the first entries that wait for replay; of a key, those for which its consumer has permits.
+
+    It takes none of a key of which another consumer holds entries. If it finds none, it takes the next entries of one
+    ledger, from the read position on. Permits and `dispatcherMaxReadBatchSize` limit their number.
+    """
+    if not isinstance(event.outcome, Started):
+        return True
+    name = event.arguments["subscription"]
+    sub, kind = before.subscriptions[name], "replay"
+    most = min(cfg.read_batch, permits(cfg, name, sub))
+    replay = [p for p in sub.replay if not is_acked(sub, p)]
+    wanted = replay[:most]
+    if is_type(cfg, name, "key_shared"):
+        wanted = []
+        for i, c in enumerate(sub.consumers):
+            others = {key(cfg, p) for other in sub.consumers if other is not c for p in other.pending}
+            own = [p for p in replay if key(cfg, p) % len(sub.consumers) == i and key(cfg, p) not in others]
+            wanted += own[: c.permits]
+        wanted = sorted(wanted)[:most]
+    if not wanted:
+        kind = "normal"
+        ahead = [p for p in log(before) if p >= sub.read_position] if sub.normal is None else []
+        if is_type(cfg, name, "key_shared") and cfg.limits_look_ahead:
+            most = max(0, min(most, cfg.look_ahead - len(replay)))
+        wanted = [p for p in ahead if p.ledger == ahead[0].ledger][:most]
+    is_started = kind == event.outcome.kind and wanted == list(event.outcome.positions)
+    now: Read | None = getattr(after.subscriptions[name], KIND[kind])
+    if not is_started or not wanted or now is None:
+        return is_started and not wanted
+    read = {e.position for e in now.entries} | asked_for(after, now.requests)
+    return read == set(wanted) and not now.failed and not now.cancelled
+
+
+@always(managed_ledger)
+def read_completes_or_fails_as_a_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A read keeps its entries until all its requests are complete; then it is dispatched, or ends if one failed.
+
+    It is cancelled when the consumers that it is for are replaced, or all have left.
+    """
+    asked, refused = event.arguments, isinstance(event.outcome, Refused)
+    for name, (sub, later) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+        own = asked.get("subscription") == name and not refused
+        if sub is later and not own and event.name != "complete_storage_read":
+            continue
+        for kind, field in KIND.items():
+            read: Read | None = getattr(sub, field)
+            now: Read | None = getattr(later, field)
+            if own and event.name == "read_more_entries" and kind == event.outcome.kind and read is None:
+                continue
+            if own and event.name == "dispatch" and kind == asked["kind"]:
+                read = None
+            elif read is not None and event.name == "complete_storage_read" and not refused:
+                read = _answered(read, event)
+            elif read is not None and own and starts_again(cfg, name, sub, later, event):
+                read = read._replace(cancelled=True)
+            if now != read:
+                return False
+    return True
+
+
+def _answered(read: Read, event: Event) -> Read | None:
+    """Returns a read after the answers to its requests; None if it ended."""
+    answers = [a for a in event.outcome.answered if a.request in read.requests]
+    found = [ReadEntry(e.position, e.copy) for a in answers for e in a.entries]
+    left = tuple(n for n in read.requests if n not in {a.request for a in answers})
+    failed = read.failed or not all(a.ok for a in answers)
+    return (
+        None
+        if failed and not left
+        else read._replace(requests=left, entries=tuple(sorted((*read.entries, *found))), failed=failed)
+    )
+
+
+def starts_again(cfg: Config, name: int, before: Subscription, after: Subscription, event: Event) -> bool:
+    """Whether a call delivers again from the mark-delete position: the first or active consumer is another one.
+
+    Or the last one left, or the active one of a failover subscription asked for redelivery.
+    """
+    old, new = ([c.consumer for c in sub.consumers] for sub in (before, after))
+    if not old or not new or not is_type(cfg, name, "failover"):
+        return not old or not new
+    return old[0] != new[0] or (event.name == "redeliver" and event.arguments["consumer"] == old[0])
+
+
+@always(managed_ledger, on=("dispatch",))
+def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Of a complete read, each entry is skipped if it is acknowledged, sent if its consumer can take it, or put back.
+
+    A Shared consumer needs a permit; a Key_Shared one also that no other consumer holds the key, and that no earlier
+    entry of the key waits for replay. A read is discarded that began before the present consumers came.
+    """
+    if not isinstance(event.outcome, Dispatched):
+        return True
+    name, kind = event.arguments["subscription"], event.arguments["kind"]
+    sub, now = before.subscriptions[name], after.subscriptions[name]
+    read: Read = getattr(sub, KIND[kind])
+    positions = tuple(e.position for e in read.entries)
+    if not sub.consumers or (read.cancelled and (kind == "normal" or cfg.discards_old_replay_read)):
+        return event.outcome == Dispatched((), (), (), positions) and now.sent == sub.sent
+    if read.floor is not None and is_type(cfg, name, "key_shared") and sub.replay and sub.replay[0] < read.floor:
+        back = Dispatched((), (), (), positions) if kind == "replay" else Dispatched((), positions, (), ())
+        return event.outcome == back and now.sent == sub.sent
+    left = {c.consumer: c.permits for c in sub.consumers}
+    held = {c.consumer: {*c.pending} for c in sub.consumers}
+    replay, sent, replayed, skipped = {*sub.replay}, [], [], []
+    for p in positions:
+        to = _consumer_for(cfg, name, left, p)
+        if is_acked(sub, p):
+            skipped.append(p)
+            replay.discard(p)
+        elif to is None or (is_type(cfg, name, "key_shared") and _must_wait(cfg, kind, held, replay, to, p)):
+            replayed.append(p)
+            replay.add(p)
+        else:
+            sent.append((p, to))
+            left[to] -= 1
+            held[to].add(p)
+            replay.discard(p)
+    copies = tuple(e for e in read.entries if e.position in {p for p, _ in sent})
+    return (
+        event.outcome == Dispatched(tuple(sent), tuple(replayed), tuple(skipped), ())
+        and holding(now) == ({c: (left[c], held[c]) for c in left}, replay)
+        and now.sent == (*sub.sent, *copies)
+    )
+
+
+def _consumer_for(cfg: Config, name: int, left: Mapping[int, int], position: Position) -> int | None:
+    """Returns the consumer that may get an entry, given the permits that are left; None without permits."""
+    names = sorted(left)
+    if is_type(cfg, name, "failover"):
+        return names[0]
+    if is_type(cfg, name, "key_shared"):
+        names = [names[key(cfg, position) % len(names)]]
+    return next((c for c in names if left[c] > 0), None)
+
+
+def _must_wait(
+    cfg: Config, kind: str, held: Mapping[int, set[Position]], replay: set[Position], to: int, position: Position
+) -> bool:
+    """Whether another consumer holds entries of the key, or an entry waits for replay that must be sent before."""
+    own = key(cfg, position)
+    if any(key(cfg, p) == own for c, entries in held.items() if c != to for p in entries):
+        return True
+    same = [p for p in replay if key(cfg, p) == own]
+    return any(p < position for p in same) if cfg.replay_order == "earlier_of_key" else kind == "normal" and same != []
+
+
+# ---- consumers and cursors ----------------------------------------------------------------------------
+
+
+#: The consumers by number, with their permits and the entries that they hold; and the entries that wait for replay.
+Holding = tuple[dict[int, tuple[int, set[Position]]], set[Position]]
+#: Calls after which a dispatcher can begin again from the mark-delete position.
+RESTARTING = ("connect", "disconnect", "redeliver", "seek")
+
+
+def holding(sub: Subscription) -> Holding:
+    """Returns what consumers hold and what waits for replay."""
+    return {c.consumer: (c.permits, {*c.pending}) for c in sub.consumers}, {*sub.replay}
+
+
+def _holding_after(cfg: Config, name: int, sub: Subscription, now: Subscription, event: Event) -> Holding:
+    """Returns what consumers hold and what waits for replay after a call on their subscription."""
+    (held, replay), asked = holding(sub), event.arguments
+    own, is_failover = asked.get("consumer", -1), is_type(cfg, name, "failover")
+    granted, entries = held.get(own, (0, set()))
+    if event.name in ("connect", "flow"):
+        held[own] = granted + asked.get("permits", 0), entries
+    elif event.name in ("disconnect", "redeliver"):
+        replay |= set() if is_failover else entries
+        held[own] = granted, entries if is_failover else set()
+        if event.name == "disconnect":
+            del held[own]
+    elif event.name == "seek":
+        held = {}
+    elif event.name in ("acknowledge", "mark_delete"):
+        held = {c: (n, {p for p in ps if not is_acked(now, p)}) for c, (n, ps) in held.items()}
+        replay = {p for p in replay if p > now.mark_delete}
+    elif event.name == "read_more_entries":
+        replay = {p for p in replay if not is_acked(sub, p)}
+    if event.name in RESTARTING and starts_again(cfg, name, sub, now, event):
+        return {c: (n, set()) for c, (n, _) in held.items()}, replay if held else set()
+    return held, replay
+
+
+@always(managed_ledger, on=tuple(name for name in managed_ledger.actions if name != "dispatch"))
+def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """Flow adds permits. Entries are held until they are acknowledged or redelivered, or their consumer leaves.
+
+    They then wait for replay, but a failover subscription, or one without consumers, reads them again. A release takes
+    the oldest entry that was sent.
+    """
+    for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+        own = event.arguments.get("subscription") == name and not isinstance(event.outcome, Refused)
+        if sub is now and not own:
+            continue
+        wanted = _holding_after(cfg, name, sub, now, event) if own else holding(sub)
+        is_release = own and event.name == "release"
+        if is_release and event.outcome != sub.sent[0].position:
+            return False
+        if holding(now) != wanted or now.sent != sub.sent[is_release:]:
+            return False
+    return True
+
+
+@always(managed_ledger)
+def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A normal read moves the read position past its entries; a rewind moves it to the first unacknowledged entry.
+
+    A seek moves it to a position, and an ack at most past the mark-delete position.
+    """
+    asked, refused = event.arguments, isinstance(event.outcome, Refused)
+    for name, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
+        own = asked.get("subscription") == name and not refused
+        if sub is now and not own and event.name != "complete_storage_read":
+            continue
+        first = _next(after, _following(now.mark_delete))
+        wanted = sub.read_position
+        reads = [read for read in (sub.normal, sub.replayed) if read is not None]
+        if own and event.name == "seek":
+            wanted = asked["position"]
+        elif own and event.name in ("acknowledge", "mark_delete"):
+            wanted = max(wanted, first)
+        elif own and event.name in ("connect", "disconnect", "redeliver"):
+            rewinds = now.consumers and not reads and starts_again(cfg, name, sub, now, event)
+            wanted = first if rewinds else wanted
+        elif own and event.name == "dispatch":
+            read: Read = getattr(sub, KIND[asked["kind"]])
+            wanted = first if read.cancelled or not sub.consumers else wanted
+        elif own and event.name == "read_more_entries" and event.outcome.kind == "normal" and event.outcome.positions:
+            wanted = event.outcome.positions[0]
+            if now.normal is not None and not now.normal.requests:
+                wanted = max(first, _following(event.outcome.positions[-1]))
+        elif event.name == "complete_storage_read" and not refused:
+            wanted = _after_answers(sub, event, wanted, first)
+        if _next(after, now.read_position) != _next(after, wanted):
+            return False
+    return True
+
+
+def _next(s: State, position: Position) -> Position:
+    """Returns the first entry at a position or after it; the end of a ledger is as good as the start of the next."""
+    return next((p for p in log(s) if p >= position), end(s))
+
+
+def _following(position: Position) -> Position:
+    return Position(position.ledger, position.entry + 1)
+
+
+def _after_answers(sub: Subscription, event: Event, position: Position, first: Position) -> Position:
+    """Returns the read position of a cursor after storage answered its reads."""
+    for read in (sub.normal, sub.replayed):
+        answers = [a for a in event.outcome.answered if read is not None and a.request in read.requests]
+        if read is sub.normal and answers and answers[0].entries:
+            last = _following(answers[0].entries[-1].position)
+            position = last if last > sub.mark_delete else position
+        if read is not None and answers and _answered(read, event) is None and read.cancelled:
+            position = first
+    return position
