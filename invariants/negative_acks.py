@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from invariants.properties import Event, always, eventually, sometimes
 from model.machine import Failed, Refused
+from model.negative_acks.avl_tree import Tree
 from model.negative_acks.machine import Config, Elapsed, Nacked, Redelivery, State, negative_acks
-from model.negative_acks.message_ids import ChunkedMessage
+from model.negative_acks.message_ids import ChunkedMessage, MessageId
 from model.positions import Position
 
 RUNS = ("advance_time", "run_timer_task", "fail_redelivery")
@@ -188,6 +189,24 @@ def timer_deadline_is_at_most_first_bucket(cfg: Config, s: State) -> bool:
     return s.timer is not None and s.timer <= max(monotonic(s, s.buckets[0].time), s.now)
 
 
+@always(negative_acks, on=("nack", *RUNS), given=lambda cfg: cfg.due_buckets == "avl_walk")
+def avl_tree_has_the_bucket_times(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """The AVL tree has the bucket times in order; the heights of a node's subtrees differ by at most one."""
+    times: list[int] = []
+
+    def height(tree: Tree) -> int:
+        """Returns the height of a tree, and adds its keys to `times`; -1 if the tree is not balanced."""
+        if tree is None:
+            return 0
+        left = height(tree.left)
+        times.append(tree.time)
+        right = height(tree.right)
+        own = 1 + max(left, right)
+        return own if min(left, right) >= 0 and abs(left - right) <= 1 and tree.height == own else -1
+
+    return height(after.avl_tree) >= 0 and times == [bucket.time for bucket in after.buckets]
+
+
 # ---- redelivery ---------------------------------------------------------------------------------------
 
 
@@ -270,13 +289,16 @@ def timer_runs_only_to_redeliver(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks, on=("fail_redelivery",))
 def consumer_failure_keeps_later_nacks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If the consumer throws, nacks that are not due stay pending, and the timer is armed for them."""
+    """If the consumer throws, nacks that are not due stay pending, and the timer is armed for them.
+
+    It throws exactly if a nack is removed.
+    """
     if before.status != "open":
         return True
     old, new = pending(before), pending(after)
     later = {pair for pair in old if monotonic(before, pair[0]) > before.now}
     is_armed = after.timer is not None and after.timer >= before.now
-    return later <= new <= old and (not new or is_armed)
+    return later <= new <= old and (not new or is_armed) and isinstance(event.outcome, Failed) == (new != old)
 
 
 @always(negative_acks)
@@ -295,8 +317,13 @@ def ack_leaves_tracker_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks)
 def only_advance_time_moves_clock(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only `advance_time` advances the monotonic clock, by its argument."""
-    return after.now == before.now + (event.arguments["by"] if event.name == "advance_time" else 0)
+    """Only `advance_time` advances the monotonic clock, and only a step moves the wall clock; each by its argument."""
+    by = event.arguments.get("by", 0)
+    step = by if event.name == "step_wall_clock" and cfg.due_clock == "wall" else 0
+    return (after.now - before.now, after.wall_offset - before.wall_offset) == (
+        by if event.name == "advance_time" else 0,
+        step,
+    )
 
 
 @always(negative_acks, on=("step_wall_clock",))
@@ -356,11 +383,13 @@ def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after
 
 @always(negative_acks, on=("receive_chunks",))
 def received_chunks_are_remembered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The chunks of a received chunked message are stored in their order."""
-    if was_rejected(event):
-        return after == before
+    """A message of at least two chunks is remembered by the id of its last chunk; it replaces one of the same id."""
     last, chunks = event.arguments["last_chunk"], event.arguments["chunks"]
-    return any(message.id.position == last and message.chunks == chunks for message in after.chunked_messages)
+    if was_rejected(event) or len(chunks) < 2:
+        return was_rejected(event) and after == before and len(chunks) < 2
+    new = ChunkedMessage(MessageId(last, event.arguments["partition"], "chunk", chunks[0], None), chunks)
+    others = {message for message in before.chunked_messages if message.id != new.id}
+    return set(after.chunked_messages) == {*others, new}
 
 
 # ---- close --------------------------------------------------------------------------------------------

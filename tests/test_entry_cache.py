@@ -212,6 +212,14 @@ def test_shipped_cache_takes_whatever_storage_returns(oddity: str, cached: list[
         assert s.total_bytes == sum(e.bytes for e in live(s))
 
 
+@pytest.mark.parametrize(("version", "count"), [("pulsar-4.1", 1), ("pulsar-5.0", 2)])
+def test_duplicate_entry_of_an_answer_replaces_the_handler_in_5_0(version: str, count: int) -> None:
+    """The release of the delivered copy then leaves the count of the cached entry."""
+    cfg = AS_SHIPPED._replace(duplicate_put=m.entry_cache.profiles[version].config.duplicate_put)
+    s, _ = after(cfg, ("read", 0, 1, 0, 1, 2), ("answer_oddly", 1, 1, "twice"), ("release", 1))
+    assert [e.expected_reads for e in live(s)] == [count]
+
+
 def test_metrics_of_a_statistics_period() -> None:
     """Two insertions, one of them evicted; then a hit of 10 bytes within two seconds."""
     before = Counters(insertions=2, evicted_entries=1)
