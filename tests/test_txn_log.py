@@ -567,6 +567,8 @@ def test_canonical_form_counts_each_from_its_first_value() -> None:
     assert m.txn_log.canonical(PLAIN, after(PLAIN, ("advance_time", 1))[0]) == start(PLAIN)
     s, _ = after(PLAIN, ("fail_ledger_creation",), NEW, ("fence", 0))
     assert m.txn_log.canonical(PLAIN, s) == start(PLAIN)._replace(status="stopped", ledger="fenced")
+    lost, _ = after(PLAIN, NEW, ("fail_ledger_creation",))
+    assert m.txn_log.canonical(PLAIN, lost) == lost, "id 0 may be assigned again"
     steps = [NEW, DONE, ("roll_ledger",), to(0, "ABORTING"), DONE, to(0, "ABORTED"), DONE, ("persist",), ("trim",)]
     for cfg in (PLAIN, SHIPPED._replace(batching=False)):
         s, _ = after(cfg, *steps)
