@@ -210,6 +210,7 @@ def test_shipped_cache_takes_whatever_storage_returns(oddity: str, cached: list[
         assert got(outcome) == [(1, True, [2, 3])]
         assert [e.position for e in live(s)] == ([Position(1, 2), Position(1, 3), *cached] if expected_reads else [])
         assert s.total_bytes == sum(e.bytes for e in live(s))
+        assert [e.bytes for e in live(s)][2:] == [10 if oddity == "beyond" else 1 for _ in live(s)[2:]]
 
 
 @pytest.mark.parametrize(("version", "count"), [("pulsar-4.1", 1), ("pulsar-5.0", 2)])
@@ -301,6 +302,21 @@ def test_one_that_misses_on_the_right_is_preferred() -> None:
     s, outcome = after(BASE, ("read", 0, 1, 4, 6, 1), ("read", 0, 1, 0, 1, 1), ("read", 0, 1, 1, 5, 1))
     assert issued(outcome) == [(2, 3)], "what the first read has is joined for the rest"
     assert [len(r.waiting) for r in s.reads] == [2, 2, 1]
+
+
+def test_first_joined_read_is_the_one_that_misses_on_the_right() -> None:
+    """After a short answer, 1 to 5 joins the reads of 0 to 1 and of 5 to 7. The rest of the first is a partial hit of its
+    own, and is read again when the second fails.
+    """
+    around = (("read", 0, 1, 0, 1, 0), ("read", 0, 1, 5, 7, 0))
+    s, outcome = after(BASE, *put(3), *around, ("read", 0, 1, 1, 5, 0))
+    assert issued(outcome) == [(2, 2), (4, 4)]
+    s, _ = after(BASE, *[("complete_storage_read", number, True) for number in (1, 2, 3)], *around, on=s)
+    s, outcome = after(BASE, ("answer_oddly", 4, 0, "short"), on=s)
+    assert issued(outcome) == [(2, 2), (4, 4)]
+    s, _ = after(BASE, *[("complete_storage_read", number, True) for number in (5, 7, 8)], on=s)
+    _, outcome = after(BASE, ("complete_storage_read", 6, False), on=s)
+    assert (got(outcome), issued(outcome)) == ([(5, False, [])], [(2, 5)])
 
 
 # ---- caches that come and go

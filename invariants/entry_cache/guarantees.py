@@ -182,10 +182,12 @@ def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
     )
 
 
-@always(entry_cache, given=limited)
+@always(entry_cache)
 def free_and_granted_permits_equal_maximum(cfg: Config, s: State) -> bool:
-    """Free and granted permits add up to the maximum, and none is negative."""
+    """Free and granted permits add up to the maximum, and none is negative; without a maximum none is granted."""
     granted = [g.permits for g in s.limiter.grants]
+    if not limited(cfg):
+        return (s.limiter.free, granted, s.limiter.waiting) == (0, [], ())
     return s.limiter.free + sum(granted) == cfg.max_reads_in_flight_bytes and min([s.limiter.free, *granted]) >= 0
 
 
