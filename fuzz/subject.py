@@ -18,7 +18,7 @@ import pkgutil
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from invariants.properties import Property, properties_of
 from model.machine import BadValue, Machine
@@ -74,6 +74,17 @@ class Scope:
         return {name: self.reasons[name] for name in ("actions", *self.settings, *self.domains, *self.bounds)}
 
 
+class Outline(NamedTuple):
+    """A coarse model, whose state is determined by the component's. It allows every history that the component allows.
+
+    `of` is the outline of a state; `after` is the outline after an action with a plain outcome, or None if the action
+    cannot have this outcome. An outline lets a concurrent history be refuted without all states of the model.
+    """
+
+    of: Callable[[Any, Any], Hashable]  # config, state
+    after: Callable[[Any, Any, str, Any], Hashable | None]  # config, outline, action, plain outcome
+
+
 @dataclass(frozen=True, eq=False)
 class Subject:
     """One component with everything the engines need to drive it."""
@@ -96,6 +107,7 @@ class Subject:
     partition: Callable[[str, Mapping[str, Any]], Hashable] = lambda action, arguments: None
     #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged
     unchanged: Callable[[Any, str, Any], bool] = lambda cfg, action, outcome: False
+    outline: Outline | None = None
     #: by name, state -> a corrupted state, or None: an implementation loaded with it must fail or report it in `check`
     corrupt: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     #: the largest wide value of an argument (`action.name`, or `name`) or setting whose size costs time or memory; a

@@ -151,6 +151,57 @@ def test_long_histories_are_decided_and_corrupted_ones_refuted(name: str) -> Non
     assert refuted.count("order") + refuted.count("final") >= 0.99 * count
 
 
+OUTLINED = [name for name in subject_names() if find_subject(name).outline is not None]
+
+
+@pytest.mark.parametrize("name", OUTLINED)
+def test_an_outline_allows_what_the_model_allows(name: str) -> None:
+    subject, seen = find_subject(name), set[Any]()
+    outline = subject.outline
+    assert outline is not None
+    for profile in subject.machine.profiles:
+        base = find_profile(subject, profile)
+        for seed in range(12):
+            cfg = recipe(subject, base, seed)[0].config
+            state = subject.machine.start(cfg)
+            for action, arguments in generate(subject, base, seed):
+                before = outline.of(cfg, state)
+                state, outcome = subject.machine.step(cfg, state, action, arguments)
+                after = outline.after(cfg, before, action, plain(outcome))
+                assert after == outline.of(cfg, state), (profile, action, outcome)
+                seen.add((before, after))
+    assert len(seen) > 2
+
+
+def test_an_outline_refutes_what_has_too_many_orders() -> None:
+    """Sixty pairs of concurrent appends leave 2 ** 60 sequences. None has an odd length after the last pair."""
+
+    def sets(operation: tuple[str, int], state: tuple[int, ...]) -> list[tuple[int, ...]]:
+        kind, value = operation
+        if kind == "add":
+            return [(*state, value)]
+        return [state] if len(state) % 2 == value else []
+
+    given = [Timed(thread, 10 * i, 10 * i + 5, ("add", i)) for i in range(60) for thread in "ab"]
+    given[1::2] = [each._replace(operation=("add", -1 - i)) for i, each in enumerate(given[1::2])]
+    wrong = Timed("c", 700, 701, ("parity", 1))
+    outline = (0, lambda operation, state: [1 - state] if operation[0] == "add" else [state] * (state == operation[1]))
+    found = linearize([*given, wrong], (), sets, outline=outline, budget=20_000)
+    assert (found.result, found.operation, found.order[-1] in given) == (Result.NOT_LINEARIZABLE, wrong, True)
+    assert linearize([*given, wrong], (), sets, budget=20_000).result is Result.UNDECIDED
+    right = wrong._replace(operation=("parity", 0))
+    assert linearize([*given, right], (), sets, outline=outline, budget=20_000).result is Result.LINEARIZABLE
+
+
+def test_the_outline_of_the_tracker_says_when_a_nack_is_rejected() -> None:
+    outline, cfg = find_subject("negative_acks").outline, resolve("negative_acks").config
+    assert outline is not None
+    accepted = {"delay": 1, "backoff_used": False, "timer_changed": False}
+    rejected = {"kind": "illegal_state", "why": ""}
+    for closed, outcome, expected in ((1, accepted, None), (0, rejected, None), (1, rejected, 1), (0, accepted, 0)):
+        assert outline.after(cfg, bool(closed), "nack", outcome) == expected
+
+
 DECLARED = [name for name in subject_names() if find_subject(name).unchanged is not Subject.unchanged]
 
 

@@ -11,6 +11,9 @@ placed as soon as its outcome is the recorded one: where it may come later, it m
 compared by the state itself: a canonical form would merge states that names in later arguments and outcomes tell apart.
 A pass that holds too many points drops the least likely ones, and can then find an order, but refute nothing.
 
+An outline is a coarse model, which allows every history that the model allows. It has few states, so it refutes a
+history whose contradiction does not depend on what the points of the model differ in.
+
 A history that is not linearizable has a first return after which no point is left. No order of the operations that
 returned before can be followed by this operation: it is reported.
 """
@@ -74,6 +77,7 @@ def linearize(
     accepts: Callable[[Any], bool] = lambda state: True,
     part_of: Callable[[Any], Hashable] = lambda operation: None,
     is_read: Callable[[Any], bool] = lambda operation: False,
+    outline: tuple[Any, Steps] | None = None,
     budget: int = BUDGET_STEPS,
 ) -> Verdict:
     """Decides a history. `accepts` says whether the state at its end is right.
@@ -81,7 +85,9 @@ def linearize(
 
     `is_read` says of an operation that was executed whether it leaves every state unchanged, given its outcome.
     `part_of` assigns operations to independent parts of the state: a history is linearizable if every part is.
-    `accepts` is asked about a history of one part only. Cost: steps of the model, at most the budget.
+    `accepts` is asked about a history of one part only. `outline` has the first state and the steps of a coarse model;
+    if only the outline refutes the history, the states are those of the longest order found, if the operation was tried
+    there. Cost: steps of the model and of the outline, at most the budget of each.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -90,7 +96,7 @@ def linearize(
     taken, undecided = 0, False
     for part in parts.values():
         search = _Search(part, steps, accepts if len(parts) == 1 else lambda state: True, is_read, budget - taken)
-        verdict = search.run(start)
+        verdict = search.run(start, outline)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
             return verdict._replace(steps=taken)
@@ -99,8 +105,19 @@ def linearize(
     return Verdict(Result.UNDECIDED if undecided else Result.LINEARIZABLE, tuple(order), steps=taken)
 
 
+class _Node:
+    """A state of the model, and the steps that were tried in it. Equal states that a search keeps are one node."""
+
+    __slots__ = ("moves", "state")
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+        #: operation, by thread and index -> whether it is a read, and the nodes after it
+        self.moves: dict[tuple[int, int], tuple[bool, list[_Node]]] = {}
+
+
 #: How many operations of each thread are placed, and the model's state.
-_Point = tuple[tuple[int, ...], Any]
+_Point = tuple[tuple[int, ...], _Node]
 
 
 class _Path(NamedTuple):
@@ -114,6 +131,9 @@ class _Path(NamedTuple):
     latest: float
     operation: Timed | None
     before: _Path | None
+
+
+_Points = dict[_Point, _Path]
 
 
 class _OutOfBudget(Exception):
@@ -143,77 +163,124 @@ class _Search:
         self.is_read = is_read
         self.budget = budget
         self.taken = 0
+        self.nodes: dict[Any, _Node] = {}
 
-    def run(self, start: Any) -> Verdict:
-        """Decides the history, with more and more points at a time."""
+    def run(self, start: Any, outline: tuple[Any, Steps] | None = None) -> Verdict:
+        """Decides the history. A pass keeps more points than the one before, and begins where that dropped some."""
         verdict = Verdict(Result.UNDECIDED, ())
+        begin = 0, {((0,) * len(self.threads), self._node(start)): _Path(0, -inf, None, None)}
         try:
             for most in _MOST_POINTS:
-                verdict = self._pass(start, most)
+                verdict, begin = self._pass(*begin, most)
+                if verdict.result is Result.UNDECIDED and outline is not None:
+                    verdict, outline = self._outlined(verdict, *outline), None
                 if verdict.result is not Result.UNDECIDED:
                     break
         except _OutOfBudget:
             pass
         return verdict._replace(steps=self.taken)
 
-    def _pass(self, start: Any, most: float) -> Verdict:
-        """Places each operation at its return, at the latest. Undecided if points were dropped and none is left."""
-        points: dict[_Point, _Path] = {((0,) * len(self.threads), start): _Path(0, -inf, None, None)}
+    def _outlined(self, found: Verdict, start: Any, steps: Steps) -> Verdict:
+        """The verdict of a pass, or that the outline refutes the history."""
+        history = [each for thread in self.threads for each in thread]
+        outlined = _Search(history, steps, lambda state: True, lambda operation: False, self.budget).run(start)
+        if outlined.result is not Result.NOT_LINEARIZABLE:
+            return found
+        states = found.states if found.operation is outlined.operation else ()
+        return Verdict(Result.NOT_LINEARIZABLE, found.order, outlined.operation, states)
+
+    def _pass(self, first: int, points: _Points, most: float) -> tuple[Verdict, tuple[int, _Points]]:
+        """Places each operation at its return, at the latest. Undecided if points were dropped and none is left.
+
+        Begins at a return, with all points before it. Returns the verdict and where the pass dropped points.
+        """
+        complete = first, points
         is_exact = True
-        for returned, n, i in self.returns:
-            after = self._placed(points, returned, (n, i))
+        for at in range(first, len(self.returns)):
+            returned, n, i = self.returns[at]
+            after, tried = self._placed(points, returned, (n, i))
             if not after:
                 result = Result.NOT_LINEARIZABLE if is_exact else Result.UNDECIDED
-                return Verdict(result, _order(points), self.threads[n][i], _states(points))
+                return Verdict(result, _order(points), self.threads[n][i], _states(tried)), complete
             if len(after) > most:
+                if is_exact:
+                    complete = at, points
                 after = dict(heapq.nsmallest(int(most), after.items(), key=lambda each: each[1].cost))
                 is_exact = False
             points = after
-        ends = {p: path for p, path in self._placed(points, inf, None).items() if self.accepts(p[1])}
+            self._forget(points)
+        at_end, _ = self._placed(points, inf, None)
+        ends = {point: path for point, path in at_end.items() if self.accepts(point[1].state)}
         if ends:
-            return Verdict(Result.LINEARIZABLE, _order(ends))
-        return Verdict(Result.NOT_LINEARIZABLE if is_exact else Result.UNDECIDED, _order(points), None, _states(points))
+            return Verdict(Result.LINEARIZABLE, _order(ends)), complete
+        result = Result.NOT_LINEARIZABLE if is_exact else Result.UNDECIDED
+        return Verdict(result, _order(points), None, _states(at_end)), complete
 
-    def _placed(
-        self, points: dict[_Point, _Path], limit: float, returning: tuple[int, int] | None
-    ) -> dict[_Point, _Path]:
+    def _placed(self, points: _Points, limit: float, returning: tuple[int, int] | None) -> tuple[_Points, _Points]:
         """The points in which the returning operation, by thread and index, is placed, after others in flight.
 
-        Without one, all points that these lead to: what never returned may have taken effect, or not.
+        Without one, all points that these lead to: what never returned may have taken effect, or not. Also returns all
+        points on the way.
         """
-        done: dict[_Point, _Path] = {}
+        done: _Points = {}
         seen, todo = dict(points), list(points.items())
         while todo:
             point, path = todo.pop()
-            placed, state = point
-            if returning is None or placed[returning[0]] > returning[1]:
+            if returning is None or point[0][returning[0]] > returning[1]:
                 done[point] = path
                 if returning is not None:
                     continue
-            following: list[tuple[_Point, _Path]] = []
-            for n, (thread, i) in enumerate(zip(self.threads, placed, strict=True)):
-                if i == len(thread) or thread[i].invoked > limit:
-                    continue
-                operation = thread[i]
-                self.taken += 1
-                if self.taken > self.budget:
-                    raise _OutOfBudget
+            for operation, following in self._following(point, limit):
                 middle, latest = operation.invoked + operation.returned, path.latest
                 added = _Path(path.cost + (middle < latest), max(middle, latest), operation, path)
-                after_all = (*placed[:n], i + 1, *placed[n + 1 :])
-                states = list(self.steps(operation.operation, state))
-                if states and operation.returned < inf and self.is_read(operation.operation):
-                    following = [((after_all, state), added)]
-                    break
-                following += [((after_all, after), added) for after in states]
-            for each in following:
-                if each[0] not in seen:
-                    seen[each[0]] = each[1]
-                    todo.append(each)
-        return done
+                for each in following:
+                    if each not in seen:
+                        seen[each] = added
+                        todo.append((each, added))
+        return done, seen
+
+    def _following(self, point: _Point, limit: float) -> list[tuple[Timed, list[_Point]]]:
+        """The operations in flight that can be placed next, with the points after each; a read alone."""
+        placed, node = point
+        found: list[tuple[Timed, list[_Point]]] = []
+        for n, (thread, i) in enumerate(zip(self.threads, placed, strict=True)):
+            if i == len(thread) or thread[i].invoked > limit:
+                continue
+            self.taken += 1
+            if self.taken > self.budget:
+                raise _OutOfBudget
+            is_read, after = node.moves.get((n, i)) or self._move(node, n, i)
+            if after:
+                placed_after = (*placed[:n], i + 1, *placed[n + 1 :])
+                following = thread[i], [(placed_after, each) for each in after]
+                if is_read:
+                    return [following]
+                found.append(following)
+        return found
+
+    def _move(self, node: _Node, n: int, i: int) -> tuple[bool, list[_Node]]:
+        """Executes an operation in a state."""
+        operation = self.threads[n][i]
+        after = [self._node(each) for each in self.steps(operation.operation, node.state)]
+        is_read = bool(after) and operation.returned < inf and self.is_read(operation.operation)
+        move = node.moves[n, i] = (is_read, [node] if is_read else after)
+        return move
+
+    def _node(self, state: Any) -> _Node:
+        node = self.nodes.get(state)
+        if node is None:
+            node = self.nodes[state] = _Node(state)
+        return node
+
+    def _forget(self, points: _Points) -> None:
+        """Forgets states that are in no point, once they are many. What a forgotten state led to is forgotten, too."""
+        if len(self.nodes) > 10_000 + 4 * len(points):
+            self.nodes = {node.state: node for _, node in points}
+            for node in self.nodes.values():
+                node.moves.clear()
 
 
-def _order(points: dict[_Point, _Path]) -> tuple[Timed, ...]:
+def _order(points: _Points) -> tuple[Timed, ...]:
     """The operations in the likeliest order that leads to one of the points."""
     order, path = list[Timed](), min(points.values(), key=lambda each: each.cost, default=None)
     while path is not None and path.operation is not None:
@@ -222,6 +289,6 @@ def _order(points: dict[_Point, _Path]) -> tuple[Timed, ...]:
     return tuple(reversed(order))
 
 
-def _states(points: dict[_Point, _Path]) -> tuple[Any, ...]:
+def _states(points: _Points) -> tuple[Any, ...]:
     """Some of the model's states at the points."""
-    return tuple(dict.fromkeys(state for _, state in points))[:_MOST_STATES]
+    return tuple(dict.fromkeys(node.state for _, node in points))[:_MOST_STATES]

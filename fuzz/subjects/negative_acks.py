@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fuzz.subject import Scope, Subject
+from fuzz.subject import Outline, Scope, Subject
 from impl.negative_acks.tracker import NegativeAcks
 from invariants import negative_acks as invariants
 from model.negative_acks.avl_tree import Node, Tree
@@ -258,6 +258,24 @@ def tree_from_tla(tree: Mapping[str, Any] | None) -> Tree:
     return Node(tree["time"], tree["height"], tree_from_tla(tree["left"]), tree_from_tla(tree["right"]))
 
 
+# ---- outline of concurrent histories --------------------------------------------------------------------
+
+
+def is_closed(cfg: Config, s: State) -> bool:
+    """Returns whether the tracker rejects all nacks, for good."""
+    return s.status == "closed" and cfg.after_close == "final"
+
+
+def is_closed_after(cfg: Config, closed: bool, action: str, outcome: Any) -> bool | None:
+    """Returns whether the tracker is closed after an action. A nack is an illegal state if, and only if, it is."""
+    if cfg.after_close != "final" or cfg.timer == "ticker":
+        return closed
+    is_rejected = isinstance(outcome, dict) and outcome.get("kind") == "illegal_state"
+    if action == "nack" and closed is not is_rejected:
+        return None
+    return closed or action == "close"
+
+
 # ---- corrupted states, which `check` must detect ------------------------------------------------------
 
 
@@ -346,6 +364,7 @@ subject = Subject(
     measures={"pending": pending, "overdue": overdue, "reach": reach},
     scopes={"smoke": SMOKE, "ci": CI, "ids": IDS, "nightly": NIGHTLY},
     corrupt={each.__name__: each for each in CORRUPTED},
+    outline=Outline(is_closed, is_closed_after),
     steps=128,
     tla="NegativeAcks",
     from_tla=from_tla,

@@ -23,7 +23,7 @@ from fuzz.run.gaps import Result as Agreement
 from fuzz.run.gaps import Search
 from fuzz.run.gaps import Verdict as Fit
 from fuzz.run.generate import decoder
-from fuzz.run.linearize import Result, Timed, linearize
+from fuzz.run.linearize import Result, Steps, Timed, linearize
 from fuzz.run.pair import Depth, Pair
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
@@ -220,6 +220,7 @@ class Replayer:
             accepts=lambda state: final is ABSENT or same(self._observed(trace, cfg, state, final), final),
             part_of=lambda operation: self.subject.partition(operation.op, operation.args),
             is_read=lambda operation: reads[id(operation)] or id(operation) in refused,
+            outline=self._outline(trace, cfg, start),
         )
         prefix = tuple([each.operation for each in verdict.order])
         if verdict.result is Result.UNDECIDED:
@@ -241,6 +242,19 @@ class Replayer:
                 Mismatch(trace.id, trace.line, "", possible, final, ["final"], None, message, prefix)
             ]
         return replayed
+
+    def _outline(self, trace: Trace, cfg: Any, start: Any) -> tuple[Any, Steps] | None:
+        """Returns the first state and the steps of the subject's outline. It needs all results, in plain form."""
+        outline = self.subject.outline
+        if outline is None or OWN not in trace.header or any(each.result is ABSENT for each in trace.operations):
+            return None
+
+        def steps(operation: Operation, state: Any) -> Iterator[Any]:
+            after = outline.after(cfg, state, operation.op, operation.result)
+            if after is not None:
+                yield after
+
+        return outline.of(cfg, start), steps
 
     def _outcomes(self, trace: Trace, cfg: Any) -> Callable[[Operation, Any], Iterator[tuple[Any, Any, bool]]]:
         """Returns a function from operation and state to the allowed steps.
