@@ -13,7 +13,7 @@ from fuzz.subject import find_subject
 from invariants.managed_ledger.counts import deliveries_to_come
 from model.machine import Refused
 from model.managed_ledger.machine import SHIPPED, managed_ledger
-from model.managed_ledger.state import Config, State
+from model.managed_ledger.state import Config, Dispatched, State
 from model.positions import Position
 from model.values import setting_of
 
@@ -133,6 +133,24 @@ def test_key_is_sent_out_of_order_if_only_the_first_replayed_entry_is_compared()
         s = run(cfg, *calls)
         assert s.subscriptions[0].replay == tuple([Position(0, i) for i in range(4)])
         assert outcome_of(cfg, s, "dispatch", 0, "replay").sent == sent
+
+
+@pytest.mark.parametrize(
+    ("kind", "granted", "outcome"),
+    [
+        ("replay", 2, Dispatched((), (), (), (Position(0, 3),))),
+        ("normal", 1, Dispatched((), (Position(0, 4),), (), ())),
+    ],
+)
+def test_shipped_dispatcher_sends_no_read_if_first_entry_of_replay_queue_is_new(
+    kind: str, granted: int, outcome: Dispatched
+) -> None:
+    """Entry 3 waits for a permit of consumer 1, which leaves during a read: entry 1 becomes the first to replay."""
+    cfg = Config(subscriptions=1, types=("key_shared",), entry_keys=(0, 1), replay_order=SHIPPED.replay_order)
+    calls: list[Call] = [("connect", 0, 0), ("connect", 0, 1), ("flow", 0, 0, 9), ("flow", 0, 1, 1)]
+    calls += [*[("add_entry",)] * 4, *reading(0), ("add_entry",), *[("flow", 0, 1, 1)] * (granted - 1)]
+    s = run(cfg, *calls, ("read_more_entries", 0), ("disconnect", 0, 1))
+    assert outcome_of(cfg, s, "dispatch", 0, kind) == outcome
 
 
 def test_old_replay_read_is_sent_twice_in_shipped_versions() -> None:
