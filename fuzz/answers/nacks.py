@@ -74,11 +74,19 @@ def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Co
             continue
         if call is not None and (s.timer is None or call.at <= s.timer + bound):
             stack.append(node._replace(state=_called(cfg, s, call), calls=node.calls + 1))
-        for lag in (bound, *reversed(_LAGS)) if s.timer is not None else ():
+        for lag in _lags(s, node, commands, bound):
             after = _run(cfg, node, lag, commands, bound)
             if after is not None and (call is None or after.state.now <= call.at):
                 stack.append(after)
     return False
+
+
+def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> list[int]:
+    """How late the next run may be: little, by as much as the next command shows, or by the bound."""
+    if s.timer is None:
+        return []
+    shown = [command.at - s.timer for command in commands[node.commands : node.commands + 1]]
+    return [bound, *[lag for lag in shown if 0 < lag < bound], *reversed(_LAGS)]
 
 
 def _called(cfg: Config, s: State, call: Call) -> State:

@@ -14,6 +14,8 @@ TOPIC = "persistent://public/default/topic"
 SUBSCRIPTION = "subscription"
 #: Seconds for an effect that the client owes. Its first retries come after 0.1, 0.2 and 0.4 s.
 PATIENCE = 2.5
+#: Seconds in which grouped acknowledgements are sent.
+GROUPED = 0.12
 
 
 class Observed(msgspec.Struct):

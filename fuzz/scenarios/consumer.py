@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 
 from fuzz.client.contracts import CONSUMER, acknowledged_log_leaves_no_backlog, flow_returns_half_the_queue
-from fuzz.client.run import Run
+from fuzz.client.run import GROUPED, Run
 from fuzz.client.schedule import Scenario, StepKind
-
-#: Seconds in which grouped acknowledgements are sent.
-_GROUPED = 0.12
 
 
 def begin(run: Run) -> None:
@@ -36,7 +33,7 @@ def send(run: Run, count: int) -> None:
 def receive(run: Run, count: int) -> None:
     """Messages are received and acknowledged one by one."""
     run.receive(count)
-    run.pause(_GROUPED)
+    run.pause(GROUPED)
 
 
 def lose(run: Run) -> None:
@@ -48,7 +45,7 @@ def lose(run: Run) -> None:
             run.call("acknowledge_cumulative", indexes[-1:])
         else:
             run.call("acknowledge", indexes)
-        run.pause(_GROUPED)
+        run.pause(GROUPED)
     drop(run)
 
 
@@ -83,7 +80,7 @@ def end(run: Run) -> None:
     while time.monotonic() < until:
         before = len(run.observed.received)
         run.receive(100, 0.05)
-        is_empty = run.broker("wait", what="left", value=0, seconds=_GROUPED)
+        is_empty = run.broker("wait", what="left", value=0, seconds=GROUPED)
         if is_empty and before == len(run.observed.received):
             break
     run.broker("wait", what="permits", value=run.settings["receiver_queue"] // 2, seconds=0.5)
