@@ -188,6 +188,7 @@ class Run:
         self.broker("obey_no_more")
         self.settle(self.patience)
         self.receive_all()
+        self.broker("wait", what="flows", value=None, seconds=self.patience)  # of a session that has just begun
         self.observed.report = self.broker("report")
         said = self.client("close", limit=self.patience + 5.0)
         if said:

@@ -85,9 +85,9 @@ def terminate(run: Run) -> None:
     run.sync()
 
 
-def order(kind: str, answer: str) -> StepKind:
+def order(kind: str, answer: str, weight: int = 1) -> StepKind:
     """The next command of a kind gets an answer."""
-    return StepKind(lambda run: run.broker("order", **{kind: [answer]}))
+    return StepKind(lambda run: run.broker("order", **{kind: [answer]}), weight=weight)
 
 
 scenario = Scenario(
@@ -110,7 +110,7 @@ scenario = Scenario(
         "drop": StepKind(drop),
         "terminate": StepKind(terminate),
         "refuse_producer": order("PRODUCER", "refuse"),
-        "refuse_subscribe": order("SUBSCRIBE", "refuse"),
+        "refuse_subscribe": order("SUBSCRIBE", "refuse", weight=3),
         "refuse_lookup": order("LOOKUP", "refuse"),
         "close_producer_first": StepKind(lambda run, how: run.broker("order", PRODUCER=[how]), (_CLOSES,)),
         "close_subscribe_first": StepKind(lambda run, how: run.broker("order", SUBSCRIBE=[how]), (_CLOSES,)),
