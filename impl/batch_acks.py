@@ -361,22 +361,22 @@ class BatchAcks:
 
     # ---- writes
 
-    def _record(self, applied: Reset | None) -> Snapshot:
+    def _record(self, to_apply: Reset | None) -> Snapshot:
         """Returns the record of memory, or of the state after a reset. O(n + k), up to the caps."""
         ranges, ack_sets = self.cfg.max_ranges, self.cfg.max_batch_records
-        if applied is not None:
-            after = ((applied.to, applied.remaining),) if applied.remaining else ()
-            return Snapshot(applied.to, (), (), after[:ack_sets])
+        if to_apply is not None:
+            after = ((to_apply.entry, to_apply.remaining),) if to_apply.remaining else ()
+            return Snapshot(to_apply.entry, (), (), after[:ack_sets])
         held = [(entry, self._ack_sets.masks[entry]) for entry in self._ack_sets.order[:ack_sets]]
         return Snapshot(self._first_unacked, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
 
     def _start_write(self, operations: Sequence[Queued]) -> None:
         """Starts a write with the effect of queued operations. O(n + k)."""
         resets = tuple([each for each in operations if each is not None])
-        applied = resets[-1] if resets else None
-        self._writing = self._record(applied), resets, applied
+        to_apply = resets[-1] if resets else None
+        self._writing = self._record(to_apply), resets, to_apply
         self._queued = []
-        if applied is None:
+        if to_apply is None:
             self._dirty = False
 
     def _start_queued(self) -> None:
@@ -405,10 +405,12 @@ class BatchAcks:
         return self._stored(self._writing, self._writing[0])
 
     def _stored(self, write: tuple[Snapshot, tuple[Reset, ...], Reset | None], durable: Snapshot) -> Written:
-        _, resets, applied = write
+        _, resets, to_apply = write
         self._durable, self._writing = durable, None
-        if applied is not None:
-            self._take(Snapshot(applied.to, (), (), ((applied.to, applied.remaining),) if applied.remaining else ()))
+        if to_apply is not None:
+            self._take(
+                Snapshot(to_apply.entry, (), (), ((to_apply.entry, to_apply.remaining),) if to_apply.remaining else ())
+            )
             self._dirty = False
         self._start_queued()
         return Written(True, tuple([each.ticket for each in resets]))
@@ -423,11 +425,11 @@ class BatchAcks:
         """Fails the write, or stores it in the metadata store. O(1), and queued operations start."""
         if self._writing is None:
             return Refused("illegal_state", "no write is in flight")
-        record, resets, applied = self._writing
+        record, resets, to_apply = self._writing
         if stored_in_metadata:
             return self._stored(self._writing, record)
         self._writing = None
-        self._dirty = self._dirty or applied is None
+        self._dirty = self._dirty or to_apply is None
         self._start_queued()
         return Written(False, tuple([each.ticket for each in resets]))
 
@@ -520,8 +522,8 @@ class BatchAcks:
         )
         write = None
         if self._writing is not None:
-            record, resets, applied = self._writing
-            write = Write(record.view(), resets, applied)
+            record, resets, to_apply = self._writing
+            write = Write(record.view(), resets, to_apply)
         return State(
             tuple(self._ledgers.counts),
             acks.view(),
@@ -553,7 +555,7 @@ class BatchAcks:
         loaded._durable = loaded._snapshot(state.durable)
         loaded._dirty = state.dirty
         if state.writing is not None:
-            loaded._writing = loaded._snapshot(state.writing.record), state.writing.resets, state.writing.applied
+            loaded._writing = loaded._snapshot(state.writing.record), state.writing.resets, state.writing.to_apply
         loaded._queued = list(state.queued)
         loaded._reading = state.reading
         loaded._batch_acks = state.batch_acks

@@ -82,9 +82,9 @@ def fits(cfg: Config, s: State, acks: Acks) -> bool:
 
 def left_after(cfg: Config, reset: Reset, count: int) -> Left:
     """Returns the masks of the first entries after a reset."""
-    rest = [0 if n < reset.to else everything(cfg, n) for n in range(count)]
-    if reset.remaining and reset.to < count:
-        rest[reset.to] &= reset.remaining
+    rest = [0 if n < reset.entry else everything(cfg, n) for n in range(count)]
+    if reset.remaining and reset.entry < count:
+        rest[reset.entry] &= reset.remaining
     return rest
 
 
@@ -101,7 +101,7 @@ def done_resets(before: State, event: Event) -> tuple[Reset, ...]:
 
 def may_undo_acks(before: State, event: Event) -> bool:
     """Whether acks may be undone: a reset takes effect, or the cursor recovers."""
-    is_reset = event.name in ENDS and before.writing is not None and before.writing.applied is not None
+    is_reset = event.name in ENDS and before.writing is not None and before.writing.to_apply is not None
     return is_reset or event.name in RESTARTS
 
 
@@ -343,16 +343,16 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
     if is_error(event):
         return True
     known, found = left_in(cfg, before), left_in(cfg, after)
-    applied = before.writing.applied if before.writing is not None else None
-    if applied is None or not event.arguments["write_survives"]:
+    to_apply = before.writing.to_apply if before.writing is not None else None
+    if to_apply is None or not event.arguments["write_survives"]:
         return is_subset(known, found)
-    return is_subset(left_after(cfg, applied, entries(before)), found)
+    return is_subset(left_after(cfg, to_apply, entries(before)), found)
 
 
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
     """If the cursor is not dirty, a recovery finds all acknowledgements, as far as a record can hold them."""
-    if s.dirty or not fits(cfg, s, s.acks) or (s.writing is not None and s.writing.applied is not None):
+    if s.dirty or not fits(cfg, s, s.acks) or (s.writing is not None and s.writing.to_apply is not None):
         return True
     record = s.durable if s.writing is None else s.writing.record
     count = entries(s)
@@ -379,7 +379,7 @@ def only_completed_write_is_durable(cfg: Config, before: State, event: Event, af
     if event.name in (*ENDS, "crash") and before.writing is not None:
         kept = event.outcome.stored if event.name in ENDS else event.arguments["write_survives"]
         wanted = before.writing.record if kept else before.durable
-        if not cfg.metadata_keeps_sets and event.name == "write_fails":
+        if not cfg.metadata_sets_are_recovered and event.name == "write_fails":
             return after.durable._replace(partial=wanted.partial) == wanted
         return after.durable == wanted
     return after.durable == before.durable
@@ -399,7 +399,7 @@ def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: E
     those next to the mark-delete position.
     """
     write = after.writing
-    if write is None or write is before.writing or write.applied is not None:
+    if write is None or write is before.writing or write.to_apply is not None:
         return True
     kept, lost = write.record, after.acks
     held, known = ranges(after.ledgers, kept.deleted), ranges(after.ledgers, lost.deleted)
@@ -429,7 +429,7 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
     if not resets:
         return True
     wanted = left_after(cfg, resets[-1], entries(after))
-    return left_in(cfg, after) == wanted and after.read_position == resets[-1].to and not after.dirty
+    return left_in(cfg, after) == wanted and after.read_position == resets[-1].entry and not after.dirty
 
 
 @always(batch_acks, on=("reset",))
@@ -539,7 +539,7 @@ def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Even
 def reset_into_batch_before_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A reset with an ack set completes, to an entry before the mark-delete position."""
     resets = done_resets(before, event)
-    return bool(resets) and resets[-1].remaining > 0 and resets[-1].to < before.acks.first_unacked
+    return bool(resets) and resets[-1].remaining > 0 and resets[-1].entry < before.acks.first_unacked
 
 
 @sometimes(batch_acks, on=("end_read",))

@@ -282,7 +282,7 @@ def test_each_rule_differs_in_the_shipped_version() -> None:
     names, ours = m.batch_acks.rules, m.reference.config
     assert [name for name in names if getattr(SHIPPED, name) == getattr(ours, name)] == []
     changed = [name for name in names if getattr(LATER, name) == getattr(ours, name)]
-    assert changed == ["range_cap_is_exact", "metadata_keeps_sets"]
+    assert changed == ["range_cap_is_exact", "metadata_sets_are_recovered"]
     changed = [name for name in names if getattr(m.pulsar_4_0.config, name) != getattr(SHIPPED, name)]
     assert changed == ["queue_applies"]
 

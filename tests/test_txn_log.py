@@ -582,7 +582,7 @@ def test_each_rule_differs_in_the_shipped_version() -> None:
     names, ours = m.txn_log.rules, m.reference.config
     assert [name for name in names if getattr(SHIPPED, name) == getattr(ours, name)] == []
     changed = [name for name in names if getattr(LATER, name) == getattr(ours, name)]
-    assert changed == ["metadata_keeps_ack_sets", "range_cap_is_exact"]
+    assert changed == ["metadata_ack_sets_are_recovered", "range_cap_is_exact"]
 
 
 def test_observation_of_a_store() -> None:

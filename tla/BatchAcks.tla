@@ -21,8 +21,8 @@ CONSTANTS
   None,
   \* Settings, and rules on which versions differ.
   batch_sizes, entries, start_batch_acks, max_ranges, max_batch_records, max_ranges_in_metadata, cumulative_sets,
-  cumulative_checks_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty, batch_sizes_are_known,
-  resets_write_the_state_after, queue_applies, range_cap_is_exact, persistable_counts_sets, metadata_keeps_sets,
+  cumulative_ack_is_validated_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty, batch_sizes_are_known,
+  reset_record_has_new_acks, queue_applies, range_cap_is_exact, persistable_compares_ack_sets, metadata_sets_are_recovered,
   \* The values of the actions' arguments.
   acks, position, ack_set, reset_ack_set, stored_in_metadata, write_survives, reopen_batch_acks
 
@@ -137,16 +137,16 @@ Capped(ls, a) ==
   Acks(a.first_unacked, LowestRanges(ls, a.deleted, IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1),
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_batch_records})
 
-InMetadata(a) == IF metadata_keeps_sets THEN a ELSE [a EXCEPT !.partial = {}]
+InMetadata(a) == IF metadata_sets_are_recovered THEN a ELSE [a EXCEPT !.partial = {}]
 
 AfterReset(r) ==
-  Acks(r.to, {}, IF r.remaining = {} THEN {} ELSE {[entry |-> r.to, remaining |-> r.remaining]})
+  Acks(r.entry, {}, IF r.remaining = {} THEN {} ELSE {[entry |-> r.entry, remaining |-> r.remaining]})
 
 \* The record of memory, or of a reset.
 RecordOf(s, applied) ==
   Capped(s.ledgers, IF applied = None THEN s.memory
-                    ELSE IF resets_write_the_state_after THEN AfterReset(applied)
-                    ELSE MarkDeletedBefore(s.memory, applied.to))
+                    ELSE IF reset_record_has_new_acks THEN AfterReset(applied)
+                    ELSE MarkDeletedBefore(s.memory, applied.entry))
 
 -----------------------------------------------------------------------------
 (* Acknowledgements. *)
@@ -207,7 +207,7 @@ AfterCumulative(s, p, words) ==
       Done(a) == WithAcks(s, a, a # s.memory)
   IN CASE IsInvalid(s, p, words) -> s
        [] ~IsInvalid(s, p, words) /\ (n = None \/ (n # None /\ end < s.memory.first_unacked)) ->
-            IF cumulative_checks_first THEN s ELSE [s EXCEPT !.memory = base]
+            IF cumulative_ack_is_validated_first THEN s ELSE [s EXCEPT !.memory = base]
        [] OTHER -> With(WithSet(MarkDeletedBefore(base, end)), Done)
 
 -----------------------------------------------------------------------------
@@ -249,7 +249,7 @@ StoredAs(s, record) ==
   LET done == [s EXCEPT !.durable = record, !.writing = None]
       applied == LastReset(s.writing.resets)
   IN With(IF s.writing.applies
-          THEN [done EXCEPT !.memory = AfterReset(applied), !.read_position = applied.to, !.dirty = FALSE] ELSE done,
+          THEN [done EXCEPT !.memory = AfterReset(applied), !.read_position = applied.entry, !.dirty = FALSE] ELSE done,
           WithQueueStarted)
 AfterWritten(s) == IF s.writing = None THEN s ELSE StoredAs(s, s.writing.record)
 
@@ -266,7 +266,7 @@ ResetTo(s, p, words) ==
       remaining == IF IsGiven(words) /\ s.batch_acks THEN MaskOf(words) ELSE {}
   IN CASE n = None -> None
        [] n # None /\ IsGiven(words) /\ (HasBitBeyondBatch(n, words) \/ MaskOf(words) = {}) -> None
-       [] OTHER -> [to |-> n, remaining |-> IF remaining = AllOf(n) THEN {} ELSE remaining]
+       [] OTHER -> [entry |-> n, remaining |-> IF remaining = AllOf(n) THEN {} ELSE remaining]
 WithReset(s, r) ==
   IF r = None THEN s ELSE IF IsBusy(s) THEN [s EXCEPT !.queued = Append(@, r)] ELSE WithWriteStarted(s, <<r>>)
 

@@ -67,7 +67,7 @@ RecordRespectsConfiguredLimits == Fits(durable) /\ (writing # None => Fits(writi
 \* When resets complete, reading restarts at the position of the last one; only messages that its ack set excludes are
 \* acknowledged from there on.
 CompletedResetTakesEffect ==
-  LET Done(s) == LET last == LastReset(writing.resets) IN s.memory = AfterReset(last) /\ s.read_position = last.to
+  LET Done(s) == LET last == LastReset(writing.resets) IN s.memory = AfterReset(last) /\ s.read_position = last.entry
   IN writing # None /\ writing.resets # <<>> =>
        Done(AfterWritten(Contents)) /\ (TRUE \in stored_in_metadata => Done(AfterFailure(Contents, TRUE)))
 

@@ -18,7 +18,7 @@ CONSTANTS
   None,
   \* Settings, and rules on which versions differ.
   start_batching, max_records, max_active, max_ranges, max_batch_records, max_ranges_in_metadata, batch_index_acks,
-  batch_index_deletion, partial_deletes_are_dirty, metadata_keeps_ack_sets, range_cap_is_exact, cursor_truncation,
+  batch_index_deletion, partial_deletes_are_dirty, metadata_ack_sets_are_recovered, range_cap_is_exact, cursor_truncation,
   ambiguous_append, replay_removes_ended_first, incomplete_replay, empty_low_watermark,
   \* The values of the actions' arguments.
   timeout_ms, txn, op, name, to, by_ms, fail_write_durable, fence_durable, crash_durable, reopen_batching
@@ -179,7 +179,7 @@ CursorSnapshot(s) ==
 \* The persisted deletions after a clean close: with few ranges they go to the metadata store.
 ClosedCursor(s) ==
   LET Kept(kept) ==
-        IF /\ ~metadata_keeps_ack_sets
+        IF /\ ~metadata_ack_sets_are_recovered
            /\ max_ranges = 0 \/ Cardinality(RangeStarts(s.ledgers, s.acks.deleted)) <= max_ranges_in_metadata
         THEN [kept EXCEPT !.partial = {}] ELSE kept
   IN IF s.ledger = "fenced" \/ ~s.cursor_works THEN s.durable ELSE With(CursorSnapshot(s), Kept)

@@ -7,7 +7,7 @@ from typing import Any
 
 from model.ack_set import words_of
 from model.batch_acks.machine import Ack, batch_acks
-from model.batch_acks.state import Config, is_deleted, number_of, position_of, remaining_of
+from model.batch_acks.state import Config, entry_number, is_deleted, position_of, remaining_of
 from model.machine import BadValue, Failed, Refused
 from model.positions import Position
 
@@ -66,7 +66,7 @@ class Cursor:
 
     def number_of(self, ledger: int, entry: int) -> int | None:
         """The number of the entry at a position, or None."""
-        return number_of(self.state.ledgers, Position(ledger, entry))
+        return entry_number(self.state.ledgers, Position(ledger, entry))
 
     def acknowledge(self, ids: Iterable[Id], *, cumulative: bool) -> bool:
         """Acknowledges entries or parts of them. Returns whether the cursor accepts that."""

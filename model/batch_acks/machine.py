@@ -9,19 +9,22 @@ Step grain: one call of a consumer, the start or the end of one write or read of
     deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
     record           a write persists the mark-delete position, the lowest ranges of individually deleted entries, and
                      the lowest ack sets, as many as the settings allow
-    crash            recovers the last record: acks may be lost, none is invented; a clean close loses none that fits
+    crash            recovers the last record: acks may be lost, none is invented; a clean close loses none within the
+                     limits
     reset            seek: `asyncResetCursor` to an entry or a message of it; memory changes when the record is stored
-    queue            while a read or write is in flight, resets and writes are queued; then all take effect, with one
-                     record
+    queue            while a read or write is in flight, resets and writes are queued; then one record is written for
+                     all of them
 
 Differences from the shipped broker (each a rule of `Config`; see fuzz/defects/batch_acks.toml): cumulative acks with an
-ack set, lists with positions that have no entry, zero words, batch sizes, dirty ack sets, records of resets, the queue,
-caps.
+ack set, lists with positions that have no entry, ack sets of zeros, batch sizes, dirty ack sets, records of resets, the
+queue, limits of records.
 
 Not modelled: the interval between writes (a write may start at any time), several writes in flight, record sizes in
 bytes, properties of the cursor, pending acks of transactions (`model/pending_acks`), and the client, which groups the
 acks of a batch. An ack set that acknowledges nothing is not stored here; the shipped cursor stores it. Entries before
-the mark-delete position are dropped at once here; the shipped cursor keeps them until its next write.
+the mark-delete position are dropped at once here; the shipped cursor keeps them until its next write. The mark-delete
+position stays at an entry when a rollover moves that of a caught-up cursor to (new ledger, -1)
+(`maybeUpdateCursorBeforeTrimmingConsumedLedger`).
 """
 
 from __future__ import annotations
@@ -38,14 +41,12 @@ from model.batch_acks.state import (
     Write,
     after_reset,
     capped,
+    entry_number,
     fits_metadata,
-    future_number_of,
+    future_entry_number,
     in_metadata,
     is_deleted,
-    left_of,
     mark_delete_position,
-    mark_deleted_before,
-    number_of,
     position_of,
     range_starts,
     record_of,
@@ -53,9 +54,11 @@ from model.batch_acks.state import (
     requested_mask,
     size_of,
     start,
+    unacked_count,
     with_ack_set,
     with_entry_deleted,
     with_mark_delete_advanced,
+    with_mark_delete_at,
     with_remaining,
     without,
 )
@@ -117,16 +120,14 @@ def is_after_last_entry(s: State, position: Position) -> bool:
 
 
 def ack_error(cfg: Config, s: State, entry: int | None, position: Position, ack_set: AckSet | None) -> str:
-    """Returns what is wrong with an acknowledgement, or an empty string; a position after the last entry is not wrong
-    here.
-    """
+    """Returns the error of an acknowledgement, or an empty string; for a position after the last entry it is empty."""
     if entry is None:
         return "" if is_after_last_entry(s, position) else f"position is {list(position)}, where no entry is"
     return ack_set_error(cfg, entry, ack_set) if ack_set else ""
 
 
 def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
-    """Returns what is wrong with an ack set, or an empty string."""
+    """Returns the error of an ack set, or an empty string."""
     size = size_of(cfg, entry)
     if cfg.batch_sizes_are_known and mask_of(ack_set) >> size:
         return f"ack_set has a bit beyond the batch of {size}"
@@ -142,7 +143,7 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
     entries: list[tuple[int, AckSet | None]] = []
     beyond = ""
     for i, (position, ack_set) in enumerate(acks):
-        entry = number_of(s.ledgers, position)
+        entry = entry_number(s.ledgers, position)
         wrong = ack_error(cfg, s, entry, position, ack_set)
         if wrong:
             return refused(s, "illegal_argument", f"acks[{i}].{wrong}")
@@ -154,7 +155,7 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
     for entry, ack_set in entries:
         before, after = after, acked(cfg, s.batch_acks, after, entry, ack_set)
         if after is not before:
-            newly_acked += left_of(cfg, before, entry) - left_of(cfg, after, entry)
+            newly_acked += unacked_count(cfg, before, entry) - unacked_count(cfg, after, entry)
     if not beyond:
         return with_acks(cfg, s, after, individual=True), newly_acked
     if cfg.lists_are_atomic or after == s.acks:
@@ -191,26 +192,29 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     An entry after the last one or before the mark-delete position is rejected. The outcome is the number of newly
     acknowledged messages.
     """
-    entry = number_of(s.ledgers, position)
+    entry = entry_number(s.ledgers, position)
     wrong = ack_error(cfg, s, entry, position, ack_set)
     if wrong:
         return refused(s, "illegal_argument", wrong)
     requested = requested_mask(cfg, s.batch_acks, ack_set)
     before = s
     if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
-        target = future_number_of(s.ledgers, position) if entry is None else entry
+        target = future_entry_number(s.ledgers, position) if entry is None else entry
         s = s._replace(acks=with_ack_set_replaced_if_further(cfg, s, target, requested))
         requested = None
     wrong = mark_delete_error(before, entry, requested)
     if entry is None or wrong:
-        if cfg.cumulative_checks_first or s.acks == before.acks:
+        if cfg.cumulative_ack_is_validated_first or s.acks == before.acks:
             return refused(before, "illegal_argument", wrong)
         return s, Failed("illegal_argument", wrong)
-    after = mark_deleted_before(s.acks, entry + (requested == 0))
+    after = with_mark_delete_at(s.acks, entry + (requested == 0))
     if requested is not None and not is_deleted(after, entry):
         after = with_ack_set(cfg, after, entry, requested)
     newly_acked = sum(
-        [left_of(cfg, before.acks, n) - left_of(cfg, after, n) for n in range(before.acks.first_unacked, entry + 1)]
+        [
+            unacked_count(cfg, before.acks, n) - unacked_count(cfg, after, n)
+            for n in range(before.acks.first_unacked, entry + 1)
+        ]
     )
     return with_acks(cfg, before, after), newly_acked
 
@@ -225,7 +229,7 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
 
 
 def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
-    """Shipped rule of `asyncMarkDelete`: the ack set replaces that of its entry if its first bit is later.
+    """Shipped rule of `asyncMarkDelete`: the ack set replaces the stored one if its first set bit is later.
 
     Ack sets of earlier entries are dropped.
     """
@@ -273,13 +277,13 @@ def is_busy(s: State) -> bool:
 
 
 def with_write_started(cfg: Config, s: State, operations: tuple[Queued, ...]) -> State:
-    """Starts a write with the effect of operations in order: of the last reset, if there is one."""
+    """Starts one write for operations: of the last reset among them, otherwise of memory."""
     resets = tuple([each for each in operations if each is not None])
-    applied = resets[-1] if resets else None
+    to_apply = resets[-1] if resets else None
     if cfg.queue_applies == "last":
-        applied = operations[-1]
-    write = Write(record_of(cfg, s, applied), resets, applied)
-    return s._replace(writing=write, queued=(), dirty=s.dirty and applied is not None)
+        to_apply = operations[-1]
+    write = Write(record_of(cfg, s, to_apply), resets, to_apply)
+    return s._replace(writing=write, queued=(), dirty=s.dirty and to_apply is not None)
 
 
 def with_queue_started(cfg: Config, s: State) -> State:
@@ -305,34 +309,34 @@ def flush(cfg: Config, s: State) -> Step[State, bool]:
 
 @batch_acks.action
 def written(cfg: Config, s: State) -> Step[State, Written]:
-    """Completes the write: recovery finds its record. The record of a reset replaces memory by the state after it."""
+    """Completes the write: a recovery finds its record. The write of a reset changes memory to the state after it."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     return stored(cfg, s, s.writing, s.writing.record)
 
 
 def stored(cfg: Config, s: State, write: Write, durable: Acks) -> tuple[State, Written]:
-    """Returns the state with a durable record, and the resets that complete with it."""
+    """Returns the state with a durable record, and the tickets of the resets whose callbacks complete."""
     s = s._replace(durable=durable, writing=None)
-    if write.applied is not None:
-        s = s._replace(acks=after_reset(write.applied), read_position=write.applied.to, dirty=False)
+    if write.to_apply is not None:
+        s = s._replace(acks=after_reset(write.to_apply), read_position=write.to_apply.entry, dirty=False)
     return with_queue_started(cfg, s), Written(True, tickets(write))
 
 
 def tickets(write: Write) -> tuple[int, ...]:
-    """Returns the tickets of the resets that complete with a write."""
+    """Returns the tickets of the resets whose callbacks complete with a write."""
     return tuple([each.ticket for each in write.resets])
 
 
 @batch_acks.fault
 def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, Written]:
-    """The cursor ledger rejects the record; the metadata store takes it (`rescued`), or everything stays dirty."""
+    """The cursor ledger rejects the record; the metadata store takes it, or everything stays dirty."""
     if s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     write = s.writing
     if stored_in_metadata:
         return stored(cfg, s, write, in_metadata(cfg, write.record))
-    s = s._replace(writing=None, dirty=s.dirty or write.applied is None)
+    s = s._replace(writing=None, dirty=s.dirty or write.to_apply is None)
     return with_queue_started(cfg, s), Written(False, tickets(write))
 
 
@@ -340,27 +344,27 @@ def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, 
 def is_fully_persistable(cfg: Config, s: State) -> Step[State, bool]:
     """`isCursorDataFullyPersistable`: whether a record can hold everything that is acknowledged."""
     ranges, ack_sets = range_starts(s.ledgers, s.acks.deleted).bit_count(), len(s.acks.partial)
-    return s, ranges <= cfg.max_ranges and (ack_sets <= cfg.max_batch_records or not cfg.persistable_counts_sets)
+    return s, ranges <= cfg.max_ranges and (ack_sets <= cfg.max_batch_records or not cfg.persistable_compares_ack_sets)
 
 
 @batch_acks.action
 def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """`asyncResetCursor`: reading restarts at an entry or after the last one; an ack set selects messages of the entry.
 
-    The outcome is a ticket; a later write completes it. Until then nothing changes.
+    The outcome is a ticket; the write that has it in its result completes the reset. Until then memory does not change.
     """
-    to = number_of(s.ledgers, position)
-    if to is None and position == position_of(s.ledgers, total(s)) and not ack_set:
-        to = total(s)
-    if to is None:
+    entry = entry_number(s.ledgers, position)
+    if entry is None and position == position_of(s.ledgers, total(s)) and not ack_set:
+        entry = total(s)
+    if entry is None:
         return refused(s, "illegal_argument", "position is not that of an entry, nor the next one")
-    wrong = ack_set_error(cfg, to, ack_set) if ack_set else ""
+    wrong = ack_set_error(cfg, entry, ack_set) if ack_set else ""
     if ack_set and not any(ack_set):
         wrong = "ack_set leaves nothing of the entry"
     if wrong:
         return refused(s, "illegal_argument", wrong)
     remaining = mask_of(ack_set) if ack_set and s.batch_acks else 0
-    requested = Reset(s.next_ticket, to, 0 if remaining == all_of(size_of(cfg, to)) else remaining)
+    requested = Reset(s.next_ticket, entry, 0 if remaining == all_of(size_of(cfg, entry)) else remaining)
     s = s._replace(next_ticket=requested.ticket + 1)
     if is_busy(s):
         return s._replace(queued=(*s.queued, requested)), requested.ticket
@@ -416,7 +420,7 @@ def canonical(cfg: Config, s: State) -> State:
     write = s.writing and Write(
         s.writing.record,
         tuple([each._replace(ticket=numbers[each.ticket]) for each in s.writing.resets]),
-        renamed(s.writing.applied),
+        renamed(s.writing.to_apply),
     )
     queued = tuple([renamed(each) for each in s.queued])
     return s._replace(writing=write, queued=queued, next_ticket=len(open_resets) + 1)
@@ -434,7 +438,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "batch_sets": [
             [position_of(s.ledgers, p.entry).as_plain(), list(words_of(p.remaining))] for p in s.acks.partial
         ],
-        "not_acknowledged": sum(left_of(cfg, s.acks, n) for n in entries),
+        "not_acknowledged": sum(unacked_count(cfg, s.acks, n) for n in entries),
     }
 
 
@@ -447,23 +451,23 @@ shipped = batch_acks.profile(
     "the rules of Apache Pulsar master, 2026-07-23, as read in its source",
     Config(
         cumulative_sets="replace_if_further",
-        cumulative_checks_first=False,
+        cumulative_ack_is_validated_first=False,
         lists_are_atomic=False,
         zero_words_mean_whole=False,
         partial_acks_are_dirty=False,
         batch_sizes_are_known=False,
-        resets_write_the_state_after=False,
+        reset_record_has_new_acks=False,
         queue_applies="last",
         range_cap_is_exact=False,
-        persistable_counts_sets=False,
-        metadata_keeps_sets=False,
+        persistable_compares_ack_sets=False,
+        metadata_sets_are_recovered=False,
     ),
 )
 
 later = batch_acks.profile(
     "pulsar-2026-09",
     "with pull request 26474, which recovers ack sets from the metadata store, and with ranges kept as bitmaps",
-    shipped.config._replace(metadata_keeps_sets=True, range_cap_is_exact=True),
+    shipped.config._replace(metadata_sets_are_recovered=True, range_cap_is_exact=True),
 )
 
 before_25047 = shipped.config._replace(queue_applies="all")

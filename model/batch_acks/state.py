@@ -1,10 +1,12 @@
 """State of a cursor's acknowledgements: settings, state, and functions on entries and masks.
 
-Entries are numbered from 0 across all ledgers; empty ledgers have no numbers. Acknowledgements, in memory and in
+Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. A record is what is stored: a
+`PositionInfo` in the cursor ledger, or a `ManagedCursorInfo` in the metadata store. Acknowledgements, in memory and in
 records, are a triple:
 
-    first_unacked  every entry before this number is deleted; the entry before it is at the mark-delete position
-    deleted        a mask: bit n is entry n, individually deleted (`individualDeletedMessages`)
+    first_unacked  every entry before this number is acknowledged; the entry before it is at the mark-delete position
+    deleted        a mask: bit n is entry n, which is after `first_unacked` and individually deleted
+                   (`individualDeletedMessages`); entries before `first_unacked` have no bit
     partial        entries with an ack set (`batchDeletedIndexes`), each with the mask of its remaining messages
 """
 
@@ -27,38 +29,41 @@ class Config(NamedTuple):
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)
     #: entries of the first ledger at the start
     entries: Annotated[int, AtLeast(0)] = 4
-    #: whether batch-index acks have an effect at the start
+    #: whether batch-index acks are enabled when the cursor is first opened; `reopen` can change it
     batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))] = (
         True
     )
-    #: ranges of individually deleted entries that a record holds; the lowest are kept
+    #: maximum number of ranges of individually deleted entries in a record; the lowest are kept (apache/pulsar#25992)
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: ack sets that a record holds; the lowest are kept
+    #: maximum number of ack sets in a record; the lowest are kept (apache/pulsar#25992)
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: ranges up to which a closed cursor is stored in the metadata store; -1: always in the cursor ledger
+    #: a cursor with at most this many ranges is stored in the metadata store when it is closed, a cursor with more in
+    #: the cursor ledger; with `max_ranges` 0 always in the metadata store (apache/pulsar#25992)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", (("4.0", 1000), ("5.0", 200_000))),
     ] = 200_000
 
-    #: remaining messages after a cumulative ack with an ack set: those in both sets, or the given set if its first bit
-    #: is later
+    #: remaining messages after a cumulative ack with an ack set: the intersection of the stored and the given set; or
+    #: the given set if its first set bit is after that of the stored set, else the stored set unchanged
     cumulative_sets: Annotated[
         Literal["and", "replace_if_further"],
         Rule(Origin.READ, "replace_if_further: ManagedCursorImpl.asyncMarkDelete, master 2026-07"),
     ] = "and"
     #: whether a cumulative ack is validated before its ack set is stored
-    cumulative_checks_first: Annotated[
+    cumulative_ack_is_validated_first: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncMarkDelete, master 2026-07")
     ] = True
-    #: whether a list with a position after the last entry has no effect; otherwise the acks before that position have
+    #: whether a list with a position after the last entry has no effect; otherwise the acks that stand before that
+    #: position in the list take effect
     lists_are_atomic: Annotated[bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")] = True
-    #: whether an ack set of zero words acknowledges the whole entry, as an empty array does
+    #: whether an ack set whose words are all 0 acknowledges the whole entry, as an array without words does, also with
+    #: batch-index acks disabled
     zero_words_mean_whole: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
@@ -66,15 +71,17 @@ class Config(NamedTuple):
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
-    #: whether the cursor knows batch sizes
+    #: whether the cursor knows batch sizes, and so rejects bits beyond the batch and drops an ack set that excludes
+    #: nothing
     batch_sizes_are_known: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
-    #: whether the record of a reset is the state after it; otherwise its position with the previous acks
-    resets_write_the_state_after: Annotated[
+    #: whether the record written for a reset has the acknowledgements after the reset; otherwise the new position with
+    #: the acknowledgements from before the reset
+    reset_record_has_new_acks: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.internalResetCursor, master 2026-07")
     ] = True
-    #: which queued operations take effect: all in order, or the last one
+    #: which queued operations (`pendingMarkDeleteOps`) take effect: all in order, or the last one
     queue_applies: Annotated[
         Literal["all", "last"], Rule(Origin.READ, "last: ManagedCursorImpl.flushPendingMarkDeletes since #25047")
     ] = "all"
@@ -82,12 +89,12 @@ class Config(NamedTuple):
     range_cap_is_exact: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.buildIndividualDeletedMessageRanges, master 2026-07")
     ] = True
-    #: whether ack sets count for `isCursorDataFullyPersistable`
-    persistable_counts_sets: Annotated[
+    #: whether `isCursorDataFullyPersistable` also compares the number of ack sets with its limit
+    persistable_compares_ack_sets: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.isCursorDataFullyPersistable, master 2026-07")
     ] = True
-    #: whether ack sets are recovered from the metadata store
-    metadata_keeps_sets: Annotated[
+    #: whether a recovery from the metadata store reads the ack sets, which are stored there
+    metadata_sets_are_recovered: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.recover before apache/pulsar#26474")
     ] = True
 
@@ -112,10 +119,13 @@ class Acks(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """A requested reset: ticket, the entry to read next, and the mask of its remaining messages."""
+    """A requested reset: its ticket, the entry to read next, and the mask of the remaining messages of that entry.
+
+    The ticket names the request whose callback completes.
+    """
 
     ticket: int
-    to: int
+    entry: int
     remaining: int  # 0: all messages
 
 
@@ -123,8 +133,8 @@ class Write(NamedTuple):
     """A record in flight."""
 
     record: Acks
-    resets: tuple[Reset, ...]  # resets that complete with it
-    applied: Reset | None  # the reset that takes effect
+    resets: tuple[Reset, ...]  # whose callbacks complete with this write
+    to_apply: Reset | None  # changes memory when the write succeeds
 
 
 #: A queued operation: a reset, or None for a write of memory.
@@ -133,17 +143,17 @@ Queued = Reset | None
 
 @record
 class State(NamedTuple):
-    """A cursor on its ledgers."""
+    """A cursor, and the ledgers of its managed ledger."""
 
     ledgers: tuple[int, ...]  # number of entries of each; ledger ids start at 1
     acks: Acks  # in memory
-    read_position: int  # read position
+    read_position: int  # number of the next entry to read
     durable: Acks  # the record that a recovery finds
-    dirty: bool  # memory has acknowledgements that no write has started with
+    dirty: bool  # memory has acknowledgements that are in no record, stored or in flight
     writing: Write | None
-    queued: tuple[Queued, ...]  # queued behind a read or a write
-    reading: bool
-    batch_acks: bool  # batch-index acks have an effect
+    queued: tuple[Queued, ...]  # `pendingMarkDeleteOps`: start when no read and no write is in flight
+    reading: bool  # an `asyncReadEntries` is in flight (`PENDING_READ_OPS`)
+    batch_acks: bool  # batch-index acks are enabled
     next_ticket: int
 
 
@@ -155,7 +165,7 @@ def start(cfg: Config) -> State:
 # ---- entries ------------------------------------------------------------------------------------------
 
 
-def number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
+def entry_number(ledgers: tuple[int, ...], position: Position) -> int | None:
     """Returns the number of the entry at a position, or None."""
     ledger, entry = position
     if 1 <= ledger <= len(ledgers) and 0 <= entry < ledgers[ledger - 1]:
@@ -163,14 +173,14 @@ def number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
     return None
 
 
-def future_number_of(ledgers: tuple[int, ...], position: Position) -> int | None:
-    """Returns the number that a position after the last entry will have; None for any other position."""
+def future_entry_number(ledgers: tuple[int, ...], position: Position) -> int | None:
+    """Returns the number that a position after the last entry, in the last ledger, will have; None for any other."""
     ledger, entry = position
     return sum(ledgers[:-1]) + entry if ledger == len(ledgers) and entry >= ledgers[-1] else None
 
 
 def position_of(ledgers: tuple[int, ...], number: int) -> Position:
-    """Returns the position of an entry; the number after the last entry is the next position of the last ledger."""
+    """Returns the position of an entry; for the number after the last entry, the next position in the last ledger."""
     for i, count in enumerate(ledgers[:-1], 1):
         if number < count:
             return Position(i, number)
@@ -179,7 +189,7 @@ def position_of(ledgers: tuple[int, ...], number: int) -> Position:
 
 
 def mark_delete_position(ledgers: tuple[int, ...], first_unacked: int) -> Position:
-    """Returns the mark-delete position: the entry before the first one that is not deleted."""
+    """Returns the mark-delete position: that of the entry before the first one that is not deleted."""
     return position_of(ledgers, first_unacked - 1) if first_unacked else Position(1, -1)
 
 
@@ -204,7 +214,7 @@ def remaining_of(acks: Acks, entry: int) -> int | None:
     return None
 
 
-def left_of(cfg: Config, acks: Acks, entry: int) -> int:
+def unacked_count(cfg: Config, acks: Acks, entry: int) -> int:
     """Returns the number of unacknowledged messages of an entry."""
     if is_deleted(acks, entry):
         return 0
@@ -227,13 +237,13 @@ def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> 
 
 
 def with_entry_deleted(acks: Acks, entry: int) -> Acks:
-    """Returns the acknowledgements with an entry deleted, without its ack set."""
+    """Returns the acknowledgements with an entry individually deleted, without its ack set."""
     partial = without(acks.partial, entry) if acks.partial else ()
     return Acks(acks.first_unacked, acks.deleted | 1 << entry, partial)
 
 
-def mark_deleted_before(acks: Acks, first_unacked: int) -> Acks:
-    """Deletes every entry before one; the mark-delete position advances over deleted entries that follow."""
+def with_mark_delete_at(acks: Acks, first_unacked: int) -> Acks:
+    """Deletes every entry before `first_unacked`; then the mark-delete position advances over deleted entries."""
     first_unacked += first_of(~(acks.deleted >> first_unacked))
     deleted, partial = acks.deleted >> first_unacked << first_unacked, acks.partial
     if partial and partial[0].entry < first_unacked:
@@ -242,15 +252,18 @@ def mark_deleted_before(acks: Acks, first_unacked: int) -> Acks:
 
 
 def with_mark_delete_advanced(acks: Acks) -> Acks:
-    """Advances the mark-delete position over deleted entries that follow; ack sets before it are dropped."""
+    """Advances the mark-delete position over individually deleted entries; ack sets before it are dropped."""
     first_unacked, deleted, partial = acks
     if deleted >> first_unacked & 1 or (partial and partial[0].entry < first_unacked):
-        return mark_deleted_before(acks, first_unacked)
+        return with_mark_delete_at(acks, first_unacked)
     return acks
 
 
 def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
-    """Returns the remaining messages that an ack requests: 0 for the whole entry, None if the ack has no effect."""
+    """Returns the mask of messages that an ack leaves unacknowledged.
+
+    0 if it acknowledges the whole entry, None if it has no effect.
+    """
     if not ack_set:
         return 0
     mask = mask_of(ack_set)
@@ -260,12 +273,13 @@ def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int
 
 
 def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
-    """Returns the acknowledgements with an ack set intersected with that of its entry.
+    """Returns the acknowledgements with an ack set intersected with the stored one of the entry.
 
-    Without remaining messages the entry is deleted.
+    An entry without remaining messages is deleted.
     """
     old, everything = remaining_of(acks, entry), all_of(size_of(cfg, entry))
-    remaining = given & (everything if old is None and cfg.batch_sizes_are_known else given if old is None else old)
+    stored = old if old is not None else everything if cfg.batch_sizes_are_known else given
+    remaining = given & stored
     if remaining == 0:
         return with_entry_deleted(acks, entry)
     if remaining == everything:
@@ -277,7 +291,10 @@ def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
 
 
 def range_starts(ledgers: tuple[int, ...], deleted: int) -> int:
-    """Returns the mask of the first entries of ranges of deleted entries; a range ends with its ledger."""
+    """Returns the mask of the first entries of ranges of deleted entries.
+
+    A range ends with its ledger, as with `managedLedgerUnackedRangesOpenCacheSetEnabled`, the default.
+    """
     starts, first = deleted & ~(deleted << 1), 0
     for count in ledgers:
         starts |= deleted & 1 << first if count else 0
@@ -285,44 +302,45 @@ def range_starts(ledgers: tuple[int, ...], deleted: int) -> int:
     return starts
 
 
-def lowest_ranges(ledgers: tuple[int, ...], deleted: int, most: int) -> int:
-    """Returns the deleted entries of the lowest ranges, up to a number of ranges."""
+def lowest_ranges(ledgers: tuple[int, ...], deleted: int, limit: int) -> int:
+    """Returns the deleted entries of the lowest ranges, at most `limit` ranges."""
     starts = range_starts(ledgers, deleted)
-    while starts and most > 0:
+    while starts and limit > 0:
         starts &= starts - 1
-        most -= 1
+        limit -= 1
     return deleted & all_of(first_of(starts)) if starts else deleted
 
 
 def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
-    """Returns what a record holds: the lowest ranges and ack sets that the settings allow."""
+    """Returns the acknowledgements in a record: the lowest ranges and ack sets that the settings allow."""
     ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
     deleted = lowest_ranges(ledgers, acks.deleted, ranges) if acks.deleted else 0
     return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_batch_records])
 
 
 def fits_metadata(cfg: Config, starts: int) -> bool:
-    """Whether a closed cursor goes to the metadata store (`ManagedCursorImpl.shouldPersistUnackRangesToLedger`).
+    """Whether a closed cursor is stored in the metadata store, not in the cursor ledger.
 
-    `starts` is the mask of the first entries of its ranges. A record without ranges always goes there.
+    The negation of `ManagedCursorImpl.shouldPersistUnackRangesToLedger`, for a cursor ledger that is open for writes.
+    `starts` is the mask of the first entries of the ranges.
     """
     return cfg.max_ranges == 0 or starts.bit_count() <= cfg.max_ranges_in_metadata
 
 
 def in_metadata(cfg: Config, acks: Acks) -> Acks:
-    """Returns what is recovered from the metadata store."""
-    return acks if cfg.metadata_keeps_sets else acks._replace(partial=())
+    """Returns what is recovered from a record in the metadata store."""
+    return acks if cfg.metadata_sets_are_recovered else acks._replace(partial=())
 
 
 def after_reset(reset: Reset) -> Acks:
-    """Returns the acknowledgements after a reset: everything before its entry, and what its ack set excludes."""
-    return Acks(reset.to, 0, (Partial(reset.to, reset.remaining),) if reset.remaining else ())
+    """Returns the acknowledgements after a reset: entries before its entry, and messages that its ack set excludes."""
+    return Acks(reset.entry, 0, (Partial(reset.entry, reset.remaining),) if reset.remaining else ())
 
 
-def record_of(cfg: Config, s: State, applied: Reset | None) -> Acks:
-    """Returns the record of memory, or of a reset."""
-    if applied is None:
+def record_of(cfg: Config, s: State, to_apply: Reset | None) -> Acks:
+    """Returns the record to write: of the acknowledgements in memory, or of a reset."""
+    if to_apply is None:
         return capped(cfg, s.ledgers, s.acks)
-    if cfg.resets_write_the_state_after:
-        return capped(cfg, s.ledgers, after_reset(applied))
-    return capped(cfg, s.ledgers, mark_deleted_before(s.acks, applied.to))
+    if cfg.reset_record_has_new_acks:
+        return capped(cfg, s.ledgers, after_reset(to_apply))
+    return capped(cfg, s.ledgers, with_mark_delete_at(s.acks, to_apply.entry))

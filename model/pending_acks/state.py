@@ -13,11 +13,11 @@ from model.batch_acks import state as cursor
 from model.batch_acks.state import (
     Acks,
     is_deleted,
-    mark_deleted_before,
     remaining_of,
     with_ack_set,
     with_entry_deleted,
     with_mark_delete_advanced,
+    with_mark_delete_at,
 )
 from model.machine import Setting
 from model.pending_acks.log_index import Lag, LogIndex, empty_index
@@ -288,7 +288,7 @@ def with_individual_acks(cfg: Config, acks: Acks, individual: tuple[PositionAck,
 def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
     """Returns the cursor with a cumulative ack."""
     end = ack.entry + acks_whole_entry(cfg, ack.ack_set)
-    acks = mark_deleted_before(acks, end) if end > acks.first_unacked else acks
+    acks = with_mark_delete_at(acks, end) if end > acks.first_unacked else acks
     return with_individual_acks(cfg, acks, (ack,))
 
 

@@ -528,7 +528,7 @@ shipped = txn_log.profile(
     Config(
         batch_index_deletion="as_configured",
         partial_deletes_are_dirty=False,
-        metadata_keeps_ack_sets=False,
+        metadata_ack_sets_are_recovered=False,
         range_cap_is_exact=False,
         cursor_truncation="independent",
         ambiguous_append="continues",
@@ -541,7 +541,7 @@ shipped = txn_log.profile(
 later = txn_log.profile(
     "pulsar-2026-09",
     "pulsar-2026-07 with apache/pulsar#26474: ack sets survive in the metadata store, ranges are persisted as bitmaps",
-    shipped.config._replace(metadata_keeps_ack_sets=True, range_cap_is_exact=True),
+    shipped.config._replace(metadata_ack_sets_are_recovered=True, range_cap_is_exact=True),
 )
 
 earlier = txn_log.release(

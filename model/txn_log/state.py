@@ -69,7 +69,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07; apache/pulsar#26498")
     ] = True
     #: whether a cursor recovered from the metadata store has its ack sets
-    metadata_keeps_ack_sets: Annotated[
+    metadata_ack_sets_are_recovered: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.recover before apache/pulsar#26474")
     ] = True
     #: whether a persisted `PositionInfo` holds at most `max_ranges` ranges; otherwise one more
@@ -330,7 +330,7 @@ def cursor_config(cfg: Config, size: int = 1) -> batch_acks_state.Config:
         max_batch_records=cfg.max_batch_records,
         max_ranges_in_metadata=cfg.max_ranges_in_metadata,
         range_cap_is_exact=cfg.range_cap_is_exact,
-        metadata_keeps_sets=cfg.metadata_keeps_ack_sets,
+        metadata_sets_are_recovered=cfg.metadata_ack_sets_are_recovered,
     )
 
 

@@ -20,7 +20,7 @@ from invariants.proofs.shared.cursor import (
     random_steps,
     remaining_of,
     run_map_against_list,
-    show_mark_deleted_before,
+    show_with_mark_delete_at,
 )
 from invariants.proofs.symbolic import Maybe, Reader, Rec, bitmasks, unknown
 from model import ack_set as sets
@@ -152,10 +152,10 @@ def cumulative_ack_keeps_earlier_acks() -> Answer:
     stubs: dict[Callable[..., Any], Callable[..., Any]]
     stubs = {
         **it.stubs,
-        state.number_of: lambda ledgers, position: entry,
+        state.entry_number: lambda ledgers, position: entry,
         model.with_ack_set_replaced_if_further: _any_ack_set,
     }
-    anything = (model.ack_error, state.left_of, state.future_number_of)
+    anything = (model.ack_error, state.unacked_count, state.future_entry_number)
     reader, accepted = Reader(known, havoc=anything, stubs=stubs), []
     for path in reader.paths(model.ack_cumulative, it.cfg, s, unknown(Position, "position"), given):
         after, there = path.value[0].fields["acks"], [*known, *path.when, *it.facts]
@@ -172,7 +172,7 @@ def cumulative_ack_keeps_earlier_acks() -> Answer:
             accepted.append(z3.And(*there))
     it.proof.possible("a cumulative ack", [z3.Or(*accepted)])
     run_map_against_list(it.proof)
-    show_mark_deleted_before(it.proof)
+    show_with_mark_delete_at(it.proof)
     for cfg, step, was, now in random_steps(40, 40):
         left = [(left_of(cfg, was.acks, n), left_of(cfg, now.acks, n)) for n in range(sum(was.ledgers))]
         it.proof.run(
@@ -205,10 +205,10 @@ def _any_ack_set(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
 def mark_delete_passes_deleted_only() -> Answer:
     """Source: `ManagedCursorImpl.setAcknowledgedPosition` (PIP-54)."""
     proof = Proof()
-    show_mark_deleted_before(proof)
+    show_with_mark_delete_at(proof)
     for cfg, acks, index, _ in random_acks(300):
         entry = max(index, acks.first_unacked)
-        then = state.mark_deleted_before(acks, entry)
+        then = state.with_mark_delete_at(acks, entry)
         rest = [left_of(cfg, acks, n) if n >= entry else 0 for n in range(6)]
         same = rest == [left_of(cfg, then, n) for n in range(6)]
         first = next((n for n, left in enumerate([*rest, 1]) if left and n >= entry), entry)

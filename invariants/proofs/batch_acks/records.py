@@ -9,7 +9,7 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
 from invariants.proofs.induction import facts_of
-from invariants.proofs.shared.cursor import Cursor, left_of, random_acks, run_map_against_list, show_mark_deleted_before
+from invariants.proofs.shared.cursor import Cursor, left_of, random_acks, run_map_against_list, show_with_mark_delete_at
 from invariants.proofs.shared.lowest_ranges import Lowest
 from invariants.proofs.symbolic import Reader, as_term, bitmasks, equal, lifted, unknown
 from model.batch_acks import machine as model
@@ -121,7 +121,7 @@ def recovery_invents_nothing() -> Answer:
         it.proof.possible("a recovery", there)
         back = z3.Implies(it.is_left(it.acks, it.e, it.i), it.is_left(after, it.e, it.i))
         it.proof.show("unacknowledged messages stay unacknowledged", back, there, direct=True)
-    show_mark_deleted_before(it.proof)
+    show_with_mark_delete_at(it.proof)
     run_map_against_list(it.proof)
     draw = random.Random(55)  # noqa: S311
     for plain, acks, _, _mask in random_acks(300):

@@ -85,7 +85,7 @@ class Cursor:
             state.size_of: lambda cfg, entry: SIZE(present(entry)),
             sets.all_of: bitmasks.below,
             state.requested_mask: lambda cfg, on, requested: requested,
-            state.mark_deleted_before: self._mark_deleted_before,
+            state.with_mark_delete_at: self._with_mark_delete_at,
             state.with_mark_delete_advanced: self._with_mark_delete_advanced,
         }
 
@@ -93,8 +93,8 @@ class Cursor:
         """Returns the requested mask of an ack: any mask, or None if the ack has no effect."""
         return Maybe(z3.Bool(f"{name} has effect"), bitmasks.unknown_mask(name))
 
-    def _mark_deleted_before(self, acks: Rec, first_unacked: Any) -> Rec:
-        """Stub of `mark_deleted_before`; `show_mark_deleted_before` proves its facts."""
+    def _with_mark_delete_at(self, acks: Rec, first_unacked: Any) -> Rec:
+        """Stub of `with_mark_delete_at`; `show_with_mark_delete_at` proves its facts."""
         self._made += 1
         then, (has, left) = z3.Int(f"first_unacked#{self._made}"), acks.fields["partial"].fields.values()
         deleted, behind = acks.fields["deleted"], bitmasks.at_or_above(then)
@@ -107,8 +107,8 @@ class Cursor:
         )
 
     def _with_mark_delete_advanced(self, acks: Rec) -> Rec:
-        """Stub of `with_mark_delete_advanced`: `mark_deleted_before` if the position moves, otherwise unchanged."""
-        moved, moves = self._mark_deleted_before(acks, acks.fields["first_unacked"]), z3.Bool(f"moves#{self._made}")
+        """Stub of `with_mark_delete_advanced`: `with_mark_delete_at` if the position moves, otherwise unchanged."""
+        moved, moves = self._with_mark_delete_at(acks, acks.fields["first_unacked"]), z3.Bool(f"moves#{self._made}")
         fields = {f: z3.If(moves, moved.fields[f], acks.fields[f]) for f in ("first_unacked", "deleted")}
         has = z3.If(moves, *[each.fields["partial"].fields["has"] for each in (moved, acks)])
         return Rec(Acks, {**fields, "partial": acks.fields["partial"].replace({"has": has})})
@@ -141,8 +141,8 @@ class Cursor:
         ]
 
 
-def show_mark_deleted_before(proof: Proof) -> None:
-    """Proves the facts of the stub of `mark_deleted_before`, on the list of ack sets."""
+def show_with_mark_delete_at(proof: Proof) -> None:
+    """Proves the facts of the stub of `with_mark_delete_at`, on the list of ack sets."""
     acks = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
     deleted, partial, index = acks.fields["deleted"], acks.fields["partial"], z3.Int("index")
     first_unacked, first, e = z3.Ints("first_unacked first e")
@@ -160,7 +160,7 @@ def show_mark_deleted_before(proof: Proof) -> None:
         return first
 
     reader = Reader([first_unacked >= 0, first >= 0, partial.length >= 0], stubs={sets.first_of: first_of})
-    for path in reader.paths(state.mark_deleted_before, acks, first_unacked):
+    for path in reader.paths(state.with_mark_delete_at, acks, first_unacked):
         after, kept = path.value.fields, path.value.fields["partial"]
         there = [*gap, *path.when, first_unacked >= 0, e >= 0]
         then = after["first_unacked"]
@@ -187,14 +187,14 @@ def run_map_against_list(proof: Proof) -> None:
         proof.compare(f"{entry} without {acks}", one, {n: r for n, r in as_map.items() if n != entry})
         proof.compare(f"{entry} with {mask} in {acks}", new, wanted)
         proof.compare(f"{entry} in {acks}", state.remaining_of(acks, entry), as_map.get(entry))
-        then = state.mark_deleted_before(acks, entry)
+        then = state.with_mark_delete_at(acks, entry)
         rest = tuple(p for p in acks.partial if p.entry >= then.first_unacked)
         proof.compare(f"{acks} up to {entry} of {cfg.entries}", then.partial, rest)
         settled = acks.deleted >> acks.first_unacked & 1 or any(p.entry < acks.first_unacked for p in acks.partial)
         proof.compare(
             f"{acks} settled",
             state.with_mark_delete_advanced(acks),
-            state.mark_deleted_before(acks, acks.first_unacked) if settled else acks,
+            state.with_mark_delete_at(acks, acks.first_unacked) if settled else acks,
         )
 
 

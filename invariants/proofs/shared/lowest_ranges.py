@@ -32,7 +32,7 @@ class Lowest:
         }
         self.loop = Reader(stubs=stubs).loop(state.lowest_ranges)
         self.head = {"ledgers": unknown(tuple[int, ...], "ledgers"), "deleted": self.deleted}
-        self.head |= {"starts": self.cut_off, "most": self.left}
+        self.head |= {"starts": self.cut_off, "limit": self.left}
         taken = self.count(self.cut) == self.bounds - self.left
         self.preconditions = [self.left >= 0, self.left <= self.bounds, self.cut >= 0, self.i >= 0, taken]
 
@@ -54,16 +54,16 @@ class Lowest:
         proof, i = self.proof, self.i
         self.count_is_constant_in_gap()
         for path in self.loop.begin(self.head["ledgers"], self.deleted, self.bounds):
-            same = z3.And(path.names["starts"][i] == self.starts[i], path.names["most"] == self.bounds)
+            same = z3.And(path.names["starts"][i] == self.starts[i], path.names["limit"] == self.bounds)
             proof.show("at loop entry", same, [*path.when, i >= 0])
         known = [*self.preconditions, *self.lowest_start_facts()]
         one_more = self.count(self.lowest + 1) == self.count(self.lowest) + 1
         for path in self.loop.iteration(self.head, self.preconditions):
             proof.possible("a round", [*path.when, *known])
             rest = path.names["starts"][i] == z3.And(self.starts[i], i >= self.lowest + 1)
-            fewer = self.count(self.lowest + 1) == self.bounds - path.names["most"]
+            fewer = self.count(self.lowest + 1) == self.bounds - path.names["limit"]
             proof.show("a round takes one start", rest, [*path.when, *known])
-            proof.show("a round counts", z3.And(fewer, path.names["most"] >= 0), [*path.when, *known, one_more])
+            proof.show("a round counts", z3.And(fewer, path.names["limit"] >= 0), [*path.when, *known, one_more])
         is_over = z3.Not(self.loop.condition(self.head))
         for path in self.loop.end(self.head, [is_over, *self.preconditions]):
             kept = path.value

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.claim import Answer, Control, Proof, claim
-from invariants.proofs.shared.cursor import SIZE, AckSetMap, Cursor, run_map_against_list, show_mark_deleted_before
+from invariants.proofs.shared.cursor import SIZE, AckSetMap, Cursor, run_map_against_list, show_with_mark_delete_at
 from invariants.proofs.shared.lowest_ranges import Lowest
 from invariants.proofs.symbolic import INDEX, Loop, Maybe, Reader, Rec, Seq, as_term, bitmasks, lifted, unknown
 from model import ack_set as sets
@@ -178,7 +178,7 @@ def entry_goes_with_last_record() -> Answer:
                 there,
             )
     run_map_against_list(proof)
-    show_mark_deleted_before(proof)
+    show_with_mark_delete_at(proof)
     draw = random.Random(31)  # noqa: S311
     for _ in range(200):
         _run_of_deletions(proof, draw)
