@@ -17,7 +17,7 @@ from impl.txn_writer.records import TransactionRecord, is_batched
 from model.batch_acks.state import Acks, Partial
 from model.machine import BadValue, Failed, Refused
 from model.txn_log import machine as m
-from model.txn_log.replay import Open, Recovered, next_entry
+from model.txn_log.replay import OpenTxn, Recovered, next_entry
 from model.txn_log.state import (
     Completion,
     Config,
@@ -285,7 +285,7 @@ def test_incomplete_replay_fails() -> None:
     assert restarted(PLAIN, failed) == {0: "OPEN", 1: "OPEN"}
     shipped = SHIPPED._replace(batching=False)
     s, outcome = after(shipped, NEW, DONE, NEW, DONE, ("crash", 0), ("replay_entry",), ("fail_read",))
-    assert (outcome, s.status) == (Recovered((), (), (Open(0, 100),)), "ready"), "transaction 1 is lost"
+    assert (outcome, s.status) == (Recovered((), (), (OpenTxn(0, 100),)), "ready"), "transaction 1 is lost"
 
 
 def test_replay_that_never_ends_is_found_by_the_explorer() -> None:
@@ -407,7 +407,7 @@ def test_deadline_counts_from_durability_and_after_restart_from_start_time() -> 
     s, _ = after(PLAIN, NEW, ("advance_time", 30), DONE)
     assert s.txns[0].deadline_ms == 130
     s, outcome = replayed(PLAIN, after(PLAIN, ("crash", 0), start_at=s)[0])
-    assert outcome.open == (Open(0, 100),)
+    assert outcome.open == (OpenTxn(0, 100),)
     assert after(PLAIN, ("advance_time", 70), ("expired",), start_at=s)[1] == ()
     assert after(PLAIN, ("advance_time", 71), ("expired",), start_at=s)[1] == (0,)
 
@@ -512,7 +512,7 @@ def test_new_store_is_ready_and_its_first_id_is_0() -> None:
         status="ready",
         ledger="open",
         batching=False,
-        cursor_works=True,
+        deletions_succeed=True,
         buffer=(),
         in_flight=(),
         first_entry=0,
@@ -526,8 +526,8 @@ def test_new_store_is_ready_and_its_first_id_is_0() -> None:
         dirty=False,
         read_position=0,
         now_ms=0,
-        acknowledged=(),
-        acknowledged_id=-1,
+        confirmed=(),
+        confirmed_id=-1,
         reported_watermark=-1,
     )
 

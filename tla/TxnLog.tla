@@ -27,7 +27,7 @@ VARIABLES
   status,              \* replaying, ready, stopped, or failed
   ledger,              \* open, write_failed, closed, or fenced
   batching,            \* the flag as read when the store was opened
-  cursor_works,
+  deletions_succeed,
   buffer,              \* records of the unflushed batch
   in_flight,           \* entries
   ledgers,             \* number of entries of each remaining ledger; the last one takes appends
@@ -40,19 +40,19 @@ VARIABLES
   dirty,               \* some deletion is not persisted
   read_position,       \* the entry that the replay reads next; 0 outside a replay
   now_ms,
-  acknowledged,        \* history: [id, status, partitions, subscriptions]
-  acknowledged_id,     \* history: the highest confirmed id
+  confirmed,        \* history: [id, status, partitions, subscriptions]
+  confirmed_id,     \* history: the highest confirmed id
   reported_watermark   \* history: the highest low watermark that was returned
 
-vars == <<status, ledger, batching, cursor_works, buffer, in_flight, ledgers, log, ledger_property_id, txns,
+vars == <<status, ledger, batching, deletions_succeed, buffer, in_flight, ledgers, log, ledger_property_id, txns,
       last_id, acks,
-          durable, dirty, read_position, now_ms, acknowledged, acknowledged_id, reported_watermark>>
+          durable, dirty, read_position, now_ms, confirmed, confirmed_id, reported_watermark>>
 
 Contents ==
-  [status |-> status, ledger |-> ledger, batching |-> batching, cursor_works |-> cursor_works, buffer |-> buffer,
+  [status |-> status, ledger |-> ledger, batching |-> batching, deletions_succeed |-> deletions_succeed, buffer |-> buffer,
    in_flight |-> in_flight, ledgers |-> ledgers, log |-> log, ledger_property_id |-> ledger_property_id, txns |-> txns,
    last_id |-> last_id, acks |-> acks, durable |-> durable, dirty |-> dirty, read_position |-> read_position,
-   now_ms |-> now_ms, acknowledged |-> acknowledged, acknowledged_id |-> acknowledged_id,
+   now_ms |-> now_ms, confirmed |-> confirmed, confirmed_id |-> confirmed_id,
          reported_watermark |-> reported_watermark]
 
 \* Of(value), with the value evaluated once.
@@ -100,7 +100,7 @@ ApplyRecord(ts, r, position, deadline) ==
 
 \* History entry of a transaction.
 HistoryOf(t, at) == [id |-> t.id, status |-> at, partitions |-> t.partitions, subscriptions |-> t.subscriptions]
-WithAcknowledged(ps, new) == {p \in ps : p.id # new.id} \cup {new}
+WithConfirmed(ps, new) == {p \in ps : p.id # new.id} \cup {new}
 
 -----------------------------------------------------------------------------
 (* Deletions. *)
@@ -144,7 +144,7 @@ AcksAfter(s, positions) ==
 DeletePositions(s, positions) ==
   LET Ended(a) == IF a = s.acks THEN s
                   ELSE [s EXCEPT !.acks = Settled(a), !.dirty = @ \/ partial_deletes_are_dirty \/ a.deleted # {}]
-  IN IF positions = {} \/ ~s.cursor_works THEN s ELSE With(AcksAfter(s, positions), Ended)
+  IN IF positions = {} \/ ~s.deletions_succeed THEN s ELSE With(AcksAfter(s, positions), Ended)
 
 -----------------------------------------------------------------------------
 (* Persisted deletions. *)
@@ -182,7 +182,7 @@ ClosedCursor(s) ==
         IF /\ ~metadata_ack_sets_are_recovered
            /\ max_ranges = 0 \/ Cardinality(RangeStarts(s.ledgers, s.acks.deleted)) <= max_ranges_in_metadata
         THEN [kept EXCEPT !.partial = {}] ELSE kept
-  IN IF s.ledger = "fenced" \/ ~s.cursor_works THEN s.durable ELSE With(CursorSnapshot(s), Kept)
+  IN IF s.ledger = "fenced" \/ ~s.deletions_succeed THEN s.durable ELSE With(CursorSnapshot(s), Kept)
 
 -----------------------------------------------------------------------------
 (* Requests.  A step yields the state, the completed requests, and whether it was taken or rejected. *)
@@ -265,8 +265,8 @@ WithEffect(s, r, position) ==
         LET after == OfId(r.txn, effect.txns)
             history == IF after # {} THEN HistoryOf(TheOne(after), TheOne(after).status)
                        ELSE HistoryOf(TheOne(OfId(r.txn, s.txns)), r.to)
-            done == [s EXCEPT !.txns = effect.txns, !.acknowledged = WithAcknowledged(@, history),
-                              !.acknowledged_id = IF r.txn > @ THEN r.txn ELSE @]
+            done == [s EXCEPT !.txns = effect.txns, !.confirmed = WithConfirmed(@, history),
+                              !.confirmed_id = IF r.txn > @ THEN r.txn ELSE @]
         IN Taken(DeletePositions(IF effect.result = "success" THEN done
               ELSE s, effect.deleted), <<CompletionOf(r, effect.result)>>)
   IN With(ApplyRecord(s.txns, r, position, s.now_ms + r.timeout_ms), Next)
@@ -305,7 +305,7 @@ AfterFailLedgerCreation(s) ==
 
 AfterFence(s, n) == IF s.ledger = "fenced" THEN Refusal(s) ELSE FailInFlight([s EXCEPT !.ledger = "fenced"], n)
 
-AfterBreakCursor(s) == IF s.cursor_works THEN Taken([s EXCEPT !.cursor_works = FALSE], <<>>) ELSE Refusal(s)
+AfterBreakCursor(s) == IF s.deletions_succeed THEN Taken([s EXCEPT !.deletions_succeed = FALSE], <<>>) ELSE Refusal(s)
 
 -----------------------------------------------------------------------------
 (* Ledgers and the persisted cursor. *)
@@ -328,13 +328,13 @@ AfterTrim(s) ==
       Moved(t) == [t EXCEPT !.positions = [k \in DOMAIN t.positions |-> <<t.positions[k][1] - by, t.positions[k][2]>>]]
   IN IF count = 0 THEN Taken(s, <<>>)
      ELSE Taken([s EXCEPT !.ledgers = SubSeq(@, count + 1, Len(@)), !.log = entries, !.ledger_property_id = s.last_id,
-                          !.acknowledged = {p \in @ : ~HasEnded(p.status) \/ p.id \in ids},
+                          !.confirmed = {p \in @ : ~HasEnded(p.status) \/ p.id \in ids},
                           !.txns = {Moved(t) : t \in @}, !.acks = Shifted(@, by), !.durable = Shifted(@, by),
                           !.read_position = IF @ = 0 THEN 0 ELSE @ - by],
                 <<>>)
 
 AfterPersist(s) ==
-  IF s.ledger = "fenced" \/ ~s.cursor_works THEN Refusal(s)
+  IF s.ledger = "fenced" \/ ~s.deletions_succeed THEN Refusal(s)
   ELSE Taken(IF s.dirty THEN [s EXCEPT !.durable = CursorSnapshot(s), !.dirty = FALSE] ELSE s, <<>>)
 
 -----------------------------------------------------------------------------
@@ -343,7 +343,7 @@ AfterPersist(s) ==
 \* A store just opened on its log: the map is empty, the replay starts at the mark-delete position.
 Opened(s, found, batched) ==
   LET Read(a) ==
-        [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.cursor_works = TRUE,
+        [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.deletions_succeed = TRUE,
                   !.buffer = <<>>, !.in_flight = <<>>, !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @,
                   !.ledger_property_id = RecoveredId(s), !.txns = {}, !.last_id = RecoveredId(s), !.acks = a,
                   !.durable = found, !.dirty = FALSE, !.read_position = a.first_unacked]
@@ -373,10 +373,10 @@ ReplayRecord(s, r, position) ==
   LET Done(effect) ==
         LET is_end == effect.result = "success" /\ HasEnded(r.to)
             t == TheOne(OfId(r.txn, s.txns))
-            stays == is_end /\ ~replay_removes_ended_first /\ ~s.cursor_works
+            stays == is_end /\ ~replay_removes_ended_first /\ ~s.deletions_succeed
             ts == IF stays THEN effect.txns \cup {[t EXCEPT !.status = r.to, !.positions = Append(@, position)]}
                   ELSE effect.txns
-        IN DeletePositions([s EXCEPT !.txns = ts, !.acknowledged = IF is_end THEN WithEnd(@, r) ELSE @], effect.deleted)
+        IN DeletePositions([s EXCEPT !.txns = ts, !.confirmed = IF is_end THEN WithEnd(@, r) ELSE @], effect.deleted)
   IN With(ApplyRecord(s.txns, r, position, r.start_ms + r.timeout_ms), Done)
 
 \* Applies the records of an entry that were undeleted when it was read.
@@ -391,9 +391,9 @@ Replayed(s) ==
 
 \* The replay completes: the store is ready, its transactions are visible.
 Completed(s) ==
-  LET ended == {p \in s.acknowledged : HasEnded(p.status) /\ OfId(p.id, s.txns) = {}}
+  LET ended == {p \in s.confirmed : HasEnded(p.status) /\ OfId(p.id, s.txns) = {}}
   IN [s EXCEPT !.status = "ready", !.read_position = 0,
-               !.acknowledged = ended \cup {HistoryOf(t, t.status) : t \in s.txns}]
+               !.confirmed = ended \cup {HistoryOf(t, t.status) : t \in s.txns}]
 
 \* The transactions to commit, to abort, and to watch for timeout with their deadlines.
 HandedOver(s) == [to_commit |-> {t.id : t \in {u \in s.txns : u.status = "COMMITTING"}},
@@ -415,7 +415,7 @@ AfterFailRead(s) ==
 FirstId(s) ==
   IF empty_low_watermark = "zero" THEN 0
   ELSE Least({r.txn : r \in RecordsOf(s.log) \cup PendingRecords(s)} \cup {t.id : t \in s.txns}
-        \cup {p.id : p \in s.acknowledged}
+        \cup {p.id : p \in s.confirmed}
              \cup {s.last_id + 1, s.ledger_property_id + 1})
 FirstTime(s) == Least({r.start_ms : r \in NewRecords(RecordsOf(s.log) \cup PendingRecords(s))} \cup {s.now_ms})
 
@@ -428,15 +428,15 @@ Renumbered(s, ids, time) ==
      ELSE [s EXCEPT !.buffer = OfEntry(@), !.in_flight = OfEntries(@), !.log = OfEntries(@),
            !.ledger_property_id = @ - ids,
                     !.txns = {[t EXCEPT !.id = @ - ids, !.deadline_ms = @ - time] : t \in @}, !.last_id = @ - ids,
-                    !.now_ms = @ - time, !.acknowledged = {[p EXCEPT !.id = @ - ids] : p \in @},
-                    !.acknowledged_id = OrLess(@), !.reported_watermark = OrLess(@)]
+                    !.now_ms = @ - time, !.confirmed = {[p EXCEPT !.id = @ - ids] : p \in @},
+                    !.confirmed_id = OrLess(@), !.reported_watermark = OrLess(@)]
 
 Become(after) ==
   \E done \in {after} : done.is_taken /\ \E s \in {Renumbered(done.s, FirstId(done.s), FirstTime(done.s))} :
     /\ status' = s.status
     /\ ledger' = s.ledger
     /\ batching' = s.batching
-    /\ cursor_works' = s.cursor_works
+    /\ deletions_succeed' = s.deletions_succeed
     /\ buffer' = s.buffer
     /\ in_flight' = s.in_flight
     /\ ledgers' = s.ledgers
@@ -449,14 +449,14 @@ Become(after) ==
     /\ dirty' = s.dirty
     /\ read_position' = s.read_position
     /\ now_ms' = s.now_ms
-    /\ acknowledged' = s.acknowledged
-    /\ acknowledged_id' = s.acknowledged_id
+    /\ confirmed' = s.confirmed
+    /\ confirmed_id' = s.confirmed_id
     /\ reported_watermark' = s.reported_watermark
 
 Init == /\ status = "ready"
         /\ ledger = "open"
         /\ batching = start_batching
-        /\ cursor_works = TRUE
+        /\ deletions_succeed = TRUE
         /\ buffer = <<>>
         /\ in_flight = <<>>
         /\ ledgers = <<0>>
@@ -469,8 +469,8 @@ Init == /\ status = "ready"
         /\ dirty = FALSE
         /\ read_position = 0
         /\ now_ms = 0
-        /\ acknowledged = {}
-        /\ acknowledged_id = -1
+        /\ confirmed = {}
+        /\ confirmed_id = -1
         /\ reported_watermark = -1
 
 NewTransaction == \E timeout \in timeout_ms : Become(AfterNew(Contents, timeout))

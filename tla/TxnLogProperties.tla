@@ -25,7 +25,7 @@ InRecoveries(Holds(_)) ==
   LET Recovered(after) == after.is_taken /\ after.s.status = "ready" => Holds(after.s)
   IN Recovered(AfterCompleteReplay(Contents)) /\ Recovered(AfterFailRead(Contents))
 
-CanDelete == status = "ready" /\ cursor_works
+CanDelete == status = "ready" /\ deletions_succeed
 Entries(s) == 0..EndOf(s) - 1
 
 -----------------------------------------------------------------------------
@@ -88,17 +88,17 @@ RecoveryPreservesAcknowledgedState ==
   LET IsKept(p, t) == /\ p.partitions \subseteq t.partitions
                       /\ p.subscriptions \subseteq t.subscriptions
                       /\ MayReach(p.status, t.status)
-      Kept(s) == \A p \in acknowledged : HasEnded(p.status) \/ \E t \in OfId(p.id, s.txns) : IsKept(p, t)
+      Kept(s) == \A p \in confirmed : HasEnded(p.status) \/ \E t \in OfId(p.id, s.txns) : IsKept(p, t)
   IN InRecoveries(Kept)
 
 EndedTransactionIsNotRecovered ==
   LET after == AfterCompleteReplay(Contents)
-  IN after.is_taken => \A p \in acknowledged : HasEnded(p.status) => Ongoing(OfId(p.id, after.s.txns)) = {}
+  IN after.is_taken => \A p \in confirmed : HasEnded(p.status) => Ongoing(OfId(p.id, after.s.txns)) = {}
 
 AcknowledgedDecisionIsFinal ==
   LET Way(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
       logged == LoggedTransactions(Contents)
-  IN \A p \in acknowledged : \A e \in OfId(p.id, logged) : Cardinality(Way(p.status) \cup Way(e.status)) < 2
+  IN \A p \in confirmed : \A e \in OfId(p.id, logged) : Cardinality(Way(p.status) \cup Way(e.status)) < 2
 
 EndedTransactionLeavesTheMap == status = "ready" => Ended(txns) = {}
 

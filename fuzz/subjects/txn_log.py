@@ -39,7 +39,7 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     return (
         s.status,
         s.ledger,
-        s.cursor_works,
+        s.deletions_succeed,
         s.batching,
         min(len(s.buffer), 2),
         min(len(s.in_flight), 2),

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from impl.txn_log.cursor import Cursor, Snapshot, snapshot_of, truncated
 from impl.txn_log.entries import LogEntry
 from model.machine import Failed, Refused
-from model.txn_log.replay import Open, Recovered
+from model.txn_log.replay import OpenTxn, Recovered
 from model.txn_log.state import (
     Completion,
     Config,
@@ -64,7 +64,7 @@ class TxnLog:
         self._status = "ready"
         self._ledger = "open"
         self._batching = cfg.batching
-        self._cursor_works = True
+        self._deletions_succeed = True
         self._buffer: list[Record] = []
         self._in_flight: deque[Entry] = deque()
         self._first_entry = 0
@@ -228,7 +228,7 @@ class TxnLog:
         return live.status == "OPEN" if record.to is None else record.to in _NEXT[live.status]
 
     def _delete(self, positions: Sequence[tuple[int, int, int]]) -> None:
-        if self._cursor_works:
+        if self._deletions_succeed:
             self._cursor.delete(positions)
 
     # ---- failures of the ledger and of the cursor
@@ -270,9 +270,9 @@ class TxnLog:
         return self._lose(durable)
 
     def break_cursor(self) -> Refused | None:
-        if not self._cursor_works:
+        if not self._deletions_succeed:
             return Refused("illegal_state", "the cursor does not work")
-        self._cursor_works = False
+        self._deletions_succeed = False
         return None
 
     # ---- ledgers and the persisted cursor
@@ -299,7 +299,7 @@ class TxnLog:
 
     def persist(self) -> bool | Refused:
         """Persists the deletions. O(w / 64 + k log k) with k ack sets."""
-        if self._ledger == "fenced" or not self._cursor_works:
+        if self._ledger == "fenced" or not self._deletions_succeed:
             return Refused("illegal_state", "the cursor cannot be persisted")
         if not self._cursor.dirty:
             return False
@@ -314,7 +314,7 @@ class TxnLog:
         if self._in_flight:
             return Refused("illegal_state", "entries are in flight")
         completions = _complete_all(self._buffer, "closed")
-        if self._ledger != "fenced" and self._cursor_works:
+        if self._ledger != "fenced" and self._deletions_succeed:
             self._durable = truncated(self.cfg, self._cursor.snapshot(), self._first_entry, self._ledgers)
         self._open(batching)
         return completions
@@ -329,7 +329,7 @@ class TxnLog:
         for entry in self._log:
             entry.forget()
         self._last_id = self._property_id = self._id_in_log()
-        self._status, self._ledger, self._cursor_works = "replaying", "open", True
+        self._status, self._ledger, self._deletions_succeed = "replaying", "open", True
         self._batching = batching
         self._configure()
         self._buffer.clear()
@@ -375,7 +375,7 @@ class TxnLog:
         return Recovered(
             tuple([t for t, live in self._txns.items() if live.status == "COMMITTING"]),
             tuple([t for t, live in self._txns.items() if live.status == "ABORTING"]),
-            tuple([Open(t, live.deadline_ms) for t, live in self._txns.items() if live.status == "OPEN"]),
+            tuple([OpenTxn(t, live.deadline_ms) for t, live in self._txns.items() if live.status == "OPEN"]),
         )
 
     def fail_read(self) -> Failed | Refused:
@@ -397,7 +397,7 @@ class TxnLog:
             self._status,  # type: ignore[arg-type]
             self._ledger,  # type: ignore[arg-type]
             self._batching,
-            self._cursor_works,
+            self._deletions_succeed,
             tuple(self._buffer),
             tuple(self._in_flight),
             self._first_entry,
@@ -419,7 +419,12 @@ class TxnLog:
     @classmethod
     def load(cls, cfg: Config, s: State) -> TxnLog:
         self = cls(cfg)
-        self._status, self._ledger, self._batching, self._cursor_works = s.status, s.ledger, s.batching, s.cursor_works
+        self._status, self._ledger, self._batching, self._deletions_succeed = (
+            s.status,
+            s.ledger,
+            s.batching,
+            s.deletions_succeed,
+        )
         self._configure()
         self._buffer, self._in_flight = list(s.buffer), deque(s.in_flight)
         self._first_entry, self._ledgers = s.first_entry, list(s.ledgers)

@@ -45,9 +45,9 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
         case "fence":
             wrong = s.ledger == "fenced"
         case "persist":
-            wrong = s.ledger == "fenced" or not s.cursor_works
+            wrong = s.ledger == "fenced" or not s.deletions_succeed
         case "break_cursor":
-            wrong = not s.cursor_works
+            wrong = not s.deletions_succeed
         case "replay_entry" | "complete_replay":
             wrong = s.status != "replaying" or has_next_entry(s) == (event.name == "complete_replay")
         case "fail_read":
@@ -112,7 +112,7 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
         case "advance_time":
             return after == before._replace(now_ms=before.now_ms + event.arguments["by_ms"])
         case "break_cursor":
-            return after == before._replace(cursor_works=False)
+            return after == before._replace(deletions_succeed=False)
         case "roll_ledger":
             new = before._replace(ledgers=(*before.ledgers, 0), ledger_property_id=before.last_id)
             return after == new and bool(event.outcome == len(after.ledgers))
@@ -127,7 +127,7 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
         first_entry=before.first_entry + trimmed,
         log=before.log[trimmed:],
         ledger_property_id=before.last_id,
-        acknowledged=tuple([p for p in before.acknowledged if p.id in known or p.status not in ENDED]),
+        confirmed=tuple([p for p in before.confirmed if p.id in known or p.status not in ENDED]),
     )
     is_most = len(after.ledgers) == 1 or first + after.ledgers[0] > after.durable.first_unacked
     return after == (rest if count else before) and is_most and bool(event.outcome == count)
@@ -150,7 +150,7 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
         last_id = after.log[-1][-1].last_id if ledgers[-1] else before.ledger_property_id
         batching = event.arguments.get("batching", before.batching)
         closed = completed((before.buffer,), "closed") if event.name == "reopen" else None
-        is_empty = (after.buffer, after.txns, after.dirty, after.cursor_works) == ((), (), False, True)
+        is_empty = (after.buffer, after.txns, after.dirty, after.deletions_succeed) == ((), (), False, True)
         is_open = (after.status, after.ledger, after.batching, after.last_id) == (
             "replaying",
             "open",

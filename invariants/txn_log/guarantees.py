@@ -22,7 +22,7 @@ from model.batch_acks.state import Acks
 from model.machine import Failed, Refused
 from model.txn_log.machine import txn_log
 from model.txn_log.replay import Recovered
-from model.txn_log.state import Acknowledged, Config, Entry, Record, RecordPosition, State, Txn
+from model.txn_log.state import Config, Confirmed, Entry, Record, RecordPosition, State, Txn
 
 RESTARTS = ("reopen", "crash")
 APPENDS = ("new_transaction", "add_participant", "update_status", "flush")
@@ -125,8 +125,8 @@ def needed_records(s: State) -> list[int]:
 
 
 def can_delete(s: State) -> bool:
-    """Whether the store is ready and its cursor works; after `break_cursor`, it fails until the store is reopened."""
-    return s.status == "ready" and s.cursor_works
+    """Whether the store is ready and deletions succeed; after `break_cursor` they fail until the store is reopened."""
+    return s.status == "ready" and s.deletions_succeed
 
 
 def is_error(event: Event) -> bool:
@@ -234,7 +234,7 @@ def entry_is_deleted_iff_all_its_records_are(cfg: Config, s: State) -> bool:
 def ended_transaction_records_are_deleted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The end of a transaction deletes all its records, whether the store batches or not."""
     ongoing_ids = {t.id for t in after.txns}
-    ended = [t for t in before.txns if t.id not in ongoing_ids] if after.cursor_works else []
+    ended = [t for t in before.txns if t.id not in ongoing_ids] if after.deletions_succeed else []
     masks = remaining_in(after, after.acks) if ended else []
     return not any(masks[p.entry - after.first_entry] >> p.batch_index & 1 for t in ended for p in t.positions)
 
@@ -281,7 +281,7 @@ def clean_cursor_has_persisted_all_deletions(cfg: Config, s: State) -> bool:
 @always(txn_log, on=("reopen",))
 def clean_close_preserves_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A clean close and reopen with batching preserves all deletions, provided that they fit in one `PositionInfo`."""
-    is_clean = not is_error(event) and before.cursor_works and before.ledger != "fenced"
+    is_clean = not is_error(event) and before.deletions_succeed and before.ledger != "fenced"
     return after.acks == before.acks or not (
         is_clean and event.arguments["batching"] and fits_in_position_info(cfg, before)
     )
@@ -334,12 +334,11 @@ def recovery_preserves_acknowledged_state(cfg: Config, before: State, event: Eve
         return True
     found = {t.id: t for t in after.txns}
     return all(
-        known.status in ENDED or (known.id in found and preserves(known, found[known.id]))
-        for known in before.acknowledged
+        known.status in ENDED or (known.id in found and preserves(known, found[known.id])) for known in before.confirmed
     )
 
 
-def preserves(known: Acknowledged, t: Txn) -> bool:
+def preserves(known: Confirmed, t: Txn) -> bool:
     """Whether a recovered transaction has the confirmed participants, and a status that the confirmed one can reach."""
     participants = known.partitions & ~t.partitions == 0 and known.subscriptions & ~t.subscriptions == 0
     return participants and may_reach(known.status, t.status)
@@ -351,7 +350,7 @@ def ended_transaction_is_not_recovered(cfg: Config, before: State, event: Event,
     if not completes_recovery(event):
         return True
     found = {t.id for t in after.txns if t.status not in ENDED}
-    return not any(known.status in ENDED and known.id in found for known in before.acknowledged)
+    return not any(known.status in ENDED and known.id in found for known in before.confirmed)
 
 
 @always(txn_log)
@@ -361,7 +360,7 @@ def acknowledged_decision_is_final(cfg: Config, s: State) -> bool:
     No restart can then find another decision.
     """
     logged = logged_transactions(s)
-    decided = [{p.status, logged[p.id].status} for p in s.acknowledged if p.id in logged]
+    decided = [{p.status, logged[p.id].status} for p in s.confirmed if p.id in logged]
     return not any(pair & COMMITS and pair & ABORTS for pair in decided)
 
 
@@ -383,7 +382,7 @@ def recovered_positions_equal_effective_records(cfg: Config, before: State, even
 @always(txn_log, on=("complete_replay",))
 def replay_deletes_orphan_records(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a replay with a working cursor, no undeleted record belongs to an unknown transaction."""
-    if not completes_recovery(event) or not after.cursor_works:
+    if not completes_recovery(event) or not after.deletions_succeed:
         return True
     found = {t.id for t in after.txns}
     masks = remaining_in(after, after.acks)
@@ -467,13 +466,13 @@ def recovered_transactions_are_handed_over(cfg: Config, before: State, event: Ev
 @always(txn_log, on=("new_transaction",))
 def transaction_ids_are_never_reused(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A new transaction id is higher than every confirmed id, across restarts, ledger rollovers and trimming."""
-    return is_error(event) or after.last_id > max(before.acknowledged_id, before.last_id)
+    return is_error(event) or after.last_id > max(before.confirmed_id, before.last_id)
 
 
 @always(txn_log)
 def recoverable_id_covers_acknowledged_ids(cfg: Config, s: State) -> bool:
     """The last assigned id that a restart would recover is at least every confirmed id."""
-    return id_after_restart(s) >= s.acknowledged_id
+    return id_after_restart(s) >= s.confirmed_id
 
 
 def id_after_restart(s: State) -> int:
@@ -557,13 +556,13 @@ def only_durable_records_change_transactions(cfg: Config, before: State, event: 
         if has_effect[-1]:
             confirmed_txns[record.txn] = expected[record.txn][:3]
     confirmed = [answer.result == "success" for answer in event.outcome]
-    is_known = confirmed_in(after) == confirmed_txns and len(after.acknowledged) == len(confirmed_txns)
+    is_known = confirmed_in(after) == confirmed_txns and len(after.confirmed) == len(confirmed_txns)
     return is_known and {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and confirmed == has_effect
 
 
 def confirmed_in(s: State) -> dict[int, tuple[str, frozenset[int], frozenset[int]]]:
     """The confirmed status and participants of each transaction."""
-    return {p.id: (p.status, bits_of(p.partitions), bits_of(p.subscriptions)) for p in s.acknowledged}
+    return {p.id: (p.status, bits_of(p.partitions), bits_of(p.subscriptions)) for p in s.confirmed}
 
 
 @always(txn_log, on=FAILURES)
@@ -615,7 +614,7 @@ def ambiguous_append_is_durable(cfg: Config, before: State, event: Event, after:
 @sometimes(txn_log, on=("replay_entry",))
 def replay_finds_unacknowledged_update(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A replay finds a status update that was never confirmed."""
-    known = {known.id: known.status for known in before.acknowledged}
+    known = {known.id: known.status for known in before.confirmed}
     return any(t.id in known and t.status != known[t.id] and may_reach(known[t.id], t.status) for t in after.txns)
 
 
@@ -655,7 +654,7 @@ def ledger_is_trimmed_below_ongoing_transaction(cfg: Config, before: State, even
 @sometimes(txn_log, on=("new_transaction",))
 def transaction_begins_in_fully_trimmed_log(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A transaction, not the first one, begins in a log without entries."""
-    return not is_error(event) and before.log == () and before.acknowledged_id >= 0
+    return not is_error(event) and before.log == () and before.confirmed_id >= 0
 
 
 @sometimes(txn_log, on=("persist",))

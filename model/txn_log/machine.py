@@ -45,15 +45,15 @@ from model.txn_log.replay import (
     next_entry,
     opened,
     recovered_id,
+    replay_interrupted,
     replayed,
-    stopped,
-    with_acknowledged,
+    with_confirmed,
 )
 from model.txn_log.state import (
     ENDED,
-    Acknowledged,
     Completion,
     Config,
+    Confirmed,
     Entry,
     Record,
     RecordPosition,
@@ -78,7 +78,7 @@ txn_log = Machine(
     Config,
     start,
     source="PIP-160",
-    history=("acknowledged", "acknowledged_id", "reported_watermark"),
+    history=("confirmed", "confirmed_id", "reported_watermark"),
 )
 
 #: The futures that a step completes, in order.
@@ -267,9 +267,9 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
         if after is not None:
             new = history_of(after)
         elif before is not None and record.to is not None:
-            new = Acknowledged(before.id, record.to, before.partitions, before.subscriptions)
-        acknowledged, acknowledged_id = with_acknowledged(s.acknowledged, new), max(s.acknowledged_id, record.txn)
-        s = s._replace(txns=effect.txns, acknowledged=acknowledged, acknowledged_id=acknowledged_id)
+            new = Confirmed(before.id, record.to, before.partitions, before.subscriptions)
+        confirmed, confirmed_id = with_confirmed(s.confirmed, new), max(s.confirmed_id, record.txn)
+        s = s._replace(txns=effect.txns, confirmed=confirmed, confirmed_id=confirmed_id)
     return delete_positions(cfg, s, effect.deleted), Completion(record.txn, record.op, effect.result)
 
 
@@ -326,9 +326,9 @@ def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
 @txn_log.fault
 def break_cursor(cfg: Config, s: State) -> Step[State, None]:
     """Every deletion and cursor write fails until the store is reopened."""
-    if not s.cursor_works:
+    if not s.deletions_succeed:
         return refused(s, "illegal_state", "the cursor does not work")
-    return s._replace(cursor_works=False), None
+    return s._replace(deletions_succeed=False), None
 
 
 # ---- ledgers and the persisted cursor -----------------------------------------------------------------
@@ -358,17 +358,15 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
         return s, 0
     log = s.log[first - s.first_entry :]
     in_log = {record.txn for entry in log for record in entry}
-    known = tuple([p for p in s.acknowledged if p.status not in ENDED or p.id in in_log])
-    s = s._replace(
-        first_entry=first, ledgers=s.ledgers[count:], log=log, ledger_property_id=s.last_id, acknowledged=known
-    )
+    known = tuple([p for p in s.confirmed if p.status not in ENDED or p.id in in_log])
+    s = s._replace(first_entry=first, ledgers=s.ledgers[count:], log=log, ledger_property_id=s.last_id, confirmed=known)
     return s, count
 
 
 @txn_log.action
 def persist(cfg: Config, s: State) -> Step[State, bool]:
     """Persists the cursor's deletions, as far as one `PositionInfo` holds them. Returns false if none was dirty."""
-    if s.ledger == "fenced" or not s.cursor_works:
+    if s.ledger == "fenced" or not s.deletions_succeed:
         return refused(s, "illegal_state", "the cursor cannot be persisted")
     if not s.dirty:
         return s, False
@@ -432,7 +430,7 @@ def fail_read(cfg: Config, s: State) -> Step[State, Recovered | Failed]:
     """Reading stops for good before the end of the log; the store does not open."""
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
-    return stopped(cfg, s)
+    return replay_interrupted(cfg, s)
 
 
 # ---- canonical form and observation -------------------------------------------------------------------
@@ -473,8 +471,8 @@ def canonical(cfg: Config, s: State) -> State:
         durable=shifted(s.durable, entries),
         read_position=s.read_position - entries if s.read_position else 0,
         now_ms=s.now_ms - time,
-        acknowledged=tuple([p._replace(id=p.id - ids) for p in s.acknowledged]),
-        acknowledged_id=max(s.acknowledged_id - ids, -1),
+        confirmed=tuple([p._replace(id=p.id - ids) for p in s.confirmed]),
+        confirmed_id=max(s.confirmed_id - ids, -1),
         reported_watermark=max(s.reported_watermark - ids, -1),
     )
 
@@ -482,7 +480,7 @@ def canonical(cfg: Config, s: State) -> State:
 def first_id(s: State) -> int:
     """The first id that a later step can show or compare with."""
     known = [r.txn for entry in (*s.log, *s.in_flight, s.buffer) for r in entry]
-    known += [t.id for t in s.txns] + [p.id for p in s.acknowledged]
+    known += [t.id for t in s.txns] + [p.id for p in s.confirmed]
     return min([*known, s.last_id + 1, s.ledger_property_id + 1])
 
 

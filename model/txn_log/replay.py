@@ -1,7 +1,7 @@
-"""Opening and replay of a transaction log (`MLTransactionLogImpl.TransactionLogReplayer`).
+"""Opening and replay of a transaction log (`MLTransactionLogImpl.initialize`, `TransactionLogReplayer`).
 
-Opening recovers the cursor's deletions and the last assigned id. The replay then reads every entry that is not deleted,
-in order, and applies those of its records that are not deleted.
+Opening recovers the cursor's deletions and the last assigned id (`MLTransactionSequenceIdGenerator`). The replay then
+reads every entry that is not deleted, in order, and applies those of its records that are not deleted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from model.machine import Failed
 from model.txn_log.state import (
     ENDED,
     EXPECTED,
-    Acknowledged,
     Config,
+    Confirmed,
     Record,
     RecordPosition,
     State,
@@ -31,7 +31,7 @@ from model.txn_log.state import (
 )
 
 
-class Open(NamedTuple):
+class OpenTxn(NamedTuple):
     """A recovered OPEN transaction and its deadline, for the timeout tracker."""
 
     txn: int
@@ -39,37 +39,41 @@ class Open(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The transactions that a replay passes to `TransactionRecoverTracker`, by id."""
+    """The transactions that `TransactionRecoverTracker` holds when a replay completes, by id.
+
+    It resumes the commits and aborts, and passes the open ones to the timeout tracker.
+    """
 
     to_commit: tuple[int, ...]
     to_abort: tuple[int, ...]
-    open: tuple[Open, ...]
+    open: tuple[OpenTxn, ...]
 
 
 # ---- opening ------------------------------------------------------------------------------------------
 
 
 def recovered_id(s: State) -> int:
-    """The last assigned id as an open recovers it (`MLTransactionSequenceIdGenerator`).
+    """The last assigned id as opening the log recovers it (`MLTransactionSequenceIdGenerator`).
 
-    It is `max_local_txn_id` of the last record of the last ledger, or the ledger property if that ledger is empty.
+    It is `max_local_txn_id` of the last record of the last ledger, or the managed ledger's property of that name if the
+    ledger is empty.
     """
     return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id
 
 
-def opened(cfg: Config, s: State, found: Acks, batching: bool) -> State:
-    """A store just opened on its log: the map is empty and the replay starts at the mark-delete position.
+def opened(cfg: Config, s: State, stored: Acks, batching: bool) -> State:
+    """A store just opened on its log: `txnMetaMap` is empty, and the replay starts after the mark-delete position.
 
-    Appends go to a new ledger, unless the last one is empty. Where batch index deletion is disabled, stored ack sets
-    are not recovered.
+    `stored` has the cursor's deletions as they were persisted. Appends go to a new ledger, which replaces an empty last
+    one. Where batch index deletion is disabled, stored ack sets are not recovered.
     """
     last_id = recovered_id(s)
-    acks = with_mark_delete_advanced(found if deletes_batch_indexes(cfg, batching) else found._replace(partial=()))
+    acks = with_mark_delete_advanced(stored if deletes_batch_indexes(cfg, batching) else stored._replace(partial=()))
     return s._replace(
         status="replaying",
         ledger="open",
         batching=batching,
-        cursor_works=True,
+        deletions_succeed=True,
         buffer=(),
         in_flight=(),
         ledgers=(*s.ledgers, 0) if s.ledgers[-1] else s.ledgers,
@@ -77,7 +81,7 @@ def opened(cfg: Config, s: State, found: Acks, batching: bool) -> State:
         txns=(),
         last_id=last_id,
         acks=acks,
-        durable=found,
+        durable=stored,
         dirty=False,
         read_position=acks.first_unacked,
     )
@@ -95,7 +99,7 @@ def next_entry(s: State) -> int | None:
 
 
 def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
-    """Reads one entry and applies its undeleted records. Returns their number."""
+    """Reads one entry and applies those of its records that are not deleted. Returns how many."""
     records = s.log[entry - s.first_entry]
     remaining = remaining_records(s.acks, entry, len(records))
     s = s._replace(read_position=entry + 1)
@@ -106,17 +110,17 @@ def replayed(cfg: Config, s: State, entry: int) -> tuple[State, int]:
 
 
 def with_replayed(cfg: Config, s: State, record: Record, position: RecordPosition) -> State:
-    """Applies one record at replay (`MLTransactionMetadataStore.handleMetadataEntry`).
+    """Applies one record at replay (`TransactionLogReplayCallback.handleMetadataEntry`).
 
-    The deadline is start time plus timeout. In master of 2026-07, an ended transaction stays in `txnMetaMap` if its
-    records cannot be deleted.
+    The deadline is start time plus timeout. A transaction that ends is removed from `txnMetaMap` at once; in master of
+    2026-07 it stays there until its records are deleted.
     """
     effect = apply_record(s.txns, record, position, record.start_ms + record.timeout_ms)
     txns = effect.txns
     if effect.result == "success" and record.to in ENDED:
-        s = s._replace(acknowledged=with_end(s.acknowledged, record.txn, record.to))
+        s = s._replace(confirmed=with_end(s.confirmed, record.txn, record.to))
         ending = find_txn(s.txns, record.txn)
-        if ending is not None and not cfg.replay_removes_ended_first and not s.cursor_works:
+        if ending is not None and not cfg.replay_removes_ended_first and not s.deletions_succeed:
             txns = put_txn(txns, ending._replace(status=record.to, positions=(*ending.positions, position)))
     return delete_positions(cfg, s._replace(txns=txns), effect.deleted)
 
@@ -125,50 +129,53 @@ def with_replayed(cfg: Config, s: State, record: Record, position: RecordPositio
 
 
 def completed(s: State) -> tuple[State, Recovered]:
-    """The replay completes: the store is ready and passes the recovered transactions to `TransactionRecoverTracker`."""
+    """The replay completes: the store is ready. Returns what `TransactionRecoverTracker` holds (`replayComplete`)."""
     outcome = Recovered(
         tuple([t.id for t in s.txns if t.status == "COMMITTING"]),
         tuple([t.id for t in s.txns if t.status == "ABORTING"]),
-        tuple([Open(t.id, t.deadline_ms) for t in s.txns if t.status == "OPEN"]),
+        tuple([OpenTxn(t.id, t.deadline_ms) for t in s.txns if t.status == "OPEN"]),
     )
-    acknowledged = recovered_history(s.acknowledged, s.txns)
-    return s._replace(status="ready", read_position=0, acknowledged=acknowledged), outcome
+    confirmed = recovered_history(s.confirmed, s.txns)
+    return s._replace(status="ready", read_position=0, confirmed=confirmed), outcome
 
 
-def stopped(cfg: Config, s: State) -> tuple[State, Recovered | Failed]:
-    """Reading stops early: the store fails to open, or (master of 2026-07) is ready with partial state."""
+def replay_interrupted(cfg: Config, s: State) -> tuple[State, Recovered | Failed]:
+    """Reading stops before the end of the log: the store fails to open; in master 2026-07 it is ready, incomplete."""
     if cfg.incomplete_replay == "reports_complete":
         return completed(s)
     return s._replace(status="failed", read_position=0), Failed("read_failed", "the log could not be read to its end")
 
 
-# ---- history variables --------------------------------------------------------------------------------
+# ---- history variables: used by properties only -------------------------------------------------------
 
 
-def history_of(t: Txn) -> Acknowledged:
-    """The history entry of an ongoing transaction."""
-    return Acknowledged(t.id, t.status, t.partitions, t.subscriptions)
+def history_of(t: Txn) -> Confirmed:
+    """The confirmed status and participants of an ongoing transaction."""
+    return Confirmed(t.id, t.status, t.partitions, t.subscriptions)
 
 
-def with_acknowledged(known: tuple[Acknowledged, ...], new: Acknowledged) -> tuple[Acknowledged, ...]:
-    """The history after a new status or participant of a transaction was confirmed."""
+def with_confirmed(known: tuple[Confirmed, ...], new: Confirmed) -> tuple[Confirmed, ...]:
+    """`known` with the confirmed transaction `new` inserted or replaced, in order of ids."""
     if not known or known[-1].id < new.id:
         return (*known, new)
     return tuple([p for p in known if p.id < new.id]) + (new,) + tuple([p for p in known if p.id > new.id])
 
 
-def with_end(known: tuple[Acknowledged, ...], txn: int, end: Target) -> tuple[Acknowledged, ...]:
-    """The history after a replayed record ended a transaction, if its confirmed status allows that end."""
+def with_end(known: tuple[Confirmed, ...], txn: int, end: Target) -> tuple[Confirmed, ...]:
+    """`known` after a replayed record ended a transaction whose confirmed status may precede that end."""
     return tuple([p._replace(status=end) if p.id == txn and may_end(p.status, end) else p for p in known])
 
 
 def may_end(status: Status, end: Target) -> bool:
-    """Whether a transaction with this confirmed status can end with that status."""
+    """Whether a transaction with this confirmed status can end with that status.
+
+    The confirmed status may lag behind the log: a COMMITTING record can be durable and not confirmed, so OPEN may end.
+    """
     return status in ("OPEN", EXPECTED[end], end)
 
 
-def recovered_history(known: tuple[Acknowledged, ...], txns: tuple[Txn, ...]) -> tuple[Acknowledged, ...]:
-    """The history after a replay: the recovered transactions, and those that had ended."""
+def recovered_history(known: tuple[Confirmed, ...], txns: tuple[Txn, ...]) -> tuple[Confirmed, ...]:
+    """`known` after a replay: the recovered transactions, and those that had ended."""
     ongoing = {t.id for t in txns}
     ended = [p for p in known if p.status in ENDED and p.id not in ongoing]
     return tuple(sorted(ended + [history_of(t) for t in txns]))

@@ -39,15 +39,16 @@ class Config(NamedTuple):
     max_records: Annotated[int, AtLeast(0), Setting("transactionLogBatchedWriteMaxRecords", 512)] = 512
     #: limit on ongoing transactions; 0 is unlimited
     max_active: Annotated[int, AtLeast(0), Setting("maxActiveTransactionsPerCoordinator", 0)] = 0
-    #: how many ranges of deleted entries one persisted `PositionInfo` holds
+    #: maximum number of ranges of deleted entries in a persisted `PositionInfo` (apache/pulsar#25992)
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: how many ack sets of partially deleted entries one persisted `PositionInfo` holds
+    #: maximum number of ack sets of partially deleted entries in a persisted `PositionInfo` (apache/pulsar#25992)
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: a closed cursor with at most this many ranges is persisted in the metadata store; -1: always in the cursor ledger
+    #: a closed cursor with at most this many ranges is persisted in the metadata store, one with more in the cursor
+    #: ledger; with `max_ranges` 0 always in the metadata store
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
@@ -68,7 +69,7 @@ class Config(NamedTuple):
     partial_deletes_are_dirty: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07; apache/pulsar#26498")
     ] = True
-    #: whether a cursor recovered from the metadata store has its ack sets
+    #: whether a recovery from the metadata store reads the ack sets, which are stored there
     metadata_ack_sets_are_recovered: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.recover before apache/pulsar#26474")
     ] = True
@@ -90,8 +91,8 @@ class Config(NamedTuple):
     ambiguous_append: Annotated[
         Literal["stops_store", "continues"], Rule(Origin.READ, "continues: MLTransactionLogImpl.append, master 2026-07")
     ] = "stops_store"
-    #: whether a transaction that ends during replay is removed from `txnMetaMap` at once; otherwise when its records
-    #: were deleted
+    #: whether a transaction that ends during replay is removed from `txnMetaMap` at once; otherwise after its records
+    #: are deleted
     replay_removes_ended_first: Annotated[
         bool,
         Rule(
@@ -167,7 +168,7 @@ class Txn(NamedTuple):
 
 
 @record
-class Acknowledged(NamedTuple):
+class Confirmed(NamedTuple):
     """History variable: the confirmed status and participants of a transaction.
 
     A status or participant is confirmed when the future of its request completes with success, or a replay finds it.
@@ -207,13 +208,13 @@ class State(NamedTuple):
     #: fenced        owned by another broker
     ledger: Literal["open", "write_failed", "closed", "fenced"]
     batching: bool  # the flag as read when the store was opened
-    cursor_works: bool
+    deletions_succeed: bool  # the cursor can delete and persist
     buffer: Entry  # records of the unflushed batch; their requests are pending
     in_flight: tuple[Entry, ...]
     first_entry: int  # number of trimmed entries
     ledgers: tuple[int, ...]  # number of entries of each remaining ledger; the last one takes appends
     log: tuple[Entry, ...]  # the entries that are not trimmed
-    ledger_property_id: int  # the ledger property `max_local_txn_id`
+    ledger_property_id: int  # the managed ledger's property `max_local_txn_id`
     txns: tuple[Txn, ...]  # by id
     last_id: int  # the last assigned id
     acks: Acks  # deletions in memory
@@ -222,8 +223,8 @@ class State(NamedTuple):
     read_position: int  # the entry that the replay reads next; 0 outside a replay
     now_ms: int
     # history variables: used by properties only
-    acknowledged: tuple[Acknowledged, ...]  # by id
-    acknowledged_id: int  # the highest id whose NEW was confirmed
+    confirmed: tuple[Confirmed, ...]  # by id
+    confirmed_id: int  # the highest id whose NEW was confirmed
     reported_watermark: int  # the highest low watermark that was returned
 
 
@@ -342,9 +343,9 @@ def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
 def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...]) -> State:
     """Deletes records in memory (`ManagedCursorImpl.asyncDelete`); an entry is deleted with its last record.
 
-    A cursor that does not work deletes nothing.
+    If deletions fail nothing changes.
     """
-    if not positions or not s.cursor_works:
+    if not positions or not s.deletions_succeed:
         return s
     acks, indexes = s.acks, deletes_batch_indexes(cfg, s.batching)
     for entry, batch_index in positions:
@@ -393,10 +394,10 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
 def closed_cursor(cfg: Config, s: State) -> Acks:
     """The persisted deletions after a clean close (`ManagedCursorImpl.asyncClose`).
 
-    With at most `max_ranges_in_metadata` ranges in memory they go to the metadata store. A cursor that is fenced or
-    does not work leaves the deletions that were persisted before.
+    With at most `max_ranges_in_metadata` ranges in memory they go to the metadata store. If the log is fenced
+    or deletions fail, those that were persisted before stay.
     """
-    if s.ledger == "fenced" or not s.cursor_works:
+    if s.ledger == "fenced" or not s.deletions_succeed:
         return s.durable
     kept = cursor_snapshot(cfg, s)
     cursor = cursor_config(cfg)

@@ -164,7 +164,7 @@ def no_id_twice() -> Answer:
     for path in reader.paths(model.with_new_ledger, s):
         rolls = recovered(path.value, *in_order, *path.when)
         proof.show("a new ledger", z3.And(rolls >= was, rolls <= last_id), [*in_order, *path.when], direct=True)
-    for path in reader.paths(replay.opened, cfg, s, unknown(Acks, "found"), z3.Bool("batched")):
+    for path in reader.paths(replay.opened, cfg, s, unknown(Acks, "stored"), z3.Bool("batched")):
         there, after = [*in_order, *path.when], path.value
         again = recovered(after, *there)
         opened = z3.And(after.fields["last_id"] == was, again == was)
@@ -177,8 +177,8 @@ def no_id_twice() -> Answer:
     for number, (_, now) in enumerate(histories(30, 60)):
         ids = [r.txn for each in now.log for r in each if r.op == "NEW"]
         last = replay.recovered_id(now)
-        knows = len(ids) == len(set(ids)) and last >= max([now.acknowledged_id, *ids])
-        proof.run(f"a log whose last id is {last}", knows, (now.acknowledged_id, ids))
+        knows = len(ids) == len(set(ids)) and last >= max([now.confirmed_id, *ids])
+        proof.run(f"a log whose last id is {last}", knows, (now.confirmed_id, ids))
         given.add((number, len(ids)))
     proof.need("some histories have transactions", any(count_ > 2 for _, count_ in given))
     return proof.answer()

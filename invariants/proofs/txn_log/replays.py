@@ -60,7 +60,7 @@ class Transaction:
             model.put_txn: _with_txn,
             model.remove_txn: _without_txn,
             model.delete_positions: lambda cfg, s, positions: s,  # changes no transaction, as its type says
-            replay.with_end: lambda acknowledged, txn, end: acknowledged,  # what callers know, not what the store knows
+            replay.with_end: lambda known, txn, end: known,  # what callers know, not what the store knows
         }
         self.reader = Reader(self.known, stubs=stubs)
 
@@ -335,7 +335,7 @@ LIFE = (
 
 def found_in(cfg: Config, log: Sequence[Record], deleted: set[int], *, works: bool) -> tuple[Txn, ...]:
     """The transactions that a replay finds when some records are deleted."""
-    s = model.start(cfg)._replace(log=tuple([(each,) for each in log]), ledgers=(len(log),), cursor_works=works)
+    s = model.start(cfg)._replace(log=tuple([(each,) for each in log]), ledgers=(len(log),), deletions_succeed=works)
     for n, record in enumerate(log):
         if n not in deleted:
             s = replay.with_replayed(cfg, s, record, RecordPosition(n, 0))
