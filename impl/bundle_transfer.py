@@ -527,7 +527,7 @@ class BundleTransfer:
             return _NO_CLIENT
         c = t.clients[client]
         if not c.up or c.peer is None or not c.session.open:
-            return Refused("not_enabled", "no command is on its way, or the broker has closed the session")
+            return Refused("not_enabled", "no command is in flight, or the broker has closed the session")
         value, o = c.up.popleft(), t.objects[c.peer]
         if o is None or o.phase != "open":
             return "ignored"

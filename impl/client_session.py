@@ -15,8 +15,8 @@ from model.client_session.state import Config, Consumer, Entry, Handler, Link, P
 from model.machine import Refused
 
 _NOT_NOW = Refused("not_enabled", "the handler is not in this phase")
-_NO_SESSION = Refused("not_enabled", "the broker does not have the handler in this way")
-_NO_SEND = Refused("not_enabled", "no send is on its way, or the broker ignores it")
+_NO_SESSION = Refused("not_enabled", "the broker has no such session of the handler")
+_NO_SEND = Refused("not_enabled", "no send is in flight, or the broker ignores it")
 _NOT_TAKEN = Refused("illegal_argument", "the application has not received the message")
 _NOTHING = Refused("not_enabled", "the broker has no entry to deliver, no permit or no session")
 
@@ -188,7 +188,7 @@ class ClientSession:
         """Handles the next reply."""
         link = self._links[handler]
         if not link.down or link.phase == "failed":
-            return Refused("not_enabled", "no reply is on its way")
+            return Refused("not_enabled", "no command is in flight")
         reply = link.down.popleft()
         match reply.kind:
             case "success":

@@ -237,7 +237,7 @@ def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: 
 
 @always(legacy_manager, on=("run_eviction_task",))
 def eviction_task_ends_its_eviction(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task clears the mark, counts an eviction and returns the number of evicted entries.
+    """A task clears `evictionInProgress`, counts an eviction and returns the number of evicted entries.
 
     It fails exactly if there is nothing to free or no cache, and is rejected exactly if none is queued.
     """

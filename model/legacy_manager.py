@@ -3,14 +3,14 @@
 Models `RangeEntryCacheManagerImpl` and `EntryCacheImpl`, which PIP-430 replaces ("Motivation"). One step is one call or
 one run of the eviction task, which runs inside the insert that schedules it, or later.
 
-    insert    above the trigger, without an eviction in progress: one is marked, and a task scheduled for the current
+    insert    above the trigger, if `evictionInProgress` is not set: it is set, and a task scheduled for the current
               size; then rejected if that size is not below the maximum or the position is cached; else stored
-    task      the policy over all caches, from the size at scheduling down to the watermark; then unmarked
+    task      the policy over all caches, from the size at scheduling down to the watermark; then it is cleared
     read      all cached: from the cache; otherwise the whole range is one storage read, and may be stored
     evict     the time and size passes of `legacy_cache` on one cache
 
 State: each cache is absent (the next use creates it), disabled (created while the maximum was zero) or a tuple of
-entries; the mark, the queued tasks, the failing storage reads, and the counters of the metrics.
+entries; `evictionInProgress`, the queued tasks, the failing storage reads, and the counters of the metrics.
 Not modelled: copying on insert, reference counts, concurrent readers.
 """
 

@@ -340,7 +340,7 @@ AfterPersist(s) ==
 -----------------------------------------------------------------------------
 (* Restart and replay. *)
 
-\* A store just opened on its log: the map is empty, the replay starts at the mark-delete position.
+\* A store just opened on its log: txnMetaMap is empty, the replay starts after the mark-delete position.
 Opened(s, found, batched) ==
   LET Read(a) ==
         [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.deletions_succeed = TRUE,

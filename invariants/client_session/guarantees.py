@@ -149,7 +149,7 @@ def client_does_not_crash(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def ready_handler_has_session_or_learns_otherwise(cfg: Config, s: State) -> bool:
-    """The broker has a session of a handler that is ready, or a command that ends it is on its way."""
+    """The broker has a session of a handler that is ready, or a command that ends it is in flight."""
     ends = ("close", "send_error", "checksum_error")
     return all(
         link.phase != "ready" or link.served in ("open", "ignoring") or any(reply.kind in ends for reply in link.down)
@@ -201,7 +201,7 @@ def unknown_command_keeps_connection(cfg: Config, before: State, event: Event, a
 
 @always(client_session)
 def permits_are_conserved(cfg: Config, s: State) -> bool:
-    """Permits at the broker, messages on their way or queued, and permits to return make up the receiver queue."""
+    """Permits at the broker, messages in flight or queued, and permits to return make up the receiver queue."""
     c = s.consumer
     if c.link.phase != "ready" or c.link.served != "open":
         return True

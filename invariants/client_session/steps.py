@@ -187,7 +187,7 @@ RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
 
 @always(client_session, given=client_session.is_reference)
 def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step returns what became of a reply or a send, or which sequence id, message or entry it was about."""
+    """A step returns the effect of a command or a send, or the sequence id, message or entry that it names."""
     if not happened(event):
         return True
     reply = reply_to(before, event)
@@ -202,7 +202,7 @@ def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: St
 
 @always(client_session, given=client_session.is_reference)
 def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
-    """A handler without connection has no session, and nothing is on its way to it or from it.
+    """A handler without connection has no session, and nothing is in flight to it or from it.
 
     A consumer that is not ready has neither permits nor a read position.
     """
@@ -283,7 +283,7 @@ def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
     """A send takes the next sequence id; a result completes the oldest message, a timeout or final refusal all of them.
 
     The first session starts the sequence ids; every session sends all pending messages again. The broker stores or
-    rejects the oldest send on its way, which is lost with the connection.
+    rejects the oldest send in flight, which is lost with the connection.
     """
     p, log, reply = before.producer, before.log, reply_to(before, event)
     following, pending, results, up = p.next_sequence_id, p.pending, p.results, p.up

@@ -138,7 +138,7 @@ def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
-    """At most one eviction task is scheduled, and the mark is set exactly while one is."""
+    """At most one eviction task is scheduled, and `evictionInProgress` is set exactly while one is."""
     return s.tasks == int(s.marked)
 
 
@@ -272,7 +272,7 @@ def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: 
 
 @always(entry_cache, on=("run_eviction_task",))
 def task_below_trigger_evicts_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task that finds the total size below the trigger clears its mark and evicts nothing."""
+    """A task that finds the total size below the trigger clears `evictionInProgress` and evicts nothing."""
     if isinstance(event.outcome, Refused):
         return not before.tasks
     done = after.tasks == before.tasks - 1 and not after.marked

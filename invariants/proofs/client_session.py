@@ -199,7 +199,7 @@ def facts(it: Session, place: Any) -> list[Any]:
     ),
 )
 def permits_are_conserved() -> Answer:
-    """Inductive invariant of all actions: without connection, the broker has no permits and no message is on its way.
+    """Inductive invariant of all actions: without connection, the broker has no permits and no message is in flight.
 
     Assumes which replies a handler gets in which phase, and that only messages have messages (explored).
     """

@@ -137,8 +137,8 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A failed append completes all entries in flight with one result, and as many as survive are in the log.
 
-    A store that is opened reads from the mark-delete position of the persisted cursor, with a cursor that works and an
-    empty ledger, and continues with the last assigned id of the log.
+    A store that is opened reads from the mark-delete position of the persisted cursor, with deletions that succeed and
+    an empty ledger, and continues with the last assigned id of the log.
     """
     if isinstance(event.outcome, Refused):
         return True

@@ -170,13 +170,13 @@ def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[St
 def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
     """A broker processes the next send or ack of an attached client.
 
-    A topic in transfer ignores it: no receipt, no error. Returns what became of it.
+    A topic in transfer ignores it: no receipt, no error. Returns its effect in a word.
     """
     t, c = found(s, topic, client)
     if c is None:
         return s, NO_CLIENT
     if not c.up or c.peer is None or not is_attached(c, c.peer):
-        return refused(s, "not_enabled", "no command is on its way, or the broker has closed the session")
+        return refused(s, "not_enabled", "no command is in flight, or the broker has closed the session")
     value, broker, o = c.up[0], c.peer, t.objects[c.peer]
     t = with_client(t, client, c._replace(up=c.up[1:]))
     if o is None or o.phase != "open":
@@ -244,7 +244,7 @@ def receive(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 
 @bundle_transfer.fault
 def break_connection(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
-    """A connection breaks: what is on its way is lost, and the client looks the topic up again."""
+    """A connection breaks: what is in flight is lost, and the client looks the topic up again."""
     _, c = found(s, topic, client)
     if c is None or c.phase not in ("waiting", "ready"):
         return s, NO_CLIENT if c is None else ELSEWHERE

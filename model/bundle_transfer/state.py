@@ -172,8 +172,8 @@ class Client(NamedTuple):
     paused: bool  # V2: it writes nothing, and is connected to the destination
     begun: int  # messages that the application sent; entries dispatched to the consumer in this session
     done: int  # messages with a receipt; entries that the consumer processed
-    up: tuple[int, ...]  # sequence ids or acknowledged positions on their way to the peer
-    down: tuple[Command, ...]  # commands on their way from the peer
+    up: tuple[int, ...]  # sequence ids or acknowledged positions in flight to the peer
+    down: tuple[Command, ...]  # commands in flight from the peer
 
 
 @record

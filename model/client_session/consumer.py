@@ -1,4 +1,4 @@
-"""The consumer: permits, receiver queue, grouped acks and redelivery; and how the broker delivers."""
+"""The consumer: permits, receiver queue, grouped acks and redelivery; and the deliveries of the broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def subscribed(cfg: Config, s: State) -> State:
 
 
 def with_returned(cfg: Config, s: State, permits: int) -> State:
-    """The state after permits were returned: FLOW goes out once they are half of the receiver queue."""
+    """The state after permits were returned: FLOW is sent once they are half of the receiver queue."""
     c = s.consumer
     returned = c.returned + permits
     if c.link.phase != "ready" or returned < max(1, cfg.receiver_queue_size // 2):
@@ -53,7 +53,7 @@ def next_entry(cfg: Config, s: State) -> int | None:
 
 
 def first_unacked(cfg: Config, s: State) -> int | None:
-    """The first entry to deliver again, else the first one from the read position on that is not acknowledged."""
+    """The first entry to redeliver, else the first unacknowledged one from the read position on."""
     return next((e for e in (*s.consumer.replay, *range(s.consumer.read, len(s.log))) if unacked(cfg, s, e)), None)
 
 
@@ -100,7 +100,7 @@ def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
 
 
 def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
-    """The state after MESSAGE: what has a grouped ack is dropped, and its permit returned."""
+    """The state after MESSAGE: messages with a grouped ack are dropped, and their permits returned."""
     c, entry = s.consumer, reply.value
     fresh = tuple([m for m in reply.messages if m not in c.grouped and m > max(c.cumulative, c.covered)])
     tracked = c.tracked
@@ -115,7 +115,7 @@ def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
 
 
 def corrupt_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
-    """The state after MESSAGE with a wrong checksum: an ack with validation error at once, and its permits."""
+    """The state after MESSAGE with a wrong checksum: an ack with validation error is sent, and permits are returned."""
     s = acked_at_broker(cfg, s, reply.messages)
     return with_returned(cfg, s, len(reply.messages) if cfg.corrupt_batch_returns_all_permits else 1), "discarded"
 
@@ -186,7 +186,7 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
 
 @client_session.action
 def flush(cfg: Config, s: State) -> Step[State, None]:
-    """The acks of a group are sent: the cumulative one, then the individual ones. Without connection they wait."""
+    """The grouped acks are sent: the cumulative one, then the individual ones. Without connection they stay grouped."""
     c = s.consumer
     if c.link.phase != "ready" or (not c.grouped and c.cumulative < 0):
         return refused(s, "not_enabled", "no ack is grouped, or the consumer is not ready")
@@ -197,10 +197,10 @@ def flush(cfg: Config, s: State) -> Step[State, None]:
 
 @client_session.action
 def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State, None]:
-    """The application rejects a message, and the client asks for it again; `model/negative_acks` has the delay.
+    """The application rejects a message, and the client requests its redelivery; `model/negative_acks` has the delay.
 
-    Shared: REDELIVER of its entry. Exclusive: REDELIVER without ids, of all that is not acknowledged. The client drops
-    its receiver queue, and what is on its way with an older consumer epoch, and returns their permits.
+    Shared: REDELIVER of its entry. Exclusive: REDELIVER without ids, of all unacknowledged messages. The client drops
+    its receiver queue and the messages in flight with an older consumer epoch, and returns their permits.
     """
     c = s.consumer
     if message not in c.taken:
@@ -225,7 +225,7 @@ def redelivering(cfg: Config, s: State, entry: int) -> State:
 
 
 def emptied(cfg: Config, s: State) -> State:
-    """The state after a consumer dropped its receiver queue and the messages on their way; no other reply has any."""
+    """The state after a consumer dropped its receiver queue and the messages in flight to it."""
     c = s.consumer
     permits = len(c.queue) + sum([len(reply.messages) for reply in c.link.down])
     kept = tuple([reply for reply in c.link.down if reply.kind not in ("message", "corrupt")])

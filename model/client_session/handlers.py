@@ -1,4 +1,4 @@
-"""Connecting and leaving, for producer and consumer alike: requests, refusals, `CLOSE`, lost connections."""
+"""Connections of producer and consumer: requests, refusals, CLOSE commands, lost connections."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from model.client_session.state import (
 from model.machine import Refused, Step, refused
 
 NOT_NOW = Refused("not_enabled", "the handler is not in this phase")
-NO_SESSION = Refused("not_enabled", "the broker does not have the handler in this way")
+NO_SESSION = Refused("not_enabled", "the broker has no such session of the handler")
 
 
 @client_session.action
 def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
-    """A handler connects to the URL of its redirect, or to what a lookup answers, and sends its request.
+    """A handler connects to the URL of its redirect, or to the broker that a lookup returns, and sends its request.
 
     A consumer drops its receiver queue first. Returns "redirect" or "lookup".
     """
@@ -39,7 +39,7 @@ def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
 
 @client_session.fault
 def fail_redirect(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """The broker of a redirect's URL does not accept the connection: the handler looks the topic up."""
+    """The broker at the URL of a redirect does not accept the connection: the handler looks the topic up."""
     link = link_of(s, handler)
     if link.phase != "redirected":
         return s, NOT_NOW
@@ -65,7 +65,7 @@ def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[Sta
 
 @client_session.action
 def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
-    """The broker closes a session, or a request that it has not answered, with or without the URL of another broker."""
+    """The broker closes a session or an unanswered request, with or without the URL of another broker."""
     served = link_of(s, handler).served
     if served not in ("requested", "open"):
         return s, NO_SESSION
@@ -74,7 +74,7 @@ def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State
 
 @client_session.action
 def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
-    """A broker closes a session of which it ignores the sends: phase 2 of PIP-307, or the end of a fenced session."""
+    """A broker closes a session whose sends it ignores: phase 2 of PIP-307, or the end of a fenced session."""
     if link_of(s, handler).served != "ignoring":
         return s, NO_SESSION
     return with_reply(s, handler, Reply("close", int(redirect)), "none"), None
@@ -82,7 +82,7 @@ def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> 
 
 @client_session.fault
 def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """The broker answers success to a request that it has closed; it has no session of the handler."""
+    """The broker answers success to a request that it has closed; it opens no session."""
     if link_of(s, handler).served != "closed":
         return s, NO_SESSION
     last = last_sequence_id(cfg, s) if handler == "producer" else 0
@@ -91,7 +91,7 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.fault
 def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """The connection of a handler breaks: what is on its way is lost, and the handler looks the topic up."""
+    """The connection of a handler breaks: what is in flight is lost, and the handler looks the topic up."""
     if link_of(s, handler).phase not in ("waiting", "ready"):
         return s, NOT_NOW
     return disconnected(s, handler), None
@@ -112,18 +112,19 @@ def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
 
 @client_session.action
 def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
-    """A handler handles the next reply of its broker. Returns what became of it.
+    """A handler handles the next command of its broker. Returns its effect in a word.
 
-    success     a producer sends all pending messages again, oldest first; a consumer grants the whole receiver queue
-    refused     retryable: it is tried again; otherwise the handler has failed, and its pending messages with it
-    close       the handler connects to the URL, or looks the topic up without one
-    receipt     completes the oldest pending message; an older one is ignored, a younger one ends the connection
-    send_error  ends the connection, and everything pending is sent again; ChecksumError fails the oldest message
+    success     a producer sends all pending messages again, oldest first; a consumer sends FLOW for its receiver queue
+    refused     a retryable request is sent again; otherwise the handler fails, and so do its pending messages
+    close       the handler connects to the URL; without URL it looks the topic up
+    receipt     completes the oldest pending message; one of an earlier message is ignored, one of a later message ends
+                the connection
+    send_error  ends the connection, and all pending messages are sent again; ChecksumError fails the oldest message
     message     is queued, except messages whose ack is grouped; a corrupt one is acknowledged and dropped
     """
     link = link_of(s, handler)
     if not link.down or link.phase in ("failed", "crashed"):
-        return refused(s, "not_enabled", "no reply is on its way")
+        return refused(s, "not_enabled", "no command is in flight")
     reply = link.down[0]
     s = with_link(s, handler, link._replace(down=link.down[1:]))
     if reply.kind == "success":

@@ -1,25 +1,25 @@
-"""What a client owes its user: one producer and one consumer, and every answer that their broker may give.
+"""A client with one producer and one consumer, and every answer that their broker may give.
 
 Models `ProducerImpl`, `ConsumerImpl`, `HandlerBase` and the ack grouping tracker, from the binary protocol and PIP-307.
-One step is a call of the application, a reply handled by the client, or a command processed by the broker. The broker
+One step is a call of the application, a command handled by the client, or a command processed by the broker. The broker
 is nondeterministic: it may accept, refuse, ignore, close or break at any time. Guarantees are those of the client.
 
     producer      messages are pending until they have a result: a receipt, ChecksumError, a timeout. Sequence ids start
-                  after `last_sequence_id`, or after `initialSequenceId`; a message keeps its own for its whole life.
-                  Every reconnection sends what is pending again, in order
-    receipts      in order; one out of order closes the connection, one for nobody is ignored
-    permits       FLOW for the whole receiver queue at SUBSCRIBE, then whenever half of it was taken; a batch costs its
-                  messages that are not acknowledged
+                  after `last_sequence_id`, or after `initialSequenceId`; a message keeps its sequence id. Every
+                  reconnection sends all pending messages again, in order
+    receipts      in order; one out of order closes the connection, one that names no pending message is ignored
+    permits       FLOW for the whole receiver queue at SUBSCRIBE, then whenever half of it was received; a batch costs a
+                  permit for each of its unacknowledged messages
     acks          grouped until a flush; individual acks of a batch wait until it is complete, unless index acks are
                   enabled; a message whose ack is grouped is dropped when it arrives again
-    redelivery    Shared: of single entries. Exclusive: of everything; the receiver queue is dropped, and so are
+    redelivery    Shared: of single entries. Exclusive: of all messages; the receiver queue is dropped, and so are
                   messages of the older consumer epoch
-    CLOSE         with URL: one attempt at that broker without lookup. Otherwise, and after it failed: a lookup
-    refusal       retried if it is retryable, also the first one
+    CLOSE         with URL: one attempt at that broker without lookup. Without URL, or if the attempt fails: a lookup
+    refusal       the request is sent again if the refusal is retryable, also the first request
 
-The reference differs from shipped versions in the rules of `Config` (see `fuzz/defects/`). Replies to the client are a
-FIFO queue for each handler, sends are another; FLOW, ACK and REDELIVER reach the broker at once. A broker without a
-session ignores what arrives.
+The reference differs from shipped versions in the rules of `Config` (see `fuzz/defects/`). Commands to the client
+are a FIFO queue for each handler, sends are another; FLOW, ACK and REDELIVER reach the broker at once. A broker without
+a session ignores these commands.
 
 Not modelled: time (each delay ends at any step), lookups and their redirects, operation timeouts, several brokers by
 name (the log is shared, and fencing is `model/bundle_transfer`), the delay of negative acks (`model/negative_acks`),

@@ -1,4 +1,4 @@
-"""The producer: sequence ids, pending messages, receipts, errors and timeouts; and how the broker treats its sends."""
+"""The producer: sequence ids, pending messages, receipts, errors and timeouts; and the broker's part."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from model.client_session.state import (
 from model.machine import Refused, Step, refused
 from model.values import AtLeast
 
-NO_SEND = Refused("not_enabled", "no send is on its way, or the broker ignores it")
+NO_SEND = Refused("not_enabled", "no send is in flight, or the broker ignores it")
 Sequence = Annotated[int, AtLeast(0)]
 
 
@@ -32,7 +32,7 @@ def oldest(p: Producer) -> int:
 
 
 def created(cfg: Config, s: State, reply: Reply, again: bool) -> State:
-    """The state after PRODUCER_SUCCESS: the first one starts the sequence ids, every one sends what is pending."""
+    """The state after PRODUCER_SUCCESS: the first one starts the sequence ids, each one sends all pending messages."""
     p, is_set = s.producer, cfg.initial_sequence_id >= 0
     if not again and is_set:
         p = p._replace(published=cfg.initial_sequence_id, next_sequence_id=cfg.initial_sequence_id + 1)
@@ -63,7 +63,7 @@ def send(cfg: Config, s: State) -> Step[State, int]:
 def time_out(cfg: Config, s: State) -> Step[State, int]:
     """The oldest pending message has waited for `sendTimeoutMs`: all pending messages fail. Returns their number.
 
-    The broker may still store them, if they are on their way.
+    The broker may still store those that are in flight.
     """
     if not s.producer.pending or s.producer.link.phase == "crashed":
         return refused(s, "not_enabled", "no message is pending")
@@ -78,7 +78,7 @@ def failed_pending(s: State) -> State:
 
 
 def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
-    """The state after a receipt, and what became of it."""
+    """The state after a receipt, and its effect in a word."""
     p = s.producer
     if p.damaged:
         s = with_link(s, "consumer", s.consumer.link._replace(phase="crashed"))
@@ -92,7 +92,7 @@ def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 
 
 def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
-    """The state after SEND_ERROR ChecksumError: the oldest message fails if it is its own."""
+    """The state after SEND_ERROR ChecksumError: the oldest pending message fails if it has this sequence id."""
     p = s.producer
     if p.pending and sequence == p.pending[0]:
         s = s._replace(producer=p._replace(pending=p.pending[1:], results=(*p.results, False)))
@@ -131,7 +131,7 @@ def store(cfg: Config, s: State) -> Step[State, str]:
 def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
     """The broker does not store the next send and answers SEND_ERROR: its checksum is wrong, or storing it fails.
 
-    It ignores later sends of the session, so that none passes the rejected one. Returns the sequence id.
+    It ignores later sends of the session, so that none is stored before the rejected one. Returns the sequence id.
     """
     if not is_processing(s):
         return s, NO_SEND
@@ -144,7 +144,7 @@ def send_error(cfg: Config, s: State, checksum: bool) -> Step[State, int]:
 
 @client_session.action
 def ignore_sends(cfg: Config, s: State) -> Step[State, None]:
-    """The broker begins to ignore sends, without any answer: phase 1 of a transfer (PIP-307)."""
+    """The broker begins to ignore sends and does not answer them: phase 1 of a transfer (PIP-307)."""
     if s.producer.link.served != "open":
         return refused(s, "not_enabled", "the producer has no open session")
     return with_link(s, "producer", s.producer.link._replace(served="ignoring")), None
@@ -154,9 +154,9 @@ def ignore_sends(cfg: Config, s: State) -> Step[State, None]:
 def stray_reply(
     cfg: Config, s: State, kind: Literal["receipt", "checksum_error"], sequence: Sequence
 ) -> Step[State, str]:
-    """The client gets a receipt or ChecksumError that is late, repeated, out of order or for nobody.
+    """The client receives a receipt or ChecksumError that does not name the oldest pending message.
 
-    It is not about the oldest pending message. Returns what the client does.
+    It is late, repeated, out of order, or names no pending message. Returns what the client does.
     """
     p = s.producer
     if p.link.phase != "ready" or (p.pending and sequence == p.pending[0]):

@@ -1,11 +1,11 @@
-"""Settings, rules and state of a client's session, and the machine that the modules beside this one add actions to.
+"""Settings, rules and state of a client's session, and the machine; the other modules of this package add its actions.
 
     log        the entries of the topic as stored; each is a batch of `batch_size` messages
     acked      messages that the subscription's cursor has acknowledged
-    handler    the producer or the consumer: its phase, what the broker has of it, and the replies on their way to it
+    handler    the producer or the consumer: its phase, its session at the broker, and the commands in flight to it
 
-A message of the consumer is a number: entry * `batch_size` + batch index. A message of the producer is the number of
-its `send`; the producer sends one entry with each.
+A message of the consumer is a number: entry * `batch_size` + batch index. One `send` of the producer stands for one
+entry, whatever its batch size; a message of the producer is the number of its `send`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,20 @@ from model.machine import Machine, Setting
 from model.values import AtLeast, Between, Origin, Rule, record
 
 Handler = Literal["producer", "consumer"]
-#: lookup: it looks the topic up next; redirected: it has a URL to connect to; waiting: it sent `PRODUCER` or
-#: `SUBSCRIBE`; ready: it got success; failed: a refusal ended it; crashed: the process is dead
+#: A state of the client's handler (`HandlerState.State` in parentheses).
+#: lookup      the next step is a lookup of the topic (Connecting)
+#: redirected  the next step is a connection to the URL of a CLOSE command (Connecting)
+#: waiting     PRODUCER or SUBSCRIBE is sent and not answered (Connecting)
+#: ready       it has received success (Ready)
+#: failed      its request was refused for good (Failed)
+#: crashed     the client's process is dead; only by the bug of `checksum_error_takes_oldest`
 Phase = Literal["lookup", "redirected", "waiting", "ready", "failed", "crashed"]
-#: requested: the request is not answered; closed: `CLOSE` was sent before the answer; ignoring: sends are dropped
+#: The session of a handler at the broker.
+#: none       no session
+#: requested  PRODUCER or SUBSCRIBE is not answered
+#: closed     the broker sent CLOSE_PRODUCER or CLOSE_CONSUMER before it answered the request
+#: open       a session
+#: ignoring   a session whose sends the broker drops
 Served = Literal["none", "requested", "closed", "open", "ignoring"]
 
 _CPP = "Pulsar-CPP 4.2.0 under Python 3.13.0"
@@ -31,59 +41,65 @@ class Config(NamedTuple):
     """The settings of topic, producer and consumer, then the rules on which clients differ."""
 
     deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
-    #: entries of an earlier session of the same producer name, with sequence ids from 0
+    #: number of entries that an earlier producer of the same name stored, with sequence ids from 0
     stored: Annotated[int, AtLeast(0)] = 0
     #: -1: unset, and the producer continues after the broker's `last_sequence_id`
     initial_sequence_id: Annotated[int, AtLeast(-1), Setting("initialSequenceId", "none")] = -1
+    #: 1000 is the default of the C++ client; Java has no limit by default since 2.10 (PIP-120)
     max_pending_messages: Annotated[int, AtLeast(1), Setting("maxPendingMessages", 1000)] = 3
     receiver_queue_size: Annotated[int, AtLeast(1), Setting("receiverQueueSize", 1000)] = 2
-    #: messages of each entry
+    #: number of messages of each entry
     batch_size: Annotated[int, Between(1, 64)] = 1
     index_acks: Annotated[bool, Setting("batchIndexAckEnabled", False)] = False
     #: subscription type Shared, otherwise Exclusive
     shared: Annotated[bool, Setting("subscriptionType", "Exclusive")] = False
 
-    #: whether a reconnection before the first receipt starts the sequence ids again
+    #: whether a reconnection before the first receipt takes the sequence ids from the broker's last sequence id again
     reconnection_restarts_sequence_ids: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
-    #: whether a ChecksumError for another message takes the oldest one out of the queue
+    #: whether a ChecksumError that does not name the oldest pending message removes that message from the queue
     checksum_error_takes_oldest: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
-    #: whether a send that fails its checksum ends the session, at the broker and at the client
+    #: whether a send that fails its checksum ends the session, at the broker and at the client: a decision of this
+    #: specification, so that no later message is stored before the rejected one is sent again
     checksum_error_ends_session: Annotated[
         bool, Rule(Origin.READ, "false: Producer.publishMessage; Pulsar-CPP 4.2.0")
     ] = True
     #: whether a command that the client does not know, REACHED_END_OF_TOPIC for one, closes the connection
     unknown_command_disconnects: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
-    #: whether the consumer drops for its whole life what a cumulative ack covered
+    #: whether the consumer filters messages up to its last cumulative ack for ever, also after a redelivery
     cumulative_ack_hides_for_ever: Annotated[bool, Rule(_OBSERVED, f"true: {_CPP}")] = False
-    #: whether the ack set of a redelivered batch counts for what the client has still to acknowledge
+    #: whether the batch ack tracker of a redelivered batch starts from the ack set of the MESSAGE command
     tracker_uses_ack_set: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
-    #: whether messages that the ack set excludes return permits, which the broker did not charge
+    #: whether the client returns a permit for each message that the ack set excludes, although the broker charged none
     filtered_messages_return_permits: Annotated[
         bool, Rule(_OBSERVED, f"true: {_CPP}; charge: Consumer.sendMessages")
     ] = False
-    #: whether CLOSE cancels a request of a reconnection that has no answer yet
+    #: whether a CLOSE from the broker cancels the unanswered PRODUCER or SUBSCRIBE of a reconnection
     close_cancels_request: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
-    #: whether a batch with a wrong checksum returns a permit for each message, otherwise one
+    #: whether the client returns a permit for each message of a batch with a wrong checksum; otherwise one permit
     corrupt_batch_returns_all_permits: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
     #: whether the first SUBSCRIBE is sent again after a retryable refusal
     first_subscribe_is_retried: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
-    #: whether a request to redeliver everything empties the receiver queue
+    #: whether a request to redeliver all messages empties the receiver queue
     redelivery_of_all_clears_queue: Annotated[bool, Rule(_OBSERVED, f"false: {_CPP}")] = True
 
 
 class Entry(NamedTuple):
-    """An entry as stored: the number of the producer's message, -1 for an earlier session's, and its sequence id."""
+    """An entry as stored."""
 
-    message: int
-    sequence: int
+    message: int  # number of the `send`; -1: of an earlier session
+    sequence: int  # sequence id
 
 
 @record
 class Reply(NamedTuple):
-    """A command of the broker on its way to a handler.
+    """A command of the broker in flight to a handler.
 
-    `value` is a sequence id of success (the last one), receipt, send_error and checksum_error, the entry of a message
-    or corrupt message, 1 for a close with URL and a retryable refusal; `messages` are those of the ack set.
+    kind                                   value
+    success                                the last sequence id of the producer, 0 for a consumer
+    refused                                1 if the refusal is retryable, else 0
+    close                                  1 if it has the URL of another broker, else 0
+    receipt, send_error, checksum_error    the sequence id of the send
+    message, corrupt                       the entry; `messages` are those of its ack set, which are unacknowledged
     """
 
     kind: Literal["success", "refused", "close", "receipt", "send_error", "checksum_error", "message", "corrupt"]
@@ -96,9 +112,9 @@ class Link(NamedTuple):
     """A handler and its connection (`HandlerBase`)."""
 
     phase: Phase
-    created: bool  # it was ready before
-    served: Served  # what the broker has of it
-    down: tuple[Reply, ...]  # replies on their way to it
+    created: bool  # it has been ready at least once
+    served: Served  # its session at the broker
+    down: tuple[Reply, ...]  # commands in flight to it, oldest first
 
 
 @record
@@ -109,9 +125,9 @@ class Producer(NamedTuple):
     published: int  # last sequence id known to be stored (`lastSequenceIdPublished`)
     next_sequence_id: int
     pending: tuple[int, ...]  # sequence ids of the messages without result, oldest first
-    results: tuple[bool, ...]  # of the messages before those: whether the callback reported them stored
-    up: tuple[Entry, ...]  # sends on their way to the broker
-    damaged: bool  # a ChecksumError took the oldest message away; only under `checksum_error_takes_oldest`
+    results: tuple[bool, ...]  # for each message that has a result, oldest first: whether its callback got success
+    up: tuple[Entry, ...]  # sends in flight to the broker, oldest first
+    damaged: bool  # a ChecksumError removed the oldest pending message; only under `checksum_error_takes_oldest`
 
 
 @record
@@ -119,13 +135,13 @@ class Consumer(NamedTuple):
     """The consumer (`ConsumerImpl`) and its subscription. Sets of messages are sorted tuples."""
 
     link: Link
-    permits: int  # at the broker; below 0 after a batch larger than what was left
-    read: int  # the broker's next entry
-    replay: tuple[int, ...]  # entries that the broker delivers again
+    permits: int  # at the broker; negative after a batch with more messages than permits
+    read: int  # read position of the broker
+    replay: tuple[int, ...]  # entries that the broker redelivers
     queue: tuple[int, ...]  # receiver queue (`incomingMessages`)
-    returned: int  # permits to return with the next FLOW (`availablePermits`)
-    taken: tuple[int, ...]  # the application received them, and has neither acknowledged nor negatively acknowledged
-    tracked: tuple[int, ...]  # acknowledged messages of batches that are not complete; without index acks
+    returned: int  # permits that the next FLOW returns (`availablePermits`)
+    taken: tuple[int, ...]  # received by the application, and neither acknowledged nor negatively acknowledged
+    tracked: tuple[int, ...]  # only without index acks: acknowledged messages of partly acknowledged batches
     grouped: tuple[int, ...]  # individual acks that the next flush sends
     cumulative: int  # cumulative ack that the next flush sends; -1: none
     covered: int  # the highest cumulative ack sent; only under `cumulative_ack_hides_for_ever`, else -1
@@ -150,6 +166,7 @@ def start(cfg: Config) -> State:
 
 
 client_session = Machine("client_session", Config, start, source="Pulsar's binary protocol, PIP-54 and PIP-307")
+#: Without `crashed`, which only a rule other than the reference reaches.
 client_session.diagrams["handler"] = {
     "lookup": ("waiting",),
     "redirected": ("waiting", "lookup"),
@@ -160,7 +177,7 @@ client_session.diagrams["handler"] = {
 
 @client_session.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """The state without what no step reads.
+    """The state with everything reset that no later step reads.
 
     The broker delivers no acknowledged entries, so its read position is past them; without a session it has neither
     position nor permits. The last published sequence id matters to one rule only.
@@ -191,13 +208,13 @@ def with_link(s: State, handler: Handler, link: Link) -> State:
 
 
 def with_reply(s: State, handler: Handler, reply: Reply, served: Served | None = None) -> State:
-    """The state after the broker sent a reply, and what it then has of the handler."""
+    """The state after the broker sent a command; `served` is the session after it, if it changes."""
     link = link_of(s, handler)
     return with_link(s, handler, link._replace(down=(*link.down, reply), served=served or link.served))
 
 
 def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
-    """The state after a handler left its broker: what is on its way in either direction is lost."""
+    """The state after a handler lost or gave up its connection: what is in flight in either direction is lost."""
     link = link_of(s, handler)._replace(phase=phase, served="none", down=())
     s = with_link(s, handler, link)
     if handler == "producer":
@@ -206,12 +223,15 @@ def disconnected(s: State, handler: Handler, phase: Phase = "lookup") -> State:
 
 
 def last_sequence_id(cfg: Config, s: State) -> int:
-    """The highest sequence id that the broker knows of the producer: without deduplication it keeps none."""
+    """The highest persisted sequence id of the producer (`MessageDeduplication.getLastPublishedSequenceId`).
+
+    Without deduplication the broker has none.
+    """
     return max([entry.sequence for entry in s.log], default=-1) if cfg.deduplication else -1
 
 
 def merged(messages: tuple[int, ...], others: Iterable[int]) -> tuple[int, ...]:
-    """Two sets of messages as one."""
+    """The union of two sets of messages."""
     return tuple(sorted({*messages, *others}))
 
 

@@ -1,6 +1,6 @@
 """Total size and eviction of the entry cache (`RangeEntryCacheManagerImpl`); used by `model/entry_cache/machine.py`.
 
-trigger      above 98 % of the maximum, unless an eviction is marked: a task is scheduled
+trigger      above 98 % of the maximum, unless an eviction is in progress: a task is scheduled
 size check   still above: a size pass over the removal queue, down to the watermark
 """
 
@@ -36,7 +36,7 @@ def size_check(cfg: Config, s: State) -> tuple[State, int]:
 
 
 def trigger_eviction(cfg: Config, s: State) -> State:
-    """`triggerEvictionWhenNeeded`: schedules an eviction task above the trigger, unless one is marked."""
+    """`triggerEvictionWhenNeeded`: schedules an eviction task above the trigger, unless one is in progress."""
     if s.marked or not watermark.is_over_threshold(s.total_bytes, s.max_bytes):
         return s
     if cfg.eviction_task == "immediate":

@@ -6,8 +6,8 @@ cache, one eviction task, one answer of storage. The steps inside such a call ar
 
     insert     absent: the entry is cached and the total size grows; eviction is triggered above 98 % of the maximum
                present: the entry is rejected; its read count handler may replace the present one
-    trigger    an eviction task is scheduled and marked, unless one is marked already
-    task       still above the trigger: a size pass down to the watermark; then the mark is cleared
+    trigger    an eviction task is scheduled and `evictionInProgress` is set, unless it is set already
+    task       still above the trigger: a size pass down to the watermark; then `evictionInProgress` is cleared
     periodic   a time pass, then the same size check
     read       all entries cached: a cache hit, answered at once
                none cached: the range is read from storage, or an outstanding read of it is joined
@@ -15,9 +15,9 @@ cache, one eviction task, one answer of storage. The steps inside such a call ar
     storage    completes or fails a read, or returns too few or foreign entries; entries with expected reads are cached
 
 State: range caches and the removal queue; the range cache of each topic, which changes when the topic's cache is
-removed, while reads that started before still fill the old one; total size and eviction mark; outstanding storage reads
-and the requests that wait for them; the limiter. Copies that were delivered are numbered from 1 up, copies held for a
-pending request from -1 down.
+removed, while reads that started before still fill the old one; total size and `evictionInProgress`; outstanding
+storage reads and the requests that wait for them; the limiter. Copies that were delivered are numbered from 1 up,
+copies held for a pending request from -1 down.
 
 Not modelled: cursors and positions (`expected_reads` is given, where the broker asks the active cursors when the
 storage read completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read;
@@ -100,8 +100,8 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
     """`doCacheEviction`: evicts expired entries, then checks the size (`managedLedgerCacheEvictionIntervalMs`).
 
-    A scheduled task keeps its mark, so that no second task is scheduled. With `periodic_eviction_erases_mark` it is
-    cleared.
+    It leaves `evictionInProgress` of a scheduled task set, so that no second task is scheduled. With
+    `periodic_eviction_erases_mark` it clears it.
     """
     after, removed = ranges.evict_entries(
         derived(cfg).ranges, s.ranges, ranges.time_pass_predicate, s.ranges.now_ns - cfg.ttl_ns

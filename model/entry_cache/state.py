@@ -84,7 +84,7 @@ class Config(NamedTuple):
     rejection_marks_read: Annotated[bool, Rule(Origin.RECORDED, "true: RangeEntryCacheImpl.insert, master 2026-07")] = (
         False
     )
-    #: whether the periodic eviction clears the mark although a task is scheduled
+    #: whether the periodic eviction clears `evictionInProgress` although a task is scheduled
     periodic_eviction_erases_mark: Annotated[
         bool, Rule(Origin.RECORDED, "true: RangeEntryCacheManagerImpl.doCacheEviction, master 2026-07")
     ] = False
@@ -137,7 +137,7 @@ class State(NamedTuple):
     total_bytes: int
     max_bytes: int
     watermark: float
-    marked: bool  # an eviction is in progress
+    marked: bool  # `evictionInProgress` is set
     tasks: int  # eviction tasks that are queued
     failing: int  # how many of the next storage reads fail (storage_reads "immediate" only)
     reads: tuple[StorageRead, ...]

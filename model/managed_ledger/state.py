@@ -163,7 +163,7 @@ class Subscription(NamedTuple):
     replay: tuple[Position, ...]  # redeliveryMessages, by position
     normal: Read | None  # havePendingRead
     replayed: Read | None  # havePendingReplayRead
-    sent: tuple[ReadEntry, ...]  # entries on their way to consumers, oldest first
+    sent: tuple[ReadEntry, ...]  # entries in flight to consumers, oldest first
 
 
 @record
@@ -200,7 +200,7 @@ class Started(NamedTuple):
 
 
 class Dispatched(NamedTuple):
-    """What became of the entries of a read: sent (with the consumer), put back for replay, skipped or discarded."""
+    """The entries of a read by their fate: sent (with the consumer), put back for replay, skipped, discarded."""
 
     sent: tuple[tuple[Position, int], ...]
     replayed: tuple[Position, ...]

@@ -266,7 +266,7 @@ def trigger_frees() -> Answer:
     "z3",
     "For any number of range caches and entries: if one eviction task is queued while an eviction is marked and none "
     "otherwise, this still holds after every insert, entry from storage, removal, eviction task and periodic eviction, "
-    "if the periodic eviction does not clear the mark.",
+    "if the periodic eviction does not clear `evictionInProgress`.",
     Control(
         "an eviction is triggered although one is marked",
         EVICTION,
