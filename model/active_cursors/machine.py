@@ -50,7 +50,7 @@ class Config(NamedTuple):
     grace_ms: Annotated[
         int, Setting("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "twice the TTL")
     ] = 2000
-    #: the list: removed nodes are dropped after at least so many removals (`MIN_REMOVALS_BEFORE_CLEANUP`, 64)
+    #: the list: removed nodes are dropped after at least this many removals (`MIN_REMOVALS_BEFORE_CLEANUP`, 64)
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
     #: which calls are accepted: any, or a broker's, which adds no present cursor and passes no null position

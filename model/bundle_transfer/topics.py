@@ -58,7 +58,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
-    """A broker begins to load a topic: it reads what it needs, and fences nobody."""
+    """A broker begins to load a topic; it fences no other broker yet."""
     t = s.topics[topic]
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):

@@ -60,9 +60,9 @@ class Config(NamedTuple):
     max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
     #: fraction of the maximum size down to which a size pass evicts
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: without counts: a cursor with so many entries to read is inactive
+    #: without counts: a cursor with this many entries to read is inactive
     backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
-    #: without counts: entries from storage are cached for groups of so many backlogged cursors; 0: never
+    #: without counts: entries from storage are cached for groups of at least this many backlogged cursors; 0: never
     min_backlog_cursors: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogCursorsForCaching", 0)] = 0
     #: without counts: a backlogged cursor of such a group has more entries to read than this
     min_backlog_entries: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogEntriesForCaching", 1000)] = (
@@ -72,9 +72,9 @@ class Config(NamedTuple):
     max_backlog_between: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBacklogBetweenCursorsForCaching", 1000)
     ] = 1000
-    #: the most entries of a read
+    #: maximum number of entries of a read
     read_batch: Annotated[int, AtLeast(1), Setting("dispatcherMaxReadBatchSize", 100)] = 100
-    #: Key_Shared: no normal read starts while the replay queue has so many entries
+    #: Key_Shared: no normal read starts while the replay queue has at least this many entries
     look_ahead: Annotated[
         int, AtLeast(1), Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000),))
     ] = 20_000
