@@ -83,8 +83,8 @@ def entry_is_deleted_with_last_message() -> Answer:
     Control(
         "the later ack set of an entry replaces the earlier one",
         STATE,
-        "    remaining = given & (",
-        "    remaining = given if old is not None else given & (",
+        "    remaining = given & stored\n",
+        "    remaining = given if old is not None else given & stored\n",
         refutes="the same entries are deleted",
     ),
 )
