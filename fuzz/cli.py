@@ -208,7 +208,11 @@ def campaign(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=0.01, help="Fuzzing time of this call, without start-up (default: 60 without --traces)."),
+        typer.Option(
+            min=0.01,
+            help="Time of this call, without start-up; a round that has begun is completed "
+            "(default: 60 without --traces).",
+        ),
     ] = None,
     master: Annotated[
         str | None, typer.Option(help="Spark master URL (default: that of spark-submit, or all cores of this machine).")

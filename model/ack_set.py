@@ -131,7 +131,16 @@ class Updated(NamedTuple):
     current_ack_set: AckSet | None
 
 
-ack_set = Machine("ack_set", Config, start, source="PIP-54")
+ack_set = Machine(
+    "ack_set",
+    Config,
+    start,
+    source="PIP-54",
+    java={
+        "BitSetRecyclable": "create recycle",
+        "PositionAckSetUtil": "andAckSet isAckSetEmpty isAckSetOverlap compareToWithAckSet",
+    },
+)
 
 
 Name = Annotated[int, AtLeast(1)]

@@ -83,7 +83,17 @@ def start(cfg: Config) -> State:
     return State(0, ((),) * cfg.caches)
 
 
-legacy_cache = Machine("legacy_cache", Config, start, source="before PIP-430")
+legacy_cache = Machine(
+    "legacy_cache",
+    Config,
+    start,
+    source="before PIP-430",
+    java={
+        "RangeCache": "get getRange removeRange clear",
+        "EntryCacheImpl": "invalidateAllEntries",
+        "EntryCacheDefaultEvictionPolicy": "doEviction",
+    },
+)
 
 Cache = Annotated[int, Below("caches")]
 Bytes = Annotated[int, AtLeast(0)]

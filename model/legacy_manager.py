@@ -117,7 +117,16 @@ def start(cfg: Config) -> State:
     return State(0, (created(cfg.max_bytes),) * cfg.caches, cfg.max_bytes, cfg.watermark, False, (), 0, 0, Counters())
 
 
-legacy_manager = Machine("legacy_manager", Config, start, source="before PIP-430")
+legacy_manager = Machine(
+    "legacy_manager",
+    Config,
+    start,
+    source="before PIP-430",
+    java={
+        "RangeEntryCacheManagerImpl": "removeEntryCache updateCacheSizeAndThreshold",
+        "EntryCacheImpl": "invalidateEntries invalidateAllEntries",
+    },
+)
 
 # ---- small rules --------------------------------------------------------------------------------------
 

@@ -141,12 +141,20 @@ class Profile(NamedTuple):
 class Machine(Generic[C, S]):
     """A component's state machine: built by decorators in `model/`, driven by the engines.
 
-    `start` returns the first state of a config; `source` names the proposal that the machine specifies. `history` names
-    the history variables of the state, which no implementation has.
+    `start` returns the first state of a config; `source` names the proposal that the machine specifies. `java` has the
+    classes of Pulsar that the machine models, the main one first, and of each the methods that docstrings of actions
+    name, separated by blanks. `history` names the history variables of the state, which no implementation has.
     """
 
     def __init__(
-        self, name: str, config: type[C], start: Callable[[C], S], *, source: str, history: tuple[str, ...] = ()
+        self,
+        name: str,
+        config: type[C],
+        start: Callable[[C], S],
+        *,
+        source: str,
+        java: Mapping[str, str] | None = None,
+        history: tuple[str, ...] = (),
     ) -> None:
         self.name = name
         self.history = history
@@ -157,6 +165,8 @@ class Machine(Generic[C, S]):
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
         self.source = source
+        #: class -> the methods that docstrings of actions name
+        self.java = {name: tuple(methods.split()) for name, methods in (java or {}).items()}
         self.actions: dict[str, Action] = {}
         self.profiles: dict[str, Profile] = {}
         #: release -> its profile

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Literal, NamedTuple
 
 from model import watermark
+from model.cache_classes import RANGE_CACHE
 from model.machine import Machine, Setting, Step, refused
 from model.positions import Position
 from model.values import AtLeast, Below, Between, Origin, Rule, record
@@ -175,13 +176,11 @@ class Removed(NamedTuple):
 
 NOTHING = Removed(0, 0)
 
-range_cache = Machine("range_cache", Config, start, source="PIP-430")
+range_cache = Machine("range_cache", Config, start, source="PIP-430", java=RANGE_CACHE)
 
 Cache = Annotated[int, Below("caches")]
 Bytes = Annotated[int, AtLeast(0)]
 Nanos = Annotated[int, AtLeast(0)]
-
-# ---- read counts --------------------------------------------------------------------------------------
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
@@ -373,7 +372,7 @@ def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
 
 @range_cache.action
 def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Count | None]:
-    """Decrements the read count of a cached entry without a lookup (`EntryReadCountHandler.markRead`)."""
+    """Decrements the read count of a cached entry without a lookup (`EntryReadCountHandlerImpl.markRead`)."""
     present = find(s, cache, position)
     if present is None:
         return s, None

@@ -83,6 +83,9 @@ def test_fuzz_finds_nothing_in_the_implementation(brokerproof: Any) -> None:
     assert ran.code == 0
     steps = planned_steps("range_cache", range(7, 47))
     assert (data["traces"], data["steps"], data["seed"], data["findings"]) == (40, steps, 7, [])
+    assert data["steps_per_second"] * data["fuzzing_seconds"] == pytest.approx(steps)
+    assert 0 < data["fuzzing_seconds"] <= data["seconds"]
+    assert (data["processes"], data["compared_with"]) == (1, "implementation")
     assert ran.err == ""
 
 
@@ -90,6 +93,9 @@ def test_fuzz_prints_a_verdict(brokerproof: Any) -> None:
     ran = brokerproof("fuzz", "legacy_cache", "--traces", 20, "--steps", 50)
     assert ran.code == 0
     assert "no difference in 1,000 steps of 20 traces (seed 0)" in ran.out
+    assert "legacy_cache, profile reference: model and implementation in lockstep\n" in ran.out
+    [numbers] = re.findall(r"^([\d.]+) s of fuzzing \(([\d,]+) steps/s of 1 process\)$", ran.out, re.MULTILINE)
+    assert all(float(number.replace(",", "")) >= 0 for number in numbers)
 
 
 def test_a_finding_is_a_file_that_replays(brokerproof: Any) -> None:
@@ -176,6 +182,8 @@ def test_seconds_bound_a_run_with_shrinking(brokerproof: Any, jobs: int, monkeyp
     data = keeps_to_schema("fuzz", brokerproof("fuzz", *arguments, "--json"))
     assert data["findings"]
     assert 1 < data["seconds"] < 2.5
+    assert (data["processes"], data["compared_with"]) == (jobs, "none")
+    assert data["steps_per_second"] * data["fuzzing_seconds"] == pytest.approx(data["steps"])
 
 
 @pytest.mark.nightly

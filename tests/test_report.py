@@ -16,15 +16,25 @@ import fuzz.campaign.summary
 from fuzz.campaign.driver import Inline, Plan, State, open_campaign, read_plan, run_campaign
 from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.summary import campaign_failures, compared
-from fuzz.campaign.worker import BLOCK, Spec
+from fuzz.campaign.worker import BLOCK, Spec, Task, run_task, trace_of
+from fuzz.commands import replay as replay_command
 from fuzz.commands.campaign import shown_findings
-from fuzz.report.campaign import line_style, render
+from fuzz.commands.replay import ReplayResult
+from fuzz.defects.table import defects_of
+from fuzz.report.campaign import line_style, render, speed_of
+from fuzz.report.confirm import java_of
 from fuzz.report.diagram import all_diagrams
 from fuzz.report.finding import Change, Shown, changes, explain, first_sentence, parse_trace, readable, show_findings
 from fuzz.report.sequence import charts, sequence_chart
 from fuzz.report.why import why
+from fuzz.run.call import Call
+from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row, Total
+from fuzz.run.replay import replay
+from fuzz.spec import module_of
 from fuzz.subject import find_subject, subject_names
+from fuzz.target import resolve
+from fuzz.trace.file import Trace
 from model.machine import BadValue, Refused
 from tests.conftest import ROOT, planned_steps
 
@@ -122,6 +132,26 @@ def test_a_broken_property_is_shown_with_the_condition_that_is_false(shipped: Ra
     for section in sections:
         assert "Why the property is false" in section
         assert "implementation:" not in section, "the model runs alone under this profile"
+
+
+def test_the_speed_of_a_worker_is_that_of_fuzzing_alone(seeded: Ran) -> None:
+    found, clean = (run_task(Task(spec, 0, BLOCK)) for spec in (seeded[0].specs[0], Spec("range_cache")))
+    assert 0 < found.shrinking_seconds < found.seconds
+    assert clean.shrinking_seconds < 0.01 * clean.seconds
+    rows = [
+        {"steps": 900, "seconds": 10.0, "shrinking_seconds": 9.0},
+        {"steps": 100, "seconds": 1.0, "shrinking_seconds": 0.0},
+    ]
+    assert speed_of(rows) == 500.0
+    assert 0 < seeded[1].shrinking_share < 1
+    assert State().shrinking_share == 0.0
+
+
+def test_the_report_says_what_ran(seeded: Ran, shipped: Ran) -> None:
+    assert "Model and implementation in lockstep (range_cache)" in render(*seeded, [])
+    assert "Model alone" not in render(*seeded, [])
+    assert "Model alone (range_cache)" in render(*shipped, [])
+    assert "in lockstep (" not in render(*shipped, [])
 
 
 def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:
@@ -227,6 +257,88 @@ def test_changes_name_the_smallest_part(before: Any, after: Any, expected: list[
 def test_a_guarantee_is_cut_after_its_first_sentence() -> None:
     assert first_sentence("A holds. B breaks it.") == "A holds."
     assert first_sentence("Version 1.5 holds") == "Version 1.5 holds"
+
+
+# ---- where to look in Pulsar ------------------------------------------------------------------------------
+
+BROKEN = "added_entry_is_unacknowledged"
+
+
+@pytest.fixture(scope="module")
+def lost_ack() -> Trace:
+    """The finding of the README: its first step violates another property already."""
+    target, spec = resolve("batch_acks", "pulsar-2026-07"), Spec("batch_acks", "pulsar-2026-07")
+    call = {"position": [1, 4], "ack_set": [14]}
+    actions = target.subject.machine.actions
+    calls = (
+        Call("ack_cumulative", actions["ack_cumulative"].arguments(call, target.config)),
+        Call("add_entry", actions["add_entry"].arguments({}, target.config)),
+    )
+    first = replay(target, calls)
+    assert first is not None
+    assert (first.broken_property, len(first.calls)) == ("ack_set_has_some_but_not_all_messages", 1)
+    found = replay(target, calls, skipped=all_but(target.subject, BROKEN))
+    assert found is not None
+    return trace_of(target, spec, found)
+
+
+def replayed(trace: Trace, folder: Path) -> tuple[ReplayResult, str]:
+    path = folder / "finding.jsonl"
+    path.write_bytes(b"".join(trace.lines()))
+    text = io.StringIO()
+    console = Console(file=text, width=160, soft_wrap=True, highlight=False)
+    result = replay_command.run(replay_command.Options([str(path)]), console)
+    replay_command.show(console, result)
+    return result, text.getvalue()
+
+
+def test_a_replay_checks_the_property_that_the_finding_names(lost_ack: Trace, tmp_path: Path) -> None:
+    result, text = replayed(lost_ack, tmp_path)
+    [row] = result.differences
+    assert (row.op, row.fields, row.reproduced) == ("add_entry", [f"property:{BROKEN}"], True)
+    assert row.explanation is not None
+    assert [step.action for step in row.explanation.steps] == ["ack_cumulative", "add_entry"]
+    assert f"line 3: add_entry in property:{BROKEN}" in text
+    assert "1 finding reproduced" in text
+
+
+def test_a_replay_checks_all_properties_if_the_one_that_the_finding_names_holds(
+    lost_ack: Trace, tmp_path: Path
+) -> None:
+    other = replace(lost_ack, header=lost_ack.header | {"cause": "property:completed_reset_takes_effect"})
+    result, text = replayed(other, tmp_path)
+    [row] = result.differences
+    assert (row.op, row.reproduced) == ("ack_cumulative", False)
+    assert row.fields == ["property:ack_set_has_some_but_not_all_messages"]
+    assert row.explanation is not None
+    assert [step.action for step in row.explanation.steps] == ["ack_cumulative"]
+    assert "reproduced" not in text
+
+
+def test_a_finding_names_the_java_methods_of_its_steps_and_the_rules_that_it_needs(lost_ack: Trace) -> None:
+    explanation = explain(lost_ack)
+    assert [step.java for step in explanation.steps] == [["ManagedCursorImpl.asyncMarkDelete"], ["OpAddEntry"]]
+    assert explanation.classes == ["ManagedCursorImpl", "OpAddEntry"]
+    [row] = [row for row in defects_of("batch_acks") if row.property == BROKEN]
+    assert {rule.name for rule in explanation.rules} == set(row.rules), "found without the defect table"
+    assert all("ManagedCursorImpl.asyncMarkDelete" in rule.source for rule in explanation.rules)
+    path, line = explanation.source.split(":")
+    assert f"def {BROKEN}(" in "".join((ROOT / path).read_text().splitlines(keepends=True)[int(line) - 1 :][:3])
+
+
+def test_a_finding_of_a_seeded_bug_needs_no_rule(seeded: Ran) -> None:
+    assert all(each.explanation.rules == [] for each in seeded[2])
+    assert seeded[2][0].explanation.steps[0].java == ["RangeCache.put"]
+
+
+@pytest.mark.parametrize("name", subject_names(without_canaries=True))
+def test_the_java_methods_of_a_component_are_those_that_its_actions_name(name: str) -> None:
+    machine = find_subject(name).machine
+    named = {each for action in machine.actions for each in java_of(machine, action)}
+    assert {f"{owner}.{each}" for owner, methods in machine.java.items() for each in methods} <= named
+    assert machine.java or name == "txn_rollout", "steps of an operator, no class"
+    text = " ".join([module_of(name).__doc__ or "", *[action.rule for action in machine.actions.values()]])
+    assert all(owner in text or machine.java[owner] for owner in machine.java)
 
 
 # ---- why a predicate is false -----------------------------------------------------------------------------

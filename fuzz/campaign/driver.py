@@ -2,7 +2,7 @@
 
     campaign.json     the parameters: version, seed, specs. Other parameters need another folder
     commits/          one file a round: the tables of the round. The round is committed when this file is complete
-    runs/             one table a round, a row a task: seeds, numbers of traces and steps, seconds
+    runs/             one table a round, a row a task: seeds, numbers of traces and steps, seconds, of which shrinking
     findings/         one table a round: shrunk findings, each with its trace
     coverage/         one table a round: coverage in the model's terms
     traces/           one file a finding, named by its content
@@ -60,6 +60,7 @@ RUNS = pa.schema(
         ("skipped", pa.int64()),
         ("steps", pa.int64()),
         ("seconds", pa.float64()),
+        ("shrinking_seconds", pa.float64()),
         ("raw_findings", pa.int64()),
         ("round_seconds", pa.float64()),
     ]
@@ -173,6 +174,12 @@ class State:
                 total.add(row)
             self.findings.extend(result.findings)
 
+    @property
+    def shrinking_share(self) -> float:
+        """The share of the workers' time in which they replayed and shrank findings; schedules do not measure it."""
+        seconds = sum(row["seconds"] for row in self.runs)
+        return sum(row["shrinking_seconds"] for row in self.runs) / seconds if seconds else 0.0
+
     def merged_findings(self) -> list[Found]:
         """Returns the findings so far, one for each signature."""
         self.findings = merged(self.findings)
@@ -284,6 +291,7 @@ def commit(store: Store, number: int, results: Sequence[TaskResult], round_secon
             "skipped": p.skipped,
             "steps": p.steps,
             "seconds": p.seconds,
+            "shrinking_seconds": p.shrinking_seconds,
             "raw_findings": p.raw_findings,
             "round_seconds": round_seconds,
         }

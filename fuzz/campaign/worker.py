@@ -82,6 +82,7 @@ class TaskResult(NamedTuple):
     raw_findings: int  # before deduplication
     findings: tuple[Found, ...]
     coverage: tuple[Row, ...]
+    shrinking_seconds: float = 0.0  # of `seconds`: replaying and shrinking findings
 
 
 def target_of(spec: Spec) -> Target:
@@ -95,18 +96,22 @@ def run_task(task: Task) -> TaskResult:
     target = target_of(task.spec)
     total, found = Total(), list[Found]()
     traces = steps = raw = 0
+    shrinking = 0.0
     lockstep = Lockstep(target, steps=task.spec.steps)
     for first in range(task.first_seed, task.first_seed + task.traces, BLOCK):
         count = min(BLOCK, task.first_seed + task.traces - first)
         done, findings = _run_block(lockstep, range(first, first + count))
         traces += done
         raw += len(findings)
+        fuzzed = time.perf_counter()
         found += [found_of(target, task.spec, f) for f in _first_of_each_cause(findings)]
+        shrinking += time.perf_counter() - fuzzed
     steps = lockstep.coverage.steps
     for row in lockstep.coverage.rows():
         total.add(row)
     seconds = time.perf_counter() - started
-    return TaskResult(task, traces, task.traces - traces, steps, seconds, raw, tuple(found), tuple(total.rows()))
+    skipped, rows = task.traces - traces, tuple(total.rows())
+    return TaskResult(task, traces, skipped, steps, seconds, raw, tuple(found), rows, shrinking)
 
 
 def _run_block(lockstep: Lockstep, seeds: range) -> tuple[int, list[Finding]]:

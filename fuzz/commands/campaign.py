@@ -47,7 +47,9 @@ class CampaignResult(Result):
     seed: Count
     traces: Count
     steps: Count
-    seconds: Seconds
+    seconds: Seconds  # by the clock, from the submission of a round to its end; in all workers together steps ran
+    shrinking_share: float  # of the workers' time; the rest is fuzzing
+    rounds: Count
     findings: list[Shown]
     resumed: bool
     never: list[str]
@@ -116,6 +118,8 @@ def run(options: Options, console: Console) -> CampaignResult:
             traces=state.traces,
             steps=state.steps,
             seconds=state.seconds,
+            shrinking_share=state.shrinking_share,
+            rounds=state.rounds,
             findings=findings,
             resumed=resumed,
             never=failed,
@@ -189,6 +193,8 @@ def show(console: Console, result: CampaignResult) -> None:
     for line in result.never:
         console.print(f"[red]not reached[/] {escape(line)}")
     speed = result.steps / result.seconds if result.seconds else 0.0
-    console.print(f"{', '.join(result.subjects)}: {speed:,.0f} steps/s")
+    time = f"{result.seconds:,.0f} s by the clock in {result.rounds:,} complete rounds"
+    work = f"{result.shrinking_share:.0%} of the workers' time was replaying and shrinking findings"
+    console.print(f"{', '.join(result.subjects)}: {speed:,.0f} steps/s of all workers; {time}; {work}")
     show_verdict(console, result.findings, result.steps, result.traces, result.seed)
     console.print(f"report: {escape(result.report)}")

@@ -19,6 +19,7 @@ from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.platform.progress import showing
 from fuzz.platform.version import code_version
 from fuzz.report.finding import Shown, show_findings, shown
+from fuzz.target import Second
 from model.machine import BadValue
 
 #: Folder of the traces of findings.
@@ -50,8 +51,11 @@ class FuzzResult(Result):
     seed: Count
     traces: Count
     steps: Count
-    seconds: Seconds
-    steps_per_second: Seconds
+    seconds: Seconds  # fuzzing and shrinking, by the clock
+    fuzzing_seconds: Seconds
+    steps_per_second: Seconds  # while fuzzing, of all processes together
+    processes: Count
+    compared_with: Second  # the second side: implementation, profile, or none if the model ran alone
     coverage: Coverage
     never: list[str]
     failed: bool
@@ -71,7 +75,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
         raise BadValue(f"--against must name another profile than --profile, both are {spec.profile}")
     if spec.against is not None and request.property is not None:
         raise BadValue("--property checks the model alone: use --against or --property, not both")
-    target_of_request(request)
+    target = target_of_request(request)
     with showing(console, "starting") as update:
 
         def progress(run: Run, phase: str) -> None:
@@ -100,6 +104,9 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
         traces=done.traces,
         steps=done.steps,
         seconds=done.seconds,
+        fuzzing_seconds=done.fuzzing_seconds,
+        processes=request.jobs,
+        compared_with=target.second,
         steps_per_second=done.steps / done.fuzzing_seconds if done.fuzzing_seconds else 0.0,
         coverage=Coverage(actions=actions, **covered),
         never=missed,
@@ -115,13 +122,23 @@ def _while_time(seeds: list[int], request: Request, started: float) -> Iterator[
     return itertools.takewhile(lambda _: end is None or time.monotonic() < end, seeds)
 
 
+_SIDES = {
+    Second.IMPLEMENTATION: "model and implementation in lockstep",
+    Second.PROFILE: "the models of two profiles in lockstep",
+    Second.NONE: "the model alone, without the implementation",
+}
+
+
 def show(console: Console, result: FuzzResult) -> None:
     """Prints the findings step by step, then the totals."""
     show_findings(console, result.findings)
     for line in result.never:
         console.print(f"[red]not reached[/] {escape(line)}")
-    speed = f"{result.steps_per_second:,.0f} steps/s, {result.seconds:.1f} s"
-    console.print(f"{result.subject}, profile {result.profile}: {speed}")
+    console.print(f"{result.subject}, profile {result.profile}: {_SIDES[result.compared_with]}")
+    processes = "1 process" if result.processes == 1 else f"{result.processes} processes together"
+    fuzzing = f"{result.fuzzing_seconds:.1f} s of fuzzing ({result.steps_per_second:,.0f} steps/s of {processes})"
+    shrinking = f", {result.seconds - result.fuzzing_seconds:.1f} s of shrinking" if result.findings else ""
+    console.print(f"{fuzzing}{shrinking}")
     show_verdict(console, result.findings, result.steps, result.traces, result.seed)
 
 

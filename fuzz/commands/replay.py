@@ -17,10 +17,11 @@ from fuzz.platform.json import to_json
 from fuzz.platform.progress import showing
 from fuzz.platform.spark import session, started_by_spark_submit
 from fuzz.report.finding import Explanation, explain, show_explanation, text_of
+from fuzz.run.finding import Cause
 from fuzz.trace.file import ABSENT, BadTrace, Trace, is_trace_file
 from fuzz.trace.parallel import ReplayedTrace, replay_files
 from fuzz.trace.recording import OWN
-from fuzz.trace.replayer import Mismatch
+from fuzz.trace.replayer import Mismatch, field_of
 from fuzz.trace.spark import SETTINGS, replay_on_spark
 from model.machine import BadValue
 
@@ -66,6 +67,7 @@ class DifferenceRow(Record):
     message: str | None
     before: list[RecordedOperation]  # of a recording: the operations before the one that differs, and that one
     explanation: Explanation | None  # of a trace that the engines wrote
+    reproduced: bool  # whether the trace is a finding, and fails as the finding says
 
 
 class ReplayResult(Result):
@@ -201,7 +203,13 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
             for o in up_to[-_CONTEXT - 1 :]
         ],
         explanation=explanation,
+        reproduced=is_own and _names(trace, mismatch),
     )
+
+
+def _names(trace: Trace, mismatch: Mismatch) -> bool:
+    """Whether a trace is a finding and names this difference as its cause."""
+    return "cause" in trace.header and mismatch.fields == [field_of(Cause.parse(trace.header["cause"]))]
 
 
 # ---- showing ------------------------------------------------------------------------------------------
@@ -215,12 +223,15 @@ def show(console: Console, result: ReplayResult) -> None:
     known = [row.known_deviation for row in result.differences if row.known_deviation is not None]
     for name in sorted(set(known)):
         console.print(f"known deviation {name}: {known.count(name)} traces")
+    reproduced = sum(row.reproduced for row in result.differences)
+    if reproduced:
+        console.print(f"{reproduced:,} {'finding' if reproduced == 1 else 'findings'} reproduced")
     console.print(f"{result.agreed:,} of {result.traces:,} traces agree ({result.operations:,} operations)")
 
 
 def _show_difference(console: Console, row: DifferenceRow) -> None:
     where = f"{row.trace}, line {row.line}: {row.op} in {', '.join(row.fields)}"
-    console.print(f"[bold red]differs[/] {escape(where)}")
+    console.print(f"[bold red]{'reproduced' if row.reproduced else 'differs'}[/] {escape(where)}")
     if row.explanation is not None and row.explanation.kind is not None:
         show_explanation(console, row.explanation)
         return

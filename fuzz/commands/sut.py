@@ -103,7 +103,10 @@ def run(options: Options, console: Console) -> SutResult:
         traces=done.traces,
         steps=done.steps,
         seconds=time.monotonic() - started,
+        fuzzing_seconds=done.seconds,
         steps_per_second=speed,
+        processes=1,
+        compared_with=target.second,
         coverage=Coverage(actions=actions, **covered),
         never=[],
         failed=False,
@@ -160,6 +163,6 @@ def show(console: Console, result: SutResult) -> None:
         lists = {"actions": said.actions, "settings": said.settings, "observes": said.observes}
         parts = [f"{key} {', '.join(names) or 'none'}" for key, names in lists.items() if names is not None]
         console.print(escape(f"{said.name}: {'; '.join(parts) or 'all abilities'}"))
-    speed = f"{result.operations_per_second:,.0f} operations/s, {result.seconds:.1f} s"
-    console.print(f"{result.subject}, profile {result.profile}: {speed}")
+    speed = f"{result.fuzzing_seconds:.1f} s of fuzzing ({result.operations_per_second:,.0f} operations/s)"
+    console.print(f"{result.subject}, profile {result.profile}: {speed}, {result.seconds:.1f} s in all")
     show_verdict(console, result.findings, result.steps, result.traces, result.seed)

@@ -22,10 +22,11 @@ from fuzz.client.schedule import find_scenario
 from fuzz.defects.table import NO_REPORT
 from fuzz.platform.version import code_version
 from fuzz.report.diagram import draw
-from fuzz.report.finding import OF_STATES, Shown, change_text, changes, first_sentence, text_of
+from fuzz.report.finding import OF_STATES, Shown, change_text, changes, first_sentence, rule_text, text_of
 from fuzz.report.sequence import sequence_chart
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject
+from fuzz.target import Second
 from invariants.properties import Property
 
 _ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
@@ -46,6 +47,8 @@ def render(
         state=state,
         failed=failed,
         against=against,
+        alone=_names_with(plan, Second.NONE),
+        in_lockstep=_names_with(plan, Second.IMPLEMENTATION),
         speed=state.steps / state.seconds if state.seconds else 0.0,
         version=plan.version or code_version(),
         shown_by=code_version(),
@@ -58,11 +61,23 @@ def render(
     )
 
 
+def _names_with(plan: Plan, second: Second) -> list[str]:
+    """Returns the components of a campaign whose model is compared with this second side."""
+    specs = [each for each in plan.specs if not is_scenario(each.subject)]
+    return [each.subject for each in specs if target_of(each).second is second]
+
+
 def page(template: str, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any) -> str:
     """Returns a page rendered from a template of `fuzz/templates/`, which may use further filters."""
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
-    environment.filters |= {"text": text_of, "change": change_text, "sentence": first_sentence, "prose": prose}
+    environment.filters |= {
+        "text": text_of,
+        "change": change_text,
+        "sentence": first_sentence,
+        "prose": prose,
+        "rule": rule_text,
+    }
     environment.filters |= {"sequence": sequence_chart} | dict(filters or {})
     environment.globals |= {"changes": changes, "of_states": OF_STATES, "no_report": NO_REPORT}
     return environment.get_template(template).render(**values)
@@ -92,7 +107,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "about": subject.machine.profiles[spec.profile].about,
         "traces": traces,
         "steps": steps,
-        "seconds": sum(r["seconds"] for r in runs),
+        "speed": speed_of(runs),
         "skipped": sum(r["skipped"] for r in runs),
         "actions": [
             _action(subject, name, taken.get(name, 0), refused.get(name, 0), steps) for name in subject.machine.actions
@@ -137,13 +152,15 @@ def _scenario(spec: Spec, state: State) -> dict[str, Any]:
 def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -> dict[str, Any]:
     action = subject.machine.actions[name]
     drivable = all(subject.domain(name, p.name) != () for p in action.params)
+    always_refused = drivable and taken == refused
     return {
         "name": name,
         "rule": action.rule.splitlines()[0],
         "taken": taken,
         "refused": refused,
         "share": taken / steps if steps else 0.0,
-        "never": drivable and taken == refused,
+        "always_refused": always_refused and taken > 0,
+        "never": always_refused and steps >= subject.min_steps_for_coverage,
         "driven": drivable,
         "fault": action.fault,
     }
@@ -235,22 +252,25 @@ def line_style(index: int) -> dict[str, Any]:
     return {"color": f"C{index % 10}", "linestyle": ("-", "--", ":")[index // 10 % 3]}
 
 
+def speed_of(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Returns the steps per second of one worker while it fuzzes: without replaying and shrinking findings."""
+    seconds = sum(row["seconds"] - row["shrinking_seconds"] for row in rows)
+    return sum(row["steps"] for row in rows) / seconds if seconds > 0 else 0.0
+
+
 def _throughput(state: State) -> str:
-    """Draws the steps per second of one worker in each round, with a line for each component."""
+    """Draws the steps per second of one worker while it fuzzes, by round, with a line for each component."""
     figure, axes = pyplot().subplots(figsize=(6.4, 2.6))
     for index, subject in enumerate(sorted({r["subject"] for r in state.runs})):
         rounds: dict[int, list[dict[str, Any]]] = {}
         for row in state.runs:
             if row["subject"] == subject:
                 rounds.setdefault(row["round"], []).append(row)
-        speeds = [
-            sum(r["steps"] for r in rows) / max(sum(r["seconds"] for r in rows), 1e-9)
-            for _, rows in sorted(rounds.items())
-        ]
+        speeds = [speed_of(rows) for _, rows in sorted(rounds.items())]
         axes.plot(sorted(rounds), speeds, marker="o", markersize=3, label=subject, **line_style(index))
     axes.set_xlim(0.5, max(r["round"] for r in state.runs) + 0.5)
     axes.set_xlabel("round")
-    axes.set_ylabel("steps/s of one worker")
+    axes.set_ylabel("steps/s of one worker while fuzzing")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")

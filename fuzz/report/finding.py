@@ -7,6 +7,7 @@ replayed with every step checked.
 from __future__ import annotations
 
 import difflib
+import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,9 +21,10 @@ from fuzz.campaign.worker import Found
 from fuzz.charts import Chart, chart_of
 from fuzz.defects.table import NO_REPORT, Defect, defects_of
 from fuzz.platform.json import to_json
-from fuzz.report.why import why
+from fuzz.report.confirm import NeededRule, java_of, needed_rules
+from fuzz.report.why import Reason, why
 from fuzz.run.call import Call
-from fuzz.run.checks import Values, all_but, event_of
+from fuzz.run.checks import NONE_SKIPPED, Skipped, Values, event_of
 from fuzz.run.compare import shown as as_data
 from fuzz.run.finding import Cause, Difference, Kind
 from fuzz.run.pair import Pair
@@ -30,7 +32,8 @@ from fuzz.seeding import subject_or_mutant
 from fuzz.subject import Subject
 from fuzz.target import Target
 from fuzz.trace.file import Operation, Trace, read_traces
-from invariants.properties import Event
+from fuzz.trace.replayer import skipped_of
+from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
 
 #: The violated guarantee for each kind of finding except broken properties.
@@ -77,7 +80,10 @@ class Arrow(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One step of a trace. `other_outcome` is the second side's outcome, set only if it differs."""
+    """One step of a trace. `other_outcome` is the second side's outcome, set only if it differs.
+
+    `java` has the classes and methods of Pulsar that the action models.
+    """
 
     action: str
     arguments: dict[str, Any]
@@ -86,6 +92,7 @@ class Step(msgspec.Struct, frozen=True):
     differs: bool
     changes: list[Change]
     arrow: Arrow | None = None  # of a component with a chart, unless the step was refused
+    java: list[str] = []
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -121,6 +128,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     other: str = "implementation"  # the second side: implementation or other profile
     problem: str = ""  # what is wrong, if no replay can show it: this code cannot run the trace, or a client is real
     actors: dict[str, str] = {}  # of the sequence chart, in order, with their headings
+    classes: list[str] = []  # the classes of Pulsar that the component models, the main one first
+    source: str = ""  # the file and line of a violated property
+    rules: list[NeededRule] = []  # the rules of the profile that the violation of a property needs
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,7 +204,10 @@ def shown_defect(row: Defect) -> KnownDefect:
 
 
 def explain(trace: Trace) -> Explanation:
-    """Replays a trace that the engines wrote, with every step checked, up to the first difference."""
+    """Replays a trace that the engines wrote, with every step checked, up to the first difference.
+
+    Of the properties, it checks the one that the trace names. If nothing differs, it checks all of them.
+    """
     try:
         return _explain(trace)
     except Exception as problem:  # a trace of another version of the code
@@ -208,23 +221,26 @@ def _explain(trace: Trace) -> Explanation:
     cfg = machine.configure(trace.config)
     against = machine.configure(trace.header["against"]) if "against" in trace.header else None
     cause = Cause.parse(trace.header["cause"]) if "cause" in trace.header else None
-    skipped = all_but(subject, cause.broken_property if cause is not None else None)
     chart = chart_of(trace.component)
     is_foreign = "program" in trace.header  # not run: its results are in the header
-    pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
-    difference, conditions = None, list[Condition]()
-    for operation in trace.operations:
-        if operation.op not in machine.actions:
-            raise BadValue(f"{subject.name} has no action {operation.op}; it has {', '.join(machine.actions)}")
-        call = Call(operation.op, machine.actions[operation.op].arguments(operation.args, cfg))
-        before, values = pair.state, pair.values
-        difference = pair.step(call)
-        arrow = _arrow(chart, pair, operation, before) if chart is not None else None
-        steps.append(_step(pair, operation, before, difference, arrow))
-        if difference is not None:
-            cause = difference.cause
-            conditions = _conditions(pair, before, values, call)
-            break
+    calls = [_call_of(subject, cfg, operation) for operation in trace.operations]
+
+    def replayed(skipped: Skipped) -> tuple[Pair, list[Step], Difference | None, list[Condition]]:
+        pair, steps = Pair(Target(subject, cfg, against, model_only=is_foreign), skipped), list[Step]()
+        for operation, call in zip(trace.operations, calls, strict=True):
+            before, values = pair.state, pair.values
+            difference = pair.step(call.copy())
+            arrow = _arrow(chart, pair, operation, before) if chart is not None else None
+            steps.append(_step(pair, operation, before, difference, arrow))
+            if difference is not None:
+                return pair, steps, difference, _conditions(pair, before, values, call)
+        return pair, steps, None, []
+
+    pair, steps, difference, conditions = replayed(skipped_of(subject, trace))
+    if difference is None and not is_foreign:
+        pair, steps, difference, conditions = replayed(NONE_SKIPPED)
+    cause = difference.cause if difference is not None else cause
+    broken = broken_property_of(subject, cause)
     if is_foreign and difference is None and cause is not None:
         difference = Difference(cause, trace.header["message"], trace.header["expected"], trace.header["actual"])
         if cause.kind is Kind.OUTCOME and steps:
@@ -239,7 +255,29 @@ def _explain(trace: Trace) -> Explanation:
         state=plain(pair.state),
         other="implementation" if against is None else "other profile",
         actors=dict(chart.actors(cfg, [(each.op, each.args) for each in trace.operations])) if chart else {},
+        classes=list(machine.java),
+        source=source_of(broken) if broken is not None else "",
+        rules=needed_rules(subject, cfg, calls[: len(steps)], difference.cause) if broken and difference else [],
     )
+
+
+def _call_of(subject: Subject, cfg: Any, operation: Operation) -> Call:
+    actions = subject.machine.actions
+    if operation.op not in actions:
+        raise BadValue(f"{subject.name} has no action {operation.op}; it has {', '.join(actions)}")
+    return Call(operation.op, actions[operation.op].arguments(operation.args, cfg))
+
+
+def broken_property_of(subject: Subject, cause: Cause | None) -> Property | None:
+    """Returns the property of a subject that a cause names; None if it names none."""
+    name = cause.what if cause is not None and cause.kind in (Kind.PROPERTY, Kind.EVENTUALLY) else None
+    return next((each for each in subject.properties if each.name == name), None)
+
+
+def source_of(broken: Property) -> str:
+    """Returns the file of a property and its first line, as file:line."""
+    function = inspect.unwrap(broken.holds)
+    return f"{function.__module__.replace('.', '/')}.py:{function.__code__.co_firstlineno}"
 
 
 def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow | None:
@@ -266,6 +304,7 @@ def _step(
         differs=differs,
         changes=list(changes(plain(before), plain(pair.state))),
         arrow=arrow,
+        java=java_of(pair.subject.machine, operation.op),
     )
 
 
@@ -285,12 +324,19 @@ def _conditions(pair: Pair, before: Any, values: Values, call: Call) -> list[Con
 
 
 def _why(holds: Callable[..., bool], arguments: Sequence[Any]) -> list[Condition]:
+    """Returns the conditions that decide a property, without the guards against None if there are others."""
+    reasons = why(holds, arguments)
     return [
         Condition(
             reason.condition, reason.holds, _differing_keys({text: readable(value) for text, value in reason.operands})
         )
-        for reason in why(holds, arguments)
+        for reason in reasons
+        if not _is_guard(reason) or all(map(_is_guard, reasons))
     ]
+
+
+def _is_guard(reason: Reason) -> bool:
+    return reason.condition.endswith((" is None", " is not None"))
 
 
 def readable(value: Any) -> Any:
@@ -321,10 +367,8 @@ def guarantee_of(subject: Subject, cause: Cause, of_profiles: bool = False) -> s
     """Returns the guarantee that a finding violates, in one sentence. `of_profiles`: two profiles are compared."""
     if of_profiles and cause.kind in GUARANTEES_OF_PROFILES:
         return GUARANTEES_OF_PROFILES[cause.kind]
-    for each in subject.properties:
-        if cause.kind in (Kind.PROPERTY, Kind.EVENTUALLY) and each.name == cause.what:
-            return first_sentence(each.guarantee)
-    return GUARANTEES.get(cause.kind, "")
+    broken = broken_property_of(subject, cause)
+    return first_sentence(broken.guarantee) if broken is not None else GUARANTEES.get(cause.kind, "")
 
 
 def first_sentence(text: str) -> str:
@@ -377,6 +421,11 @@ def call_text(step: Step) -> str:
     return f"{step.action}({', '.join(f'{k}={text_of(v)}' for k, v in step.arguments.items())})"
 
 
+def rule_text(rule: NeededRule) -> str:
+    """Returns a rule as one line of text: its value, its origin, and the class or proposal that it is from."""
+    return f"{rule.name} = {text_of(rule.value)} ({rule.origin}; {rule.source})"
+
+
 def change_text(change: Change) -> str:
     """Returns a change as one line of text."""
     if change.kind == "added":
@@ -419,13 +468,13 @@ def _show_heading(console: Console, finding: Shown, number: str) -> None:
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """Prints the guarantee, the steps, and the conditions that are false after the last one."""
-    if explanation.guarantee:
-        _show_line(console, "guarantee", explanation.guarantee)
+    """Prints the guarantee, the classes, the steps, and the conditions that are false after the last one."""
+    _show_place(console, explanation)
     if explanation.problem:
         _show_line(console, "problem", explanation.problem)
     for number, step in enumerate(explanation.steps, 1):
-        console.print(f"  {number:>9}  [bold]{_truncated(call_text(step))}[/]")
+        java = f"  [dim]{', '.join(step.java)}[/]" if step.java else ""
+        console.print(f"  {number:>9}  [bold]{_truncated(call_text(step))}[/]{java}")
         if step.differs:
             _show_detail(console, f"model returns {text_of(step.outcome)}")
             _show_detail(console, f"{explanation.other} returns {text_of(step.other_outcome)}")
@@ -444,6 +493,18 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         lines = [f"{text} = {text_of(value)}" for text, value in condition.values.items()]
         for line in [each for each in lines if len(each) <= _WIDTH] or lines:
             _show_detail(console, line)
+
+
+def _show_place(console: Console, explanation: Explanation) -> None:
+    """Prints the guarantee, the rules that break it, and the classes of Pulsar."""
+    if explanation.guarantee:
+        _show_line(console, "guarantee", explanation.guarantee)
+    if explanation.source:
+        _show_line(console, "property", explanation.source)
+    for rule in explanation.rules:
+        _show_line(console, "because", rule_text(rule))
+    if explanation.classes:
+        _show_line(console, "in Java", ", ".join(explanation.classes))
 
 
 def _show_line(console: Console, heading: str, text: str) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from fuzz.platform.json import to_json
 from fuzz.run.call import Call
+from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.compare import same
 from fuzz.run.finding import Cause, Kind
 from fuzz.run.gaps import Result as Agreement
@@ -307,17 +308,26 @@ class Replayer:
     def mismatches(self, trace: Trace, cfg: Any) -> Iterator[Mismatch]:
         """Yields the operations at which the trace does not agree. Those after the first may be consequences of it.
 
-        Ends at a difference between model and implementation.
+        Ends at a difference between model and implementation. Of the properties, a finding checks the one that it
+        names; it checks all of them if nothing differs.
         """
+        agrees, skipped = True, skipped_of(self.subject, trace)
+        for each in self._mismatches(trace, cfg, skipped):
+            agrees = False
+            yield each
+        if agrees and skipped:
+            yield from self._mismatches(trace, cfg, NONE_SKIPPED)
+
+    def _mismatches(self, trace: Trace, cfg: Any, skipped: Skipped) -> Iterator[Mismatch]:
         recording, config, fold, view = self.recording, trace.config, self.recording.fold, None
-        pair, depth = self._pair(trace, cfg), Depth.ALL if OWN in trace.header else Depth.VIEW
+        pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if OWN in trace.header else Depth.VIEW
         for operation in trace.operations:
             calls = self.calls(trace, cfg, pair.state if fold is None else view, operation)
             for call in calls:
                 difference = pair.step(call, depth if call is calls[-1] else Depth.OUTCOME)
                 if difference is not None:
                     expected, actual, cause = difference.expected, difference.actual, difference.cause
-                    yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [_field(cause)])
+                    yield Mismatch(trace.id, operation.line, operation.op, expected, actual, [field_of(cause)])
                     return
             if fold is not None:
                 view, result = fold(cfg, view, operation, pair.outcome, config)
@@ -332,15 +342,15 @@ class Replayer:
                 if not same(seen, operation.observe):
                     yield self._unlike(trace, operation, seen)
 
-    def _pair(self, trace: Trace, cfg: Any) -> Pair:
+    def _pair(self, trace: Trace, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Pair:
         """Returns the model and the second side in the initial state of the trace."""
         machine = self.subject.machine
         against, started = trace.header.get("against"), trace.config.get("start_ns")
         target = Target(self.subject, cfg, machine.configure(against) if against else None, self.model_only)
         start = machine.start(cfg)
         if OWN not in trace.header and isinstance(started, int) and hasattr(start, "now_ns"):
-            return Pair(target, start=start._replace(now_ns=started))
-        return Pair(target)
+            return Pair(target, skipped, start=start._replace(now_ns=started))
+        return Pair(target, skipped)
 
     def calls(self, trace: Trace, cfg: Any, state: Any, operation: Operation) -> list[Call]:
         """Returns the calls of an operation, with validated arguments. Raises BadTrace."""
@@ -364,7 +374,17 @@ class Replayer:
         return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
 
 
-def _field(cause: Cause) -> str:
+def skipped_of(subject: Subject, trace: Trace) -> Skipped:
+    """Returns the properties that a replay of a finding leaves out: all but the one that it violates.
+
+    Another property may fail at an earlier step. None is left out of a trace that is no finding.
+    """
+    if OWN not in trace.header or "cause" not in trace.header:
+        return NONE_SKIPPED
+    return all_but(subject, Cause.parse(trace.header["cause"]).broken_property)
+
+
+def field_of(cause: Cause) -> str:
     """Returns the entry of `Mismatch.fields` for a difference between model and implementation."""
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH) else str(cause)
 

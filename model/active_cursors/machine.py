@@ -163,7 +163,21 @@ class Slowest(NamedTuple):
     new: Position | None
 
 
-active_cursors = Machine("active_cursors", Config, start, source="PIP-430")
+active_cursors = Machine(
+    "active_cursors",
+    Config,
+    start,
+    source="PIP-430",
+    java={
+        "ActiveManagedCursorContainer": (
+            "add updateCursor cursorUpdated removeCursor get "
+            "getNumberOfCursorsAtSamePositionOrBefore "
+            "getSlowestCursorPosition size shouldCacheAddedEntry"
+        ),
+        "ActiveManagedCursorContainerImpl": "",
+        "ManagedCursorContainerImpl": "",
+    },
+)
 
 Name = Annotated[int, Below("cursors")]
 Millis = Annotated[int, AtLeast(0)]

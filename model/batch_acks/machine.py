@@ -65,7 +65,16 @@ from model.batch_acks.state import (
 from model.machine import Failed, Machine, Step, refused
 from model.positions import Position
 
-batch_acks = Machine("batch_acks", Config, start, source="PIP-54")
+batch_acks = Machine(
+    "batch_acks",
+    Config,
+    start,
+    source="PIP-54",
+    java={
+        "ManagedCursorImpl": "asyncDelete asyncMarkDelete isCursorDataFullyPersistable asyncResetCursor",
+        "OpAddEntry": "",
+    },
+)
 
 
 class Ack(NamedTuple):

@@ -43,7 +43,7 @@ def appended(s: State, r: Record) -> State:
 def transfer(cfg: Config, s: State, dst: BrokerName) -> Step[State, None]:
     """The leader or an operator's broker moves the bundle to a registered broker: it appends Releasing.
 
-    V1b and V2 append Acquiring.
+    Models `publishUnloadEventAsync`. V1b and V2 append Acquiring.
     """
     r = s.records[-1]
     if r.state != "owned" or dst == r.dst:

@@ -60,7 +60,10 @@ def answer_of(cfg: Config, s: State, broker: int) -> int | None:
 
 @bundle_transfer.action
 def lookup(cfg: Config, s: State, topic: TopicName, client: ClientName, broker: BrokerName) -> Step[State, str]:
-    """A client without address looks its topic up at a broker: it is answered from the broker's view, or parked."""
+    """A client without address looks its topic up at a broker: it is answered from the broker's view, or parked.
+
+    Models `handleLookup`.
+    """
     _, c = found(s, topic, client)
     if c is None or c.phase != "lookup":
         return s, NO_CLIENT if c is None else ELSEWHERE
@@ -95,7 +98,10 @@ def answer(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[
 
 @bundle_transfer.action
 def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, None]:
-    """A client connects to its address and sends `PRODUCER` or `SUBSCRIBE`. An address is used once."""
+    """A client connects to its address and sends `PRODUCER` or `SUBSCRIBE`. An address is used once.
+
+    Models `ConnectionHandler`.
+    """
     _, c = found(s, topic, client)
     if c is None or c.phase != "directed" or c.peer is None:
         return s, NO_CLIENT if c is None else ELSEWHERE
@@ -110,6 +116,8 @@ def connect(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step
 @bundle_transfer.action
 def admit(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
     """A broker answers `PRODUCER` or `SUBSCRIBE` by its view: success once it has loaded the topic, or an error.
+
+    Models `handleProducer` and `handleSubscribe`.
 
     The destination of a transfer parks the request until it owns the bundle.
     """
@@ -168,7 +176,7 @@ def send(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[St
 
 @bundle_transfer.action
 def process(cfg: Config, s: State, topic: TopicName, client: ClientName) -> Step[State, str]:
-    """A broker processes the next send or ack of an attached client.
+    """A broker processes the next send or ack of an attached client (`handleSend`).
 
     A topic in transfer ignores it: no receipt, no error. Returns its effect in a word.
     """

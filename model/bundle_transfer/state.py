@@ -207,7 +207,18 @@ def start(cfg: Config) -> State:
 
 
 bundle_transfer = Machine(
-    "bundle_transfer", Config, start, source="PIP-307, reviewed as PIP-281 (apache/pulsar#20748), over PIP-192"
+    "bundle_transfer",
+    Config,
+    start,
+    source="PIP-307, reviewed as PIP-281 (apache/pulsar#20748), over PIP-192",
+    java={
+        "ServiceUnitStateChannelImpl": "handleEvent doCleanup monitorOwnerships publishUnloadEventAsync",
+        "ServerCnx": "handleSend handleProducer handleSubscribe handleLookup",
+        "BrokerService": "loadOrCreatePersistentTopic",
+        "PersistentTopic": "close",
+        "OpAddEntry": "",
+        "ConnectionHandler": "",
+    },
 )
 
 

@@ -58,7 +58,10 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, None]:
-    """A broker begins to load a topic; it fences no other broker yet."""
+    """A broker begins to load a topic; it fences no other broker yet.
+
+    Models `loadOrCreatePersistentTopic`.
+    """
     t = s.topics[topic]
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):
@@ -110,7 +113,7 @@ def unconfirmed_in(t: Topic) -> tuple[Entry, ...]:
 def confirm(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
     """The bookies confirm the oldest unconfirmed entry, and the producer receives a receipt. Returns the sequence id.
 
-    If another broker has fenced the ledger, the add fails instead, and with it the topic.
+    Models `OpAddEntry`. If another broker has fenced the ledger, the add fails instead, and with it the topic.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -175,7 +178,7 @@ def abandoned(t: Topic, o: Instance) -> Topic:
 def close_ledger(cfg: Config, s: State, topic: TopicName, broker: BrokerName) -> Step[State, int]:
     """Phase 1 ends: the ledger is closed at its last confirmed entry, and the cursor is persisted.
 
-    Adds in flight are dropped without an answer. Returns their number.
+    Models `PersistentTopic.close`. Adds in flight are dropped without an answer. Returns their number.
     """
     t = s.topics[topic]
     o = t.objects[broker]

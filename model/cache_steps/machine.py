@@ -69,7 +69,17 @@ NO_VALUE = Refused("illegal_state", "no value to deallocate at this position")
 #: Result of an eviction predicate for the head of the queue.
 EvictionResult = Literal["MISSING", "STOP", "REQUEUE", "REMOVE"]
 
-cache_steps = Machine("cache_steps", Config, start, source="PIP-430")
+cache_steps = Machine(
+    "cache_steps",
+    Config,
+    start,
+    source="PIP-430",
+    java={
+        "RangeCache": "put",
+        "RangeCacheRemovalQueue": "",
+        "RangeEntryCacheManagerImpl": "entryAdded triggerEvictionWhenNeeded entriesRemoved doCacheEviction",
+    },
+)
 
 Inserter = Annotated[int, Below("inserters")]
 Remover = Annotated[int, Below("removers")]

@@ -142,6 +142,8 @@ def covers(acks: tuple[int, ...], batch: range) -> bool:
 def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
     """The application acknowledges a message: the ack is grouped until the next flush.
 
+    Models `acknowledgeAsync`.
+
     Without index acks, an entry is acknowledged once all its messages are. Returns whether an ack is grouped.
     """
     c = s.consumer
@@ -163,6 +165,8 @@ def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
 @client_session.action
 def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[State, int]:
     """The application acknowledges everything up to a message; only the highest such ack is grouped.
+
+    Models `acknowledgeCumulativeAsync`.
 
     Without index acks, it covers the message's entry only if all messages of the entry are acknowledged.
     Returns the last message covered, -1 for none.
@@ -198,6 +202,8 @@ def flush(cfg: Config, s: State) -> Step[State, None]:
 @client_session.action
 def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State, None]:
     """The application rejects a message, and the client requests its redelivery; `model/negative_acks` has the delay.
+
+    Models `negativeAcknowledge`.
 
     Shared: REDELIVER of its entry. Exclusive: REDELIVER without ids, of all unacknowledged messages. The client drops
     its receiver queue and the messages in flight with an older consumer epoch, and returns their permits.

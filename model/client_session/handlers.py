@@ -26,7 +26,7 @@ NO_SESSION = Refused("not_enabled", "the broker has no such session of the handl
 def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     """A handler connects to the URL of its redirect, or to the broker that a lookup returns, and sends its request.
 
-    A consumer drops its receiver queue first. Returns "redirect" or "lookup".
+    Models `grabCnx`. A consumer drops its receiver queue first. Returns "redirect" or "lookup".
     """
     link = link_of(s, handler)
     if link.phase not in ("lookup", "redirected"):
@@ -48,7 +48,10 @@ def fail_redirect(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.action
 def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
-    """The broker answers PRODUCER_SUCCESS with the last sequence id, or SUCCESS to a SUBSCRIBE. Returns the id."""
+    """The broker answers PRODUCER_SUCCESS with the last sequence id, or SUCCESS to a SUBSCRIBE. Returns the id.
+
+    Models `handleProducer` and `handleSubscribe`.
+    """
     if link_of(s, handler).served != "requested":
         return s, NO_SESSION
     last = last_sequence_id(cfg, s) if handler == "producer" else 0

@@ -46,7 +46,7 @@ def created(cfg: Config, s: State, reply: Reply, again: bool) -> State:
 def send(cfg: Config, s: State) -> Step[State, int]:
     """The application sends a message: it gets the next sequence id and is pending until it has a result.
 
-    Without a connection the message waits for the next one. Returns the sequence id.
+    Models `sendAsync`. Without a connection the message waits for the next one. Returns the sequence id.
     """
     p = s.producer
     if not p.link.created or p.link.phase in ("failed", "crashed"):
@@ -114,7 +114,7 @@ def is_processing(s: State) -> bool:
 
 @client_session.action
 def store(cfg: Config, s: State) -> Step[State, str]:
-    """The broker stores the next send and answers with a receipt.
+    """The broker stores the next send and answers with a receipt (`handleSend`).
 
     With deduplication, a sequence id up to the highest stored one gets its receipt without being stored.
     """

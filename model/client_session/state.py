@@ -165,7 +165,18 @@ def start(cfg: Config) -> State:
     return State(log, (), producer, Consumer(link, 0, 0, (), (), 0, (), (), (), -1, -1))
 
 
-client_session = Machine("client_session", Config, start, source="Pulsar's binary protocol, PIP-54 and PIP-307")
+client_session = Machine(
+    "client_session",
+    Config,
+    start,
+    source="Pulsar's binary protocol, PIP-54 and PIP-307",
+    java={
+        "ProducerImpl": "sendAsync",
+        "ConsumerImpl": "acknowledgeAsync acknowledgeCumulativeAsync negativeAcknowledge",
+        "HandlerBase": "grabCnx",
+        "ServerCnx": "handleSend handleProducer handleSubscribe",
+    },
+)
 #: Without `crashed`, which only a rule other than the reference reaches.
 client_session.diagrams["handler"] = {
     "lookup": ("waiting",),

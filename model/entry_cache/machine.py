@@ -51,7 +51,22 @@ from model.positions import EARLIEST, Position
 from model.range_cache import Count, Entry, Removed
 from model.values import AtLeast, Below, Between
 
-entry_cache = Machine("entry_cache", Config, start, source="PIP-430")
+entry_cache = Machine(
+    "entry_cache",
+    Config,
+    start,
+    source="PIP-430",
+    java={
+        "RangeEntryCacheManagerImpl": (
+            "doEvictToWatermarkWhenOverThreshold doCacheEviction removeEntryCache updateCacheSizeAndThreshold"
+        ),
+        "RangeEntryCacheImpl": "asyncReadEntry invalidateEntries invalidateAllEntries",
+        "RangeCacheRemovalQueue": "getNonEvictableSize",
+        "PendingReadsManager": "",
+        "InflightReadsLimiter": "",
+        "EntryImpl": "release",
+    },
+)
 
 Cache = Annotated[int, Below("caches")]
 Bytes = Annotated[int, AtLeast(0)]

@@ -93,7 +93,31 @@ from model.managed_ledger.state import (
 from model.positions import Position
 from model.values import UNITS_PER_MS, AtLeast, Below
 
-managed_ledger = Machine("managed_ledger", Config, start, source="PIP-430, PIP-379")
+managed_ledger = Machine(
+    "managed_ledger",
+    Config,
+    start,
+    source="PIP-430, PIP-379",
+    java={
+        "ManagedLedgerImpl": (
+            "ledgerClosed createNewOpAddEntryForNewLedger "
+            "trimConsumedLedgersInBackground checkBackloggedCursors "
+            "checkCursorsToCacheEntries"
+        ),
+        "OpAddEntry": "",
+        "OpReadEntry": "",
+        "ManagedCursorImpl": "asyncDelete asyncMarkDelete",
+        "PersistentDispatcherMultipleConsumers": (
+            "addConsumer removeConsumer consumerFlow "
+            "redeliverUnacknowledgedMessages readMoreEntries "
+            "sendMessagesToConsumers"
+        ),
+        "PersistentSubscription": "resetCursor",
+        "RangeEntryCacheImpl": "readFromStorage invalidateAllEntries",
+        "RangeEntryCacheManagerImpl": "doCacheEviction doEvictToWatermarkWhenOverThreshold",
+        "EntryImpl": "release",
+    },
+)
 
 Name = Annotated[int, Below("subscriptions")]
 ConsumerName = Annotated[int, Below("consumers")]
@@ -313,7 +337,7 @@ def dispatch(cfg: Config, s: State, subscription: Name, kind: Kind) -> Step[Stat
 
 @managed_ledger.action
 def release(cfg: Config, s: State, subscription: Name) -> Step[State, Position]:
-    """`Entry.release`: the oldest entry that was sent is written to the connection; one expected read less."""
+    """`EntryImpl.release`: the oldest entry that was sent is written to the connection; one expected read less."""
     sub = s.subscriptions[subscription]
     if not sub.sent:
         return refused(s, "not_enabled", "no entry is being sent")

@@ -213,7 +213,13 @@ class Elapsed(NamedTuple):
     redeliveries: tuple[Redelivery, ...]
 
 
-negative_acks = Machine("negative_acks", Config, start, source="PIP-393")
+negative_acks = Machine(
+    "negative_acks",
+    Config,
+    start,
+    source="PIP-393",
+    java={"NegativeAcksTracker": "add triggerRedelivery", "ConsumerImpl": "unAckedChunkedMessageIdSequenceMap"},
+)
 
 Duration = Annotated[int, AtLeast(0), InUnit("clock_unit")]
 RedeliveryCount = Annotated[int, AtLeast(0)]

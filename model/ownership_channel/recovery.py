@@ -108,6 +108,8 @@ def expire(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """The session of a running broker expires: its registry entry is deleted although the broker runs.
 
+    Models `handleMetadataSessionEvent`.
+
     All records in its view of the metadata store become stale. Under the policy `shutdown` the broker stops.
     """
     at = s.brokers[broker]
@@ -122,7 +124,10 @@ def lose_session(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, Non
 
 @ownership_channel.action
 def reconnect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker gets a new session, and registers again unless the broker is shutting down."""
+    """A broker gets a new session, and registers again unless the broker is shutting down.
+
+    Models `handleMetadataSessionEvent`.
+    """
     at = s.brokers[broker]
     if not at.is_up or at.session != "Unstable":
         return refused(s, "not_enabled", "the broker has a session")

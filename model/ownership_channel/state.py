@@ -95,7 +95,21 @@ def start(cfg: Config) -> State:
     return State(0, True, none, (), (False,) * cfg.bundles, (started(cfg, none, 0),) * cfg.brokers)
 
 
-ownership_channel = Machine("ownership_channel", Config, start, source="PIP-192")
+ownership_channel = Machine(
+    "ownership_channel",
+    Config,
+    start,
+    source="PIP-192",
+    java={
+        "ServiceUnitStateChannelImpl": (
+            "getOwnerAsync publishUnloadEventAsync publishSplitEventAsync "
+            "handleExisting handleMetadataSessionEvent monitorOwnerships "
+            "overrideOwnership"
+        ),
+        "ServiceUnitState": "isValidTransition",
+        "ServiceUnitStateDataConflictResolver": "shouldKeepLeft",
+    },
+)
 
 # ---- small rules ----------------------------------------------------------------------------------------
 

@@ -89,7 +89,24 @@ from model.pending_acks.state import (
 )
 from model.values import AtLeast
 
-pending_acks = Machine("pending_acks", Config, start, source="PIP-160, PIP-153")
+pending_acks = Machine(
+    "pending_acks",
+    Config,
+    start,
+    source="PIP-160, PIP-153",
+    java={
+        "PendingAckHandleImpl": (
+            "individualAcknowledgeMessage cumulativeAcknowledgeMessage "
+            "commitTxn abortTxn initPendingAckStore completeHandleFuture "
+            "closeAsync"
+        ),
+        "MLPendingAckStore": "",
+        "PendingAckReplay": "",
+        "LogIndexLagBackoff": "",
+        "TxnLogBufferedWriter": "",
+        "ManagedCursorImpl": "persistPositionToLedger",
+    },
+)
 
 Txn = Annotated[int, AtLeast(1)]
 Number = Annotated[int, AtLeast(0)]

@@ -79,6 +79,16 @@ txn_log = Machine(
     start,
     source="PIP-160",
     history=("confirmed", "confirmed_id", "reported_watermark"),
+    java={
+        "MLTransactionMetadataStore": (
+            "newTransaction addProducedPartitionToTxn "
+            "addAckedPartitionToTxn updateTxnStatus getLowWaterMark "
+            "replayComplete"
+        ),
+        "MLTransactionLogImpl": "",
+        "TransactionTimeoutTrackerImpl": "",
+        "TransactionRecoverTracker": "",
+    },
 )
 
 #: The futures that a step completes, in order.

@@ -52,7 +52,7 @@ from model.txn_writer.state import (
 )
 from model.values import AtLeast
 
-txn_writer = Machine("txn_writer", Config, start, source="PIP-160")
+txn_writer = Machine("txn_writer", Config, start, source="PIP-160", java={"TxnLogBufferedWriter": "asyncAddData"})
 
 Size = Annotated[int, AtLeast(0)]
 Span = Annotated[int, AtLeast(0)]

@@ -1,0 +1,73 @@
+"""Where to look in Pulsar for a finding: the Java methods of its steps, and the rules of the profile that it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from fuzz.run.call import Call
+from fuzz.run.checks import all_but
+from fuzz.run.compare import shown as as_data
+from fuzz.run.finding import Cause
+from fuzz.run.pair import Pair
+from fuzz.subject import Subject
+from fuzz.target import Target
+from model.machine import Machine
+from model.values import rule_of
+
+_NAME = re.compile(r"`(\w+)(?:\.(\w+))?`")
+
+
+class NeededRule(msgspec.Struct, frozen=True):
+    """A rule of the profile without which the trace does not violate the property.
+
+    `origin` says how the rule is known, `source` names the class, version or proposal.
+    """
+
+    name: str
+    value: Any
+    origin: str
+    source: str
+
+
+def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
+    """Returns the Java classes and methods that an action models, as its docstring names them.
+
+    Each is Class or Class.method.
+    """
+    owner = {method: name for name, methods in reversed(machine.java.items()) for method in methods}
+    found: dict[str, None] = {}
+    for name, method in _NAME.findall(machine.actions[action].rule):
+        if name in machine.java:
+            found[f"{name}.{method}" if method else name] = None
+        elif not method and name in owner:
+            found[f"{owner[name]}.{name}"] = None
+    return list(found)
+
+
+def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> list[NeededRule]:
+    """Returns the rules that the violation of a property needs: with the reference's value of one, it does not occur.
+
+    The list is empty if each rule can be replaced by the reference's. Cost: a replay for each rule of the config.
+    """
+    machine = subject.machine
+    defaults = machine.config._field_defaults
+    return [
+        NeededRule(name, as_data(getattr(cfg, name)), rule.origin, rule.source)
+        for name in machine.rules
+        if (rule := rule_of(machine.settings[name])) is not None
+        and getattr(cfg, name) != defaults[name]
+        and not _shows(subject, cfg._replace(**{name: defaults[name]}), calls, cause)
+    ]
+
+
+def _shows(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> bool:
+    pair = Pair(Target(subject, cfg, model_only=True), all_but(subject, cause.broken_property))
+    for call in calls:
+        difference = pair.step(call.copy())
+        if difference is not None:
+            return difference.cause == cause
+    return False

@@ -1,0 +1,13 @@
+"""The classes of Pulsar that `model/range_cache` models, and the methods that its rules name (see `Machine.java`)."""
+
+from __future__ import annotations
+
+RANGE_CACHE = {
+    "RangeCache": "put get getRange exists removeRange clear",
+    "RangeCacheRemovalQueue": "evictLEntriesBeforeTimestamp evictLeastAccessedEntries getNonEvictableSize",
+    "RangeCacheEntryWrapper": "requeueCount",
+    "EntryReadCountHandlerImpl": "markRead",
+    "RangeEntryCacheManagerImpl": "evictionTriggerThreshold",
+    "RangeEntryCacheImpl": "invalidateAllEntries",
+    "EntryImpl": "release",
+}
