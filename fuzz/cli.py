@@ -427,12 +427,15 @@ def evidence(
         Path | None,
         typer.Option(metavar="FILE", help="Add missing results to the table between the marks of this Markdown file."),
     ] = None,
+    defect: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only this defect of the component, with its shrunk trace.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Find and shrink every known defect (fuzz/defects), and print how many steps that takes."""
     from fuzz.commands import evidence as command
 
-    _end(as_json, command.run(names or [], most_steps, write, _err()), command.show)
+    _end(as_json, command.run(names or [], most_steps, write, _err(), defect), command.show)
 
 
 @app.command()

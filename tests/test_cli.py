@@ -301,6 +301,20 @@ def test_evidence(brokerproof: Any) -> None:
     assert brokerproof("evidence", "nobody").code == 2
 
 
+def test_evidence_of_one_defect_is_its_trace(brokerproof: Any) -> None:
+    ran = brokerproof("evidence", "batch_acks", "--defect", "rejected-cumulative-ack-set-is-kept")
+    assert ran.code == 0
+    assert re.search(r"1  ack_cumulative\(.*\)  ManagedCursorImpl.asyncMarkDelete\n(.*\n)+ +2  add_entry\(\)", ran.out)
+    assert len(re.findall("^\\| ", ran.out, re.MULTILINE)) == 2, "heading and row"
+    for arguments, complaint in (
+        (("batch_acks", "--defect", "nope"), "batch_acks has no defect nope"),
+        (("--defect", "nope"), "--defect takes a defect of one component, got 0 components"),
+    ):
+        wrong = brokerproof("evidence", *arguments)
+        assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+        assert complaint in wrong.err
+
+
 def test_a_page_of_benchmarks_has_the_plots_whose_results_are_there(tmp_path: Path) -> None:
     from fuzz.benchmarks.runner import benchmarks
     from fuzz.report.bench import stated_plots, write_report

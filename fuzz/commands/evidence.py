@@ -14,15 +14,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from fuzz.campaign.worker import Spec, trace_of
 from fuzz.commands import Count, Record, Result, Seconds
 from fuzz.defects.page import linked, table_in, write_into
-from fuzz.defects.table import Defect, Severity, all_defects
+from fuzz.defects.table import Defect, Severity, all_defects, find_defect
 from fuzz.platform.progress import counter, showing
 from fuzz.platform.version import code_version
+from fuzz.report.finding import Explanation, explain, show_explanation
+from fuzz.run.finding import Finding
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shrink
 from fuzz.subject import find_subject, subject_names
 from fuzz.target import Target
+from model.machine import BadValue
 
 #: Steps of random traces after which a defect counts as not found: a few minutes.
 MOST_STEPS = 2_000_000
@@ -54,6 +58,7 @@ class EvidenceRow(Record):
     steps: Count | None
     seconds: Seconds | None
     length: Count | None
+    explanation: Explanation | None  # of the shrunk trace, if one defect was named
 
 
 class EvidenceResult(Result):
@@ -68,20 +73,27 @@ class EvidenceResult(Result):
         return any(row.steps is None for row in self.defects)
 
 
-def run(components: list[str], most_steps: int, write: Path | None, console: Console) -> EvidenceResult:
+def run(
+    components: list[str], most_steps: int, write: Path | None, console: Console, defect_id: str | None = None
+) -> EvidenceResult:
     """Finds and shrinks each defect of the components (default: all), in at most so many steps of traces each.
 
-    With `write`, rows with a result in that file are kept as they are, and each new result is written at once. Raises
-    BadValue for an unknown component and a file without marks.
+    With `defect_id`, only this defect of the one component is searched for, and its trace is explained. With `write`,
+    rows with a result in that file are kept as they are, and each new result is written at once. Raises BadValue for an
+    unknown component or defect, and a file without marks.
     """
     for name in components:
         find_subject(name)
+    if defect_id is not None and len(components) != 1:
+        raise BadValue(f"--defect takes a defect of one component, got {len(components)} components")
+    named = None if defect_id is None else find_defect(components[0], defect_id)
     known = written_in(write) if write is not None else {}
     chosen = [d for d in all_defects() if d.component in (components or subject_names()) and cells_of(d) not in known]
+    chosen = [d for d in chosen if named in (None, d)]
     rows: list[EvidenceRow] = []
     with showing(console, "finding defects") as update:
         for defect in chosen:
-            row = found_by_fuzzing(defect, most_steps)
+            row = found_by_fuzzing(defect, most_steps, explained=named is not None)
             rows.append(row)
             if write is not None:
                 known[cells_of(defect)] = result_of(row)
@@ -90,21 +102,23 @@ def run(components: list[str], most_steps: int, write: Path | None, console: Con
     return EvidenceResult(defects=rows, version=code_version())
 
 
-def found_by_fuzzing(defect: Defect, most_steps: int) -> EvidenceRow:
-    """Finds and shrinks one defect."""
+def found_by_fuzzing(defect: Defect, most_steps: int, *, explained: bool = False) -> EvidenceRow:
+    """Finds and shrinks one defect. With `explained`, the row has the shrunk trace step by step."""
     subject = find_subject(defect.component)
     target = Target(subject, defect.config())
     lockstep = Lockstep(target)
     lockstep.check_only(defect.property)
-    begun, steps, seconds, lengths = time.process_time(), None, None, list[int]()
+    begun, steps, seconds, found = time.process_time(), None, None, list[Finding]()
     for seed in itertools.takewhile(lambda _: lockstep.coverage.steps < most_steps, itertools.count()):
         finding = lockstep.run(seed)
         if finding is not None and finding.broken_property == defect.property:
             if steps is None:
                 steps, seconds = lockstep.coverage.steps, time.process_time() - begun
-            lengths.append(len(shrink(target, finding, budget_steps=_SHRINK_STEPS).calls))
-            if lengths[-1] <= LONG or len(lengths) == _MOST_SHRUNK:
+            found.append(shrink(target, finding, budget_steps=_SHRINK_STEPS))
+            if len(found[-1].calls) <= LONG or len(found) == _MOST_SHRUNK:
                 break
+    shortest = min(found, key=lambda each: len(each.calls), default=None)
+    trace = trace_of(target, Spec(defect.component), shortest) if shortest is not None and explained else None
     same = ("id", "symptom", "severity", "versions", "link", "profile", "property")
     return EvidenceRow(
         subject=defect.component,
@@ -112,7 +126,8 @@ def found_by_fuzzing(defect: Defect, most_steps: int) -> EvidenceRow:
         command=defect.command(),
         steps=steps,
         seconds=seconds,
-        length=min(lengths, default=None),
+        length=None if shortest is None else len(shortest.calls),
+        explanation=None if trace is None else explain(trace),
     )
 
 
@@ -139,5 +154,9 @@ def written_in(path: Path) -> dict[str, str]:
 
 
 def show(console: Console, result: EvidenceResult) -> None:
-    """Prints the table as Markdown."""
+    """Prints the trace of a defect that was named, then the table as Markdown."""
+    for row in result.defects:
+        if row.explanation is not None:
+            show_explanation(console, row.explanation)
+            console.print()
     console.print(escape(table_of(result.defects, {cells_of(row): result_of(row) for row in result.defects})))

@@ -70,7 +70,7 @@ class Defect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     def command(self) -> str:
         """The command that finds the defect."""
         if self.hidden_by:
-            return f"brokerproof evidence {self.component}"
+            return f"brokerproof evidence {self.component} --defect {self.id}"
         return f"brokerproof fuzz {self.component} --profile {self.profile} --property {self.property}"
 
     def changes(self) -> dict[str, Any]:
