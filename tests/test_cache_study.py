@@ -34,6 +34,7 @@ from fuzz.workloads.caches.plan import Add, Command, Consumer, Plan, Subscriptio
 from fuzz.workloads.caches.policies import POLICIES, available
 from fuzz.workloads.caches.predictions import page, predictions
 from fuzz.workloads.caches.predictions import run as judged
+from fuzz.workloads.caches.results import policies as policy_table
 from fuzz.workloads.caches.simple import LRU, Legacy, Simple, Yardstick, has_library
 from fuzz.workloads.caches.simulation import Simulation
 from impl.range_cache import RangeCaches
@@ -581,3 +582,9 @@ def test_predictions_name_policies_measures_and_sizes_that_exist() -> None:
         assert {each.left, each.right} <= {*POLICIES, None}
         assert each.least <= each.most
         assert list(each.cells())
+
+
+def test_the_document_says_what_each_policy_does() -> None:
+    """`python -m fuzz.workloads.caches.results` writes the table."""
+    assert policy_table() in (ROOT / "fuzz" / "workloads" / "README.md").read_text()
+    assert policy_table().count("\n") == len(POLICIES) + 1

@@ -36,34 +36,40 @@ _REFERENCE = Settings()
 _FIFO = Settings(_OLD, counts="none", max_requeue_times=0)
 
 POLICIES: dict[str, Policy] = {
-    "4.0": Policy("branch 4.0, entries below the slowest read position are removed", lambda env: Legacy(env, _OLD)),
+    "4.0": Policy(
+        "branch 4.0: entries below the slowest read position are removed, a full cache rejects",
+        lambda env: Legacy(env, _OLD),
+    ),
     "4.0-mark-delete": Policy(
         "branch 4.0 with cacheEvictionByMarkDeletedPosition", lambda env: Legacy(env, _OLD_BY_MARK)
     ),
-    "fifo": _central("one global queue, cacheEvictionByExpectedReadCount=false", _FIFO),
-    "fifo-mark-delete": _central(
-        "the same with cacheEvictionByMarkDeletedPosition", _FIFO._replace(rules=_OLD_BY_MARK)
-    ),
+    "fifo": _central("4.1 and later with cacheEvictionByExpectedReadCount=false: one global queue alone", _FIFO),
+    "fifo-mark-delete": _central("fifo with cacheEvictionByMarkDeletedPosition", _FIFO._replace(rules=_OLD_BY_MARK)),
     "fifo-backlog": _central(
-        "the same by read position, and reads of backlogs are cached, too (apache/pulsar#12258)",
+        "fifo, by read position, and reads of backlogs are cached, too (apache/pulsar#12258)",
         _FIFO._replace(rules=Rules(None, 0, invalidates=True), caches_storage_reads=True),
     ),
-    "stash": _central("first draft: expected reads protect from size passes until the TTL", Settings(queue=Stash)),
-    "4.1": _central("expected read counts, 5 requeues; recent access is a reason, too", _SHIPPED),
+    "stash": _central(
+        "first draft of PIP-430: expected reads protect from size passes until the TTL", Settings(queue=Stash)
+    ),
+    "4.1": _central(
+        "release 4.1: one global queue, expected read counts, 5 requeues, also for recent access", _SHIPPED
+    ),
     "4.2": _central("settings of 4.1", _SHIPPED),
     "access-only": _central("4.1 without requeues for expected reads", _SHIPPED._replace(max_requeue_times=0)),
     "no-extension": _central(
         "4.1 as it starts if the factory's settings are 0 and false (before apache/pulsar#26627)",
         Settings(max_requeue_times=0),
     ),
-    "5.0": _central("expected read counts, 5 requeues, not for recent access", _REFERENCE),
+    "5.0": _central("release 5.0: as 4.1, but requeued for expected reads only", _REFERENCE),
     "max-1": _central("5.0 with 1 requeue", _REFERENCE._replace(max_requeue_times=1)),
     "max-2": _central("5.0 with 2 requeues", _REFERENCE._replace(max_requeue_times=2)),
     "max-20": _central("5.0 with 20 requeues", _REFERENCE._replace(max_requeue_times=20)),
     "ttl-250": _central("5.0 with a TTL of 250 ms", _REFERENCE._replace(ttl_us=250_000)),
     "ttl-4000": _central("5.0 with a TTL of 4 s", _REFERENCE._replace(ttl_us=4_000_000)),
     "near": _central(
-        "5.0, and a cursor counts only if the entries between fit the cache", _REFERENCE._replace(counts="near")
+        "5.0, and a cursor counts only if the entries between it and the entry fit the cache",
+        _REFERENCE._replace(counts="near"),
     ),
     "near-1000": _central(
         "5.0, and a cursor counts only within 1000 entries (times scale)", _REFERENCE._replace(counts="near_1000")

@@ -1,10 +1,11 @@
 """The tables of `fuzz/workloads/README.md`, from results of `brokerproof compare --json`.
 
-python -m fuzz.workloads.caches.results FILE.json...        prints a table for each workload
+python -m fuzz.workloads.caches.results README.md FILE.json...      writes a table for each workload, and the policies
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.platform.json import from_json
+from fuzz.workloads.caches.policies import POLICIES
 
+_POLICIES = "| policy | what it does |"
 _BEGIN, _END = "<!-- generated -->", "<!-- end -->"
 
 
@@ -21,7 +24,8 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
     sizes = sorted({row["cache_bytes"] for row in rows})
     shown = sizes[min(2, len(sizes) - 1)]
     seeds = sorted({row["seed"] for row in rows})
-    yield f"`brokerproof compare {rows[0]['workload']}`, seeds {seeds[0]} to {seeds[-1]}, {rows[0]['reads']:,} reads."
+    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    yield f"`brokerproof compare {rows[0]['workload']}`, {named}, {rows[0]['reads']:,} reads."
     yield ""
     hits = [f"hits % at {size:,}" for size in sizes]
     costs = [f"{name} at {shown:,}" for name in ("storage reads", "mean bytes", "dead bytes", "visits")]
@@ -33,6 +37,11 @@ def table(rows: list[dict[str, Any]]) -> Iterator[str]:
             value = mean(rows, policy, shown, field)
             cells.append("" if value is None else f"{value:,.0f}")
         yield f"| {policy} | " + " | ".join(cells) + " |"
+
+
+def policies() -> str:
+    """The policies of the study as a table; `brokerproof compare` prints the same."""
+    return "\n".join([_POLICIES, "|---|---|", *(f"| `{name}` | {each.about} |" for name, each in POLICIES.items())])
 
 
 def mean(rows: list[dict[str, Any]], policy: str, size: int, field: str) -> Any:
@@ -48,5 +57,6 @@ if __name__ == "__main__":
         result = from_json(Path(name).read_bytes())
         found.setdefault(result["workload"], []).extend(result["policies"])
     tables = "\n\n".join("\n".join(table(rows)) for _, rows in sorted(found.items()))
-    before, after = document.read_text().split(_BEGIN)[0], document.read_text().split(_END)[1]
+    text = re.sub(rf"^{re.escape(_POLICIES)}(\n\|.*)+", lambda _: policies(), document.read_text(), flags=re.MULTILINE)
+    before, after = text.split(_BEGIN)[0], text.split(_END)[1]
     document.write_text(f"{before}{_BEGIN}\n{tables}\n{_END}{after}")
