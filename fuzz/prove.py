@@ -1,9 +1,8 @@
 """Checks the claims about the components, and refutes each claim's control.
 
-Each check runs twice, in a process of its own: on the unchanged source, and with the control's change in one module,
-which everything in that process imports. A process that exceeds its time limit is killed; the verdict is `unknown`. A
-proof is scrutinised in the same process (`invariants/proofs/scrutiny.py`), with states that random traces of the model
-reach.
+Each check runs in two processes: in one on the unchanged source, in the other with the control's change in one module.
+A process that exceeds its time limit is killed; the verdict is `unknown`. The first process also scrutinises a proof
+(`invariants/proofs/scrutiny.py`), with states that random traces of the model reach.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 A seeded bug is changed source text of one module. A mutation operator makes the text, or one passage is replaced: by a
 mutant of `fuzz/mutants/<component>.toml` or by the control of a claim. `seed_source` imports the component's modules
 again, one of them from the changed text, and returns their subject; `sys.modules` keeps the original modules.
-`use_source` imports a module from changed text for the rest of the process.
+`use_source` makes the process import a module from changed text.
 
-A passage that does not occur exactly once is an error. So is a replacement that leaves the same program.
+It is an error if the passage does not occur exactly once, if the replacement leaves the same program, or if the subject
+does not import the changed module: such a bug would survive every check.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import warnings
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.resources import files
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from fuzz.subject import Subject, find_subject, subject_names
@@ -183,13 +185,16 @@ def seed_bug(mutant: Mutant) -> Subject:
 
 
 def seed_source(subject: str, module: str, source: str) -> Subject:
-    """The subject with changed text for one module.
+    """The subject with changed text for one module. Raises BadValue if the subject does not import the module.
 
     The original modules are imported first: types of seeded records are later looked up by module name.
     """
     find_subject(subject)
-    with _FreshModules(subject, module, source):
+    fresh = _FreshModules(subject, module, source)
+    with fresh:
         seeded: Subject = importlib.import_module(f"fuzz.subjects.{subject}").subject
+    if not fresh.is_imported:
+        raise BadValue(f"{subject} does not import {module}, so a bug in it changes nothing")
     return seeded
 
 
@@ -225,6 +230,7 @@ class _Source:
     def __init__(self, module: str, source: str) -> None:
         self.module = module
         self.source = source
+        self.is_imported = False
 
     def find_spec(self, name: str, path: Any = None, _target: object = None) -> ModuleSpec | None:
         """Import hook: finds this module only."""
@@ -242,6 +248,7 @@ class _Source:
 
     def exec_module(self, module: Any) -> None:
         """Import hook: executes the changed text."""
+        self.is_imported = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SyntaxWarning)  # a seeded bug may cause one
             code = compile(self.source, module.__spec__.origin, "exec")
@@ -253,7 +260,7 @@ class _Source:
 
 
 def use_source(module: str, source: str) -> None:
-    """Imports a module from changed text for the rest of this process. Raises RuntimeError if it is imported."""
+    """Makes this process import a module from changed text. Raises RuntimeError if the module is already imported."""
     if module in sys.modules:
         raise RuntimeError(f"{module} has been imported before the bug was seeded")
     hook: Any = _Source(module, source)
@@ -299,14 +306,22 @@ def _set_in_parent(name: str, module: Any) -> None:
         delattr(parent, child)
 
 
+def _module_name(value: Any) -> Any:
+    """The name of a module, or of the module in which any other value or its class was defined."""
+    return value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+
+
 def _dependents(names: set[str]) -> Iterator[str]:
-    """The imported component modules that import from the given ones: they must be imported again, too."""
+    """Yields the imported component modules that use the given ones, directly or not; adds them to `names`.
+
+    A module uses another if one of its globals is the other module, or was defined there.
+    """
     todo = list(names)
     while todo:
         wanted = todo.pop()
         for name, module in list(sys.modules.items()):
             is_component = name.startswith(_LAYERS) and name not in names and module is not None
-            if is_component and any(getattr(value, "__module__", None) == wanted for value in vars(module).values()):
+            if is_component and any(_module_name(value) == wanted for value in vars(module).values()):
                 names.add(name)
                 todo.append(name)
                 yield name

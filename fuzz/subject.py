@@ -1,10 +1,10 @@
 """A subject: how the engines drive one component. Data, no logic.
 
-    domains     the values of each argument: both sides of every comparison, not just a range
-    settings    the values of a setting that a trace draws, over its profile's config
+    domains     the values of each argument, on both sides of every comparison
+    settings    the values that a trace may draw for a setting, if the profile has the default
     weights     how often each action is chosen; `in_situation` has factors for situations of the state
-    most        bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
-    swarms      other weights, one of which a trace draws: a trace with fewer actions goes deeper
+    largest     bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
+    swarms      factors of the weights; a trace draws a swarm, or none: a trace with fewer actions goes deeper
     scopes      bounds for the engines that visit every state
     abstract    the coverage key of a state
 
@@ -31,10 +31,10 @@ class Implementation(Protocol):
     """What the engines need of an implementation, besides one method for each action."""
 
     def check(self) -> list[str]:
-        """Structural invariants that are broken, one line each."""
+        """The violated structural invariants, one line each."""
 
     def view(self) -> Any:
-        """The model's state that the implementation is in."""
+        """The implementation's state as a state of the model."""
 
     @classmethod
     def load(cls, cfg: Any, state: Any) -> Implementation:
@@ -58,9 +58,10 @@ class Offset:
 class Scope:
     """Bounds that make a component's states finite, each with what it excludes.
 
-    `actions` are those that are driven; `settings` go over the profile's config; `domains` replace the subject's;
-    `bounds` limits measures of the subject; a state beyond one is checked, and not entered. `reasons` has a sentence
-    for the choice of actions, each setting, each domain and each bound: why it is sound, or what it excludes.
+    Only `actions` are taken. `settings` replace those of the profile, `domains` those of the subject. `bounds` limits
+    measures of the subject: a step to a state beyond a bound is checked, but the state is not, and it is not expanded.
+    `reasons` has a sentence for the choice of actions, each setting, each domain and each bound: why it is sound, or
+    what it excludes.
     """
 
     actions: tuple[str, ...]
@@ -148,7 +149,7 @@ def subject_names(*, without_canaries: bool = False) -> list[str]:
 
 
 def find_subject(name: str) -> Subject:
-    """The subject of that name. Raises BadValue, naming the ones there are, when there is none."""
+    """The subject of that name. Raises BadValue, naming the subjects, if there is none."""
     if name not in subject_names():
         raise BadValue(f"there is no subject {name}; there are {', '.join(subject_names())}")
     subject: Subject = importlib.import_module(f"fuzz.subjects.{name}").subject
@@ -156,7 +157,7 @@ def find_subject(name: str) -> Subject:
 
 
 def find_profile(subject: Subject, name: str) -> Any:
-    """The config of a profile. Raises BadValue, naming the ones there are, when there is none."""
+    """The config of a profile or release. Raises BadValue, naming the profiles, if there is none of that name."""
     name = subject.machine.releases.get(name.removeprefix("pulsar-"), name)
     if name not in subject.machine.profiles:
         raise BadValue(f"{subject.name} has no profile {name}; it has {', '.join(subject.machine.profiles)}")

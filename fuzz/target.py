@@ -1,4 +1,4 @@
-"""The target of a run: subject, config and second side. Names are resolved here, and nowhere below."""
+"""The target of a run: subject, config and second side. Engines receive a target, not names."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Target:
         return Second.IMPLEMENTATION
 
     def drawn(self, config: Any) -> Target:
-        """The target of one trace, whose config has drawn settings. The other profile gets the same settings.
+        """The target of one trace, whose config has drawn settings.
 
-        A setting that the other profile fixes keeps its value there.
+        The other profile gets the drawn value of each setting that it leaves at its default.
         """
         against = self.against
         if against is not None:

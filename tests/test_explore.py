@@ -11,6 +11,8 @@ import pytest
 from fuzz.explore.counts import all_counts, counts_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import OUTSIDE, Bounded, Failure, Graph, bounded, explained, explore
+from fuzz.explore.spark import call_from_json
+from fuzz.run.call import Call
 from fuzz.run.finding import Cause, Finding, Kind
 from fuzz.run.replay import replay
 from fuzz.seeding import find_mutant, seed_bug, seed_source, source_of
@@ -291,3 +293,44 @@ def test_a_scope_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 def test_an_unknown_scope_names_the_known_ones() -> None:
     with pytest.raises(BadValue, match="has no scope huge; it has smoke, ci, nightly"):
         bounded(find_subject("range_cache"), "huge")
+
+
+def test_a_false_property_is_reported_beside_a_difference_on_the_way_to_it() -> None:
+    @always(RANGE_CACHE.machine)
+    def queue_is_short(cfg: Any, s: Any) -> bool:
+        """At most one entry is in the queue."""
+        return len(s.queue) < 2
+
+    class Late(RANGE_CACHE.implementation):  # type: ignore[misc]
+        def put(self, *arguments: Any) -> Any:
+            self.now_ns += 1
+            return super().put(*arguments)
+
+    claims = ModuleType("claims")
+    vars(claims)["queue_is_short"] = queue_is_short
+    space = Bounded(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
+    assert {str(v.finding.cause) for v in explore(space, jobs=1).violations} == {
+        "property:queue_is_short",
+        "view:now_ns",
+    }
+
+
+def test_what_a_hang_leaves_is_the_same_for_any_number_of_processes_and_is_covered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.5)
+    monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
+    space = bounded(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke")
+    alone, shared = (explore(space, properties=False, jobs=jobs) for jobs in (1, 2))
+    assert Cause(Kind.HANG, "size_pass") in [v.finding.cause for v in alone.violations]
+    assert alone.graph is not None
+    assert alone.graph == shared.graph
+    assert len(alone.graph.offsets) <= len(alone.graph.states)
+    model = bounded(RANGE_CACHE, "smoke")
+    walked = cover(model, alone.graph)
+    assert (walked.finding, walked.transitions) == (None, len(alone.graph.targets))
+
+
+def test_a_failure_on_a_worker_keeps_its_call() -> None:
+    assert call_from_json(bounded(RANGE_CACHE, "smoke"), "clear", b'{"cache":0}') == Call("clear", (0,))
+    assert call_from_json(bounded(RANGE_CACHE, "smoke"), "", b"{}") is None

@@ -172,3 +172,19 @@ def test_a_bad_gap_is_one_line(brokerproof: Any) -> None:
         ran = brokerproof("replay", "bad.jsonl")
         assert (ran.code, ran.err.count("\n")) == (2, 1)
         assert "bad.jsonl:2: a gap needs the largest number of operations in it" in ran.err
+
+
+def test_states_without_an_order_are_never_compared() -> None:
+    """Two points of the agenda with equal priority: a state found anew with fewer calls, and a new one."""
+    chance, values = random.Random(1), (None, 1, "x", 3)
+    for _ in range(1500):
+        after = {each: [chance.choice(values) for _ in range(2)] for each in values}
+        allowed = [
+            {each: [chance.choice(values) for _ in range(chance.randrange(3))] for each in values} for _ in "abc"
+        ]
+        items = [chance.choice(("0", "1", "2", 1, 2)) for _ in range(6)]
+        Search(
+            items, after.__getitem__, lambda i, s, allowed=allowed: [(each, 0) for each in allowed[int(i)][s]],
+            lambda *_: None if chance.random() < 0.7 else ("result", 1),
+            gap_of=lambda item: item if isinstance(item, int) else None, budget=2000,
+        ).run(None)  # fmt: skip

@@ -15,7 +15,7 @@ import pytest
 
 from fuzz.run.call import copy_of
 from fuzz.run.generate import decoder, generate, recipe
-from fuzz.run.lockstep import COPY_EVERY
+from fuzz.run.lockstep import CHECK_EVERY, COPY_EVERY, checked_in
 from fuzz.run.wide import Wide, dictionary, leaves, literals, with_leaf
 from fuzz.subject import Offset, find_profile, find_subject, subject_names
 from model.machine import BadValue, plain
@@ -175,8 +175,6 @@ def kinds_of(seeds: int) -> dict[str, list[int]]:
 def test_a_share_of_the_seeds_gives_wide_values_bursts_and_long_traces() -> None:
     counts = {name: len(seeds) for name, seeds in kinds_of(640).items()}
     assert counts == {"ordinary": 530, "wide": 80, "bursts": 40, "long": 10}
-    for name in ("wide", "bursts"):
-        assert any(seed % COPY_EVERY == 0 for seed in kinds_of(64)[name]), "some run a loaded copy"
     [long] = kinds_of(64)["long"]
     assert len(list(generate(SUBJECT, REFERENCE, long))) >= 1000
     assert [recipe(SUBJECT, REFERENCE, seed, 10)[0].steps for seed in range(64)] == [10] * 64, "as asked for"
@@ -238,3 +236,28 @@ def test_bursts_repeat_an_action_with_consecutive_arguments() -> None:
     assert lengths["any"] > 60
     assert lengths["put consecutive"] > 0
     assert lengths["255 or more"] > 10
+
+
+@pytest.mark.parametrize("name", subject_names())
+def test_every_action_with_a_weight_is_in_every_table(name: str) -> None:
+    """Shares are rounded up: the last actions must not be cut off."""
+    subject = find_subject(name)
+    actions = decoder(subject, subject.machine.config())
+    for swarm in ("", *subject.swarms):
+        for situation in ("", *subject.in_situation):
+            factors = subject.swarms.get(swarm, {}), subject.in_situation.get(situation, {})
+            weighted = {
+                action
+                for action, plan in actions.plans.items()
+                if plan.listed and subject.weights.get(action, 1) and all(each.get(action, 1) for each in factors)
+            }
+            table = actions.table(swarm, situation) if weighted else []
+            assert {plan.name for plan, _ in table} == weighted
+            for plan in {plan.name: plan for plan, arguments in table if arguments is not None}.values():
+                assert {arguments for other, arguments in table if other is plan} == set(plan.listed)
+
+
+def test_which_steps_are_checked_does_not_depend_on_the_kind_of_trace() -> None:
+    for seeds in kinds_of(64 * CHECK_EVERY).values():
+        assert {checked_in(seed, CHECK_EVERY) for seed in seeds} == set(range(CHECK_EVERY))
+        assert {checked_in(seed, COPY_EVERY) for seed in seeds} == set(range(COPY_EVERY)), "some run a loaded copy"

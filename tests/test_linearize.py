@@ -16,7 +16,7 @@ from fuzz.run.generate import generate, recipe
 from fuzz.run.linearize import Result, Timed, Verdict, linearize
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import resolve
-from fuzz.trace.file import BadTrace, Trace, read_traces, write_traces
+from fuzz.trace.file import ABSENT, BadTrace, Span, Trace, read_traces, write_traces
 from fuzz.trace.replayer import replayer_of
 from fuzz.trace.threads import LostUpdate, Recorder, run_threads
 from model.machine import plain
@@ -277,3 +277,39 @@ def test_a_bad_span_is_reported_with_its_line(tmp_path: Path, monkeypatch: pytes
     [trace] = read_traces(Path("bad.jsonl"))
     with pytest.raises(BadTrace, match=r"bad\.jsonl:2: this operation needs thread"):
         replayer_of(trace).replay(trace)
+
+
+def test_the_end_counts_in_a_history_of_independent_parts() -> None:
+    def write(operation: tuple[str, int], state: Any) -> list[Any]:
+        return [tuple(sorted({**dict(state), operation[0]: operation[1]}.items()))]
+
+    given = [Timed("a", 0, 9, ("x", 1)), Timed("b", 1, 8, ("x", 2)), Timed("c", 2, 7, ("y", 3))]
+    for end, result in (((1, 3), True), ((2, 3), True), ((1, 4), False)):
+        accepted = (("x", end[0]), ("y", end[1]))
+        verdict = linearize(given, (), write, accepts=accepted.__eq__, part_of=lambda operation: operation[0])
+        assert verdict.result is (Result.LINEARIZABLE if result else Result.NOT_LINEARIZABLE)
+
+
+def test_operations_of_one_thread_may_overlap() -> None:
+    """An asynchronous caller, and one that went on after a call without return."""
+    overlapping = history(("a", 0, 10, ("read", 1)), ("a", 2, 5, ("write", 1)))
+    assert linearize(overlapping, 0, steps).result is Result.LINEARIZABLE
+    pending = history(("a", 0, inf, ("write", 1)), ("a", 2, 5, ("read", 0)), ("a", 6, 7, ("read", 1)))
+    assert linearize(pending, 0, steps).result is Result.LINEARIZABLE
+
+
+def test_a_short_history_that_needs_its_budget_is_undecided_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes longer than the processor time of a step that hangs."""
+    target = resolve("canary")
+    recorder = Recorder(lambda action, arguments: None)
+    for tokens in (1, 2, 3):
+        recorder.call(Call("add", (tokens,)))
+    trace = recorder.history("t", target)
+    operations = [
+        each._replace(result=ABSENT, span=each.span and each.span._replace(thread=i, invoked=i, returned=100 + i))
+        for i, each in enumerate(trace.operations * 2)
+    ]
+    trace.operations = [*operations, operations[0]._replace(result=77, span=Span("z", 200, 201))]
+    monkeypatch.setattr("fuzz.trace.replayer.HANG_SECONDS", 0.001)
+    [mismatch] = replayer_of(trace).replay(trace).mismatches
+    assert mismatch.fields in (["undecided"], ["order"])

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
+from fuzz.campaign.worker import Spec, trace_of
 from fuzz.explore.edge_cover import cover
 from fuzz.explore.search import Bounded, explore
 from fuzz.run.call import Call
@@ -25,6 +26,7 @@ from fuzz.run.shrink import shrink
 from fuzz.run.watchdog import Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject, subject_names
 from fuzz.target import Second, Target, resolve
+from fuzz.trace.replayer import replayer_of
 from impl.range_cache import RangeCaches
 from invariants.properties import Event, always, history, sometimes
 from model.machine import Machine, Refused
@@ -535,3 +537,89 @@ def test_the_walk_checks_what_the_search_leaves_out() -> None:
     finding = cover(space, found.graph).finding
     assert finding is not None
     assert finding.broken_property == "puts_are_at_most_two"
+
+
+class Fresh(NamedTuple):
+    """The state of a machine that no action returns to its initial state."""
+
+    made: bool = False
+
+
+class Maker:
+    """Its implementation."""
+
+    def __init__(self, cfg: Any, made: bool = False) -> None:
+        self.made = made
+
+    def make(self) -> None:
+        self.made = True
+
+    def view(self) -> Any:
+        return Fresh(self.made)
+
+    def check(self) -> list[str]:
+        return []
+
+    @classmethod
+    def load(cls, cfg: Any, state: Any) -> Any:
+        return cls(cfg, state.made)
+
+
+class Early(Maker):
+    """Wrong before the first action only."""
+
+    def __init__(self, cfg: Any, made: bool = True) -> None:
+        super().__init__(cfg, made)
+
+
+@pytest.mark.parametrize(("body", "claims", "cause"), [(Maker, True, "property:is_made"), (Early, False, "view:made")])
+def test_the_initial_state_is_checked(body: type, claims: bool, cause: str) -> None:
+    machine: Machine[Any, Fresh] = Machine("canary", CANARY.machine.config, lambda cfg: Fresh(), source="test")
+
+    @machine.action
+    def make(cfg: Any, s: Any) -> Any:
+        """Makes."""
+        return Fresh(made=True), None
+
+    @always(machine)
+    def is_made(cfg: Any, s: Fresh) -> bool:
+        """The state is made."""
+        return s.made
+
+    module = ModuleType("claims")
+    if claims:
+        vars(module)["is_made"] = is_made
+    target = Target(Subject(machine, body, module, {}, steps=4), CANARY.machine.config())
+    findings = [f for f in map(Lockstep(target).run, range(8)) if f is not None]
+    assert {str(f.cause) for f in findings} == {cause}
+    assert all(len(f.calls) == 1 and "in the initial state" in f.difference.message for f in findings)
+
+
+def test_an_exception_of_the_fast_loop_alone_is_shown() -> None:
+    def key(cfg: Any, s: Any) -> Any:
+        raise ZeroDivisionError("of a coverage key")
+
+    finding = Lockstep(Target(replace(SUBJECT, abstract=key), REFERENCE)).run(0)
+    assert finding is not None
+    assert finding.cause == Cause(Kind.UNSTABLE, "replay")
+    assert "the fast loop raised ZeroDivisionError: of a coverage key" in finding.difference.message
+
+
+def test_a_watchdog_inside_another_leaves_it_running() -> None:
+    def run_two() -> None:
+        with watchdog(5):
+            pass
+        while True:
+            pass
+
+    with pytest.raises(Hang), watchdog(0.2):
+        run_two()
+
+
+def test_a_finding_of_a_load_is_replayed_from_its_file() -> None:
+    target = Target(replace(SUBJECT, implementation=Forgetful), REFERENCE)
+    finding = shrink(target, found(Forgetful))
+    trace = trace_of(target, Spec("range_cache"), finding)
+    mismatches = replayer_of(trace, subject=target.subject).replay(trace).mismatches
+    assert [each.fields for each in mismatches] == [[str(finding.cause)]]
+    assert replayer_of(trace).replay(trace).mismatches == []

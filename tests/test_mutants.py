@@ -31,6 +31,7 @@ from fuzz.platform.json import from_json, to_json
 from fuzz.run.lockstep import Lockstep
 from fuzz.seeding import (
     Mutant,
+    _dependents,
     equivalents_of,
     find_mutant,
     modules_of,
@@ -335,3 +336,14 @@ def test_a_module_that_the_subject_does_not_import_has_no_generated_mutants(monk
     assert jobs_of(["txn_writer", "txn_log"], generated=True, seconds=1.0, seed=0) == []
     assert {"impl.txn_writer.writer", "impl.txn_log.entries"} <= set(asked)
     assert not {"impl.txn_writer.records", "impl.txn_writer.schema"} & set(asked)
+
+
+def test_a_bug_in_a_module_that_is_not_imported_is_an_error() -> None:
+    with pytest.raises(BadValue, match=r"canary does not import impl\.ack_set"):
+        seed_source("canary", "impl.ack_set", source_of("impl.ack_set") + "\nchanged = True\n")
+
+
+def test_a_module_that_uses_only_the_module_itself_is_a_dependent() -> None:
+    """`from model import range_cache`: no value of its globals was defined in the changed module."""
+    find_subject("managed_ledger")
+    assert {"model.entry_cache.state", "model.managed_ledger.state"} <= set(_dependents({"model.range_cache"}))

@@ -6,6 +6,8 @@ import statistics
 from collections import deque
 from dataclasses import replace
 from itertools import islice
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,12 +19,17 @@ from fuzz.run.finding import Finding
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.replay import replay
 from fuzz.run.shrink import shortest, shrink
+from fuzz.run.watchdog import watchdog
 from fuzz.seeding import find_mutant, mutants_of, seed_bug
-from fuzz.subject import find_profile
+from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target, resolve
 from impl.range_cache import RangeCaches
+from invariants.properties import always
+from model.canary import Config as CanaryConfig
+from model.canary import State as CanaryState
+from model.machine import Machine
 from model.positions import Position
-from model.range_cache import Config, Removed
+from model.range_cache import Config, Removed, State
 
 #: the fewest actions that show each, worked out by hand
 SHORTEST = {
@@ -193,3 +200,65 @@ def test_results_against_the_explorers_shortest() -> None:
     assert len(pairs) >= 10
     assert statistics.median(ours - best for ours, best in pairs.values()) <= 0
     assert all(ours <= max(best + 1, 1.5 * best) for ours, best in pairs.values()), pairs
+
+
+def fragile() -> Machine[Any, Any]:
+    """A machine in which a trace without its first call raises another exception."""
+    machine: Machine[Any, Any] = Machine("canary", CanaryConfig, lambda cfg: CanaryState(0, 0), source="test")
+
+    @machine.action
+    def make(cfg: Any, s: Any) -> Any:
+        """Makes."""
+        return s._replace(tokens=1), None
+
+    @machine.action
+    def use(cfg: Any, s: Any) -> Any:
+        """Raises KeyError before `make`."""
+        return s._replace(taken={1: 1}[s.tokens]), None
+
+    @machine.action
+    def fail(cfg: Any, s: Any) -> Any:
+        """Raises IndexError after `use`."""
+        return s, [0, 0][s.taken * 2]
+
+    @machine.action
+    def spin(cfg: Any, s: Any) -> Any:
+        """Does not return after `use`."""
+        while s.taken:
+            pass
+        return s, None
+
+    return machine
+
+
+@pytest.mark.parametrize(("last", "cause"), [("fail", "crash:fail IndexError"), ("spin", "hang:spin")])
+def test_a_model_that_raises_or_hangs_is_shrunk(last: str, cause: str) -> None:
+    target = Target(Subject(fragile(), None, ModuleType("none"), {}), CanaryConfig(), model_only=True)
+    finding = replay(target, [Call(name, ()) for name in ("make", "make", "use", last)], hang_seconds=0.1)
+    assert finding is not None
+    with watchdog(20):
+        short = shrink(target, finding)
+    assert str(short.cause) == cause
+    assert [call.action for call in short.calls] == ["make", "use", last]
+
+
+def test_a_hang_is_shrunk_although_a_property_is_false_before() -> None:
+    class Endless(RangeCaches):
+        def clear(self, cache: int) -> Removed:
+            while self.now_ns:
+                pass
+            return super().clear(cache)
+
+    @always(find_subject("range_cache").machine)
+    def clock_is_zero(cfg: Config, s: State) -> bool:
+        """The clock is at zero."""
+        return s.now_ns == 0
+
+    claims = ModuleType("claims")
+    vars(claims)["clock_is_zero"] = clock_is_zero
+    subject = replace(find_subject("range_cache"), implementation=Endless, invariants=claims)
+    target = Target(subject, find_profile(subject, "reference"))
+    calls = [Call("clear", (0,)), Call("advance", (1,)), Call("clear", (0,))]
+    finding = replay(target, calls, skipped=frozenset(["clock_is_zero"]), hang_seconds=0.1)
+    assert finding is not None
+    assert [call.action for call in shrink(target, finding, budget_steps=100).calls] == ["advance", "clear"]

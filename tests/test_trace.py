@@ -10,7 +10,8 @@ import pytest
 
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace, read_traces, write_traces
-from fuzz.trace.recording import recordings
+from fuzz.trace.recording import OWN, recorded_traces, recordings
+from fuzz.trace.replayer import replayer_of
 from tests.conftest import RECORDINGS
 
 RECORDED = sorted({each.component for each in recordings()})
@@ -139,3 +140,23 @@ def test_an_unfinished_file_is_never_left_under_the_name(tmp_path: Path) -> None
     write_traces(path, [Trace("a", "c", {}, [])])
     assert [p.name for p in tmp_path.iterdir()] == ["t.jsonl.gz"]
     assert gzip.decompress(path.read_bytes()).endswith(b"\n")
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n"])
+def test_a_table_without_rows_is_no_trace(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "service_unit_state_conflict.csv"
+    path.write_text(text)
+    with pytest.raises(BadTrace, match="the table has no row"):
+        list(recorded_traces(path))
+
+
+def test_an_observation_of_another_type_is_named() -> None:
+    observed = {"tokens": True, "taken": 0}
+    operation = Operation("add", {"tokens": 1}, 1, observed, 2)
+    trace = Trace("t", "canary", {"capacity": 8}, [operation], {OWN: "test"})
+    [mismatch] = replayer_of(trace).replay(trace).mismatches
+    assert (mismatch.fields, mismatch.expected, mismatch.actual) == (
+        ["observe.tokens"],
+        {"tokens": True},
+        {"tokens": 1},
+    )

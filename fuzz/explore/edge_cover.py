@@ -1,8 +1,8 @@
 """Runs every transition of an explored graph on the implementation, in traces from the initial state.
 
 The explorer loads the implementation with each state; here the implementation reaches each state by actions. A run
-follows the shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a state
-without any.
+follows a shortest path to a state with untaken transitions, then takes untaken transitions until it reaches a state
+without any. Of a search that a hang has ended, the states that were expanded are covered.
 
 A difference is replayed with every step checked. A difference that the replay does not show is a finding of the kind
 `unstable`; a canonical form that merges different states is a finding of the kind `canonical`.
@@ -44,7 +44,7 @@ def cover(space: Bounded, graph: Graph, progress: Progress | None = None) -> Cov
     """Runs every transition at least once. Ends at the first difference. Cost: about 20 microseconds a step."""
     walker = _Walker(space, graph)
     runs = steps = 0
-    for root in range(len(graph.states)):
+    for root in range(len(walker.left)):
         while walker.left[root]:
             runs += 1
             finding, taken = walker.run_from(root)
@@ -60,8 +60,8 @@ class _Walker:
     def __init__(self, space: Bounded, graph: Graph) -> None:
         self.space = space
         self.graph = graph
-        #: untaken transitions of each state; self-loops are last, because transitions are taken from the end
-        self.left = [self._order(number) for number in range(len(graph.states))]
+        #: untaken transitions of each expanded state. They are taken from the end: self-loops first, OUTSIDE last
+        self.left = [self._order(number) for number in range(len(graph.offsets) - 1)]
         self.covered = 0
 
     def _order(self, number: int) -> list[int]:
@@ -71,21 +71,20 @@ class _Walker:
 
     def run_from(self, root: int) -> tuple[Finding | None, int]:
         """Runs to a state with untaken transitions, then takes untaken ones until a state has none."""
-        run, steps, before = _Run(self.space), self._steps(root), -1
+        run, steps, before, agrees = _Run(self.space), self._steps(root), -1, True
         try:
-            while len(run.calls) != before:
+            while agrees and len(run.calls) != before:
                 before = len(run.calls)
                 with watchdog(_HANG_SECONDS):
-                    if not all(run.take(*step) for step in islice(steps, _STEPS_PER_WATCHDOG)):
-                        return run.finding(), len(run.calls)
+                    agrees = all(run.take(*step) for step in islice(steps, _STEPS_PER_WATCHDOG))
         except MergedStates as problem:
             return problem.finding, len(run.calls)
         except Hang:
-            return run.finding(), len(run.calls)
-        return None, len(run.calls)
+            agrees = False
+        return None if agrees else run.finding(), len(run.calls)
 
     def _steps(self, root: int) -> Iterator[tuple[Any, int, Any]]:
-        """The steps of a run: a canonical state, the index of a move, the next canonical state (None: outside)."""
+        """Yields the steps of a run: canonical state, index of a move, next canonical state (None: outside)."""
         graph = self.graph
         for source, target in pairwise(graph.path(root)):
             first, end = graph.offsets[source], graph.offsets[source + 1]
@@ -96,7 +95,7 @@ class _Walker:
             self.covered += 1
             target = graph.targets[graph.offsets[source] + index]
             yield graph.states[source], index, None if target == OUTSIDE else graph.states[target]
-            if target == OUTSIDE:
+            if target == OUTSIDE or target >= len(self.left):
                 return
             source = target
 

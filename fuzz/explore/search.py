@@ -8,13 +8,14 @@
             check the step properties
             append the canonical form of the state after it to the frontier, if it is new and within the scope's bounds
 
-States are found in the order of their depth, so the first counterexample of a cause is a shortest one. It is
-reported as a trace from the first state, replayed with everything checked. Large frontiers are shared by processes on
-all cores (`fuzz/explore/shared.py`).
+States are found in the order of their depth, so the first counterexample of a cause is a shortest one. It is a trace
+from the first state, replayed with everything checked. Processes on all cores share a large frontier
+(`fuzz/explore/shared.py`).
 
 A canonical state represents all states that differ from it only in generated names. The domains are evaluated in the
-canonical state; in another state that it represents, generated names may differ, and `concrete` finds the arguments
-that correspond. If there are none, the canonical form merges different states: a finding of the kind `canonical`.
+canonical state. A trace reaches another state that it represents, in which generated names may differ; `concrete` finds
+the corresponding arguments. If there are none, the canonical form merges different states: a finding of the kind
+`canonical`.
 
 Properties that take history variables are not checked here; see `invariants/properties.py`.
 """
@@ -25,7 +26,7 @@ import itertools
 import time
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -47,11 +48,11 @@ from model.machine import BadValue, plain
 OUTSIDE = -1
 #: The watchdog is set, and progress is reported, once for this many states.
 _STATES_PER_WATCHDOG = 256
-#: Processor time for these states after which a step counts as a hang; they usually take some hundreds of milliseconds.
+#: Processor time for that many states after which a step counts as a hang; they usually take less than a second.
 _HANG_SECONDS = 10.0
 #: Fair steps may exceed the scope's bounds by this much, so that a bound does not disable them.
 LIVENESS_MARGIN = 2
-#: The largest number of states on one machine; a scope that has more may be infinite.
+#: The maximum number of states on one machine. A scope that has more may be infinite.
 LIMIT = 10_000_000
 
 #: Called with the number of states expanded and found.
@@ -63,7 +64,7 @@ Move = tuple[str, Callable[..., Any], int, Arguments]
 
 
 class Violation(NamedTuple):
-    """The first failure of a cause, with a shortest counterexample."""
+    """The first finding of a cause, with the length of its trace."""
 
     finding: Finding
     depth: int
@@ -127,7 +128,7 @@ def find_scope(subject: Subject, name: str) -> Scope:
 
 
 class MergedStates(Exception):
-    """A canonical form merges different states: one of them lacks a step that the canonical state has."""
+    """A canonical form merges different states: a represented state lacks a step of the canonical state."""
 
     def __init__(self, space: Bounded, run: Calls, state: Any, name: str, target: Any) -> None:
         message = (
@@ -250,8 +251,9 @@ def explore(
 ) -> Exploration:
     """Visits every state of a scope once. Cost: tens of microseconds a transition with everything checked.
 
-    Runs in `jobs` processes, by default one for each core; the result does not depend on their number.
-    Raises BadValue if there are more than LIMIT states.
+    An `eventually` property is checked if the scope drives all its fair actions, and no step hung. Runs in `jobs`
+    processes, by default one for each core; the result does not depend on their number. Raises BadValue if there are
+    more than LIMIT states.
     """
     started = time.perf_counter()
     search = Search(space, implementation, properties)
@@ -315,6 +317,7 @@ class Search:
                         number += 1
             except Hang:  # other states may hang as well: the search ends here
                 self.hang(number)
+                self.forget_from(number)
                 return
             if progress is not None:
                 progress(number, len(states))
@@ -371,6 +374,15 @@ class Search:
         name, _, _, arguments = self.current_move
         self.fail(Cause(Kind.HANG, name), number, Call(name, arguments))
 
+    def forget_from(self, number: int) -> None:
+        """Removes the transitions of a state that is not expanded, and the states that only they have found."""
+        graph = self.graph
+        del graph.targets[graph.offsets[-1] :]
+        while graph.parents[-1] == number and len(graph.states) > number + 1:
+            graph.parents.pop()
+            self.found_by.pop()
+            del self.numbers[graph.states.pop()]
+
     def compare(self, number: int, move: Move) -> bool:
         """Takes a move on model and implementation. Returns whether outcome, view and structure agree.
 
@@ -396,7 +408,7 @@ class Search:
         return True
 
     def explain_move(self, number: int, move: Move) -> bool:
-        """Repeats a move with every check, and records the difference. Returns whether one side crashed."""
+        """Repeats a move with every check, and records the difference. Returns whether the model or a side crashed."""
         pair, call = Pair(self.space.target, fold_history=False), Call(move[0], move[3])
         pair.load(self.graph.states[number])
         difference = pair.step(call, Depth.STATE)
@@ -425,7 +437,8 @@ def properties_with_history(subject: Subject) -> Skipped:
 def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
     """The violation for a failure: a trace along these states that ends with it.
 
-    The violation is that of a replay, or the failure itself if no replay shows it. If there is no such trace, the
+    The violation is that of a replay, or the failure itself if no replay shows it. A property is replayed on the model
+    alone, because a difference of the implementation would end the replay before. If there is no such trace, the
     violation is that the canonical form merges different states.
     """
     try:
@@ -434,6 +447,9 @@ def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
         return Violation(problem.finding, len(problem.finding.calls))
     cause = failure.cause
     message = f"{cause.what} fails in a loaded state, but not at the end of a trace to that state"
+    if not run and failure.call is None:
+        message = f"{cause.what} is false in the initial state"
+    target = replace(space.target, model_only=True) if cause.broken_property is not None else space.target
     ends: list[tuple[Call, ...]] = [()]
     if failure.call is not None:
         state = space.machine.start(space.cfg)
@@ -441,7 +457,7 @@ def explained(space: Bounded, failure: Failure, path: list[Any]) -> Violation:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
         ends = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
     for end in ends:  # generated names may differ: take the first call that shows the failure
-        again = replay(space.target, (*run, *end), skipped=all_but(space.subject, cause.broken_property))
+        again = replay(target, (*run, *end), skipped=all_but(space.subject, cause.broken_property))
         if again is not None:
             return Violation(again, len(again.calls))
     calls = (*run, failure.call) if failure.call else tuple(run)

@@ -55,7 +55,7 @@ class Batch(NamedTuple):
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use; 1 if it must not start processes."""
+    """The number of cores that this process may use; 1 if it cannot start processes."""
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -43,7 +43,7 @@ def partition_of(key: bytes) -> int:
 
 
 def state_to_json(state: Any) -> bytes:
-    """A state as JSON."""
+    """A state as JSON, in which equal states have equal bytes."""
     return to_json(plain(state))
 
 
@@ -67,15 +67,15 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     first = [(state_to_json(space.start), b"")]
     frontier = context.parallelize(first, 1).partitionBy(partitions, partition_of).persist(keep)
     visited, levels, states, transitions = frontier, [frontier], 1, 0
-    found: dict[tuple[str, str], tuple[int, bytes, str]] = {}
+    found: dict[tuple[str, str], tuple[int, bytes, str, bytes]] = {}
     count = 1
     while count:
         rows = frontier.mapPartitions(lambda part: _expanded(names, part)).persist(keep)
         transitions += rows.filter(lambda row: row[0] == "transitions").map(lambda row: row[1]).sum()
-        for kind, what, text, action in sorted(
+        for kind, what, text, action, arguments in sorted(
             rows.filter(lambda row: row[0] == "failure").map(lambda r: r[1]).collect()
         ):
-            found.setdefault((kind, what), (len(levels) - 1, text, action))
+            found.setdefault((kind, what), (len(levels) - 1, text, action, arguments))
         successors = rows.filter(lambda row: row[0] == "state").map(lambda row: row[1])
         new = successors.reduceByKey(min, partitions, partition_of).subtractByKey(visited, partitions)
         frontier = new.partitionBy(partitions, partition_of).persist(keep)
@@ -89,10 +89,10 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
     violations = [
         explained(
             space,
-            Failure(Cause(Kind(kind), what), 0, Call(action, ()) if action else None),
+            Failure(Cause(Kind(kind), what), 0, call_from_json(space, action, arguments)),
             _path(space, levels, level, text),
         )
-        for (kind, what), (level, text, action) in found.items()
+        for (kind, what), (level, text, action, arguments) in found.items()
     ]
     return Exploration(
         states, transitions, len(levels) - 2, time.perf_counter() - started, shortest_by_cause(violations)
@@ -114,13 +114,19 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
         for form in search.graph.states[1:]:
             yield "state", (state_to_json(form), text)
         for failure in search.failures:
-            action = failure.call.action if failure.call else ""
-            yield "failure", (str(failure.cause.kind), failure.cause.what, text, action)
+            action, arguments = failure.call or ("", ())
+            named = space.machine.actions[action].named(arguments) if action else {}
+            yield "failure", (str(failure.cause.kind), failure.cause.what, text, action, to_json(named))
     yield "transitions", transitions
 
 
+def call_from_json(space: Bounded, action: str, arguments: bytes) -> Call | None:
+    """The call of a failure on a worker, or None for a failure in a state."""
+    return Call(action, space.machine.actions[action].arguments(from_json(arguments), space.cfg)) if action else None
+
+
 def _path(space: Bounded, levels: list[Any], level: int, text: bytes) -> list[Any]:
-    """The states of a shortest trace to this one, one of each level."""
+    """The states of a shortest trace to this one, one from each level."""
     path = [text]
     for each in range(level, 0, -1):
         path.append(levels[each].lookup(path[-1])[0])

@@ -1,4 +1,4 @@
-"""A call: an action with its arguments. Every engine chooses calls; `Pair.step` takes them."""
+"""A call: an action with its arguments. Engines choose calls, and execute them on model and second side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Call(NamedTuple):
     arguments: Arguments
 
     def copy(self) -> Call:
-        """An equal call whose argument objects are new, as a call read from a file has."""
+        """An equal call whose tuples are new objects, as those of a call that was read from a file."""
         return Call(self.action, copy_of(self.arguments))
 
 
@@ -23,7 +23,7 @@ Calls = Sequence[Call]
 
 
 def copy_of(value: Any) -> Any:
-    """An equal value that is another object: some bugs show only when equal keys are not identical."""
+    """An equal value in which every tuple is a new object: a comparison of positions by identity then fails."""
     if not isinstance(value, tuple):
         return value
     parts = [copy_of(each) for each in value]

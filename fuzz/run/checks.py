@@ -1,4 +1,4 @@
-"""The properties of a subject that apply under a config, with the history variables that they take."""
+"""The properties of a subject that apply under a config, and the history variables that they take."""
 
 from __future__ import annotations
 
@@ -38,19 +38,22 @@ class Checks(NamedTuple):
         return tuple([each.initial(cfg) for each in self.histories])
 
 
-#: Names of properties that are not checked.
+#: The names of properties that are not checked.
 Skipped = frozenset[str]
 NONE_SKIPPED: Skipped = frozenset()
 
 
 def checks_for(subject: Subject, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Checks:
-    """The properties of a subject that apply under a config. Cost: linear in the number of properties."""
+    """The properties of a subject that apply under a config, without the skipped ones. Cost: O(properties)."""
     properties = _properties_of(subject)
     return _checks(subject, tuple([i for i, p in enumerate(properties) if p.name not in skipped and p.given(cfg)]))
 
 
 def all_but(subject: Subject, property_name: str | None) -> Skipped:
-    """All properties but one. They are skipped while a trace of that one is replayed: a violation ends the replay."""
+    """The names of all properties but one; of all properties for None.
+
+    The replay of a counterexample skips them, because it ends at the first violation.
+    """
     return frozenset(p.name for p in subject.properties if p.name != property_name)
 
 
@@ -107,12 +110,17 @@ def broken_properties(
     values_before: Values = (),
     values_after: Values = (),
 ) -> Iterator[Property]:
-    """The `always` properties that a step violates: state properties of the state after it, then step properties."""
-    for holds, each, indices in checks.of_states:
-        if not (holds(cfg, after, *[values_after[i] for i in indices]) if indices else holds(cfg, after)):
-            yield each
+    """Yields the `always` properties that a step violates: those of the state after the step, then those of steps."""
+    yield from false_in_state(checks, cfg, after, values_after)
     for holds, each, indices in checks.of_steps[action]:
         if not holds(cfg, before, event, after, *[values_before[i] for i in indices]):
+            yield each
+
+
+def false_in_state(checks: Checks, cfg: Any, state: Any, values: Values) -> Iterator[Property]:
+    """Yields the `always` properties that are false in a state."""
+    for holds, each, indices in checks.of_states:
+        if not (holds(cfg, state, *[values[i] for i in indices]) if indices else holds(cfg, state)):
             yield each
 
 

@@ -1,7 +1,6 @@
-"""Coverage in the model's terms: pairs of actions, abstract states, coverage goals reached.
+"""Coverage in the model's terms: pairs of consecutive actions, abstract states, coverage goals.
 
-Coverage of several tasks is merged in any order: counts are added, and the smallest first seed is kept. So the result
-does not depend on the number of partitions.
+The coverage of several tasks can be merged in any order, because counts are added and the smallest first seed is kept.
 """
 
 from __future__ import annotations
@@ -31,7 +30,8 @@ class Coverage:
     def __init__(self, subject: Subject) -> None:
         self.actions = list(subject.machine.actions)
         size = len(self.actions)
-        #: counts by previous action (the last index: none) times the number of actions, plus action
+        #: counts of pairs; the index is previous action * number of actions + action. The first step of a trace has the
+        #: number of actions in place of a previous action
         self.pairs = [0] * (size * (size + 1))
         self.refused = [0] * size
         self.abstract: dict[tuple[Any, ...], int] = {}
@@ -40,7 +40,7 @@ class Coverage:
         self.steps = 0
 
     def taken(self, action: int) -> int:
-        """Returns the number of times that an action was taken."""
+        """Returns the number of times that an action was taken, refusals included."""
         return sum(self.pairs[action :: len(self.actions)])
 
     def rows(self) -> Iterator[Row]:

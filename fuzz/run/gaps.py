@@ -16,13 +16,14 @@ up, the verdict is undecided.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 #: The most steps of the model that the gaps of a recording may take: some seconds.
 BUDGET_STEPS = 100_000
-#: Of an operation that no state allows, so many possible values are shown.
+#: The maximum number of possible values in a verdict.
 _MOST_SHOWN = 8
 
 
@@ -85,11 +86,12 @@ class Search:
         tried: set[tuple[int, Any]] = set()  # after the gap at that index
         fewest: dict[tuple[int, Any], int] = {}  # in the gap at that index: the fewest calls that lead to the state
         agenda: list[tuple[int, int, int, Any]] = []
+        order = itertools.count()  # so that the agenda never compares states
 
         def add(index: int, used: int, state: Any) -> None:
             if fewest.get((index, state), used + 1) > used:
                 fewest[index, state] = used
-                heapq.heappush(agenda, (-index, used, len(fewest) + self.steps, state))
+                heapq.heappush(agenda, (-index, used, next(order), state))
 
         result = Result.DISAGREES
         try:
@@ -98,19 +100,20 @@ class Search:
                     return Verdict(Result.AGREES, steps=self.steps)
                 add(index, 0, state)
             while agenda:
-                place, used, _, state = heapq.heappop(agenda)
-                if fewest[-place, state] < used:
+                negated, used, _, state = heapq.heappop(agenda)
+                gap = -negated
+                if fewest[gap, state] < used:
                     continue
-                if (-place, state) not in tried:
-                    tried.add((-place, state))
-                    for index, after in self._executed(1 - place, state):
+                if (gap, state) not in tried:
+                    tried.add((gap, state))
+                    for index, after in self._executed(gap + 1, state):
                         if index == len(self.items):
                             return Verdict(Result.AGREES, states=len(tried), steps=self.steps)
                         add(index, 0, after)
-                if used < (self.gaps[-place] or 0):
+                if used < (self.gaps[gap] or 0):
                     for after in self.moves(state):
                         self._count()
-                        add(-place, used + 1, after)
+                        add(gap, used + 1, after)
         except _OutOfBudget:
             result = Result.UNDECIDED
         field = "observe" if any(name == "observe" for name, _ in self.wrong) else "result"

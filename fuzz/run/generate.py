@@ -1,15 +1,14 @@
 """Generates the trace of a seed.
 
-One decoder turns choices into calls. A seeded generator makes the choices in the fast loop, Hypothesis in its state
-machine, and the explorer takes all of them. The domains of arguments depend on the state, so a trace is generated while
-it runs.
+A decoder lists the calls that are possible in a state, and draws one of them. The fast loop draws from it with a seeded
+generator. The Hypothesis state machine draws from the domains that it lists, and the explorer takes every call. The
+domains of arguments depend on the state, so a trace is generated while it runs.
 
 Most seeds give ordinary traces. The remainder of the seed selects the others: traces with wide values
 (`fuzz/run/wide.py`), traces with bursts, and traces of more than a thousand steps.
 
-The first numbers of a seed's generator choose the settings and the swarm; the others choose actions and arguments, one
-or two numbers a step. Python guarantees that a seeded generator returns the same floats in every version, so equal
-code gives equal traces.
+The first numbers of a seed's generator choose the settings and the swarm, the later ones actions and arguments. Python
+returns the same numbers for a seed in every version, so equal code gives equal traces.
 """
 
 from __future__ import annotations
@@ -33,23 +32,25 @@ Rng = random.Random
 
 #: The largest number of combinations of an action's fixed arguments. All are listed, so one draw selects a combination.
 _MAX_COMBINATIONS = 20_000
-#: Length of the table from which a call is drawn. Weights are rounded to multiples of 1 / length; a longer table would
-#: not fit into the processor's cache.
+#: Length of the table from which a call is drawn. Weights are rounded to multiples of 1 / length, and every action with
+#: a positive weight has at least one entry. A longer table would not fit into the processor's cache.
 _TABLE_BITS = 10
 _TABLE = 1 << _TABLE_BITS
 
-#: Divisor and remainders of the seeds of wide traces, of traces with bursts, and of long traces. Wide traces and bursts
-#: each have one remainder that is a multiple of lockstep's `COPY_EVERY`.
+#: Divisor and remainders of the seeds of wide traces, of traces with bursts, and of long traces.
 _WIDE = (16, (4, 15))
 _BURSTS = (32, (12, 31))
 _LONG = (64, (21,))
+#: The kinds of traces repeat after this many seeds.
+KINDS_EVERY = 64
 #: The minimum number of steps of a long trace, and the number that bursts add to the subject's number of steps.
 _LONG_STEPS, _BURST_STEPS = 1024, 640
-#: Lengths of bursts: half of the bursts have one of these, near sizes of words, pages and queues; the others have a
-#: length between the shortest and the longest.
+#: Lengths of bursts, near sizes of words, pages and queues. Half of the bursts have one of these lengths, the others
+#: any length from the shortest to the longest.
 _LENGTHS = (65, 100, 129, 200, 255, 256, 257, 300)
-#: Probabilities: a burst begins at a step; it repeats several calls; its arguments are consecutive numbers; its
-#: arguments are drawn again for each call (otherwise they are constant).
+#: The probability that a burst begins at a step, and the probability that it repeats several calls in turn. A repeated
+#: call has consecutive arguments with probability `_CONSECUTIVE`, newly drawn ones with probability `_DRAWN`, else
+#: constant ones.
 _BEGINS, _SEVERAL, _CONSECUTIVE, _DRAWN = 1 / 64, 0.25, 0.6, 0.25
 
 
@@ -65,7 +66,10 @@ class Recipe(NamedTuple):
 
 
 class ActionPlan:
-    """Draws the arguments of one action. Values of fixed domains are listed; other domains depend on the state."""
+    """Draws the arguments of one action.
+
+    `listed` has every combination of the arguments with fixed domains. The domains in `free` depend on the state.
+    """
 
     __slots__ = ("fixed", "free", "index", "listed", "name", "permutation", "run")
 
@@ -82,7 +86,7 @@ class ActionPlan:
             )
         self.listed: list[Arguments] = [copy_of(each) for each in itertools.product(*self.fixed)]
         fixed_first = sorted(range(len(domains)), key=lambda i: not isinstance(domains[i], tuple))
-        #: for each parameter, the index of its value when the fixed ones come first; None if that is their order
+        #: for each parameter, the index of its value if the fixed ones come first; None if they do in any case
         self.permutation = (
             None if fixed_first == sorted(fixed_first) else [fixed_first.index(i) for i in range(len(domains))]
         )
@@ -135,9 +139,9 @@ class Decoder:
         self._tables: dict[tuple[str, str], list[Choice]] = {}
 
     def chooser(self, cfg: Any, swarm: str, rng: Rng) -> Chooser:
-        """A function from a state to an action's plan and its arguments.
+        """A function that draws a call in a state: it returns the action's plan and the arguments.
 
-        It raises BadValue when no action has arguments in a state.
+        The function raises BadValue if a thousand draws give no action that has arguments in the state.
         """
         situation_of, bits = self.subject.situation, rng.getrandbits
         tables = _Tables(self, swarm)
@@ -167,7 +171,11 @@ class Decoder:
                     yield Call(name, arguments)
 
     def table(self, swarm: str, situation: str) -> list[Choice]:
-        """The table to draw from: each action in proportion to its weight, with each of its fixed arguments in turn."""
+        """The table to draw from: each action in proportion to its weight.
+
+        An action has each of its argument lists in turn, if they are fixed and fit into its share; otherwise its
+        arguments are drawn later.
+        """
         key = swarm, situation
         if key not in self._tables:
             self._tables[key] = self._make_table(swarm, situation)
@@ -183,13 +191,15 @@ class Decoder:
         total = sum(weights.values())
         if not total:
             raise BadValue(f"{self.subject.name}: the weights of swarm {swarm or 'none'} leave no action")
+        shares = {name: max(1, round(weight / total * _TABLE)) for name, weight in weights.items() if weight > 0}
+        while sum(shares.values()) > _TABLE:
+            shares[max(shares, key=lambda name: shares[name])] -= 1
         table: list[Choice] = []
-        for name, weight in weights.items():
-            if weight > 0:
-                plan, share = self.plans[name], max(1, round(weight / total * _TABLE))
-                is_listed = not plan.free and len(plan.listed) <= share
-                arguments = itertools.cycle(plan.listed) if is_listed else itertools.repeat(None)
-                table += [(plan, copy_of(next(arguments))) for _ in range(share)]
+        for name, share in shares.items():
+            plan = self.plans[name]
+            is_listed = not plan.free and len(plan.listed) <= share
+            arguments = itertools.cycle(plan.listed) if is_listed else itertools.repeat(None)
+            table += [(plan, copy_of(next(arguments))) for _ in range(share)]
         return list(itertools.islice(itertools.cycle(table), _TABLE))
 
 
@@ -235,7 +245,7 @@ def _decoder(subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> Decod
 def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None = None) -> tuple[Recipe, random.Random]:
     """The choices before the first step, and the generator for all later choices.
 
-    A setting is drawn only if the profile has its default value. `steps` replaces the number of steps of every trace.
+    A setting is drawn only if the profile leaves it at its default. `steps` replaces the length of every trace.
     """
     rng = random.Random(seed)  # noqa: S311
     drawn: dict[str, Any] = {name: values[int(rng.random() * len(values))] for name, values in subject.settings.items()}
@@ -253,7 +263,7 @@ def recipe(subject: Subject, profile_config: Any, seed: int, steps: int | None =
 
 
 def chooser(subject: Subject, plan: Recipe, rng: Rng) -> Chooser:
-    """A function from a state to an action's plan and its arguments, for the trace of a recipe."""
+    """The function that draws the calls of a recipe's trace, as `Decoder.chooser`, with wide values and bursts."""
     by_action = decoder(subject, plan.config)
     choose = by_action.chooser(plan.config, plan.swarm, rng)
     if plan.wide:
@@ -262,7 +272,7 @@ def chooser(subject: Subject, plan: Recipe, rng: Rng) -> Chooser:
 
 
 def widened(choose: Chooser, wide: Wide) -> Chooser:
-    """The chooser with wide values in its arguments."""
+    """Wraps a chooser: integers in its arguments become wide values."""
 
     def choose_wide(state: Any) -> tuple[ActionPlan, Arguments]:
         plan, arguments = choose(state)
@@ -311,7 +321,7 @@ class Bursts:
         return self.choose_one(state)
 
     def _repeating(self, plan: ActionPlan, arguments: Arguments, length: int) -> Chooser:
-        """A chooser that repeats one action."""
+        """A chooser that repeats one action, with consecutive, drawn or constant arguments."""
         sample = self.random()
         if arguments and sample < _CONSECUTIVE:
             paths = list(self._integers(plan.name, arguments, length))

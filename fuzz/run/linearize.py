@@ -4,18 +4,19 @@ A history has operations of several threads, each with the times of its invocati
 the operations have an order that the model can take, outcomes included, in which no operation comes after one that was
 invoked after its return. An operation without return may have taken effect at any later time, or never.
 
-The search goes from return to return. A thread's operations do not overlap, so a point of the search is how many
-operations of each thread are placed, and the model's state. The returning operation is placed in every point, after any
-of the operations in flight (just-in-time linearization); equal points are one. An operation that changes nothing is
-placed as soon as its outcome is the recorded one: where it may come later, it may come here, too. The points are
-compared by the state itself: a canonical form would merge states that names in later arguments and outcomes tell apart.
-A pass that holds too many points drops the least likely ones, and can then find an order, but refute nothing.
+A point of the search is the number of operations of each thread that are placed, and the model's state. Operations of a
+thread that overlap are divided among several threads. The search goes from return to return. It extends every point by
+the returning operation, after any operations in flight (just-in-time linearization), and merges equal points. An
+operation that changes nothing is placed as soon as it has the recorded outcome, because an order that has it later can
+have it here, too. States are compared as they are: a canonical form would merge states that differ in generated names,
+which later arguments and outcomes refer to. A pass that has too many points drops the least likely ones. It can then
+find an order, but not refute the history.
 
 An outline is a coarse model, which allows every history that the model allows. It has few states, so it refutes a
 history whose contradiction does not depend on what the points of the model differ in.
 
-A history that is not linearizable has a first return after which no point is left. No order of the operations that
-returned before can be followed by this operation: it is reported.
+A history that is not linearizable has a first return after which no point is left. The verdict reports the returning
+operation: it can follow no order of the operations that returned before.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from typing import Any, NamedTuple
 
 #: The most steps of the model that a history may take: some seconds.
 BUDGET_STEPS = 1_000_000
-#: States before the operation that no order can place, of which outcomes are shown.
+#: The maximum number of states in a verdict.
 _MOST_STATES = 8
-#: The most points that a pass keeps, pass by pass.
+#: The maximum number of points that each pass keeps.
 _MOST_POINTS = (64, 1024, inf)
 
 
@@ -74,20 +75,20 @@ def linearize(
     start: Any,
     steps: Steps,
     *,
-    accepts: Callable[[Any], bool] = lambda state: True,
+    accepts: Callable[[Any], bool] | None = None,
     part_of: Callable[[Any], Hashable] = lambda operation: None,
     is_read: Callable[[Any], bool] = lambda operation: False,
     outline: tuple[Any, Steps] | None = None,
     budget: int = BUDGET_STEPS,
 ) -> Verdict:
-    """Decides a history. `accepts` says whether the state at its end is right.
-    If only that fails, the verdict has no operation.
+    """Decides a history.
 
-    `is_read` says of an operation that was executed whether it leaves every state unchanged, given its outcome.
-    `part_of` assigns operations to independent parts of the state: a history is linearizable if every part is.
-    `accepts` is asked about a history of one part only. `outline` has the first state and the steps of a coarse model;
-    if only the outline refutes the history, the states are those of the longest order found, if the operation was tried
-    there. Cost: steps of the model and of the outline, at most the budget of each.
+    `accepts` decides whether the state at the end is right. If it accepts none, the verdict has no operation. `is_read`
+    decides of an operation that was executed whether it leaves every state unchanged, given its outcome. `part_of`
+    assigns operations to independent parts of the state, which are decided one by one. If the order that this gives
+    does not end in an accepted state, the history is decided as a whole. `outline` has the first state and the steps of
+    a coarse model; if only the outline refutes the history, the states are those of the longest order found, if the
+    operation was tried there. Cost: steps of the model and of the outline, at most the budget of each.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -95,14 +96,25 @@ def linearize(
     order: list[Timed] = []
     taken, undecided = 0, False
     for part in parts.values():
-        search = _Search(part, steps, accepts if len(parts) == 1 else lambda state: True, is_read, budget - taken)
+        search = _Search(part, steps, accepts if len(parts) == 1 else None, is_read, budget - taken)
         verdict = search.run(start, outline)
         taken += verdict.steps
         if verdict.result is Result.NOT_LINEARIZABLE:
             return verdict._replace(steps=taken)
         undecided = undecided or verdict.result is Result.UNDECIDED
         order += verdict.order
+    if accepts is not None and len(parts) > 1 and not undecided and not _ends_accepted(order, start, steps, accepts):
+        verdict = _Search(list(history), steps, accepts, is_read, budget - taken).run(start)
+        return verdict._replace(steps=taken + verdict.steps)
     return Verdict(Result.UNDECIDED if undecided else Result.LINEARIZABLE, tuple(order), steps=taken)
+
+
+def _ends_accepted(order: list[Timed], start: Any, steps: Steps, accepts: Callable[[Any], bool]) -> bool:
+    """Whether the operations in an order lead to an accepted state."""
+    states = {start: None}
+    for each in order:
+        states = dict.fromkeys(after for state in states for after in steps(each.operation, state))
+    return any(accepts(state) for state in states)
 
 
 class _Node:
@@ -116,7 +128,7 @@ class _Node:
         self.moves: dict[tuple[int, int], tuple[bool, list[_Node]]] = {}
 
 
-#: How many operations of each thread are placed, and the model's state.
+#: The number of operations of each thread that are placed, and the model's state.
 _Point = tuple[tuple[int, ...], _Node]
 
 
@@ -147,14 +159,19 @@ class _Search:
         self,
         history: list[Timed],
         steps: Steps,
-        accepts: Callable[[Any], bool],
+        accepts: Callable[[Any], bool] | None,
         is_read: Callable[[Any], bool],
         budget: int,
     ) -> None:
-        threads: dict[Hashable, list[Timed]] = {}
+        threads: dict[Hashable, list[list[Timed]]] = {}
         for each in sorted(history, key=lambda each: (each.invoked, each.returned)):
-            threads.setdefault(each.thread, []).append(each)
-        self.threads = list(threads.values())
+            lanes = threads.setdefault(each.thread, [])
+            lane = next((lane for lane in lanes if lane[-1].returned <= each.invoked), None)
+            if lane is None:
+                lanes.append([each])
+            else:
+                lane.append(each)
+        self.threads = [lane for lanes in threads.values() for lane in lanes]
         self.returns = sorted(
             (each.returned, n, i) for n, t in enumerate(self.threads) for i, each in enumerate(t) if each.returned < inf
         )
@@ -183,14 +200,14 @@ class _Search:
     def _outlined(self, found: Verdict, start: Any, steps: Steps) -> Verdict:
         """The verdict of a pass, or that the outline refutes the history."""
         history = [each for thread in self.threads for each in thread]
-        outlined = _Search(history, steps, lambda state: True, lambda operation: False, self.budget).run(start)
+        outlined = _Search(history, steps, None, lambda operation: False, self.budget).run(start)
         if outlined.result is not Result.NOT_LINEARIZABLE:
             return found
         states = found.states if found.operation is outlined.operation else ()
         return Verdict(Result.NOT_LINEARIZABLE, found.order, outlined.operation, states)
 
     def _pass(self, first: int, points: _Points, most: float) -> tuple[Verdict, tuple[int, _Points]]:
-        """Places each operation at its return, at the latest. Undecided if points were dropped and none is left.
+        """Places each operation at its return or before. Undecided if points were dropped and none is left.
 
         Begins at a return, with all points before it. Returns the verdict and where the pass dropped points.
         """
@@ -210,17 +227,20 @@ class _Search:
             points = after
             self._forget(points)
         at_end, _ = self._placed(points, inf, None)
-        ends = {point: path for point, path in at_end.items() if self.accepts(point[1].state)}
+        ends = {point: path for point, path in at_end.items() if self._accepts(point[1].state)}
         if ends:
             return Verdict(Result.LINEARIZABLE, _order(ends)), complete
         result = Result.NOT_LINEARIZABLE if is_exact else Result.UNDECIDED
         return Verdict(result, _order(points), None, _states(at_end)), complete
 
+    def _accepts(self, state: Any) -> bool:
+        return self.accepts is None or self.accepts(state)
+
     def _placed(self, points: _Points, limit: float, returning: tuple[int, int] | None) -> tuple[_Points, _Points]:
         """The points in which the returning operation, by thread and index, is placed, after others in flight.
 
-        Without one, all points that these lead to: what never returned may have taken effect, or not. Also returns all
-        points on the way.
+        Without a returning operation: all points that follow, with any of the operations that never returned. Also
+        returns all points on the way.
         """
         done: _Points = {}
         seen, todo = dict(points), list(points.items())

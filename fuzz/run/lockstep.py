@@ -1,12 +1,13 @@
 """Lockstep: seeded traces on model and second side, as fast as possible.
 
-The fast loop compares outcomes at every step, and views and properties at every sixteenth and the last step, because a
-wrong state usually stays wrong. At the end of a trace it checks the implementation's structure. One trace in
-`COPY_EVERY` is compared exactly at its end (classes and observations), and a second implementation, loaded with the
-view of a late step, executes the later calls.
+The fast loop compares outcomes at every step. At every sixteenth and the last step it compares views and checks the
+properties, because a wrong state usually stays wrong. After the last step it checks the implementation's structure.
 
-The fast loop only detects that something is wrong. The calls are then replayed with every step checked, to find out
-what is wrong.
+One trace in `COPY_EVERY` is checked more thoroughly. Its first state is compared and checked, too. Its last state is
+compared exactly (classes and observations). A copy of the implementation is loaded near the end, and executes the later
+calls.
+
+The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
 
 from __future__ import annotations
@@ -19,19 +20,21 @@ from fuzz.run.call import Arguments, Call
 from fuzz.run.checks import (
     NONE_SKIPPED,
     Check,
+    Checks,
     Skipped,
     Values,
     all_but,
     broken_properties,
     checks_for,
     event_of,
+    false_in_state,
     folded,
     is_reached,
 )
 from fuzz.run.compare import refusal_changed_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
-from fuzz.run.generate import Recipe, Rng, chooser, generate, recipe
+from fuzz.run.generate import KINDS_EVERY, Recipe, Rng, chooser, generate, recipe
 from fuzz.run.pair import Copy, ImplementationSide, Side, second_side
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import Hang, time_limit, watchdog
@@ -39,28 +42,37 @@ from fuzz.target import Target
 from invariants.properties import Event
 from model.machine import Refused
 
-#: The view and the properties are compared at least this often.
+#: The interval, in steps, at which views are compared and properties are checked.
 CHECK_EVERY = 16
-#: One trace in this many is compared exactly, and its last calls also run on a loaded copy of the implementation.
+#: One trace in this many is checked thoroughly.
 COPY_EVERY = 4
 
 
+def checked_in(seed: int, every: int) -> int:
+    """The remainder of the steps of a trace that are checked, if every so many are.
+
+    The kind of a trace depends on the seed alone (`fuzz/run/generate.py`). The quotient makes the remainder independent
+    of the kind: over the seeds of each kind, every step is checked.
+    """
+    return (seed + seed // KINDS_EVERY) % every
+
+
 class _Second:
-    """The second side in the fast loop; in one trace in `COPY_EVERY` with a copy that is loaded near the end.
+    """The second side in the fast loop; in a thoroughly checked trace with a copy that is loaded near the end.
 
     The copy executes its calls after the trace. If it shares state with the original, a comparison then fails.
     """
 
-    def __init__(self, side: Side, plan: Recipe) -> None:
+    def __init__(self, side: Side, plan: Recipe, *, is_exact: bool) -> None:
         self.side = side
         self.methods = side.methods
         self.last = plan.steps - 1
         self.copy: Copy | None = None
-        self.is_exact = plan.seed % COPY_EVERY == 0
+        self.is_exact = is_exact
         self.copy_at = self.last - CHECK_EVERY if self.is_exact else -1
 
     def has_diverged(self, step: int, outcome: Any, theirs: Any, state: Any) -> bool:
-        """Returns whether outcome or view differ; the last state of one trace in `COPY_EVERY` is compared exactly."""
+        """Returns whether outcome or view differ at a step. Loads the copy at the first call near the end."""
         exactly = self.is_exact and step == self.last
         if not self.side.agrees(outcome, theirs) or self.side.difference(state, exactly) is not None:
             return True
@@ -70,7 +82,10 @@ class _Second:
         return False
 
     def differs_at_end(self, state: Any) -> bool:
-        """Returns whether the structure is broken, the copy differs, or the copy's steps changed the original."""
+        """Returns whether the structure is broken, the copy differs, or the copy's calls have changed the original.
+
+        Without a copy, one is loaded now and compared at once.
+        """
         if self.side.broken_structure() is not None:
             return True
         if not isinstance(self.side, ImplementationSide):
@@ -78,6 +93,13 @@ class _Second:
         if self.copy is None:
             return Copy(self.side, self.last + 1).difference(state, exactly=False) is not None
         return self.copy.difference(state) is not None or self.side.difference(state) is not None
+
+
+def _is_wrong_at_start(checks: Checks, cfg: Any, state: Any, values: Values, side: Side | None) -> bool:
+    """Whether a property is false in the initial state, or an implementation's view differs from it."""
+    if any(True for _ in false_in_state(checks, cfg, state, values)):
+        return True
+    return isinstance(side, ImplementationSide) and side.difference(state, exactly=True) is not None
 
 
 #: A step of the model: the action, its arguments and its outcome.
@@ -92,9 +114,8 @@ class Lockstep:
         self.subject = target.subject
         self.steps = steps
         self.coverage = Coverage(target.subject)
-        #: properties that are not checked, because an earlier trace violated them: a common violation hides a rare one
+        #: properties that are not checked: a caller adds those that were violated, so that they hide no other
         self.skipped: Skipped = NONE_SKIPPED
-        #: interval, in steps, at which the view is compared and the properties are checked
         self.check_every = CHECK_EVERY
         self.configs: set[Any] = set()
         #: called after each step with the action's name, its arguments and the model's outcome
@@ -103,36 +124,42 @@ class Lockstep:
         self._goals_by_selection: dict[tuple[int, ...], list[list[Check]]] = {}
 
     def check_only(self, property_name: str) -> None:
-        """Checks one property and no other, at every step: alone it costs little."""
+        """Checks one property and no other. It is checked at every step, which costs little."""
         self.skipped, self.check_every = all_but(self.subject, property_name), 1
 
     def run(self, seed: int) -> Finding | None:
-        """Runs one seed. Returns a finding, replayed with everything checked, or None. Cost: microseconds a step."""
+        """Runs one seed. Returns the finding of a replay with everything checked, or None.
+
+        Cost: microseconds a step.
+        """
         self.coverage.traces += 1
         plan, rng = recipe(self.subject, self.target.config, seed, self.steps)
         try:
             with watchdog(time_limit(plan.steps)):
-                wrong = self._run(plan, rng)
-        except (Hang, Exception):
-            wrong = True
-        return self._explain(seed) if wrong else None
+                found = "found a difference" if self._run(plan, rng) else ""
+        except Hang:
+            found = f"took more than {time_limit(plan.steps):g} s"
+        except Exception as problem:
+            found = f"raised {type(problem).__name__}: {problem}"
+        return self._explain(seed, found) if found else None
 
-    def _run(self, plan: Recipe, rng: Rng) -> bool:
+    def _run(self, plan: Recipe, rng: Rng) -> bool:  # noqa: PLR0912 (the fast loop calls as little as it can)
         """Runs the trace of a recipe. Returns whether anything is wrong in it."""
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         self.configs.add(cfg)
-        target = self.target.drawn(cfg)
-        side = second_side(target)
-        second = None if side is None else _Second(side, plan)
+        side = second_side(self.target.drawn(cfg))
+        is_thorough = checked_in(seed, COPY_EVERY) == 0
+        second = None if side is None else _Second(side, plan, is_exact=is_thorough)
         methods = None if second is None else second.methods
         checks, open_goals = checks_for(subject, cfg, self.skipped), self._open_goals(cfg)
         folds, values = checks.folds, checks.first_values(cfg)
         choose, abstract = chooser(subject, plan, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
         row, last, every = size * size, plan.steps - 1, self.check_every
-        phase = seed % every  # over all seeds, every step of a trace is checked
-        state, record, theirs = subject.machine.start(cfg), self.record, None
-        step = -1
+        phase = checked_in(seed, every)
+        state, record, theirs, step = subject.machine.start(cfg), self.record, None, -1
+        if is_thorough and _is_wrong_at_start(checks, cfg, state, values, side):
+            return True
         try:
             for step in range(plan.steps):
                 chosen, arguments = choose(state)
@@ -173,7 +200,7 @@ class Lockstep:
             self.last = cfg, state
 
     def _open_goals(self, cfg: Any) -> list[list[Check]]:
-        """The coverage goals not reached yet, by the index of the action after which they can be reached."""
+        """The coverage goals that apply and were not reached yet, by the index of the action that can reach them."""
         checks = checks_for(self.subject, cfg)
         goals = self._goals_by_selection.get(checks.selected)
         if goals is None:
@@ -208,17 +235,17 @@ class Lockstep:
         plan, calls = self._trace(seed)
         return replay(self.target.drawn(plan.config), calls, seed=seed, skipped=self.skipped)
 
-    def _explain(self, seed: int) -> Finding:
-        """Returns the finding of a seed for which the fast loop detected a difference."""
+    def _explain(self, seed: int, found: str) -> Finding:
+        """Returns the finding of a seed; `found` says what happened in the fast loop."""
         finding = self.checked(seed)
         if finding is not None:
             return finding
         plan, calls = self._trace(seed)
-        message = "the fast loop found a difference that a replay with every step checked does not show"
+        message = f"the fast loop {found}, which a replay with every step checked does not show"
         return Finding(plan.config, tuple(calls), Difference(Cause(Kind.UNSTABLE, "replay"), message), seed)
 
     def _trace(self, seed: int) -> tuple[Recipe, list[Call]]:
-        """The recipe of a seed, and its calls; they end where the model raises or hangs."""
+        """The recipe of a seed, and its calls up to one at which the model raises or hangs."""
         plan, _ = recipe(self.subject, self.target.config, seed, self.steps)
         calls: list[Call] = []
         with contextlib.suppress(Exception, Hang), watchdog(time_limit(plan.steps)):

@@ -26,6 +26,7 @@ from fuzz.run.checks import (
     broken_properties,
     checks_for,
     event_of,
+    false_in_state,
     folded,
     property_difference,
 )
@@ -177,6 +178,7 @@ def second_side(target: Target, state: Any = None, second: Second | None = None)
 class Pair:
     """A run of the model and the second side of a target, from the initial state or from `start`.
 
+    The first step also checks the initial state: properties, and view and structure of an implementation.
     `state` and `outcome` are the model's after the last step, `values` its history variables, `other_outcome` the
     second side's outcome. An exception of the second side's constructor or `load` is the difference of every later
     step. `fold_history=False` leaves the history variables at their initial values, for callers that check no property
@@ -195,6 +197,7 @@ class Pair:
         self.other_outcome: Any = None
         self._actions = {each.name: (each.run, i) for i, each in enumerate(self.subject.machine.actions.values())}
         self._problem: Difference | None = None
+        self._is_unchecked = start is None
         self.side: Side | None = None
         self.state = self.subject.machine.start(self.cfg) if start is None else start
         self._folds = self.checks.folds if fold_history else ((),) * len(self._actions)
@@ -206,7 +209,7 @@ class Pair:
 
     def load(self, state: Any) -> None:
         """Puts both sides into a state of the model. History variables keep their values."""
-        self.state, self._problem = state, None
+        self.state, self._problem, self._is_unchecked = state, None, False
         try:
             self.side = second_side(self.target, state, self.second)
         except Exception as problem:
@@ -214,8 +217,9 @@ class Pair:
 
     def step(self, call: Call, depth: Depth = Depth.ALL) -> Difference | None:
         """Executes a call on both sides. Returns the first difference, or None."""
-        if self._problem is not None:
-            return self._problem
+        different = self._initial_difference(depth._value_) if self._is_unchecked else self._problem
+        if different is not None:
+            return different
         action, arguments = call
         run, index = self._actions[action]
         before, wanted, self.outcome, self.other_outcome = self.state, depth._value_, None, None
@@ -254,6 +258,26 @@ class Pair:
         except Exception as problem:
             return crash(who, action, problem)
         return None
+
+    def _initial_difference(self, wanted: int) -> Difference | None:
+        """Returns why there is no second side, or what is wrong in the initial state, or None."""
+        self._is_unchecked = False
+        side, different, who = self.side, self._problem, _VIEW_OR_CHECK
+        if different is not None:
+            return different
+        try:
+            if isinstance(side, ImplementationSide):
+                different = side.difference(self.state, wanted & _EXACT != 0) if wanted & _VIEW else None
+                if different is None and wanted & _STRUCTURE:
+                    different = side.broken_structure()
+            if different is None and wanted & _PROPERTIES:
+                who = _PROPERTY
+                for each in false_in_state(self.checks, self.cfg, self.state, self.values):
+                    different = property_difference(each)
+                    break
+        except Exception as problem:
+            return crash(who, "start", problem)
+        return different and different._replace(message=f"in the initial state: {different.message}")
 
     def _switch_to_alternative(self, side: Side, before: Any, call: Call) -> bool:
         """Replaces the step by the first allowed one with the second side's outcome. Returns whether there is one."""

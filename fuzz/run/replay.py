@@ -1,4 +1,4 @@
-"""Replay: given calls with everything checked at every step."""
+"""Replay: executes given calls with everything checked at every step."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ def replay(
     hang_seconds: float = HANG_SECONDS,
     skipped: Skipped = NONE_SKIPPED,
 ) -> Finding | None:
-    """Runs calls with everything checked at every step, and `load` at the end. Returns the first finding, or None.
+    """Executes calls with everything checked at every step, then checks `load`. Returns the first finding, or None.
 
-    Every step gets argument objects of its own, as a call read from a file does.
+    Every step gets arguments of its own (`Call.copy`), as a call that was read from a file. `hang_seconds` limits a
+    usual trace; a long one gets more time.
     """
-    config, at = target.config, 0
+    config, at, limit = target.config, 0, time_limit(len(calls), hang_seconds)
     try:
-        with watchdog(time_limit(len(calls), hang_seconds)):
+        with watchdog(limit):
             pair = Pair(target, skipped)
             for at, call in enumerate(calls):
                 difference = pair.step(call.copy())
@@ -36,11 +37,11 @@ def replay(
     except Hang:
         if not calls:
             raise
-        return Finding(config, tuple(calls[: at + 1]), hang_difference(calls[at].action, hang_seconds), seed)
+        return Finding(config, tuple(calls[: at + 1]), hang_difference(calls[at].action, limit), seed)
     return None
 
 
 def hang_difference(action: str, seconds: float) -> Difference:
-    """The difference for a step that did not return in time."""
-    message = f"{action} did not return within {seconds:g} s of processor time"
+    """The difference for a trace that exceeded its time at an action."""
+    message = f"{action} had not returned when the trace had used {seconds:g} s of processor time"
     return Difference(Cause(Kind.HANG, action), message)

@@ -1,7 +1,8 @@
 """Shrinking: a short counterexample with the same cause.
 
-Delta debugging over calls, then over arguments and settings. A state-dependent argument is kept as its rank in its
-domain ("the second open copy", "the last entry"), because generated names change when an earlier call is removed.
+Delta debugging over calls, then over arguments and settings. An argument whose domain depends on the state is
+represented by its rank in the domain ("the second open copy"), because generated names change when an earlier call is
+removed.
 
     remove      long runs of one action; chunks of calls, from half of the trace down to single calls; pairs of calls
     cut         the trace after an earlier call, replaced by one that shows the same cause
@@ -12,8 +13,8 @@ domain ("the second open copy", "the last entry"), because generated names chang
     reduce      replace a call by an action with fewer arguments
     order       swap neighbouring calls into the machine's order of actions, so that equal causes get equal signatures
 
-A candidate is accepted if its cause is the same. The budget counts executed steps, so a shrunk trace is a function of
-its finding, unless a deadline ends shrinking early.
+A candidate is accepted if its cause is the same. The budget counts executed steps, not time, so equal findings give
+equal shrunk traces, unless a deadline ends shrinking early.
 
 Shrinking ends in a local minimum. `shortest` also shrinks findings of the same cause from other seeds, and returns the
 shortest.
@@ -49,7 +50,7 @@ _MAX_STEPS_TO_TRADE = 24
 _MIN_RUN = 16
 #: Limits of `shortest`: steps of the search, findings shrunk, and steps to shrink each.
 _SEARCH_STEPS, _SEARCH_FINDINGS, _SEARCH_BUDGET = 50_000, 6, 20_000
-#: Integers towards which wide ones are shrunk, the simplest first.
+#: Integers towards which wide ones are shrunk, the smallest first.
 _SIMPLE = tuple(sorted({0, 1, 2, *[(1 << width) + by for width in WIDTHS for by in (-1, 0, 1)]}))
 
 
@@ -93,7 +94,7 @@ class Shrinker:
         self.candidate = Candidate(finding.config, self._symbolic(finding))
 
     def run(self) -> Finding:
-        """The shrunk finding; the original one if a replay does not confirm the shrunk one."""
+        """The shrunk finding, or the original one if a replay does not confirm the shrunk one."""
         try:
             self._accept(self.candidate)
             size = None
@@ -153,7 +154,8 @@ class Shrinker:
                     if difference is not None:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
         except Hang:
-            return replay(target, calls, hang_seconds=self.hang_seconds)
+            if self.steps_left > 0:
+                return replay(target, calls, seed=self.seed, hang_seconds=self.hang_seconds, skipped=self.skipped)
         if self.steps_left <= 0:
             raise _BudgetExhausted
         return None
@@ -173,11 +175,11 @@ class Shrinker:
         return tuple(values)
 
     def _symbolic(self, finding: Finding) -> tuple[Symbolic, ...]:
-        """The calls of a finding with state-dependent arguments as ranks."""
+        """The calls of a finding, with arguments whose domains depend on the state as ranks."""
         machine, cfg = self.subject.machine, finding.config
         plans = decoder(self.subject, cfg).plans
         steps, state = [], machine.start(cfg)
-        for name, arguments in finding.calls:
+        for number, (name, arguments) in enumerate(finding.calls, 1):
             plan = plans[name]
             if plan.free:
                 free = [not isinstance(self.subject.domain(name, p.name), tuple) for p in machine.actions[name].params]
@@ -189,11 +191,22 @@ class Shrinker:
                 steps.append((name, tuple(ranked)))
             else:
                 steps.append((name, arguments))
-            try:
+            if number < len(finding.calls):  # at the last call, the model itself may raise or hang
                 state, _ = machine.step(cfg, state, name, arguments)
-            except Exception:
-                break  # the model itself crashes here: this is the last step
         return tuple(steps)
+
+    def _state_before(self, base: Candidate, index: int) -> Any:
+        """The model's state before the step at an index; None if the model raises or hangs on the way there."""
+        state = self.subject.machine.start(base.config)
+        try:
+            with watchdog(time_limit(index, self.hang_seconds)):
+                for name, symbolic in base.steps[:index]:
+                    arguments = self._arguments(base.config, state, name, symbolic)
+                    if arguments is not None:
+                        state, _ = self.subject.machine.step(base.config, state, name, arguments)
+        except (Hang, Exception):
+            return None
+        return state
 
     # ---- removing
 
@@ -224,7 +237,7 @@ class Shrinker:
         return found
 
     def _end_earlier(self) -> None:
-        """Ends the trace at an earlier index if another call there shows the same cause."""
+        """Ends the trace at an earlier step, if another call there has the same cause."""
         if len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE:
             for index in range(len(self.candidate.steps) - 1):
                 if any(self._accept(c._replace(steps=c.steps[: index + 1])) for c in self._replacements(index, None)):
@@ -390,11 +403,10 @@ class Shrinker:
 
     def _replacements(self, index: int, fewer_than: int | None) -> Iterator[Candidate]:
         """The candidate with each action at one index; with `fewer_than`, each with fewer arguments than that."""
-        base, state = self.candidate, self.subject.machine.start(self.candidate.config)
-        for name, symbolic in base.steps[:index]:
-            arguments = self._arguments(base.config, state, name, symbolic)
-            if arguments is not None:
-                state, _ = self.subject.machine.step(base.config, state, name, arguments)
+        base = self.candidate
+        state = self._state_before(base, index)
+        if state is None:
+            return
         actions = self.subject.machine.actions.items()
         names = tuple(n for n, a in actions if fewer_than is None or len(a.params) < fewer_than)
         for action in decoder(self.subject, base.config).every(base.config, state, names) if names else ():
@@ -413,11 +425,9 @@ class Shrinker:
     def _substitutes(self, removed: int, index: int) -> Iterator[Candidate]:
         """The candidate without one call, and with each action at one index of the rest."""
         base = self._without([removed])
-        state = self.subject.machine.start(base.config)
-        for name, symbolic in base.steps[:index]:
-            arguments = self._arguments(base.config, state, name, symbolic)
-            if arguments is not None:
-                state, _ = self.subject.machine.step(base.config, state, name, arguments)
+        state = self._state_before(base, index)
+        if state is None:
+            return
         for action in decoder(self.subject, base.config).every(base.config, state):
             yield base._replace(steps=(*base.steps[:index], action, *base.steps[index + 1 :]))
 
@@ -451,6 +461,7 @@ def shortest(
 ) -> Finding:
     """The shortest shrunk counterexample of this finding's cause, from its seed and following seeds.
 
+    It has the seed of the finding, from which it is computed, although another seed may have its calls.
     Cost: as `shrink`, plus at most `_SEARCH_STEPS` steps and `_SEARCH_FINDINGS` times `_SEARCH_BUDGET` steps.
     """
     best = shrink(target, finding, budget_steps=budget_steps, until=until)
@@ -476,6 +487,6 @@ def shortest(
 
 
 def simpler(number: int) -> Iterator[int]:
-    """The integers that are simpler than the given one, the simplest first; none for -2 to 2."""
+    """Yields the integers towards which one is shrunk, the simplest first; none for -2 to 2."""
     if not -2 <= number <= 2:
         yield from (each for each in _SIMPLE if each < abs(number))

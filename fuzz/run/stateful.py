@@ -1,7 +1,7 @@
 """A Hypothesis state machine for any component, made from its subject.
 
 Each action is a rule whose arguments are drawn from the subject's domains in the current state. `Pair.step` executes
-it and checks everything, as in a replay.
+it and checks everything.
 
     TestComponent = stateful_test(find_subject(name))
 

@@ -6,12 +6,13 @@ import contextlib
 import gc
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
-#: Processor time after which a trace or replay counts as a hang; a trace usually takes a thousandth of it.
+#: Processor time after which a usual trace counts as a hang; it takes some milliseconds.
 HANG_SECONDS = 1.0
-#: Longer traces than this get proportionally more time.
+#: A trace of more steps than this gets proportionally more time.
 _USUAL_STEPS = 256
 
 
@@ -26,11 +27,12 @@ class Hang(BaseException):
 
 @contextlib.contextmanager
 def watchdog(seconds: float) -> Iterator[None]:
-    """Raises Hang in the `with` body after `seconds` of this process's processor time.
+    """Raises Hang in the `with` body after `seconds` of this process's processor time, in user mode.
 
-    Wall-clock time would report hangs on a busy machine. Garbage collection is disabled, because its time depends on
-    other objects of the process. The signal repeats, because the first one may arrive where exceptions are ignored, for
-    example in a destructor. Has no effect outside the main thread, where Python delivers no signals.
+    Wall-clock time would report hangs on a busy machine; so a step that sleeps, or waits for a lock, is not ended.
+    Garbage collection is disabled, because its time depends on other objects of the process. The signal repeats,
+    because the first one may arrive where exceptions are ignored, for example in a destructor. Inside another watchdog,
+    the time counts for both. Has no effect outside the main thread, where Python delivers no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -42,11 +44,14 @@ def watchdog(seconds: float) -> Iterator[None]:
     collecting = gc.isenabled()
     gc.disable()
     previous = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 0.2))
+    outer, interval = signal.setitimer(signal.ITIMER_VIRTUAL, seconds, max(seconds, 0.2))
+    started = time.process_time() if outer else 0.0
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
+        if outer:
+            signal.setitimer(signal.ITIMER_VIRTUAL, max(outer - (time.process_time() - started), 0.001), interval)
         if collecting:
             gc.enable()

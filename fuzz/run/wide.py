@@ -2,11 +2,11 @@
 
 The dictionary of a component has every integer literal of its implementation and its model, 2^n for every shift by n,
 the limits of common widths, and the neighbours of all these. A wide trace draws its calls like any other trace, then
-changes integers in their arguments. The change is drawn once for each name (`ledger`, `nanos`), so equal values of
-different calls stay equal:
+changes integers in their arguments. How the integers of a name (`ledger`, `nanos`) change is drawn once for a trace:
 
-    kept      the integers of most names are unchanged
-    shifted   the same number of the dictionary is added to every value of a fixed domain: consecutive ids cross a limit
+    kept      the integers of half of the names are unchanged
+    shifted   one number is added to every value of a fixed domain, so equal values stay equal and consecutive ids cross
+              a limit
     replaced  a share of the values is replaced by 0 or by one of two numbers of the dictionary
 
 The annotation of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's

@@ -5,7 +5,8 @@
     {"op": ..., "thread": name, "invoked": 3, "returned": 8}      an operation of a concurrent history
     {"gap": 2}                                                    at most two operations were not recorded here
 
-`result` and `observe` are optional. `returned` is null if the operation did not return.
+`result` and `observe` are optional; what is absent is not compared. `returned` is null if the operation did not return.
+Operations of one thread that overlap, or that follow one without return, count as concurrent.
 
 A file is plain or gzip'd UTF-8 text with one object on each line. A trace is data: reading it executes nothing.
 """
@@ -37,7 +38,7 @@ ABSENT = Absent()
 
 
 class BadTrace(BadValue):
-    """A trace file that cannot be read. The message has the file, the line, the problem and the fix."""
+    """A trace file that cannot be read. The message names the file, the line (if there is one) and the problem."""
 
     def __init__(self, path: object, line: int, what: str) -> None:
         super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")
@@ -60,7 +61,7 @@ class Fetched(NamedTuple):
 
 
 def is_trace_file(name: str) -> bool:
-    """Whether the name of a file in a folder says that it holds traces."""
+    """Whether a file of that name in a folder is read as a file of traces."""
     return name.removesuffix(".gz").endswith((".jsonl", ".csv")) and not name.startswith((".", "_"))
 
 
@@ -81,7 +82,7 @@ class Operation(NamedTuple):
     observe: Any
     line: int
     span: Span | None = None  # in a concurrent history
-    gap: int | None = None  # at most so many operations were not recorded; there is no operation in this line
+    gap: int | None = None  # of a line that is a gap: the maximum number of operations that were not recorded
 
 
 @dataclass
@@ -127,8 +128,8 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 def read_traces(path: Path | Fetched, part: int = 0, parts: int = 1) -> Iterator[Trace]:
     """Yields the traces of a file whose index % parts == part.
 
-    Raises BadTrace at the first line that does not fit the format, if the file is truncated, or if it has no trace.
-    Cost: the size of the file; one trace is in memory at a time. Operations of the other traces are not parsed.
+    Raises BadTrace at the first line that does not fit the format, if a trace has lost operations, or if there is no
+    trace. Cost: the size of the file; one trace is in memory at a time. Operations of the other traces are not parsed.
     """
     trace: Trace | None = None
     count = 0
@@ -174,7 +175,10 @@ def first_object(path: Path | Fetched) -> dict[str, Any] | None:
 
 
 def read_table(path: Path | Fetched) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields the line number and the fields by column of each row of a CSV file. Raises BadTrace for other columns."""
+    """Yields the line number and the fields by column of each row of a CSV file.
+
+    Raises BadTrace for a row that has not as many fields as the header.
+    """
     try:
         rows = csv.DictReader(line.decode() for line in _lines(path))
         for row in rows:

@@ -1,8 +1,8 @@
 """Recordings of a real system: how they map to a machine.
 
-A recording module in `fuzz/recordings/` maps a recorded component to a subject and a profile. It maps each recorded
-operation to actions, and outcomes and observations to their recorded form. It lists the known deviations of the
-recorded version from the reference. A trace that the engines wrote needs no mapping: its operations are actions.
+A module in `fuzz/recordings/` maps a recorded component to a subject and a profile, each recorded operation to actions,
+and outcomes and observations to their recorded form. It lists the known deviations of the recorded version from the
+reference. A trace that the engines wrote needs no mapping: its operations are actions.
 
 A recorded decision table is a CSV file, named after its component. Each row is an operation; `Recording.results` names
 the columns of its result.
@@ -43,7 +43,7 @@ class Form(NamedTuple):
     """A form of JSON lines that an operator has. The lines of a key are a trace."""
 
     name: str
-    recognises: Callable[[Mapping[str, Any]], bool]  # whether the first line of a file is in this form
+    recognises: Callable[[Mapping[str, Any]], bool]  # whether a file with this first line is in this form
     #: the line's key and operation; None for a line to skip. Raises BadValue or KeyError for a bad line
     read: Callable[[Mapping[str, Any]], tuple[str, Operation] | None]
     config: Callable[[Sequence[Operation]], Mapping[str, Any]]  # the recorded config of a trace with these operations
@@ -129,6 +129,8 @@ def _table(path: Path | Fetched) -> Trace:
         arguments = {column: text for column, text in row.items() if column not in results}
         said = {column: row[column] for column in results}
         trace.operations.append(Operation(name, arguments, said, ABSENT, line))
+    if not trace.operations:
+        raise BadTrace(path, 0, f"the table has no row; a row of {name} has the columns {', '.join(sorted(results))}")
     return trace
 
 

@@ -1,9 +1,10 @@
-"""Replay of one trace: an operation of the trace at a time, or all orders of a concurrent history.
+"""Replay of one trace: its operations in order, or all orders of a concurrent history.
 
 Each operation of a sequential trace runs on model and implementation. Their outcomes and states must be equal, the
-outcome must equal the recorded result, and the model's observation the recorded one. From the first gap on, the model
-alone carries the set of states that the recording allows. A concurrent history is checked for linearizability against
-the model alone.
+outcome must equal the recorded result, and the model's observation the recorded one. In a trace that an engine wrote,
+properties and structure are checked as well, in a finding also `load`, as in `fuzz/run/replay.py`. After a gap, the
+model runs alone, from every state that the recording allows. A concurrent history is checked for linearizability
+against the model alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fuzz.run.gaps import Search
 from fuzz.run.gaps import Verdict as Fit
 from fuzz.run.generate import decoder
 from fuzz.run.linearize import Result, Steps, Timed, linearize
-from fuzz.run.pair import Depth, Pair
+from fuzz.run.pair import Depth, Pair, load_difference
 from fuzz.run.watchdog import HANG_SECONDS, Hang, watchdog
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target
@@ -33,8 +34,10 @@ from fuzz.trace.file import ABSENT, BadTrace, Operation, Trace
 from fuzz.trace.recording import OWN, Deviation, Recording, recording_of, said
 from model.machine import BadValue, Refused
 
-#: An action with more combinations of recorded arguments is taken in a gap with the recorded combinations only.
+#: In a gap, an action with more combinations of recorded arguments is taken with the recorded combinations only.
 _MOST_COMBINED = 200
+#: Processor time for the search for an order, or for the calls in gaps: more than their budgets of steps take.
+_SEARCH_SECONDS = 60.0
 
 
 class Mismatch(NamedTuple):
@@ -77,14 +80,16 @@ class Replayer:
         Raises BadTrace for an unknown operation or invalid arguments. Cost: one run, and after a mismatch one for each
         set of deviations that is tried.
         """
-        gaps = sum(each.gap is not None for each in trace.operations)
-        with watchdog(HANG_SECONDS * (1 + len(trace.operations) / 100 + 10 * (gaps > 0))):
+        gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
+        limit = HANG_SECONDS * (1 + len(trace.operations) / 100) + _SEARCH_SECONDS * (gaps or is_history)
+        with watchdog(limit):
             try:
-                if is_concurrent(trace):
+                if is_history:
                     return self._check_order(trace)
                 return self._replay_past_gaps(trace) if gaps else self._replay(trace)
             except Hang:
-                hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"])
+                message = f"the replay did not end within {limit:g} s of processor time"
+                hang = Mismatch(trace.id, trace.line, "", None, None, ["hang"], None, message)
                 return Replayed(trace, len(trace.operations), [hang])
 
     def _replay(self, trace: Trace) -> Replayed:
@@ -146,8 +151,8 @@ class Replayer:
     def _moves(self, trace: Trace, cfg: Any, state: Any) -> Callable[[Any], Iterator[Any]]:
         """Returns a function from a state to the states after each call that a gap may hide.
 
-        These are all actions with the arguments that the subject's domains give in the state, and with all combinations
-        of the arguments that the trace's operations have in `state`.
+        The calls are all actions with the arguments of the subject's domains in the state, and all combinations of
+        recorded arguments; where a recorded argument depends on the state, as in `state`, that before the first gap.
         """
         machine, recorded = self.subject.machine, self._recorded_calls(trace, cfg, state)
         every = decoder(self.subject, cfg).every
@@ -341,6 +346,12 @@ class Replayer:
                 seen = self._observed(trace, cfg, pair.state, operation.observe)
                 if not same(seen, operation.observe):
                     yield self._unlike(trace, operation, seen)
+        if OWN in trace.header and "cause" in trace.header and trace.operations:
+            done = [call for each in trace.operations for call in self.calls(trace, cfg, None, each)]
+            different = load_difference(pair.target, done)
+            if different is not None:
+                last, fields = trace.operations[-1], [str(different.cause)]
+                yield Mismatch(trace.id, last.line, last.op, different.expected, different.actual, fields)
 
     def _pair(self, trace: Trace, cfg: Any, skipped: Skipped = NONE_SKIPPED) -> Pair:
         """Returns the model and the second side in the initial state of the trace."""
@@ -369,7 +380,7 @@ class Replayer:
         recorded = operation.observe
         if not isinstance(recorded, dict) or not isinstance(seen, dict):
             return Mismatch(trace.id, operation.line, operation.op, recorded, seen, ["observe"])
-        fields = sorted(k for k in {*recorded, *seen} if recorded.get(k, ABSENT) != seen.get(k, ABSENT))
+        fields = sorted(k for k in {*recorded, *seen} if not same(recorded.get(k, ABSENT), seen.get(k, ABSENT)))
         expected, actual = {k: recorded.get(k) for k in fields}, {k: seen.get(k) for k in fields}
         return Mismatch(trace.id, operation.line, operation.op, expected, actual, [f"observe.{k}" for k in fields])
 

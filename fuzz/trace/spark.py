@@ -23,15 +23,15 @@ from model.machine import BadValue
 
 #: Settings of the session: small files go to many tasks.
 SETTINGS = {"spark.files.openCostInBytes": "65536"}
-#: A file is read at most that often: each task that takes a part of its traces reads all of it.
+#: The maximum number of tasks that share a file. Each of them reads all of it.
 _MOST_PARTS = 64
 _TASKS_PER_SLOT = 2
 #: Spark hands out a file as one array.
 _MOST_BYTES = 2**31 - 1024
-#: So many disagreeing traces come back to the driver, those that no known deviation explains first.
+#: The maximum number of disagreeing traces that the driver receives; those without a known deviation come first.
 _MOST_DIFFERENCES = 10_000
 
-#: A worker collects garbage after so many new objects. Traces have hardly any cycles.
+#: A worker collects garbage after this many new objects. Traces have hardly any cycles.
 _GARBAGE = 100_000
 
 #: A replayed trace of the named file as a row of the table, and as the driver gets it if the trace disagrees.

@@ -36,7 +36,7 @@ Act = Callable[[str, Arguments], Any]
 
 
 class Locked:
-    """An implementation behind one lock."""
+    """An implementation in which a lock is held during each call."""
 
     def __init__(self, subject: Subject, cfg: Any) -> None:
         self._body = subject.implementation(cfg)
@@ -117,7 +117,7 @@ def run_threads(
     guard: Callable[[Subject, Any], Locked] = Locked,
     pauses: float = 0.0,
 ) -> Trace:
-    """Distributes a seed's calls to threads. Returns their history, with the final observation.
+    """Distributes a seed's calls to threads. Returns their history, with the observation of the final state.
 
     The calls are determined by the seed; how they overlap is not.
     """
