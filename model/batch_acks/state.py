@@ -33,24 +33,25 @@ class Config(NamedTuple):
     batch_acks: Annotated[bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))] = (
         True
     )
-    #: maximum number of ranges of individually deleted entries in a record; the lowest are kept (apache/pulsar#25992)
+    #: maximum number of ranges of individually deleted entries in a record; the lowest are kept
     max_ranges: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxUnackedRangesToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: maximum number of ack sets in a record; the lowest are kept (apache/pulsar#25992)
+    #: maximum number of ack sets (`BatchDeletedIndex`) in a record of the cursor; those of the lowest entries are kept
     max_batch_records: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
     #: a cursor with at most this many ranges is stored in the metadata store when it is closed, a cursor with more in
-    #: the cursor ledger; with `max_ranges` 0 always in the metadata store (apache/pulsar#25992)
+    #: the cursor ledger. -1: always in the cursor ledger. With `max_ranges` 0 always in the metadata store.
+    #: (apache/pulsar#25992 raised the defaults of the three limits.)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
         Setting("managedLedgerMaxUnackedRangesToPersistInMetadataStore", (("4.0", 1000), ("5.0", 200_000))),
     ] = 200_000
 
-    #: remaining messages after a cumulative ack with an ack set: the intersection of the stored and the given set; or
-    #: the given set if its first set bit is after that of the stored set, else the stored set unchanged
+    #: remaining messages after a cumulative ack with an ack set. and: the intersection of the stored and the given ack
+    #: set. replace_if_further: the given one if its first unacknowledged index is larger, else the stored one
     cumulative_sets: Annotated[
         Literal["and", "replace_if_further"],
         Rule(Origin.READ, "replace_if_further: ManagedCursorImpl.asyncMarkDelete, master 2026-07"),
@@ -59,11 +60,11 @@ class Config(NamedTuple):
     cumulative_ack_is_validated_first: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncMarkDelete, master 2026-07")
     ] = True
-    #: whether a list with a position after the last entry has no effect; otherwise the acks that stand before that
-    #: position in the list take effect
+    #: whether `asyncDelete` of several positions, one of them after the last entry, has no effect; otherwise the
+    #: positions before it in the list take effect
     lists_are_atomic: Annotated[bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")] = True
-    #: whether an ack set whose words are all 0 acknowledges the whole entry, as an array without words does, also with
-    #: batch-index acks disabled
+    #: whether an ack set whose words are all 0 is treated like one without words: it acknowledges the whole entry, even
+    #: if batch-index acks are disabled
     zero_words_mean_whole: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
@@ -71,8 +72,8 @@ class Config(NamedTuple):
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
-    #: whether the cursor knows batch sizes, and so rejects bits beyond the batch and drops an ack set that excludes
-    #: nothing
+    #: whether the cursor knows batch sizes, and so rejects bits beyond the batch and drops an ack set that acknowledges
+    #: no message
     batch_sizes_are_known: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.asyncDelete, master 2026-07")
     ] = True
@@ -81,9 +82,14 @@ class Config(NamedTuple):
     reset_record_has_new_acks: Annotated[
         bool, Rule(Origin.READ, "false: ManagedCursorImpl.internalResetCursor, master 2026-07")
     ] = True
-    #: which queued operations (`pendingMarkDeleteOps`) take effect: all in order, or the last one
+    #: which queued operations (`pendingMarkDeleteOps`) take effect: all in order, or the last one. A mark-delete is
+    #: covered by the next one; a reset that a later operation displaces is lost (apache/pulsar#26304)
     queue_applies: Annotated[
-        Literal["all", "last"], Rule(Origin.READ, "last: ManagedCursorImpl.flushPendingMarkDeletes since #25047")
+        Literal["all", "last"],
+        Rule(
+            Origin.READ,
+            "last: ManagedCursorImpl.internalFlushPendingMarkDeletes, since apache/pulsar#25047 for resets, too",
+        ),
     ] = "all"
     #: whether a record holds at most the configured number of ranges; otherwise one more
     range_cap_is_exact: Annotated[
@@ -119,14 +125,13 @@ class Acks(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """A requested reset: its ticket, the entry to read next, and the mask of the remaining messages of that entry.
+    """A requested reset."""
 
-    The ticket names the request whose callback completes.
-    """
-
-    ticket: int
-    entry: int
-    remaining: int  # 0: all messages
+    ticket: int  # number of the request; a step's outcome names by it the requests whose callbacks complete
+    entry: int  # to read next
+    #: mask of the messages of `entry` that remain; 0: no ack set, so all of them remain (elsewhere a mask of 0 is the
+    #: opposite: every message is acknowledged)
+    remaining: int
 
 
 class Write(NamedTuple):
@@ -137,7 +142,7 @@ class Write(NamedTuple):
     to_apply: Reset | None  # changes memory when the write succeeds
 
 
-#: A queued operation: a reset, or None for a write of memory.
+#: A queued operation: a reset, or None for a write of the acknowledgements in memory (an ordinary mark-delete).
 Queued = Reset | None
 
 
@@ -151,7 +156,9 @@ class State(NamedTuple):
     durable: Acks  # the record that a recovery finds
     dirty: bool  # memory has acknowledgements that are in no record, stored or in flight
     writing: Write | None
-    queued: tuple[Queued, ...]  # `pendingMarkDeleteOps`: start when no read and no write is in flight
+    #: start when no read and no write is in flight. (`pendingMarkDeleteOps` waits for reads and for the creation of
+    #: the cursor ledger, not for writes, of which several may be in flight)
+    queued: tuple[Queued, ...]
     reading: bool  # an `asyncReadEntries` is in flight (`PENDING_READ_OPS`)
     batch_acks: bool  # batch-index acks are enabled
     next_ticket: int
@@ -312,7 +319,7 @@ def lowest_ranges(ledgers: tuple[int, ...], deleted: int, limit: int) -> int:
 
 
 def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
-    """Returns the acknowledgements in a record: the lowest ranges and ack sets that the settings allow."""
+    """Returns the acknowledgements in a record: the lowest ranges, and the lowest ack sets, within their limits."""
     ranges = cfg.max_ranges + (not cfg.range_cap_is_exact)
     deleted = lowest_ranges(ledgers, acks.deleted, ranges) if acks.deleted else 0
     return Acks(acks.first_unacked, deleted, acks.partial[: cfg.max_batch_records])
@@ -328,12 +335,15 @@ def fits_metadata(cfg: Config, starts: int) -> bool:
 
 
 def in_metadata(cfg: Config, acks: Acks) -> Acks:
-    """Returns what is recovered from a record in the metadata store."""
+    """Returns what a recovery reads of a record in the metadata store; the ack sets, always stored, may be ignored."""
     return acks if cfg.metadata_sets_are_recovered else acks._replace(partial=())
 
 
 def after_reset(reset: Reset) -> Acks:
-    """Returns the acknowledgements after a reset: entries before its entry, and messages that its ack set excludes."""
+    """Returns the acknowledgements after a reset.
+
+    Acknowledged are the entries before its entry, and the messages of its entry that its ack set acknowledges.
+    """
     return Acks(reset.entry, 0, (Partial(reset.entry, reset.remaining),) if reset.remaining else ())
 
 

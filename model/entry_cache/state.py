@@ -49,7 +49,7 @@ class Config(NamedTuple):
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an entry that was accessed since its last visit is requeued, without a limit
+    #: whether an expired entry that was accessed since it was added or last requeued is requeued, without a limit
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False

@@ -404,7 +404,7 @@ def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
 
 @managed_ledger.action
 def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
-    """`checkCursorsToCacheEntries`: marks backlogged cursors of a group with similar backlogs; their reads are cached.
+    """`checkCursorsToCacheEntries`: marks cursors whose large backlog is like that of others; their reads are cached.
 
     With counts it is not run.
     """

@@ -24,9 +24,9 @@ class Config(NamedTuple):
     subscriptions: Annotated[int, AtLeast(1)] = 2
     #: number of names of consumers of a subscription
     consumers: Annotated[int, AtLeast(1)] = 2
-    #: types of the subscriptions, repeated
+    #: types of the subscriptions: subscription n has the type at index n modulo the length
     types: tuple[Literal["failover", "shared", "key_shared"], ...] = ("shared", "key_shared", "failover")
-    #: bytes and keys of the entries, by entry id, repeated
+    #: bytes and keys of the entries: entry id n has those at index n modulo the length; a key is a sticky key hash
     entry_bytes: tuple[Annotated[int, AtLeast(0)], ...] = (10,)
     entry_keys: tuple[int, ...] = (0, 1)
     #: whether the topic is a shadow topic (`ShadowManagedLedgerImpl`)
@@ -34,7 +34,8 @@ class Config(NamedTuple):
     #: whether an eviction task runs in the step that triggers it or later
     eviction_task: Literal["immediate", "queued"] = "queued"
 
-    #: whether entries have expected read counts, and cursors are active while they have consumers
+    #: whether entries have expected read counts, and cursors are active while they have consumers (PIP-430). Below,
+    #: "with counts" means that this setting is on, "without counts" that it is off
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
     #: without counts: entries are invalidated up to the slowest mark-delete position, not the slowest read position
     invalidates_by_mark_delete: Annotated[bool, Setting("cacheEvictionByMarkDeletedPosition", False)] = False
@@ -44,31 +45,32 @@ class Config(NamedTuple):
         AtLeast(0),
         Setting("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "twice the TTL"),
     ] = 2000
-    #: TTL of an entry that is not requeued
+    #: TTL; when it expires, an entry is evicted or requeued: moved to the tail of the removal queue for another TTL
     ttl_ms: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000)] = 1000
-    #: requeues of an entry with expected reads; 0 disables them
+    #: how often an entry with expected reads left may be requeued; 0: never
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
         Setting("managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes", (("4.1", 5),)),
     ] = 5
-    #: whether an entry that was accessed since its last visit is requeued, without a limit
+    #: whether an expired entry that was accessed since it was added or last requeued is requeued, without a limit
     extend_ttl_of_recently_accessed: Annotated[
         bool, Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False)))
     ] = False
     #: maximum size of the cache; 0 disables it
     max_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory")] = 134_217_728
-    #: fraction of the maximum size down to which a size pass evicts
+    #: fraction of the maximum size at which a size pass (`doEvictToWatermarkWhenOverThreshold`) stops
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
-    #: without counts: a cursor with this many entries to read is inactive
+    #: without counts: a cursor with at least this many entries to read is inactive
     backlogged_threshold: Annotated[int, AtLeast(0), Setting("managedLedgerCursorBackloggedThreshold", 1000)] = 1000
-    #: without counts: entries from storage are cached for groups of at least this many backlogged cursors; 0: never
+    #: without counts: entries that a cursor reads from storage are cached if at least this many cursors, itself
+    #: included, have a backlog similar to its own (`max_backlog_between`); 0: never
     min_backlog_cursors: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogCursorsForCaching", 0)] = 0
-    #: without counts: a backlogged cursor of such a group has more entries to read than this
+    #: without counts: and if the cursor's own backlog is larger than this
     min_backlog_entries: Annotated[int, AtLeast(0), Setting("managedLedgerMinimumBacklogEntriesForCaching", 1000)] = (
         1000
     )
-    #: without counts: the backlogs of a group differ at most by this
+    #: without counts: a similar backlog differs from the cursor's by at most this
     max_backlog_between: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBacklogBetweenCursorsForCaching", 1000)
     ] = 1000
@@ -79,30 +81,37 @@ class Config(NamedTuple):
         int, AtLeast(1), Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000),))
     ] = 20_000
 
-    #: whether the release of entries that were read and not sent decrements their read counts
+    #: whether the release of an entry that was read and not sent decreases its expected read count
     discarded_read_marks_read: Annotated[
         bool,
         Rule(
             Origin.READ,
-            "true: Entry.release decreases it by default (readEntriesComplete, trySendMessagesToConsumers), 4.1",
+            "true: Entry.release decreases it by default (readEntriesComplete, trySendMessagesToConsumers), "
+            "as read in 4.1",
         ),
     ] = False
     #: whether an entry that is put back for replay gets one more expected read
     replay_raises_count: Annotated[
-        bool, Rule(Origin.INFERRED, "false: a dispatcher adds the position, not the entry, to the replay queue")
+        bool, Rule(Origin.INFERRED, "false: no release; a dispatcher that adds positions without addEntryToReplay")
     ] = True
-    #: Key_Shared: which entry in the replay queue keeps an entry from being sent: an earlier one with its key; or, for
-    #: a replay read, a new first one, whatever its key (apache/pulsar#12885)
+    #: Key_Shared: how the replay queue holds back entries. earlier_of_key: an entry waits for an earlier entry with its
+    #: key. new_first: an entry of a normal read waits for any entry with its key; and no entry of a read, normal or
+    #: replay, is sent if the replay queue has an entry before `minReplayedPosition`, its first position when the read
+    #: began (apache/pulsar#12885)
     replay_order: Annotated[
         Literal["earlier_of_key", "new_first"],
-        Rule(Origin.READ, "new_first: PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, 4.0"),
+        Rule(
+            Origin.READ,
+            "new_first: PersistentStickyKeyDispatcherMultipleConsumers.trySendMessagesToConsumers, as read in 4.0",
+        ),
     ] = "earlier_of_key"
     #: whether a replay read that began before all consumers left is discarded
     discards_old_replay_read: Annotated[
         bool,
         Rule(
             Origin.READ,
-            "false: PersistentDispatcherMultipleConsumers.readEntriesComplete discards normal reads only, 3.0",
+            "false: PersistentDispatcherMultipleConsumers.readEntriesComplete discards normal reads only, "
+            "as read in 3.0",
         ),
     ] = True
     #: Key_Shared: whether `look_ahead` limits the replay queue
@@ -111,7 +120,11 @@ class Config(NamedTuple):
     ] = True
     #: whether the check of backlogged cursors activates cursors without consumers
     backlog_check_activates_without_consumers: Annotated[
-        bool, Rule(Origin.READ, "true: PersistentTopic.checkBackloggedCursors before apache/pulsar#6766")
+        bool,
+        Rule(
+            Origin.READ,
+            "true: ManagedLedgerImpl.checkBackloggedCursors, before apache/pulsar#6766 moved it to PersistentTopic",
+        ),
     ] = False
 
 
@@ -126,7 +139,7 @@ class Ledger(NamedTuple):
 
 
 class ReadEntry(NamedTuple):
-    """An entry that was read: its open copy in the entry cache."""
+    """An entry that was read and is not released; `copy` is the number of its `EntryImpl` in `model/entry_cache`."""
 
     position: Position
     copy: int
@@ -138,9 +151,13 @@ class Read(NamedTuple):
 
     requests: tuple[int, ...]  # requests to the entry cache that are not complete: one, or one for each replayed entry
     entries: tuple[ReadEntry, ...]  # of complete requests, by position
-    cancelled: bool  # the entries will be discarded and the cursor rewound
+    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read is complete; its entries are
+    #: discarded, those of a replay read only with `discards_old_replay_read`
+    cancelled: bool
     failed: bool  # a request failed
-    floor: Position | None  # first position in the replay queue at the start, with `replay_order` "new_first"
+    #: minReplayedPosition: first position in the replay queue when the read began; None if the queue was empty, or
+    #: unless `replay_order` is new_first
+    floor: Position | None
 
 
 class Consumer(NamedTuple):
@@ -163,7 +180,7 @@ class Subscription(NamedTuple):
     replay: tuple[Position, ...]  # redeliveryMessages, by position
     normal: Read | None  # havePendingRead
     replayed: Read | None  # havePendingReplayRead
-    sent: tuple[ReadEntry, ...]  # entries in flight to consumers, oldest first
+    sent: tuple[ReadEntry, ...]  # sent, not released: the write to the connection is not complete; oldest first
 
 
 @record
@@ -200,12 +217,12 @@ class Started(NamedTuple):
 
 
 class Dispatched(NamedTuple):
-    """The entries of a read by their fate: sent (with the consumer), put back for replay, skipped, discarded."""
+    """The entries of a read by their fate."""
 
-    sent: tuple[tuple[Position, int], ...]
-    replayed: tuple[Position, ...]
-    skipped: tuple[Position, ...]
-    discarded: tuple[Position, ...]
+    sent: tuple[tuple[Position, int], ...]  # with the consumer
+    replayed: tuple[Position, ...]  # put back for replay
+    skipped: tuple[Position, ...]  # acknowledged, before the read or since
+    discarded: tuple[Position, ...]  # with the whole read; they are read again later
 
 
 # ---- configs of the parts -----------------------------------------------------------------------------
@@ -259,9 +276,10 @@ def exists(s: State, position: Position) -> bool:
 
 
 def valid_from(s: State, position: Position) -> Position:
-    """`getNextValidPosition`: the first position of an entry at a position or after it, or of the next entry to come.
+    """Returns the first position, at this one or after it, that has an entry or gets the next one.
 
     A position past the end of a closed ledger, or of a deleted one, becomes the start of the next ledger.
+    `getNextValidPosition(p)` is `valid_from(s, following(p))`; a read starts at `valid_from(s, read_position)`.
     """
     for each in s.ledgers:
         if each.ledger > position.ledger:
@@ -272,7 +290,10 @@ def valid_from(s: State, position: Position) -> Position:
 
 
 def entries_from(s: State, position: Position) -> int:
-    """`getNumberOfEntries`: the number of entries at a position or after it."""
+    """Returns the number of entries at a position or after it (`ManagedLedgerImpl.getNumberOfEntries(Range)`).
+
+    Individually deleted entries count, unlike in the cursor's `getNumberOfEntries`.
+    """
     return sum(
         [
             max(0, each.entries - position.entry) if each.ledger == position.ledger else each.entries

@@ -10,13 +10,15 @@ of its timer task. One `advance_time` step includes all runs that become due.
     ack      leaves the tracker unchanged; the broker ignores a redelivery request for an acknowledged message
     close    removes all pending nacks; later nacks are rejected
 
-The tracker stores entries: the batch index of a message is dropped, and redelivery applies to the whole batch. Nacks
-of one entry with different due times are independent: each bucket redelivers the entry once.
+The tracker stores entries: the batch index of a message is dropped, and redelivery applies to the whole entry; with
+batch-index acks, the broker and the consumer leave out its acknowledged messages. Nacks of one entry with different due
+times are independent: each bucket redelivers the entry in the run that removes the bucket.
 
 State: the monotonic clock, the offset of the wall clock, the buckets by time with their entries in order, the timer's
 deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and the shape of the Go
 client's AVL tree (model/negative_acks/avl_tree.py). Times and delays are in units of `Config.clock_unit`.
 
+The defaults of `Config` are this specification's own decisions (profile `reference`), not the Java client's.
 Differences from the shipped clients (each a rule of `Config`; see the table of defects):
   * a nack that is due before all others re-arms the timer, so redelivery is not late;
   * a nack never postpones the timer;
@@ -56,7 +58,7 @@ class Config(NamedTuple):
     initial_time: Annotated[int, AtLeast(0)] = 0
     #: delay of a nack without a backoff; the consumer's default is the same in 4.0, 4.1, 4.2 and 5.0
     redelivery_delay_ms: Annotated[int, AtLeast(0), Setting("negativeAckRedeliveryDelay", 60_000)] = 60_000
-    #: a bucket is 2^precision_bits long; the Java and Go builders accept every nonnegative value
+    #: a bucket is 2^precision_bits `precision_unit`s long; the Java and Go builders accept every nonnegative value
     precision_bits: Annotated[int, Between(0, 40), Setting("negativeAckPrecisionBitCnt", (("4.1", 8),))] = 8
     #: delays by redelivery count
     backoff: Annotated[Backoff, Setting("negativeAckRedeliveryBackoff", "none")] = Backoff()
@@ -83,7 +85,7 @@ class Config(NamedTuple):
     message_without_backoff: Annotated[
         Literal["fixed_delay", "null_pointer"], Rule(Origin.RECORDED, f"null_pointer: AddMessage in {GO}")
     ] = "fixed_delay"
-    #: the redelivery count that the backoff gets for a nack by message id, which has none
+    #: a nack by message id has no redelivery count; the backoff is called with this one
     redelivery_count_of_id: Annotated[
         int, Between(0, 1), Rule(Origin.RECORDED, f"1: newNegativeAcksTracker in {GO}")
     ] = 0
@@ -94,7 +96,8 @@ class Config(NamedTuple):
     ] = "milliseconds"
     #: when the timer fires. first_bucket: at the first bucket time. delay_when_idle, interval_when_idle: a nack arms
     #: an unarmed timer with the nack's delay, or with an interval. interval_on_each_nack: every nack re-arms the timer
-    #: with an interval. ticker: once per interval from creation. An interval is a third of the delay of a nack by id.
+    #: with an interval. ticker: once per interval from creation. An interval is a third of the delay of a nack by
+    #: message id. A run re-arms the timer for the first bucket (first_bucket, delay_when_idle) or after an interval
     timer: Annotated[
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
         Rule(
@@ -107,8 +110,8 @@ class Config(NamedTuple):
     interval_unit: Annotated[
         Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, f"milliseconds: timerInterval_ in {CPP}")
     ] = "clock_units"
-    #: which nacks of an entry stay pending when a pending entry is nacked again: both, the one that is due first, the
-    #: later call, or the first call
+    #: when a pending entry is nacked again. both: both nacks stay pending. earliest_due: the one that is due first.
+    #: latest: the later call replaces the first. first: the later call is ignored
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
         Rule(Origin.RECORDED, f"latest: {JAVA_OLD}; read: first, Go before #1410; earliest_due is an option of ours"),
@@ -142,7 +145,9 @@ class Config(NamedTuple):
         Literal["rejected", "ledger_fails", "accepted"],
         Rule(Origin.RECORDED, f"ledger_fails: {JAVA_OLD}; accepted: {JAVA} and {GO}; observed, not recorded: {CPP}"),
     ] = "rejected"
-    #: which message ids are retained and redelivered in place of the plain id
+    #: which message ids are retained and redelivered in place of the plain id, which is rebuilt from ledger id and
+    #: entry id. traced: ids that have a span (`TraceableMessageId`), and ids of chunked messages. with_partition: every
+    #: entry's id, with its partition
     retained_ids: Annotated[
         Literal["traced", "with_partition", "none"],
         Rule(Origin.RECORDED, f"with_partition: {JAVA_OLD}; none: {GO}; observed, not recorded: none, {CPP}"),
@@ -295,7 +300,7 @@ def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
 def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None:
     """Returns the timer's deadline after an entry was added to a bucket (`add`, `scheduleTimer`).
 
-    The reference moves the deadline forward for an earlier bucket and never postpones it.
+    With the default rules, a nack in an earlier bucket makes the deadline earlier; no nack makes it later.
     """
     if s.status == "closed":
         return s.timer
@@ -371,8 +376,9 @@ def nack(
 ) -> Step[State, Nacked]:
     """Adds an entry to the bucket of its due time and arms the timer (`NegativeAcksTracker.add`).
 
-    A nack by message has the message's redelivery count; a nack by message id has none. In the reference, earlier nacks
-    of the entry stay pending, and a closed tracker rejects the nack.
+    `negativeAcknowledge(Message)` passes a redelivery count, `negativeAcknowledge(MessageId)` passes None; `message_id`
+    is the rest of the message id in both cases. With the default rules, earlier nacks of the entry stay pending, and a
+    closed tracker rejects the nack.
     """
     if s.status == "failed":
         return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
@@ -457,7 +463,10 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
 
 @negative_acks.action
 def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """Runs a timer task that started before the timer was re-armed or cancelled (`triggerRedelivery`)."""
+    """Runs a timer task that had started when its timer was re-armed or cancelled (`triggerRedelivery`).
+
+    `Timeout.cancel` came too late for it. The ordinary runs are part of `advance_time`.
+    """
     if s.status == "failed":
         return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
     if s.status != "open":
@@ -491,7 +500,10 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Moves both clocks to the wall clock's offset in its bucket. States with equal offsets have the same future."""
+    """Makes both clocks equal, then shifts all times by whole buckets, so that the clocks are in the first bucket.
+
+    The tracker behaves the same after such a shift.
+    """
     unit = 1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]
     clock = s.now + s.wall_offset
     now = clock % (unit << cfg.precision_bits)
@@ -522,8 +534,8 @@ reference = negative_acks.profile("reference", "the decisions of this specificat
 
 pip_393 = negative_acks.profile(
     "pip-393",
-    "the text of PIP-393: wall-clock milliseconds; only time, ledger id and entry id are stored; the rules of the "
-    "reference where the text defines none",
+    "the text of PIP-393: wall-clock milliseconds; only time, ledger id and entry id are stored; the rules of "
+    "profile reference where the text defines none",
     Config(due_clock="wall", retained_ids="none"),
 )
 
@@ -604,7 +616,7 @@ coalescing = negative_acks.profile(
 
 go_before_1410 = negative_acks.profile(
     "go-before-1410",
-    "the reference with the rule of the Go client before PIP-393: a nack of a pending entry is ignored",
+    "profile reference with one rule of the Go client before PIP-393: a nack of a pending entry is ignored",
     Config(repeated_nack="first"),
 )
 
