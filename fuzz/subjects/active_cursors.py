@@ -26,8 +26,8 @@ POSITIONS = (
     Position(2, 2),
     Position(-1, -1),
 )
-#: an entry id that exceeds a signed 64-bit integer
-WIDE = Position(1, 2**63)
+#: the largest entry id
+WIDE = Position(1, 2**63 - 1)
 
 
 def names_mostly_slowest(cfg: Config, s: State) -> tuple[int, ...]:
