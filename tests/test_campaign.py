@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +26,7 @@ from fuzz.campaign.driver import (
     run_campaign,
     trace_name,
 )
+from fuzz.campaign.local import Request, Run, run_request, shrunk, target_of_request
 from fuzz.campaign.store import HadoopStore, LocalStore, MemoryStore, Store
 from fuzz.campaign.worker import (
     BLOCK,
@@ -41,6 +42,7 @@ from fuzz.campaign.worker import (
     task_text,
 )
 from fuzz.run.coverage import Row
+from fuzz.run.finding import Cause, Kind
 from model.machine import BadValue
 from tests.conftest import planned_steps
 
@@ -406,3 +408,50 @@ def test_findings_are_merged_by_signature_and_smallest_seed() -> None:
     later = one._replace(seed=one.seed + 100)
     assert merged([later, one, later]) == [one]
     assert len(merged([one, one._replace(signature="another")])) == 2
+
+
+# ---- runs on one machine ------------------------------------------------------------------------------
+
+
+def test_a_property_that_no_trace_can_violate_is_refused() -> None:
+    request = Request(Spec("range_cache"), 0, property="size_pass_stashes_entries_with_expected_reads")
+    with pytest.raises(BadValue, match="is no promise of the profile reference: no trace can violate it"):
+        target_of_request(request)
+    assert target_of_request(request._replace(spec=Spec("range_cache", profile="stash")))
+
+
+def test_a_run_of_one_property_ends_at_its_first_violation() -> None:
+    request = Request(Spec("batch_acks", profile="pulsar-2026-07"), 0, property="added_entry_is_unacknowledged")
+    run = run_request(request)
+    assert [found.cause for found in run.findings] == ["property:added_entry_is_unacknowledged"]
+
+
+def test_a_finding_that_does_not_show_again_is_kept() -> None:
+    cause = Cause(Kind.UNSTABLE, "replay")
+    found = shrunk(Request(Spec("range_cache"), 0), cause, 3, None, 1)
+    assert (found.cause, found.shown, found.reproduced) == (str(cause), 0, False)
+    assert found.shrunk_length == found.length > 0
+
+
+def test_causes_that_wait_for_a_process_have_their_part_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = list[int]()
+
+    class OneByOne:
+        def __enter__(self) -> OneByOne:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def starmap(self, _function: object, arguments: Iterable[tuple[Any, ...]], chunksize: int) -> list[Any]:
+            turns.extend(each[-1] for each in arguments)
+            assert chunksize == 1
+            return []
+
+    def with_five_causes(_pool: object, _request: Request, run: Run, *_: object) -> None:
+        run.causes = {Cause(Kind.CRASH, str(number)): number for number in range(5)}
+
+    monkeypatch.setattr("fuzz.campaign.local._pool", lambda jobs: OneByOne())
+    monkeypatch.setattr("fuzz.campaign.local._run_seeds_in", with_five_causes)
+    run_request(Request(Spec("range_cache"), 0, seconds=5.0, jobs=2))
+    assert turns == [3, 2, 2, 1, 1]

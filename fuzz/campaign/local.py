@@ -19,7 +19,8 @@ from fuzz.campaign.worker import BLOCK, ENOUGH, Found, Spec, found_of, merged, t
 from fuzz.platform.processes import without_interrupts
 from fuzz.run.checks import Skipped, all_but
 from fuzz.run.coverage import Row, Total
-from fuzz.run.finding import Cause
+from fuzz.run.finding import Cause, Difference
+from fuzz.run.generate import recipe
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.shrink import shortest
 from fuzz.target import Target
@@ -78,8 +79,9 @@ class _Share(NamedTuple):
 
 
 class _ShareResult(NamedTuple):
-    """The result of a share."""
+    """The result of a share, and the seconds that it took."""
 
+    seconds: float
     traces: int
     steps: int
     causes: dict[Cause, int]
@@ -100,11 +102,18 @@ def target_of_request(request: Request) -> Target:
         raise BadValue(f"{name} is a coverage goal, --property takes a safety property: {', '.join(always)}")
     if kinds[name] == "eventually":
         raise BadValue(f"{name} is a liveness property: check it with `brokerproof explore {subject}`")
+    [chosen] = [p for p in target.subject.properties if p.name == name]
+    if not any(chosen.given(recipe(target.subject, target.config, seed)[0].config) for seed in range(BLOCK)):
+        raise BadValue(f"{name} is no promise of the profile {request.spec.profile}: no trace can violate it")
     return Target(target.subject, target.config, model_only=True)
 
 
 def run_request(request: Request, progress: Progress = lambda run, phase: None) -> Run:
-    """Runs a request. Raises BadValue as `target_of_request`."""
+    """Runs a request. Raises BadValue as `target_of_request`.
+
+    A run that checks one property ends at its first violation: nothing is left to check.
+    """
+    request = request._replace(stop_at_first=request.stop_at_first or request.property is not None)
     started, run = time.monotonic(), Run()
     end = started + request.seconds if request.seconds is not None else None
     target_of_request(request)
@@ -113,16 +122,15 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
         run.fuzzing_seconds = time.monotonic() - started
         for number, (cause, seed) in enumerate(_in_order(run), 1):
             progress(run, f"shrinking {number} of {len(run.causes)}")
-            run.findings.append(shrunk(request, cause, seed, _shrinking_deadline(end, len(run.causes) - number + 1)))
+            run.findings.append(shrunk(request, cause, seed, end, len(run.causes) - number + 1))
     else:
         with _pool(request.jobs) as pool:
             _run_seeds_in(pool, request, run, started, progress)
             run.fuzzing_seconds = time.monotonic() - started
             progress(run, "shrinking")
-            until = _shrinking_deadline(end, max(1, -(-len(run.causes) // request.jobs)))
-            run.findings = pool.starmap(
-                shrunk, [(request, cause, seed, until) for cause, seed in _in_order(run)], chunksize=1
-            )
+            turns = [-(-left // request.jobs) for left in range(len(run.causes), 0, -1)]
+            each = [(request, *found, end, left) for found, left in zip(_in_order(run), turns, strict=True)]
+            run.findings = pool.starmap(shrunk, each, chunksize=1)
     run.findings = merged(run.findings)
     run.seconds = time.monotonic() - started
     return run
@@ -185,7 +193,6 @@ def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progre
             next_seed += count
         if not pending:
             return
-        began = time.monotonic()
         pending[0].wait(_REPORT_SECONDS)
         done = [each for each in pending if each.ready()]
         pending = [each for each in pending if each not in done]
@@ -195,14 +202,14 @@ def _run_seeds_in(pool: Pool, request: Request, run: Run, started: float, progre
             run.add_causes(result.causes)
             for row in result.coverage:
                 run.coverage.add(row)
-        if done and time.monotonic() - began < _REPORT_SECONDS:
+        if any(each.get().seconds < _REPORT_SECONDS for each in done) and not request.stop_at_first:
             blocks = min(_MAX_BLOCKS, blocks + 1)  # shares are short: larger ones cost less
         progress(run, "fuzzing")
 
 
 def _run_share(share: _Share) -> _ShareResult:
     """In a process of the pool: runs a share's seeds until its time is over."""
-    lockstep = _lockstep(share.request)
+    lockstep, started = _lockstep(share.request), time.monotonic()
     lockstep.skipped |= share.skipped
     traces, causes = 0, dict[Cause, int]()
     for done, found in _seeds(lockstep, share.first, share.traces):
@@ -213,7 +220,8 @@ def _run_share(share: _Share) -> _ShareResult:
             break
         if causes and share.request.stop_at_first:
             break
-    return _ShareResult(traces, lockstep.coverage.steps, causes, tuple(lockstep.coverage.rows()))
+    rows = tuple(lockstep.coverage.rows())
+    return _ShareResult(time.monotonic() - started, traces, lockstep.coverage.steps, causes, rows)
 
 
 def _lockstep(request: Request) -> Lockstep:
@@ -252,12 +260,15 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
 # ---- shrinking ----------------------------------------------------------------------------------------
 
 
-def shrunk(request: Request, cause: Cause, seed: int, until: float | None) -> Found:
-    """Runs the seed of a cause again, replays the finding twice and shrinks it, until a monotonic time."""
+def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: int) -> Found:
+    """Runs a cause's seed again, replays the finding twice, and shrinks it in one of `turns` parts of the time left.
+
+    A finding that does not show again is returned with its whole trace, as shown in none of the replays.
+    """
     target = target_of_request(request)
     lockstep = _lockstep(request)
     lockstep.skipped = all_but(target.subject, cause.broken_property)
     finding = lockstep.checked(seed) or lockstep.run(seed)
-    if finding is None:
-        raise RuntimeError(f"seed {seed} of {request.spec.subject} does not show {cause} again")
-    return found_of(target, request.spec, finding, until, shortest)
+    if finding is None or finding.cause != cause:
+        finding = lockstep.finding_of(seed, Difference(cause, "the seed does not show this when it is run again"))
+    return found_of(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)

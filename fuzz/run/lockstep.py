@@ -48,13 +48,18 @@ CHECK_EVERY = 16
 COPY_EVERY = 4
 
 
-def checked_in(seed: int, every: int) -> int:
-    """The remainder of the steps of a trace that are checked, if every so many are.
+def phase_of(seed: int, every: int) -> int:
+    """The first step of a trace that is checked, if every so many are.
 
-    The kind of a trace depends on the seed alone (`fuzz/run/generate.py`). The quotient makes the remainder independent
-    of the kind: over the seeds of each kind, every step is checked.
+    The kind of a trace depends on the seed alone (`fuzz/run/generate.py`). The quotient makes the phase independent of
+    the kind: over the seeds of each kind, every step is checked.
     """
     return (seed + seed // KINDS_EVERY) % every
+
+
+def is_checked_thoroughly(seed: int) -> bool:
+    """Whether a trace is one in `COPY_EVERY`. The hash makes it independent of the trace's kind and phase."""
+    return (seed * 0x9E3779B1 >> 16) % COPY_EVERY == 0
 
 
 class _Second:
@@ -148,7 +153,7 @@ class Lockstep:
         subject, coverage, seed, cfg = self.subject, self.coverage, plan.seed, plan.config
         self.configs.add(cfg)
         side = second_side(self.target.drawn(cfg))
-        is_thorough = checked_in(seed, COPY_EVERY) == 0
+        is_thorough = is_checked_thoroughly(seed)
         second = None if side is None else _Second(side, plan, is_exact=is_thorough)
         methods = None if second is None else second.methods
         checks, open_goals = checks_for(subject, cfg, self.skipped), self._open_goals(cfg)
@@ -156,7 +161,7 @@ class Lockstep:
         choose, abstract = chooser(subject, plan, rng), subject.abstract
         pairs, refused, seen, size = coverage.pairs, coverage.refused, coverage.abstract, len(coverage.actions)
         row, last, every = size * size, plan.steps - 1, self.check_every
-        phase = checked_in(seed, every)
+        phase = phase_of(seed, every)
         state, record, theirs, step = subject.machine.start(cfg), self.record, None, -1
         if is_thorough and _is_wrong_at_start(checks, cfg, state, values, side):
             return True
@@ -240,9 +245,13 @@ class Lockstep:
         finding = self.checked(seed)
         if finding is not None:
             return finding
-        plan, calls = self._trace(seed)
         message = f"the fast loop {found}, which a replay with every step checked does not show"
-        return Finding(plan.config, tuple(calls), Difference(Cause(Kind.UNSTABLE, "replay"), message), seed)
+        return self.finding_of(seed, Difference(Cause(Kind.UNSTABLE, "replay"), message))
+
+    def finding_of(self, seed: int, difference: Difference) -> Finding:
+        """Returns a finding with all calls of a seed, for a difference that a replay does not show."""
+        plan, calls = self._trace(seed)
+        return Finding(plan.config, tuple(calls), difference, seed)
 
     def _trace(self, seed: int) -> tuple[Recipe, list[Call]]:
         """The recipe of a seed, and its calls up to one at which the model raises or hangs."""
