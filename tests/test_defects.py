@@ -159,7 +159,9 @@ def test_an_invalid_row_is_an_error(text: str, complaint: str, tmp_path: Path, m
 def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
     fields = {"symptom": "A lease is lost.", "severity": Severity.STUCK, "versions": "1.0", "link": "apache/pulsar#1"}
     names = {"subject": "lease", "id": "lease-lost", "profile": "shipped", "property": "kept"}
-    found = EvidenceRow(**names, **fields, command="brokerproof fuzz lease", steps=1250, seconds=0.1, length=3)
+    found = EvidenceRow(
+        **names, **fields, command="brokerproof fuzz lease", steps=1250, seconds=0.1, length=3, explanation=None
+    )
     text = table_of([found], {cells_of(found): result_of(found)})
     path = tmp_path / "doc.md"
     path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")

@@ -58,7 +58,7 @@ class EvidenceRow(Record):
     steps: Count | None
     seconds: Seconds | None
     length: Count | None
-    explanation: Explanation | None = None  # of the shrunk trace, if one defect was named
+    explanation: Explanation | None  # of the shrunk trace, if one defect was named
 
 
 class EvidenceResult(Result):
