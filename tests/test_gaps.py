@@ -175,7 +175,7 @@ def test_a_bad_gap_is_one_line(brokerproof: Any) -> None:
 
 
 def test_states_without_an_order_are_never_compared() -> None:
-    """Two points of the agenda with equal priority: a state found anew with fewer calls, and a new one."""
+    """Two points of the agenda with equal priority: a state found again with fewer calls, and a new one."""
     chance, values = random.Random(1), (None, 1, "x", 3)
     for _ in range(1500):
         after = {each: [chance.choice(values) for _ in range(2)] for each in values}

@@ -131,7 +131,7 @@ class Cluster:
         return self.answers[kind][0] if self.answers[kind] else ""
 
     def _order(self, connection: Connection, kind: str) -> str:
-        """Uses the next order up, and notes it behind the command."""
+        """Uses the next order up, and appends it to the command."""
         if not self.answers[kind]:
             return ""
         order = self.answers[kind].popleft()

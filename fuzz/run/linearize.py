@@ -240,7 +240,7 @@ class _Search:
         """The points in which the returning operation, by thread and index, is placed, after others in flight.
 
         Without a returning operation: all points that follow, with any of the operations that never returned. Also
-        returns all points on the way.
+        returns all points that were reached.
         """
         done: _Points = {}
         seen, todo = dict(points), list(points.items())

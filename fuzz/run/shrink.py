@@ -196,7 +196,7 @@ class Shrinker:
         return tuple(steps)
 
     def _state_before(self, base: Candidate, index: int) -> Any:
-        """The model's state before the step at an index; None if the model raises or hangs on the way there."""
+        """The model's state before the step at an index; None if the model raises or hangs before it."""
         state = self.subject.machine.start(base.config)
         try:
             with watchdog(time_limit(index, self.hang_seconds)):

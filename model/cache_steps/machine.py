@@ -373,7 +373,7 @@ def decide(cfg: Config, s: State, stops: bool) -> Step[State, EvictionResult]:
 def at_end_of_pass(e: Eviction) -> Eviction:
     """The evicting thread at the end of a pass: it reports freed bytes first.
 
-    Then a time pass goes on to the size check, with a goal for the size pass, and a size pass ends the task.
+    Then a time pass is followed by the size check, with a goal for the size pass, and a size pass ends the task.
     """
     if e.freed:
         return e._replace(at="report", wrapper=None)
