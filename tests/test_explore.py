@@ -318,7 +318,7 @@ def test_a_false_property_is_reported_beside_a_difference_on_the_way_to_it() -> 
 def test_what_a_hang_leaves_is_the_same_for_any_number_of_processes_and_is_covered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.5)
+    monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
     space = bounded(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke")
     alone, shared = (explore(space, properties=False, jobs=jobs) for jobs in (1, 2))

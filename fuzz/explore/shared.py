@@ -87,7 +87,7 @@ def run_shared(
             hung = min((each.hung for each in batches if each.hung is not None), default=None)
             found = [_of_earlier_parents(each.found, hung) for each in batches]
             base = len(search.graph.states) - len(batches[0].found)
-            del search.graph.states[base + len(found[0]) :], search.graph.parents[base + len(found[0]) :]
+            _forget_states(search, base + len(found[0]))
             next_state.value = base
             for parent_end, _ in pipes:
                 parent_end.send((found, hung))
@@ -114,6 +114,13 @@ def _received(pipe: Connection) -> Batch:
     if isinstance(data, Exception):
         raise data
     return Batch(*data)
+
+
+def _forget_states(search: Search, first: int) -> None:
+    """Removes the states from a number on, which only a state that hung or a later one has found."""
+    for form in search.graph.states[first:]:
+        search.numbers.pop(form, None)
+    del search.graph.states[first:], search.graph.parents[first:]
 
 
 def _of_earlier_parents(found: list[Found], hung: int | None) -> list[Found]:
@@ -178,7 +185,7 @@ class _Member:
         ]
         lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
         batch = Batch(expanded, lengths, graph.targets, found, search.failures, hung)
-        del graph.states[end + len(found) :], graph.parents[end + len(found) :]
+        _forget_states(search, end + len(found))
         graph.targets, graph.offsets = whole_targets, whole_offsets
         search.failures, search.failed = kept_failures
         return batch
