@@ -318,5 +318,5 @@ def _bound_in_words(bound: Any) -> str:
     if isinstance(bound, Below):
         return f"from 0, below the setting {bound.setting}"
     if isinstance(bound, Between):
-        return f"from {bound.low:g} to {bound.high:g}"
+        return f"from {bound.low} to {bound.high}"
     return ""

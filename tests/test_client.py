@@ -93,6 +93,21 @@ def test_a_frame_that_is_too_long_is_refused() -> None:
         list(wire.frames(bytearray(b"\xff" * 8)))
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: list(wire.frames(bytearray(b"\0\0\0\7\0\0\0\3\xff\xff\xff"))),
+        lambda: wire.parts_of(b"\x0e"),
+        lambda: wire.parts_of(b"\0\0\0\3\xff\xff\xff"),
+        lambda: wire.payloads_of(wire.Parts(True, wire.Metadata(num_messages_in_batch=2), b"")),
+    ],
+    ids=["command", "length", "metadata", "batch"],
+)
+def test_garbage_of_a_client_is_a_bad_frame(read: Any) -> None:
+    with pytest.raises(wire.BadFrame, match="cannot be read"):
+        read()
+
+
 def test_a_client_keeps_its_contracts_in_a_schedule_without_known_triggers(harness: Harness) -> None:
     scenario = find_scenario("producer")
     steps = (("send", 3), ("hold",), ("send", 2), ("drop",), ("send", 1), ("release", "in_order"), ("repeat",))
@@ -271,6 +286,7 @@ VIOLATING = {
     "client_does_not_hang": seen(hangs="close"),
     "operation_succeeds_while_brokers_serve": seen(failed=["subscribe failed: Timeout"]),
     "client_keeps_its_connection": seen(report={"commands": [[1.0, 1, "LOST", 0]]}),
+    "client_frames_are_valid": seen(report={"problems": ["the client sent a frame of 9 bytes has a command of 99"]}),
     "acknowledged_message_is_stored": seen(begun=2, acknowledged=[0, 1], log=[0]),
     "log_has_order_of_sending": seen(begun=2, acknowledged=[0, 1], log=[1, 0]),
     "deduplicated_log_has_no_duplicates": seen(begun=1, settings={"deduplication": True}, log=[0, 0], acknowledged=[0]),
@@ -426,7 +442,13 @@ def test_wrong_names_in_a_campaign_of_a_scenario_are_one_line(brokerproof: Any) 
         ("{", "truncated"),
         ('{"scenario": "producer", "settings": {}, "steps": [["vanish"]]}', "no step vanish"),
         ('{"scenario": "producer", "settings": {"speed": 1}, "steps": []}', "no setting speed"),
+        (
+            '{"scenario": "producer", "settings": {"batching": 3}, "steps": []}',
+            "batching is one of (False, True), got 3",
+        ),
         ('{"scenario": "producer", "settings": {}, "steps": [["send", "all"]]}', "send takes values of"),
+        ('{"scenario": "producer", "settings": {}, "steps": [[["send"]]]}', "no step ['send']"),
+        ('{"scenario": "producer", "settings": {}, "steps": [[]]}', "producer has no step"),
         ('{"scenario": "transfer", "settings": {}, "steps": []}', "a schedule of transfer"),
     ],
 )

@@ -20,7 +20,7 @@ from fuzz.run.pair import Pair
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, shrunk
 from fuzz.sut.link import Limits
-from fuzz.sut.program import Hello, Program, agrees, wire
+from fuzz.sut.program import Hello, Program, agrees, introduction, wire
 from fuzz.target import Target, resolve
 from model.machine import BadValue, Failed, Refused
 from tests.conftest import ROOT, ticking
@@ -118,6 +118,11 @@ def test_the_java_adapter_differs_from_the_shipped_class(brokerproof: Any) -> No
     assert ran.json["findings"][0]["shrunk_length"] == 1
 
 
+def test_the_schema_has_bounds_of_64_bits_in_full() -> None:
+    arguments = introduction(resolve("ack_set").subject)["actions"]["and_with"]["arguments"]
+    assert "integer from -9223372036854775808 to 9223372036854775807" in arguments["words"]
+
+
 # ---- partial abilities, allowed outcomes --------------------------------------------------------------
 
 
@@ -129,7 +134,7 @@ def test_a_program_may_leave_out_actions_settings_and_fields() -> None:
     assert list(part.machine.actions) == kept
     assert part.settings == {}
     assert list(subject.machine.actions) != kept, "the subject itself is unchanged"
-    for wrong in (Hello("", ("fly",)), Hello("", None, ("wings",)), Hello("", ())):
+    for wrong in (Hello("", ("fly",)), Hello("", None, ("wings",)), Hello("", None, None, ("colour",)), Hello("", ())):
         with pytest.raises(BadValue, match="the program has"):
             wrong.restricted(subject)
 

@@ -30,7 +30,7 @@ class Batches:
         self.sizes.append(size)
 
     def deliver(self, messages: Iterable[Message]) -> None:
-        """Delivers entries, perhaps again, and starts a new list of what the client waits for."""
+        """Delivers entries. Of an entry that is delivered again, the client waits for acks of these messages only."""
         found: dict[int, set[int]] = {}
         for entry, index in messages:
             found.setdefault(entry, set()).add(index)

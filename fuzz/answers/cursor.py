@@ -16,7 +16,10 @@ Id = tuple[int, int, tuple[int, ...] | None]
 
 
 class Cursor:
-    """A cursor. Entries are numbered from 0; every change is a step of the machine."""
+    """A cursor. Entries are numbered from 0; every change is a step of the machine.
+
+    It starts before the first entry, or with `at_end` after the last one.
+    """
 
     def __init__(self, profile: str, ledgers: Sequence[int], sizes: Sequence[int], *, at_end: bool) -> None:
         if profile not in batch_acks.profiles:
@@ -76,11 +79,6 @@ class Cursor:
         else:
             outcomes = [self.step("ack_individual", acks)]
         return not any(isinstance(each, Refused | Failed) for each in outcomes)
-
-    def persist(self) -> None:
-        """Writes the acknowledgements, as a broker does from time to time."""
-        if self.step("flush"):
-            self.step("written")
 
     def move(self, *, crashed: bool) -> None:
         """Another broker opens the cursor: after a clean close, or with what the last write stored."""

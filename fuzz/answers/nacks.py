@@ -16,7 +16,7 @@ from model.positions import Position
 MS = 1_000_000
 #: Nanoseconds by which a run of the timer is late: on an idle machine, and beside other work.
 _LAGS = (MS // 20, MS * 5 // 2)
-#: Nanoseconds by which the sum of smallest lags may exceed the true one.
+#: Nanoseconds by which the model's run may be after the command: the sum of the assumed lags may be too large.
 _SLACK = MS
 _NEVER = 10**18
 
@@ -56,7 +56,8 @@ class _Node(NamedTuple):
 def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Command], bound: int) -> bool:
     """Whether the model gives these commands after these calls, with runs that are late by up to `bound`.
 
-    A depth-first search over the lateness of each run. Calls and commands are in the order of their times.
+    A depth-first search over the lateness of each run. Calls and commands are in the order of their times. States whose
+    timers differ by less than a millisecond count as one, so the search may miss an explanation, and invents none.
     """
     cfg = cpp.config._replace(redelivery_delay_ms=delay_ms, initial_time=calls[0].at if calls else 0)
     stack, seen = [_Node(negative_acks.start(cfg), 0, 0)], set()

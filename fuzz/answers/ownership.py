@@ -44,7 +44,7 @@ class Ownership:
 
     def process(self, broker: int, producer: int, sequence: int) -> str:
         """What becomes of a send of an attached producer: added (and confirmed), duplicate or ignored."""
-        ready = Client("ready", broker, False, sequence + 1, sequence, (sequence,), ())
+        ready = _NOBODY._replace(phase="ready", peer=broker, begun=sequence + 1, done=sequence, up=(sequence,))
         self.with_client(ready, producer)
         outcome = self.step("process", 0, producer)
         if outcome == "added":

@@ -53,8 +53,8 @@ def _running() -> Iterator[Target]:
     """The target with a Python program as second side."""
     target = resolve(_COMPONENT)
     command = (sys.executable, "-m", "fuzz.sut.serve", _COMPONENT)
-    house = str(Path(__file__).parents[2])
-    paths = os.pathsep.join(each for each in (house, os.environ.get("PYTHONPATH")) if each)
+    root = str(Path(__file__).parents[2])
+    paths = os.pathsep.join(each for each in (root, os.environ.get("PYTHONPATH")) if each)
     with patch.dict(os.environ, PYTHONPATH=paths):
         program = Program(command, target.subject)
         program.start()

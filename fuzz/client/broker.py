@@ -24,7 +24,7 @@ _MOST_CONNECTIONS = 2_000
 
 
 class Link(asyncio.Protocol):
-    """One TCP connection."""
+    """One TCP connection at a broker."""
 
     def __init__(self, server: Server, broker: int) -> None:
         self.server = server
@@ -84,7 +84,7 @@ class Server:
         self.links: dict[int, Link] = {}
         self.dirty: list[Link] = []
         self.problems: list[str] = []
-        self.failures: list[str] = []  # of this process
+        self.failures: list[str] = []  # exceptions in this process since the last report
         self.listeners: list[Any] = []
         self.ports: list[int] = []
         self._count = 0
@@ -112,7 +112,7 @@ class Server:
         return self._count
 
     def complain(self, problem: str) -> None:
-        """Notes what a client did against the protocol."""
+        """Notes that a client broke the protocol."""
         self.problems.append(problem)
 
     def flush(self) -> None:
@@ -178,7 +178,7 @@ class Server:
         return len(gone)
 
     def do_crash(self) -> None:
-        """The owner stops: its connections end, and its port refuses others."""
+        """The owner stops, if the other broker runs: its connections end, and its port refuses others."""
         assert self.cluster is not None, "reset comes first"
         broker = self.cluster.crash()
         if broker is not None:
@@ -187,7 +187,7 @@ class Server:
             self.do_drop(broker)
 
     async def do_restart(self) -> None:
-        """What has stopped starts again."""
+        """Brokers that have stopped start again."""
         assert self.cluster is not None, "reset comes first"
         for broker in self.cluster.restart():
             await self.do_open(broker)
@@ -200,9 +200,10 @@ class Server:
             self.listeners[broker] = await loop.create_server(lambda: Link(self, broker), "127.0.0.1", port)
 
     def do_report(self) -> dict[str, Any]:
-        """What happened since the reset."""
+        """What happened since the reset. An exception is reported once, by the first report after it."""
         assert self.cluster is not None, "reset comes first"
-        return {**self.cluster.report(), "problems": self.problems, "failures": self.failures}
+        failures, self.failures = self.failures, []
+        return {**self.cluster.report(), "problems": self.problems, "failures": failures}
 
 
 async def serve() -> None:

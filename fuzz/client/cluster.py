@@ -33,8 +33,8 @@ class Cluster:
         self.profile = profile
         self.checks_checksums = check
         self.ownership = Ownership(len(urls))
-        self.open_at: int | None = 0
-        self.loaded_at = 0
+        self.open_at: int | None = 0  # the broker that stores sends; None between the two phases of a transfer
+        self.loaded_at = 0  # the broker that has loaded the topics, each with a new ledger
         self.topics: dict[str, Topic] = {}
         self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}
         self.sends = self.acks = "store"
@@ -49,9 +49,9 @@ class Cluster:
         self.journal: list[tuple[Any, ...]] = []
         #: requests that wait until the topics have an owner
         self.parked: list[tuple[Connection, Any]] = []
-        #: replies that are sent just before the next command is answered
+        #: replies that are sent just before the next command is answered, oldest first
         self.late: list[tuple[Connection, Any]] = []
-        #: connections that this side, or a reply of this side, has ended
+        #: connections that a broker ended, or that the client may end because of a reply
         self.ended: set[int] = set()
         #: messages that were answered with SEND_ERROR
         self.refused: list[int] = []
@@ -61,9 +61,9 @@ class Cluster:
 
     def handle(self, connection: Connection, command: Any, message: bytes) -> None:
         """Answers a command."""
-        while self.late:
-            connection_of_late, reply = self.late.pop()
-            connection_of_late.send(reply)
+        late, self.late = self.late, []
+        for waiting, reply in late:
+            waiting.send(reply)
         kind = Type(command.type)
         self.counts[kind.name] += 1
         self._handlers[kind](connection, getattr(command, kind.name), message)
@@ -127,11 +127,11 @@ class Cluster:
         connection.send(reply)
 
     def _next_order(self, kind: str) -> str:
-        """What is ordered about the next command of a kind."""
+        """The order for the next command of a kind, empty if there is none."""
         return self.answers[kind][0] if self.answers[kind] else ""
 
     def _order(self, connection: Connection, kind: str) -> str:
-        """Uses the next order up, and appends it to the command."""
+        """Takes the order for a command of a kind off the queue, and notes it behind the command."""
         if not self.answers[kind]:
             return ""
         order = self.answers[kind].popleft()
@@ -146,7 +146,7 @@ class Cluster:
             self.parked.append((connection, body))
             return False
         order = self._next_order(kind)
-        if order.startswith(_REFUSALS):  # else the caller uses it up
+        if order.startswith(_REFUSALS):  # otherwise the caller takes it
             self._order(connection, kind)
         if order == "silent":
             return False
@@ -237,7 +237,7 @@ class Cluster:
             self.refuse_send(producer, Send(first, highest, payloads, message))
 
     def take(self, topic: Topic, producer: Producer, send: Send) -> None:
-        """Stores a send and answers it, unless its session is fenced, or the orders are otherwise."""
+        """Stores a send and answers it; defers or ignores it by order; ignores it if its session is fenced."""
         if producer.is_fenced or self.open_at != producer.connection.broker or self.sends == "ignore":
             ordered = not producer.is_fenced and self.sends == "ignore"
             producer.is_fenced = True
@@ -250,11 +250,8 @@ class Cluster:
     def _store(self, topic: Topic, producer: Producer, send: Send) -> None:
         receipt, added = topic.store(producer, send)
         outcome = "added" if added else "duplicate"
-        place = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}.get(
-            self._order(producer.connection, "SEND_RECEIPT"), 0
-        )
-        if place:
-            receipt.SEND_RECEIPT.sequence_id += place
+        named = {"middle": len(send.payloads) // 2, "last": len(send.payloads) - 1}  # by the receipt, else the first
+        receipt.SEND_RECEIPT.sequence_id += named.get(self._order(producer.connection, "SEND_RECEIPT"), 0)
         self.journal.append(("send", producer.session, send.highest, outcome))
         if self.holds_receipts or producer.receipts:
             producer.receipts.append(receipt)
@@ -374,9 +371,8 @@ class Cluster:
         for topic in self.topics.values():
             if (connection.number, body.consumer_id) in topic.consumers:
                 last = topic.log[-1] if topic.log else None
-                place = (last.ledger, last.entry) if last else (2**64 - 1, 2**64 - 1)
-                reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id.ledger = place[0]
-                reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id.entry = place[1]
+                found = reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id
+                found.ledger, found.entry = (last.ledger, last.entry) if last else (2**64 - 1, 2**64 - 1)
         connection.send(reply)
 
     def forget(self, connection: Connection) -> None:

@@ -27,7 +27,7 @@ def contract(check: Callable[[Observed], str]) -> Contract:
 
 
 def _some(numbers: list[int]) -> str:
-    """Some messages for a person."""
+    """The first five messages, and the number of the others."""
     shown = ", ".join(str(each) for each in numbers[:5])
     return f"{shown} and {len(numbers) - 5} more" if len(numbers) > 5 else shown
 
@@ -55,9 +55,15 @@ def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
 
 @contract
 def client_keeps_its_connection(seen: Observed) -> str:
-    """The client ends no connection before it is closed, unless a receipt came out of order."""
+    """The client ends no connection, unless it is closed or gets a receipt out of order or a refused look-up."""
     lost = [each for each in seen.report.get("commands", ()) if each[2] == "LOST"]
     return f"the client ended {len(lost)} connections" if lost else ""
+
+
+@contract
+def client_frames_are_valid(seen: Observed) -> str:
+    """Whatever the client sends is a frame of the protocol."""
+    return "; ".join(seen.report.get("problems", ()))
 
 
 # ---- the producer -------------------------------------------------------------------------------------
@@ -142,7 +148,7 @@ def first_deliveries_have_order_of_log(seen: Observed) -> str:
 
 @contract
 def permits_are_conserved(seen: Observed) -> str:
-    """A consumer that has taken everything has granted more than half of its receiver queue, and not more than all."""
+    """When a consumer has received everything, its permits are at least half of its receiver queue, at most all."""
     queue = seen.settings.get("receiver_queue", 0)
     wrong = [each for each in seen.report.get("permits", ()) if queue and not queue / 2 <= each[3] <= queue]
     return f"consumer {wrong[0][0]} has {wrong[0][3]} permits, its queue is {queue}" if wrong else ""
@@ -185,6 +191,7 @@ CONSUMER = (
     permits_are_conserved,
     operation_succeeds_while_brokers_serve,
     client_keeps_its_connection,
+    client_frames_are_valid,
 )
 PRODUCER = (
     client_does_not_crash,
@@ -198,4 +205,5 @@ PRODUCER = (
     send_fails_only_if_refused,
     operation_succeeds_while_brokers_serve,
     client_keeps_its_connection,
+    client_frames_are_valid,
 )

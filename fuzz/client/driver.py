@@ -26,7 +26,7 @@ class Driver:
         self.producer: Any = None
         self.consumers: list[Any] = []
         self.received: list[list[Any]] = []
-        self.late = 0.0
+        self.late = 0.0  # seconds by which this process was late at most
         self._done = threading.Condition()
         #: payload, result and message id of each callback, in order
         self._results: list[tuple[str, str, str]] = []
@@ -49,14 +49,13 @@ class Driver:
             return f"failed: {type(problem).__name__}"
         return str(self.producer.producer_name())
 
-    def send(self, first: int, count: int, size: int = 0, key: str | None = None) -> list[str]:
-        """Sends messages whose payloads are their numbers. Returns what was refused at once."""
+    def send(self, first: int, count: int, size: int = 0) -> list[str]:
+        """Sends messages with their numbers as payloads, padded to `size`. Returns those that were refused at once."""
         refused = []
         for number in range(first, first + count):
             payload = str(number)
             try:
-                options = {"partition_key": key} if key is not None else {}
-                self.producer.send_async(payload.ljust(size).encode(), self._callback(payload), **options)
+                self.producer.send_async(payload.ljust(size).encode(), self._callback(payload))
             except self.pulsar.PulsarException as problem:
                 refused.append(f"{payload}: {type(problem).__name__}")
         return refused
@@ -158,13 +157,13 @@ class Driver:
         return made
 
     def pause(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Lets time pass, in short sleeps: a long one would hide that the process was late."""
         until = time.monotonic() + seconds
         while (now := time.monotonic()) < until:
             self.late = max(self.late, _sleep_until(min(until, now + 0.005)))
 
     def lateness(self) -> float:
-        """By how many seconds this process has been late at most, as far as it has noticed."""
+        """The seconds by which this process was late at most, as seen by its sleeps and calls."""
         return self.late
 
     def redeliver(self, consumer: int = 0) -> None:

@@ -40,7 +40,7 @@ class ClientHangs(Exception):
 
 
 class BrokerFailed(RuntimeError):
-    """The brokers' process failed: a defect of this project."""
+    """A defect of this project: a process of the harness failed, or the brokers differ from the models."""
 
 
 class Process:
@@ -142,18 +142,27 @@ class Harness:
 
     def client(self, do: str, *, limit: float = 5.0, **arguments: Any) -> Any:
         """A request to the client, which must answer within `limit` seconds. Raises ClientDied or ClientHangs."""
-        if self._driver is None:
-            self._driver = Process(self._driver_command)
-            self.version = self._driver.ask(_START_SECONDS, "hello")
+        driver = self._driver or self._started()
+        seconds = limit + float(arguments.get("seconds", 0.0))
         try:
-            reply = self._driver.ask(limit + float(arguments.get("seconds", 0.0)), do, **arguments)
+            reply = driver.ask(seconds, do, **arguments)
         except TimeoutError:
             self.stop_client()
-            raise ClientHangs(f"`{do}` did not return within {limit:g} s") from None
+            raise ClientHangs(f"`{do}` did not return within {seconds:g} s") from None
         except EOFError:
-            why = self._driver.why_ended()
+            why = driver.why_ended()
             self.stop_client()
             raise ClientDied(f"the client's process ended by {why} during `{do}`") from None
         if isinstance(reply, dict) and reply.get("driver_failed"):
             raise BrokerFailed(f"driver, {do}: {reply['driver_failed']}")
         return reply
+
+    def _started(self) -> Process:
+        """Starts the client's process."""
+        self._driver = Process(self._driver_command)
+        try:
+            self.version = self._driver.ask(_START_SECONDS, "hello")
+        except (TimeoutError, EOFError) as problem:
+            self.stop_client()
+            raise BrokerFailed(f"driver, hello: {type(problem).__name__}") from None
+        return self._driver

@@ -1,9 +1,8 @@
 """Runs the schedules of a scenario, and shrinks, replays and names what they find.
 
-A finding is a contract that a schedule violates. Of the findings that one known deviation explains, and of the others
-of one contract, the first is shrunk: steps are removed in chunks, then arguments and settings are simplified, as long
-as the same contract is violated, with the same explanation or without one. Runs of a real client are not all alike, so
-a finding says how often it replays.
+A finding is a contract that a schedule violates, and the known deviation that explains it, if one does. The first
+schedule of each such pair is shrunk: steps are removed in chunks, then arguments and settings are simplified, as long
+as the same pair is found. Runs of a real client are not all alike, so a finding says how often it replays.
 """
 
 from __future__ import annotations
@@ -154,9 +153,9 @@ def replays(
 
 
 def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
-    """A schedule in which the same violation is seen, from which no step can be left out.
+    """A schedule in which the same violation is seen, and from which no step can be left out, or the time is over.
 
-    Impatient runs come first. If the result only shows that an effect is late, patient ones follow.
+    The first runs are impatient. If the violation of their result is only a late effect, patient runs start again.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
     if sought.violation(harness, found) is None:
@@ -174,10 +173,12 @@ def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: floa
         tried.append(candidate)
         return sought.violation(harness, candidate, patience) is not None
 
-    best, size = schedule, None
-    while size != (size := len(best.steps)):
+    best, is_shorter = schedule, True
+    while is_shorter:
+        size = len(best.steps)
         for candidates in (_shorter, _simpler):
             best = _descend(best, lambda now, c=candidates: c(sought.scenario, now), shows)  # type: ignore[misc]
+        is_shorter = len(best.steps) < size
     return best
 
 

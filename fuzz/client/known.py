@@ -31,7 +31,7 @@ _PATH = "fuzz/scenarios/known.toml"
 #: The profile of the client that is tested, and the one without deviations.
 CLIENT = "cpp-4.2.0"
 REFERENCE = "reference"
-#: What a row about a model has besides.
+#: Columns of the defect table that are the same in every row of `not_expressible`.
 _NOT_EXPRESSIBLE = {"profile": CLIENT, "rules": (), "origin": Origin.OBSERVED}
 
 
@@ -61,7 +61,7 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 def profiles() -> list[str]:
-    """The profiles of clients. A component may have another name for that of the tested client."""
+    """The profiles: the reference, which has no deviation, and that of the tested client."""
     return [REFERENCE, CLIENT]
 
 

@@ -12,7 +12,7 @@ Orders, each until it is changed or used up:
                  close                 CLOSE, then SUCCESS
                  close_redirect        the same, and CLOSE has this broker's address
                  close_late, close_redirect_late    SUCCESS comes just before the answer to the next command
-               and of odd brokers, which experiments have:
+               and only in experiments, what no faithful broker answers:
                  error N               (PRODUCER, SUBSCRIBE) with that error
                  twice, queued, rename (PRODUCER) SUCCESS twice; first not ready, then ready; with another name
                  eager                 (SUBSCRIBE) one message comes before SUCCESS
@@ -46,14 +46,14 @@ class Ordered(Cluster):
             self.answers[kind].extend(values)
 
     def release(self, how: str = "in_order") -> None:
-        """Stores what was deferred and sends the receipts that were held back, in some order; both from now on.
+        """From now on sends are stored and receipts are sent. Deferred sends are stored, held receipts sent.
 
-        in_order; reverse; skip (without the oldest receipt of each session); twice
+        how    the order of the held receipts of each session: in_order; reverse; skip (the oldest is not sent); twice
         """
         self.sends, self.holds_receipts = "store", False
         for key, (topic, producer) in list(self.of_producer.items()):
             if producer.is_fenced and self.open_at == producer.connection.broker:
-                self.forget_producer(topic, key)  # it waits for receipts that never come
+                self.forget_producer(topic, key)  # its sends were ignored and get no receipts
                 producer.connection.send(close_command(producer))
                 continue
             deferred, producer.deferred = producer.deferred, []
@@ -67,7 +67,7 @@ class Ordered(Cluster):
                 producer.connection.send(receipt)
                 producer.last_receipt = receipt
 
-    def obey_no_more(self) -> None:
+    def end_orders(self) -> None:
         """The brokers are faithful from now on."""
         self.answers.clear()
         self.acks = "store"
@@ -210,7 +210,7 @@ class Ordered(Cluster):
             return self.attached()[0] >= int(value)
         if what == "consumers":
             return self.attached()[1] >= int(value)
-        if what == "flows":  # every consumer was served since it attached
+        if what == "flows":  # every consumer has sent FLOW
             return all(c.granted for topic in self.topics.values() for _, c in topic.consumers.values())
         if what == "acknowledged":  # by every subscription, the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]

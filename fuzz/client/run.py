@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ class Observed(msgspec.Struct):
     """What a run observed. Messages are numbered in the order of sending; their payloads are their numbers."""
 
     settings: dict[str, Any]
-    begun: int = 0  # messages sent
+    begun: int = 0  # messages that the application has sent
     refused: list[str] = []  # messages that the client did not accept
     results: list[list[str]] = []  # payload, result and message id of each callback, in order
     consumers: int = 0
@@ -86,7 +87,7 @@ class Run:
         self.client("open", url=url, operation_timeout_seconds=operation_timeout_seconds)
 
     def produce(self, **options: Any) -> None:
-        """Creates the producer; an experiment may set other options."""
+        """Creates the producer. The setting `producer`, which experiments have, changes its options."""
         options |= self.settings.get("producer", {})
         said = self.client("create_producer", topic=TOPIC, limit=self.patience + 5.0, **options)
         if said.startswith("failed"):
@@ -185,7 +186,7 @@ class Run:
         self.is_patient = True
         self.withheld.clear()
         self.broker("restart")
-        self.broker("obey_no_more")
+        self.broker("end_orders")
         self.settle(self.patience)
         self.receive_all()
         self.broker("wait", what="flows", value=None, seconds=self.patience)  # of a session that has just begun
@@ -195,7 +196,9 @@ class Run:
             self.observed.failed.append(f"close {said}")
 
 
-def observe(harness: Harness, settings: dict[str, Any], steps: Any, patience: float = PATIENCE) -> Observed:
+def observe(
+    harness: Harness, settings: dict[str, Any], steps: Iterable[Callable[[Run], None]], patience: float = PATIENCE
+) -> Observed:
     """Runs steps, functions of a run, on fresh brokers and a fresh client. Returns what was observed."""
     run = Run(harness, settings, patience)
     try:

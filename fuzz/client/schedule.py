@@ -33,7 +33,7 @@ class StepKind(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """What clients are put through."""
+    """Settings, steps and contracts of schedules."""
 
     name: str
     settings: Mapping[str, tuple[Any, ...]]  # the domain of each, the simplest value first
@@ -94,11 +94,14 @@ def read_schedule(path: Path, scenario: Scenario) -> Schedule:
         file = parse_schedule(path.read_bytes())
         if file.scenario != scenario.name:
             raise ValueError(f"it is a schedule of {file.scenario}, not of {scenario.name}")
-        for name in file.settings:
+        for name, value in file.settings.items():
             if name not in scenario.settings:
                 raise ValueError(f"{scenario.name} has no setting {name}")
-        for name, *arguments in file.steps:
-            if name not in scenario.steps:
+            if value not in scenario.settings[name]:
+                raise ValueError(f"{name} is one of {scenario.settings[name]}, got {value}")
+        for step in file.steps:
+            name, *arguments = step or [""]
+            if not isinstance(name, str) or name not in scenario.steps:
                 raise ValueError(f"{scenario.name} has no step {name}")
             domains = scenario.steps[name].domains
             if len(arguments) != len(domains) or any(a not in d for a, d in zip(arguments, domains, strict=True)):

@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 _PACKAGE = "wire"
 #: message: fields as "name number type"; `*` marks repeated fields. Enums are int32, as on the wire.
@@ -165,7 +166,7 @@ _CHECKSUM_MAGIC = 0x0E01
 
 
 class BadFrame(ValueError):
-    """Bytes that are not the protocol; the message says why."""
+    """Received bytes that break the protocol; the message says how."""
 
 
 def command_of(kind: Type, **fields: Any) -> Any:
@@ -192,6 +193,8 @@ def frames(received: bytearray) -> Iterator[tuple[Any, bytes]]:
                 break
             body, at = at + 8, at + 4 + total
             yield BaseCommand.FromString(view[body : body + size]), view[body + size : at]
+    except DecodeError as problem:
+        raise BadFrame(f"a command that cannot be read: {problem}") from None
     finally:
         del received[:at]
 
@@ -208,29 +211,35 @@ class Parts(NamedTuple):
 
 
 def parts_of(message: bytes, *, check: bool = True) -> Parts:
-    """The parts of a message."""
+    """The parts of a message. Raises BadFrame. Without `check`, every message counts as intact."""
     at, intact = 0, True
-    magic, checksum = _CHECKED.unpack_from(message)
-    if magic == _CHECKSUM_MAGIC:
-        at = _CHECKED.size
-        intact = not check or crc32c(message[at:]) == checksum
-    size = _ONE.unpack_from(message, at)[0]
-    at += _ONE.size
-    return Parts(intact, Metadata.FromString(message[at : at + size]), message[at + size :])
+    try:
+        magic, checksum = _CHECKED.unpack_from(message)
+        if magic == _CHECKSUM_MAGIC:
+            at = _CHECKED.size
+            intact = not check or crc32c(message[at:]) == checksum
+        size = _ONE.unpack_from(message, at)[0]
+        at += _ONE.size
+        return Parts(intact, Metadata.FromString(message[at : at + size]), message[at + size :])
+    except (struct.error, DecodeError) as problem:
+        raise BadFrame(f"a message that cannot be read: {problem}") from None
 
 
 def payloads_of(parts: Parts) -> tuple[bytes, ...]:
-    """The payloads of the messages of a batch, or of the only one."""
+    """The payloads of the messages of a batch, or of the only one. Raises BadFrame."""
     if not parts.metadata.HasField("num_messages_in_batch"):
         return (parts.payload,)
     found, at = [], 0
-    for _ in range(parts.metadata.num_messages_in_batch):
-        size = _ONE.unpack_from(parts.payload, at)[0]
-        at += _ONE.size
-        single = _SingleMetadata.FromString(parts.payload[at : at + size])
-        at += size
-        found.append(parts.payload[at : at + single.payload_size])
-        at += single.payload_size
+    try:
+        for _ in range(parts.metadata.num_messages_in_batch):
+            size = _ONE.unpack_from(parts.payload, at)[0]
+            at += _ONE.size
+            single = _SingleMetadata.FromString(parts.payload[at : at + size])
+            at += size
+            found.append(parts.payload[at : at + single.payload_size])
+            at += single.payload_size
+    except (struct.error, DecodeError) as problem:
+        raise BadFrame(f"a batch that cannot be read: {problem}") from None
     return tuple(found)
 
 

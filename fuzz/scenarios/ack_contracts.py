@@ -43,7 +43,7 @@ def acknowledgement_reaches_cursor(seen: Observed) -> str:
 
 @contract
 def acknowledgement_by_id_reaches_cursor(seen: Observed) -> str:
-    """The same holds for an entry of which messages were acknowledged by deserialized ids."""
+    """What the application has acknowledged leaves the backlog, also of an entry with acks by deserialized ids."""
     return _extra(seen, by_id=True)
 
 

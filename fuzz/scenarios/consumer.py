@@ -74,7 +74,7 @@ def redeliver(run: Run) -> None:
 def end(run: Run) -> None:
     """Receives and acknowledges until nothing comes and nothing is left in the backlog."""
     run.is_patient = True
-    run.broker("obey_no_more")
+    run.broker("end_orders")
     run.settle(run.patience)
     until = time.monotonic() + run.patience
     while time.monotonic() < until:

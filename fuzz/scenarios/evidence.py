@@ -46,7 +46,7 @@ def _sessions(seen: Observed) -> list[dict[int, int]]:
 
 
 def _before_restart(seen: Observed) -> set[int]:
-    """The messages sent before a reconnection that came before the first receipt: they are all sent again after it."""
+    """The messages sent before a reconnection without a receipt that sends them all again; empty if there is none."""
     earlier: set[int] = set()
     for session in _sessions(seen):
         if earlier and earlier <= session.keys():
@@ -56,13 +56,13 @@ def _before_restart(seen: Observed) -> set[int]:
 
 
 def _reused(seen: Observed) -> set[int]:
-    """The messages, or first messages of batches, whose sequence id was that of another one before."""
+    """The messages, or first messages of batches, that have the sequence id of an earlier one."""
     owner: dict[int, int] = {}
     return {m for session in _sessions(seen) for m, number in session.items() if owner.setdefault(number, m) != m}
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Ids are used again by messages that are new after such a reconnection, in each session in order."""
+    """After a reconnection without a receipt, new messages reuse sequence ids, in each session in order."""
     before, reused, known = _before_restart(seen), _reused(seen), set[int]()
     for session in _sessions(seen):
         ids = [session[m] for m in sorted(session.keys() - known)]
@@ -73,7 +73,7 @@ def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
 
 
 def lost_messages_have_reused_ids(seen: Observed) -> bool:
-    """Each message that is lost has such an id, itself or as part of its batch."""
+    """Sequence ids are reused as above, and each lost message, or the first one of its batch, has a reused id."""
     firsts, reused, log = {m for session in _sessions(seen) for m in session}, _reused(seen), set(seen.log)
     lost = [m for m in seen.acknowledged() if m not in log]
     first_of = [max([first for first in firsts if first <= m], default=-1) for m in lost]
@@ -160,13 +160,13 @@ def redelivery_was_of_everything(seen: Observed) -> bool:
 
 
 def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
-    """What stays in the backlog is of entries that were delivered with an ack set."""
+    """Only entries that were delivered with an ack set stay in the backlog."""
     filtered = {number for _, number, words in _journal(seen, "deliver") if words}
     return all(entry in filtered for entry, _ in messages_not_removed(seen, by_id=False))
 
 
 def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
-    """What is gone is of entries of which one message was acknowledged by id, and which an ACK has without a set."""
+    """Messages are gone only from entries that have an ack by id, and that an ACK command names without an ack set."""
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
     lost = {entry for entry, _ in {(entry, index) for entry, index in seen.left} - left_at_brokers(seen)}
     return lost <= whole & entries_acknowledged_by_id(seen)
@@ -181,7 +181,7 @@ def acknowledgement_by_id_was_not_sent(seen: Observed) -> bool:
 
 
 def redeliveries_differ_in_entries_acknowledged_by_id(seen: Observed) -> bool:
-    """What is missing or too much after a reconnection is of entries with acknowledgements by id."""
+    """After a reconnection, only entries with acks by id have missing or extra messages."""
     both = [({tuple(each) for each in left}, {tuple(each) for each in got}) for left, got in seen.redelivered]
     return {entry for left, got in both for entry, _ in left ^ got} <= entries_acknowledged_by_id(seen)
 
@@ -206,19 +206,19 @@ def _kept_by_corrupt_batches(seen: Observed) -> int:
 
 
 def corrupt_batches_keep_permits(seen: Observed) -> bool:
-    """With what corrupt batches keep, every consumer has half its queue."""
+    """Every consumer has permits for half its queue only with those that corrupt batches keep."""
     half, kept = seen.settings.get("receiver_queue", 0) / 2, _kept_by_corrupt_batches(seen)
     low = [each[3] for each in seen.report.get("permits", ())]
     return kept > 0 and all(half <= each + kept for each in low) and any(each < half for each in low)
 
 
 def consumer_stalls_without_permits(seen: Observed) -> bool:
-    """What is not received was not sent, as corrupt batches keep the permits."""
+    """Messages are not received because no consumer has permits, which corrupt batches keep."""
     return corrupt_batches_keep_permits(seen) and all(each[3] <= 0 for each in seen.report.get("permits", ()))
 
 
 def filtered_messages_return_permits(seen: Observed) -> bool:
-    """Without what was filtered from deliveries, no consumer has more permits than its queue."""
+    """No consumer has more permits than its queue and the filtered messages together, and some were filtered."""
     size, queue = seen.settings.get("size", 1), seen.settings.get("receiver_queue", 0)
     delivered = [words for _, _, words in _journal(seen, "deliver") if words]
     filtered = sum([size - sum([(word % 2**64).bit_count() for word in words]) for words in delivered])

@@ -15,6 +15,8 @@ from fuzz.client.run import Observed
 from model.positions import Position
 
 _LATE_MS = 25
+#: The tracker cuts due times down to a multiple of this.
+_CUT_NS = 256
 
 
 def _calls(seen: Observed) -> list[Call]:
@@ -51,9 +53,9 @@ def redelivery_command_has_due_entries(seen: Observed) -> str:
             return f"command {number} has {command.entries}"
         for entry in command.entries:
             before = sum(entry in each.entries for each in commands[:number])
-            if sum(due <= command.at + 256 and nacked == entry for due, nacked in dues) <= before:
+            if sum(due <= command.at + _CUT_NS and nacked == entry for due, nacked in dues) <= before:
                 return f"command {number} has {entry}, which is not due"
-        if sum(due <= command.at + 256 for due, _ in dues) <= number:
+        if sum(due <= command.at + _CUT_NS for due, _ in dues) <= number:
             return f"command {number} comes before another nack is due"
     return ""
 
@@ -96,7 +98,7 @@ def _late(seen: Observed, *, is_last: bool) -> str:
             continue
         if is_last != (following.at > due):
             continue
-        found = [c.at for c in commands if c.at + 256 >= due and (not c.entries or call.entry in c.entries)]
+        found = [c.at for c in commands if c.at + _CUT_NS >= due and (not c.entries or call.entry in c.entries)]
         if not found:
             return f"{call.entry} is not requested"
         late = max(late, min(found) - due - bound)

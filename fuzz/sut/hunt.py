@@ -86,7 +86,7 @@ class Hunter:
                 break
             if finding is not None:
                 for each in self._waiting:
-                    self._request(each)  # again: its reply went by
+                    self._request(each)  # again: explaining the finding took or lost its reply
             while len(self._waiting) <= _AHEAD and (last is None or seed < last):
                 self._waiting.append(self._sent_window(seed))
                 seed += 1

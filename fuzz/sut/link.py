@@ -66,7 +66,8 @@ class Link:
         for each in (self._output, self._errors):
             self._poll.register(each, select.POLLIN)
         self._unsent, self._unread, self._scanned = bytearray(), bytearray(), 0
-        self._said = b""
+        self._said = b""  # the end of standard error
+        self._closed = False  # standard output
 
     def send(self, line: bytes) -> None:
         """Sends a line, or as much of it as the process takes now; the rest goes while replies are awaited."""
@@ -110,8 +111,6 @@ class Link:
                     stream.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
-
-    _closed = False
 
     def _exchange(self, seconds: float) -> bool:
         """Waits for the process to read or write, and moves bytes. Returns whether the process may have more to say."""

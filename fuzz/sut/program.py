@@ -43,13 +43,17 @@ class Hello(NamedTuple):
         Raises BadValue for unknown names, or if nothing is left.
         """
         machine: Machine[Any, Any] = copy.copy(subject.machine)
+        cfg = machine.configure({})
+        observation = machine.observe(cfg, machine.start(cfg))
         for kind, ours, theirs in (
-            ("action", subject.machine.actions, self.actions),
-            ("setting", subject.machine.settings, self.settings),
+            ("action", machine.actions, self.actions),
+            ("setting", machine.settings, self.settings),
+            ("field", observation if isinstance(observation, dict) else (), self.observes),
         ):
             for name in theirs or ():
                 if name not in ours:
-                    raise BadValue(f"the program has the {kind} {name}, {subject.name} has {', '.join(ours)}")
+                    has = ", ".join(ours) or "none by name"
+                    raise BadValue(f"the program has the {kind} {name}, {subject.name} has {has}")
         if self.actions is not None:
             machine.actions = {n: a for n, a in machine.actions.items() if n in self.actions}
         names = machine.actions
@@ -224,7 +228,7 @@ class Program:
 
     def _hello(self, line: bytes) -> Hello:
         data = _object(line)
-        if data.get("brokerproof") != VERSION:
+        if not agrees(VERSION, data.get("brokerproof")):
             message = f"the reply lacks brokerproof: {VERSION}, the version of the protocol: {_short(line)}"
             raise misbehaved(Kind.PROTOCOL, "version", message)
         lists = {}
@@ -260,7 +264,7 @@ class ProgramSide:
 
     @property
     def methods(self) -> list[Callable[..., Any]]:
-        """None: many steps are sent in one request."""
+        """A program has no methods: a trace is sent in one request instead."""
         raise NotImplementedError
 
     def agrees(self, outcome: Any, theirs: Any) -> bool:
